@@ -1,0 +1,443 @@
+"""The index algebra: one class for sizes, coordinates and guards.
+
+A `Poly` is a sum of products of atoms with rational coefficients, kept in normal form, so equal
+means equal. Powers may be negative: `(p + pad - r) / stride` is `p/stride + pad/stride - r/stride`,
+and a coordinate whose value is not an integer reads the fill. A *size* has no index in it; a
+*coordinate* is affine in its index-like atoms (indices, floors of coordinates, integer reads).
+
+    >>> p, r, s = index("p"), index("r"), size("stride")
+    >>> str((p * s + r) // s), str((p * s) / s)
+    ('p + r // stride', 'p')
+
+Here: construction, substitution, evaluation, printing. Proofs are in `bounds.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from math import floor, lcm
+from typing import Union
+
+
+@dataclass(frozen=True, slots=True)
+class Sym:
+    """A size, or an integer constant, known at the call; `...` is the product of the batch dims."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Idx:
+    """An index, bound by a left side or a reducer."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """`num // den`, floored; `den` has no index in it."""
+
+    num: Poly
+    den: Poly
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """An integer read used as a coordinate (a gather); out of bounds it gives `fill`."""
+
+    tensor: str
+    coords: tuple[Poly, ...]
+    fill: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Extreme:
+    """`min` or `max` of sizes."""
+
+    op: str
+    args: tuple[Poly, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A sum kept whole, so that it can be divided by: `1 / (a + b)` is `Group(a + b) ** -1`."""
+
+    poly: Poly
+
+
+Atom = Union[Sym, Idx, Floor, Fetch, Extreme, Group]
+Monomial = tuple[tuple[Atom, int], ...]
+Number = Union[int, Fraction]
+
+
+@dataclass(frozen=True, slots=True)
+class Poly:
+    """Normal form: monomials in a fixed order, none with coefficient 0."""
+
+    terms: tuple[tuple[Monomial, Fraction], ...] = ()
+
+    def __add__(self, other: PolyLike) -> Poly:
+        total = dict(self.terms)
+        for monomial, value in poly(other).terms:
+            total[monomial] = total.get(monomial, Fraction(0)) + value
+        return _from(total)
+
+    def __mul__(self, other: PolyLike) -> Poly:
+        total: dict[Monomial, Fraction] = {}
+        for left, a in self.terms:
+            for right, b in poly(other).terms:
+                monomial = _times(left, right)
+                total[monomial] = total.get(monomial, Fraction(0)) + a * b
+        return _from(total)
+
+    def __neg__(self) -> Poly:
+        return self * -1
+
+    def __sub__(self, other: PolyLike) -> Poly:
+        return self + poly(other) * -1
+
+    def __rsub__(self, other: PolyLike) -> Poly:
+        return poly(other) - self
+
+    def __truediv__(self, other: PolyLike) -> Poly:
+        """Exact division: where it leaves a remainder, the coordinate is out of bounds."""
+        return self * reciprocal(poly(other))
+
+    def __floordiv__(self, other: PolyLike) -> Poly:
+        return floordiv(self, poly(other))
+
+    def __mod__(self, other: PolyLike) -> Poly:
+        return self - poly(other) * floordiv(self, poly(other))
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    @property
+    def constant(self) -> Fraction | None:
+        """The number this is, if it has no atom in it."""
+        if not self.terms:
+            return Fraction(0)
+        (monomial, value), *rest = self.terms
+        return value if not monomial and not rest else None
+
+    def __str__(self) -> str:
+        return text(self)
+
+
+PolyLike = Union[Poly, Atom, int, Fraction]
+
+
+def poly(value: PolyLike) -> Poly:
+    """A number, an atom or a poly, as a poly."""
+    if isinstance(value, Poly):
+        return value
+    if isinstance(value, (int, Fraction)):
+        return Poly((((), Fraction(value)),)) if value else Poly()
+    return Poly(((((value, 1),), Fraction(1)),))
+
+
+def size(name: str) -> Poly:
+    return poly(Sym(name))
+
+
+def index(name: str) -> Poly:
+    return poly(Idx(name))
+
+
+def reciprocal(p: Poly) -> Poly:
+    """1 / p; ZeroDivisionError for 0."""
+    if not p.terms:
+        raise ZeroDivisionError("division by zero in an index expression")
+    if len(p.terms) > 1:
+        return Poly(((((Group(p), -1),), Fraction(1)),))
+    ((monomial, value),) = p.terms
+    return Poly(((tuple((atom, -power) for atom, power in monomial), 1 / value),))
+
+
+def floordiv(num: Poly, den: Poly) -> Poly:
+    """num // den with whole multiples of den taken out: `(a * k + b) // k` is `a + b // k`."""
+    if not den.terms:
+        raise ZeroDivisionError("division by zero in an index expression")
+    if den.constant == 1 and not is_fractional(num):
+        return num
+    whole, rest = Poly(), Poly()
+    for term in num.terms:
+        part = Poly((term,))
+        ratio = part * reciprocal(den)
+        if is_fractional(part) or is_fractional(ratio) or len(den.terms) > 1:
+            rest = rest + part
+        else:
+            whole = whole + ratio
+    if rest == den:
+        return whole + 1
+    if not rest.terms:
+        return whole
+    a, b = rest.constant, den.constant
+    if a is not None and b is not None:
+        return whole + floor(a / b)
+    return whole + poly(Floor(rest, den))
+
+
+def extreme(op: str, args: Iterable[Poly]) -> Poly:
+    """min or max of sizes, folded where all are numbers."""
+    args = tuple(dict.fromkeys(args))
+    constants = [a.constant for a in args]
+    if len(args) == 1:
+        return args[0]
+    if all(c is not None for c in constants):
+        return poly((min if op == "min" else max)(constants))
+    return poly(Extreme(op, args))
+
+
+# ---- looking inside -----------------------------------------------------------------------------
+def is_fractional(p: Poly) -> bool:
+    """Whether some term divides: the value may fail to be an integer."""
+    return any(
+        value.denominator != 1 or any(power < 0 for _, power in monomial)
+        for monomial, value in p.terms
+    )
+
+
+def children(atom: Atom) -> tuple[Poly, ...]:
+    match atom:
+        case Floor(num, den):
+            return num, den
+        case Fetch(_, coords) | Extreme(_, coords):
+            return coords
+        case Group(inner):
+            return (inner,)
+    return ()
+
+
+def atoms(p: Poly) -> Iterator[Atom]:
+    """The atoms that stand at the top of p, each once per occurrence."""
+    for monomial, _ in p.terms:
+        for atom, _ in monomial:
+            yield atom
+
+
+def walk(p: Poly) -> Iterator[Atom]:
+    """Every atom in p, nested ones included."""
+    for atom in atoms(p):
+        yield atom
+        for inner in children(atom):
+            yield from walk(inner)
+
+
+def indices(p: Poly) -> frozenset[str]:
+    """The names of all indices in p."""
+    return frozenset(atom.name for atom in walk(p) if isinstance(atom, Idx))
+
+
+def symbols(p: Poly) -> frozenset[str]:
+    """The names of all sizes and constants in p."""
+    return frozenset(atom.name for atom in walk(p) if isinstance(atom, Sym))
+
+
+def is_index_like(atom: Atom) -> bool:
+    """Whether the atom varies over the box: an index, a read, or a floor of either."""
+    if isinstance(atom, (Idx, Fetch)):
+        return True
+    return any(is_index_like(inner) for child in children(atom) for inner in atoms(child))
+
+
+def is_size(p: Poly) -> bool:
+    return not any(is_index_like(atom) for atom in atoms(p))
+
+
+def affine(p: Poly) -> tuple[dict[Atom, Poly], Poly] | None:
+    """p as {index-like atom: size coefficient} and a size; None where it is not affine."""
+    coefficients: dict[Atom, Poly] = {}
+    rest = Poly()
+    for monomial, value in p.terms:
+        varying = [(atom, power) for atom, power in monomial if is_index_like(atom)]
+        if not varying:
+            rest = rest + Poly(((monomial, value),))
+            continue
+        if len(varying) > 1 or varying[0][1] != 1:
+            return None
+        atom = varying[0][0]
+        others = tuple(pair for pair in monomial if pair[0] != atom)
+        coefficients[atom] = coefficients.get(atom, Poly()) + Poly(((others, value),))
+    return coefficients, rest
+
+
+def denominator(p: Poly) -> Poly:
+    """The least monomial d such that p * d has no division: p is an integer iff d divides p * d."""
+    powers: dict[Atom, int] = {}
+    number = 1
+    for monomial, value in p.terms:
+        number = lcm(number, value.denominator)
+        for atom, power in monomial:
+            powers[atom] = max(powers.get(atom, 0), -power)
+    result = poly(number)
+    for atom, power in powers.items():
+        base = atom.poly if isinstance(atom, Group) else poly(atom)
+        for _ in range(power):
+            result = result * base
+    return result
+
+
+def numerator(p: Poly) -> Poly:
+    """p * denominator(p), with every divided sum cancelled."""
+    powers: dict[Atom, int] = {}
+    for monomial, _ in p.terms:
+        for atom, power in monomial:
+            if isinstance(atom, Group):
+                powers[atom] = max(powers.get(atom, 0), -power)
+    if not powers:
+        return p * denominator(p)
+    opaque = Poly(((tuple(powers.items()), Fraction(1)),)) * p
+    opaque = opaque * denominator(opaque)
+    return substitute_atoms(opaque, lambda a: a.poly if isinstance(a, Group) else None)
+
+
+# ---- substitution and evaluation ----------------------------------------------------------------
+def substitute_atoms(p: Poly, change: Callable[[Atom], Poly | None]) -> Poly:
+    """p with every atom for which `change` gives a poly replaced by it, innermost last."""
+    total = Poly()
+    for monomial, value in p.terms:
+        product = poly(value)
+        for atom, power in monomial:
+            new = change(atom)
+            if new is None:
+                new = _rebuild(atom, change)
+            factor = new if power > 0 else reciprocal(new)
+            for _ in range(abs(power)):
+                product = product * factor
+        total = total + product
+    return total
+
+
+def substitute(p: Poly, values: Mapping[str, PolyLike]) -> Poly:
+    """p with indices and sizes replaced by name."""
+
+    def change(atom: Atom) -> Poly | None:
+        if isinstance(atom, (Sym, Idx)) and atom.name in values:
+            return poly(values[atom.name])
+        return None
+
+    return substitute_atoms(p, change) if values else p
+
+
+def _rebuild(atom: Atom, change: Callable[[Atom], Poly | None]) -> Poly:
+    match atom:
+        case Floor(num, den):
+            return floordiv(substitute_atoms(num, change), substitute_atoms(den, change))
+        case Fetch(tensor, coords, fill):
+            return poly(Fetch(tensor, tuple(substitute_atoms(c, change) for c in coords), fill))
+        case Extreme(op, args):
+            return extreme(op, (substitute_atoms(a, change) for a in args))
+        case Group(inner):
+            return substitute_atoms(inner, change)
+    return poly(atom)
+
+
+def evaluate(p: Poly, values: Mapping[str, int]) -> Fraction:
+    """The value of a size (or of a coordinate without reads) at whole numbers, by name."""
+    total = Fraction(0)
+    for monomial, value in p.terms:
+        for atom, power in monomial:
+            value = value * _atom_value(atom, values) ** power
+        total += value
+    return total
+
+
+def _atom_value(atom: Atom, values: Mapping[str, int]) -> Fraction:
+    match atom:
+        case Sym(name) | Idx(name):
+            return Fraction(values[name])
+        case Floor(num, den):
+            return Fraction(floor(evaluate(num, values) / evaluate(den, values)))
+        case Extreme(op, args):
+            return (min if op == "min" else max)(evaluate(a, values) for a in args)
+        case Group(inner):
+            return evaluate(inner, values)
+    raise TypeError(f"a read has no value without its tensor: {atom}")
+
+
+# ---- printing -----------------------------------------------------------------------------------
+def text(p: Poly, leaf: Callable[[Atom], str] | None = None) -> str:
+    """p in the language (and Python), fewest parentheses; `leaf` may print atoms otherwise."""
+    if not p.terms:
+        return "0"
+    positive_first = sorted(p.terms, key=lambda term: (not term[0], term[1] < 0))
+    out = ""
+    for monomial, value in positive_first:
+        sign, body = ("-", _term(monomial, -value, leaf)) if value < 0 else ("+", _term(monomial, value, leaf))
+        out += f" {sign} {body}" if out else (f"-{body}" if sign == "-" else body)
+    return out
+
+
+def _term(monomial: Monomial, value: Fraction, leaf: Callable[[Atom], str] | None) -> str:
+    up = [_factor(atom, leaf) for atom, power in monomial for _ in range(power)]
+    down = [_factor(atom, leaf) for atom, power in monomial for _ in range(-power)]
+    if value.numerator != 1 or not up:
+        up.insert(0, str(value.numerator))
+    if value.denominator != 1:
+        down.insert(0, str(value.denominator))
+    # A floor binds like the product it would stand in: parenthesised unless it comes alone.
+    if len(up) + len(down) > 1:
+        up = [f"({u})" if _loose(u) else u for u in up]
+        down = [f"({d})" if _loose(d) else d for d in down]
+    product = " * ".join(up)
+    for d in down:
+        product += f" / {d}"
+    return product
+
+
+def _factor(atom: Atom, leaf: Callable[[Atom], str] | None) -> str:
+    if leaf is not None and (own := leaf(atom)) is not None:
+        return own
+    match atom:
+        case Sym(name) | Idx(name):
+            return name
+        case Floor(num, den):
+            return f"{_operand(num, leaf)} // {_operand(den, leaf, right=True)}"
+        case Fetch(tensor, coords, fill):
+            inside = ", ".join(text(c, leaf) for c in coords)
+            return f"{tensor}[{inside}]" if fill is None else f"({tensor}[{inside}] else {fill})"
+        case Extreme(op, args):
+            return f"{op}({', '.join(text(a, leaf) for a in args)})"
+        case Group(inner):
+            return f"({text(inner, leaf)})"
+    raise TypeError(atom)
+
+
+def _operand(p: Poly, leaf: Callable[[Atom], str] | None, right: bool = False) -> str:
+    out = text(p, leaf)
+    simple = len(p.terms) <= 1 and not out.startswith("-") and not (right and " " in out)
+    return out if simple else f"({out})"
+
+
+def _loose(factor: str) -> bool:
+    """Whether an operator stands outside all brackets."""
+    depth = 0
+    for c in factor:
+        depth += (c in "([") - (c in ")]")
+        if c == " " and not depth:
+            return True
+    return False
+
+
+# ---- normal form --------------------------------------------------------------------------------
+@lru_cache(maxsize=None)
+def _key(atom: Atom) -> tuple[int, str]:
+    return (0 if is_index_like(atom) else 1, _factor(atom, None))
+
+
+def _times(left: Monomial, right: Monomial) -> Monomial:
+    if not left or not right:
+        return left or right
+    powers = dict(left)
+    for atom, power in right:
+        powers[atom] = powers.get(atom, 0) + power
+    return tuple(sorted(((a, k) for a, k in powers.items() if k), key=lambda pair: _key(pair[0])))
+
+
+def _from(total: dict[Monomial, Fraction]) -> Poly:
+    kept = [(monomial, value) for monomial, value in total.items() if value]
+    kept.sort(key=lambda term: [_key(atom) + (power,) for atom, power in term[0]])
+    return Poly(tuple(kept))

@@ -1,0 +1,292 @@
+"""The IR on one page: an op is a list of nests, each a box of indices and a scalar body.
+
+    op row_mean<T: float>(x: T[N, D]) -> y: T[N]:
+        Nest("y", box=(n < N,), coords=(n,), body=Reduce("sum", (d < D,), (), Read x[n, d]) / D)
+
+This is MLIR linalg's model with reducers as expressions: a reducer has binders (ranges) and guards
+(`poly >= 0`, `poly == 0`), so `k <= i`, padding, exact division, one-hot and scatter are one thing.
+Everything is typed: the checker resolves Python-scalar promotion and inserts every cast.
+
+**Dtypes** are strings. Concrete: f64 f32 f16 bf16 f8e4m3 f8e5m2 i64 i32 i16 i8 u8 bool. A type
+parameter by its name ("T"): how an operand is stored. "compute": the float type in which the call
+computes, f64 where some floating operand is f64, else f32. One `Op` holds one *typing*: `kinds` says
+whether each type parameter stands for floats, ints or bools; `T: float | int` gives two Ops.
+
+**The batch dims** `...` are one index named "..." whose extent is the size "...": the product of
+the broadcast batch shape. Whoever binds tensors (wrapper, oracle) expands and flattens them first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Union
+
+from tritongen.ir.algebra import Poly, Sym, poly
+
+BATCH = "..."  # the name of the batch index and of its extent
+BATCH_SIZE = poly(Sym(BATCH))
+
+FLOATS = ("f64", "f32", "f16", "bf16")
+NARROW_FLOATS = ("f8e4m3", "f8e5m2")  # storage only: load and store
+INTS = ("i64", "i32", "i16", "i8", "u8")
+
+
+# ---- signature ----------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class TypeParam:
+    """`T: f16 | bf16`, narrowed to the dtypes of one kind."""
+
+    name: str
+    kind: str  # float | int | bool
+    dtypes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """An operand or output. Dims are sizes; a bare symbol that nothing else defines is bound by the call."""
+
+    name: str
+    dtype: str
+    dims: tuple[Poly, ...]  # BATCH_SIZE stands for any number of dims
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A run-time scalar: a Python number or a 0-dim tensor; travels as f64 (floats) or i64 (ints, bool)."""
+
+    name: str
+    dtype: str  # as declared
+    default: int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A compile-time value. An int constant is also the size symbol of its name."""
+
+    name: str
+    dtype: str  # int | float | bool
+    default: int | float | bool | None
+
+
+Param = Union[Tensor, Scalar, Constant]
+
+
+@dataclass(frozen=True, slots=True)
+class Define:
+    """`P = ...`: a size that no operand binds."""
+
+    name: str
+    value: Poly
+
+
+@dataclass(frozen=True, slots=True)
+class Require:
+    """A fact the wrapper checks: `left op right`, op one of == != < <= > >=; `text` is what the error shows.
+
+    `origin`: "fact" (written after `with`), "dim" (an expression in a dim), "agree" (two dims that one
+    index subscripts), "bounds" (an undecided, index-free bounds obligation).
+    """
+
+    left: Poly
+    op: str
+    right: Poly
+    text: str
+    origin: str = "fact"
+
+
+Fact = Union[Define, Require]
+
+
+# ---- bodies -------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Const:
+    value: int | float | bool
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarRef:
+    """The value of a run-time scalar, or of a float or bool constant."""
+
+    name: str
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class IndexValue:
+    """A coordinate or size used as a number: `where(j <= i, ...)`, `sum[d](...) / D`."""
+
+    poly: Poly
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """tensor[coords]; outside, or where a coordinate is no integer, `fill`; None: proven inside.
+
+    dtype is the tensor's storage dtype (operands and outputs: "T" or concrete) or, for a temporary,
+    its compute type. Reads of floating operands and outputs are always wrapped in a Cast.
+    """
+
+    tensor: str
+    coords: tuple[Poly, ...]
+    fill: int | float | bool | None
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A row of the function table (`add`, `where`, `exp`, ...) applied to arguments of equal dtype
+
+    (but for the condition of `where` and the integer power of `pow_int`); dtype is the result's.
+    """
+
+    fn: str
+    args: tuple[Expr, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """The value rounded to dtype (a half type or "T" rounds, then computes on as what wraps it says)."""
+
+    arg: Expr
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Binder:
+    """One index of a box: lo <= index < hi, both sizes."""
+
+    index: str
+    lo: Poly
+    hi: Poly
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A condition on terms of a reducer: `poly >= 0` or `poly == 0` (a poly that is no integer fails both)."""
+
+    poly: Poly
+    op: str  # ">=" | "=="
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """op over the terms of the box that pass all guards: sum prod max min any all argmax argmin.
+
+    The accumulator has the body's dtype, which for argmax and argmin differs from the result (i64:
+    the row-major number of the term in the box, counted from each binder's lo). `mean` is a sum and
+    a division. `sum` with no binder is a guarded term.
+    """
+
+    op: str
+    binders: tuple[Binder, ...]
+    guards: tuple[Guard, ...]
+    body: Expr
+    dtype: str
+
+
+Expr = Union[Const, ScalarRef, IndexValue, Read, Call, Cast, Reduce]
+
+
+# ---- ops ----------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """name[coords] = body over the box; a temporary or an output.
+
+    `dims` are the extents of the thing written; `coords` has one entry per dim: an index of the box, or 0.
+    """
+
+    name: str
+    box: tuple[Binder, ...]
+    coords: tuple[Poly, ...]
+    dims: tuple[Poly, ...]
+    body: Expr
+    dtype: str  # what is stored: an output's declared dtype, a temporary's compute type
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    dtype: str
+    rtol: float
+    atol: float
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One op, typed for one kind of each type parameter."""
+
+    name: str
+    typarams: tuple[TypeParam, ...]
+    params: tuple[Param, ...]
+    outputs: tuple[Tensor, ...]
+    facts: tuple[Fact, ...]
+    nests: tuple[Nest, ...]  # in an order in which every read follows its write
+    gradient: str | tuple[Nest, ...] = "derive"  # derive | none | nests written by hand
+    ref: str | None = None  # the text of the ref clause, validated
+    doc: str = ""
+    precision: str = ""  # ieee | tf32x3 | tf32, "" for the default
+    autocast: str = ""
+    tolerances: tuple[Tolerance, ...] = ()
+    tune: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    text: str = ""  # the spec, as written
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return tuple(p for p in self.params if isinstance(p, Tensor))
+
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        return tuple(p for p in self.params if isinstance(p, Scalar))
+
+    @property
+    def constants(self) -> tuple[Constant, ...]:
+        return tuple(p for p in self.params if isinstance(p, Constant))
+
+    @property
+    def requires(self) -> tuple[Require, ...]:
+        return tuple(f for f in self.facts if isinstance(f, Require))
+
+    @property
+    def defines(self) -> tuple[Define, ...]:
+        return tuple(f for f in self.facts if isinstance(f, Define))
+
+
+def parts(expr: Expr) -> tuple[Expr, ...]:
+    """The expressions right below this one."""
+    match expr:
+        case Call(_, args):
+            return args
+        case Cast(arg) | Reduce(body=arg):
+            return (arg,)
+    return ()
+
+
+def walk(expr: Expr):
+    """This expression and all below it, outermost first."""
+    yield expr
+    for part in parts(expr):
+        yield from walk(part)
+
+
+def rebuild(expr: Expr, change) -> Expr:
+    """expr with `change` applied to every node, innermost first."""
+    match expr:
+        case Call(_, args):
+            expr = replace(expr, args=tuple(rebuild(a, change) for a in args))
+        case Cast(arg):
+            expr = replace(expr, arg=rebuild(arg, change))
+        case Reduce(body=body):
+            expr = replace(expr, body=rebuild(body, change))
+    return change(expr)
+
+
+def kind_of(dtype: str, op: Op) -> str:
+    """float, int or bool, for any dtype that occurs in the op."""
+    for p in op.typarams:
+        if p.name == dtype:
+            return p.kind
+    if dtype == "bool":
+        return "bool"
+    return "int" if dtype in INTS else "float"
