@@ -1,0 +1,34 @@
+"""tritongen: readable Triton kernels from specs in index notation.
+
+    ops = tritongen.load("specs/softmax.op"); ops.softmax(x)
+    f = tritongen.compile_expr("max(x, 0)"); f(x); print(f.source)
+
+Importing this module imports neither torch nor triton; the first use of a name below does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tritongen.api import compile_expr, compile_op, load
+    from tritongen.errors import SpecError
+
+__version__ = "0.1.0"
+__all__ = ["SpecError", "compile_expr", "compile_op", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "SpecError":
+        from tritongen.errors import SpecError
+
+        return SpecError
+    if name in __all__:
+        from tritongen import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module 'tritongen' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,32 @@
+# make demo   a spec to a kernel, checked, in a fresh virtual environment
+# make test   the whole suite;  make quick: without the slow tests
+
+PYTHON ?= python3
+BIN    := .venv/bin
+
+.PHONY: demo test quick lint clean
+
+demo: .venv/installed
+	$(BIN)/tritongen build specs/softmax.op -o .demo
+	cat .demo/softmax.py
+	$(BIN)/tritongen check specs/softmax.op
+
+test: .venv/installed
+	$(BIN)/python -m pytest -n 2 tests
+
+quick: .venv/installed
+	$(BIN)/python -m pytest -n 2 -m "not slow" tests
+
+lint: .venv/installed
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]' -c constraints.txt
+	$(BIN)/ruff check tritongen tests
+	$(BIN)/black --check --quiet tritongen tests
+	$(BIN)/mypy
+
+.venv/installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	touch $@
+
+clean:
+	rm -rf .venv .demo build dist *.egg-info

@@ -1,0 +1,17 @@
+"""Where the grammar, the prelude and the templates lie: `folder("grammar") / "op.lark"`.
+
+They are top-level folders of the repository. A wheel carries them as `tritongen/_data/`; an editable
+install and a checkout read them where they stand.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def folder(name: str) -> Path:
+    """The folder `grammar` or `templates`."""
+    packed = _PACKAGE / "_data" / name
+    return packed if packed.is_dir() else _PACKAGE.parent / name
