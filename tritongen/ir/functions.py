@@ -1,0 +1,447 @@
+"""The function table: one row per operator and builtin, and all that the compiler knows of it.
+
+In: nothing. Out: `FUNCTIONS["exp"]`, a row of strings; `Call.fn` in the IR names a row. Rows of a
+language operator (`+`) or of a name that differs (`max(a, b)` is row maximum) are found through
+`OPERATORS` and `BUILTINS`. A new builtin is one row here and nothing anywhere else.
+
+    row = FUNCTIONS["div"]
+    fill(text_for(row, "float"), [("x + 1", SUM), ("y", ATOM)])  ->  ("(x + 1) / y", TERM)
+
+Half types never reach a row: loads widen. One text serves f32 and f64, as one kernel source does.
+Not here: casts, reducers, literals (emit), the sources of helpers (helpers.py).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tritongen.ir.helpers import HELPERS
+
+# Python's precedences, of generated Triton and torch text alike.
+COMPARE, BIT_OR, BIT_XOR, BIT_AND, SHIFT, SUM, TERM, UNARY, ATOM = range(1, 10)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Target text with holes {a} {b} {c}; `needs`: the least precedence that an argument must have
+
+    to stand in its hole without parentheses (0: anything may).
+    """
+
+    template: str
+    precedence: int = ATOM
+    needs: tuple[int, ...] = (0, 0, 0)
+
+    @property
+    def repeats(self) -> tuple[str, ...]:
+        """Holes that occur more than once: an argument there must be a name."""
+        return tuple(hole for hole in "abc" if self.template.count("{" + hole + "}") > 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A row.
+
+    args: what the arguments may be, once promoted to one dtype (the condition of `where` aside):
+        "float"  floats; ints and bools promote to the compute type
+        "number" floats and ints; bool is an error
+        "any"    floats, ints, bools
+        "int"    ints and bools
+        "bool"   bools
+    result: "same" (the dtype of the promoted arguments) or "bool".
+    derivative: per argument the partial derivative in the language, in a, b, c and y (the result),
+        or None where it is 0; None for the whole: the result does not vary smoothly, all are 0.
+    ulp: how far the Triton text may be off in f32, on normal numbers, in units in the last place of
+        the exact result; 0: exact, 0.5: correctly rounded. Only ever tightened.
+    """
+
+    name: str
+    arity: int
+    args: str
+    result: str
+    triton: Text
+    torch: Text
+    derivative: tuple[str | None, ...] | None
+    ulp: float
+    triton_int: Text | None = None  # where ints need another text than floats
+    triton_bool: Text | None = None
+    surface: str = ""  # an operator, or the name in the language where it is not the row's
+
+    @property
+    def exact(self) -> bool:
+        return self.ulp == 0
+
+
+def fill(text: Text, args: list[tuple[str, int]]) -> tuple[str, int]:
+    """The text of a call and its precedence, from those of its arguments: fewest parentheses."""
+    if text.template == "{a}":
+        return args[0]
+    holes = {}
+    for hole, (arg, precedence), need in zip("abc", args, text.needs):
+        holes[hole] = arg if precedence >= need else f"({arg})"
+    return text.template.format(**holes), text.precedence
+
+
+def text_for(row: Function, kind: str) -> Text:
+    """The Triton text for arguments of a kind: float, int or bool."""
+    special = {"int": row.triton_int, "bool": row.triton_bool}.get(kind)
+    return special or row.triton
+
+
+def helpers_of(text: Text) -> tuple[str, ...]:
+    """The helpers that a text calls, which must be printed above the kernel."""
+    return tuple(name for name in re.findall(r"\b_\w+(?=\()", text.template) if name in HELPERS)
+
+
+def uses_libdevice(text: Text) -> bool:
+    """Whether the text, or a helper that it calls, needs `from triton.language.extra import libdevice`."""
+    texts = (text.template, *(HELPERS[name] for name in helpers_of(text)))
+    return any("libdevice." in t for t in texts)
+
+
+def infix(operator: str, precedence: int) -> Text:
+    left = precedence + 1 if precedence == COMPARE else precedence
+    return Text(f"{{a}} {operator} {{b}}", precedence, (left, precedence + 1))
+
+
+def prefix(operator: str) -> Text:
+    return Text(f"{operator}{{a}}", UNARY, (UNARY,))
+
+
+def call(function: str, arity: int = 1) -> Text:
+    return Text(f"{function}({', '.join('{' + hole + '}' for hole in 'abc'[:arity])})")
+
+
+def nan_call(function: str) -> Text:
+    """tl.maximum and tl.minimum drop NaN unless told otherwise."""
+    return Text(f"{function}({{a}}, {{b}}, propagate_nan=tl.PropagateNan.ALL)")
+
+
+def product(count: int) -> Text:
+    """x * x by name: no pow call, and exactly rounded for a square."""
+    return Text(" * ".join(["{a}"] * count), TERM, (UNARY,))
+
+
+# ---- integer literal powers -----------------------------------------------------------------------
+SMALL_POWERS = (
+    2,
+    3,
+    4,
+    -1,
+    -2,
+)  # `x ** n` that is Call("pow_int", (x, Const(n))); negative: floats only
+
+
+def power_text(exponent: int) -> Text:
+    """Triton (and torch) text of x ** n, n one of SMALL_POWERS."""
+    if exponent == -1:
+        return Text("1 / {a}", TERM, (UNARY,))
+    if exponent < 0:
+        return Text(f"1 / ({product(-exponent).template})", TERM, (UNARY,))
+    return product(exponent)
+
+
+def power_derivative(exponent: int) -> str:
+    """d(a ** n)/da in the language."""
+    return "2 * a" if exponent == 2 else f"{exponent} * a ** {exponent - 1}"
+
+
+# ---- rows -----------------------------------------------------------------------------------------
+def unary(name: str, triton: str, derivative: str | None, ulp: float, torch: str = "") -> Function:
+    """A function of one float."""
+    partials = None if derivative is None else (derivative,)
+    torch = torch or f"torch.{name}"
+    return Function(name, 1, "float", "same", call(triton), call(torch), partials, ulp)
+
+
+def binary(
+    name: str, triton: str, derivative: tuple[str | None, ...] | None, ulp: float
+) -> Function:
+    """A function of two floats."""
+    return Function(
+        name, 2, "float", "same", call(triton, 2), call(f"torch.{name}", 2), derivative, ulp
+    )
+
+
+def comparison(name: str, operator: str) -> Function:
+    text = infix(operator, COMPARE)
+    return Function(name, 2, "any", "bool", text, text, None, 0, surface=operator)
+
+
+def logical(name: str, operator: str) -> Function:
+    text = infix(operator, BIT_OR if operator == "|" else BIT_AND)
+    return Function(name, 2, "bool", "bool", text, text, None, 0, surface=name)
+
+
+def bits(name: str, triton: Text, torch: Text) -> Function:
+    return Function(
+        name, len(set(re.findall(r"\{.\}", triton.template))), "int", "same", triton, torch, None, 0
+    )
+
+
+def arithmetic(
+    name: str, args: str, symbol: str, precedence: int, derivative: tuple, ulp: float, **texts
+) -> Function:
+    """An operator; its text is the target's own operator unless `texts` says otherwise."""
+    text = infix(symbol, precedence)
+    fields = {"triton": text, "torch": text, "surface": symbol, **texts}
+    return Function(name, 2, args, "same", derivative=derivative, ulp=ulp, **fields)
+
+
+def extreme(name: str, worse: str) -> Function:
+    """Two-argument max or min: NaN wins, a tie splits the gradient evenly, as torch."""
+    partials = tuple(f"where({p} {worse} {q}, 0, where(a == b, 0.5, 1))" for p, q in ("ab", "ba"))
+    return Function(
+        name,
+        2,
+        "any",
+        "same",
+        nan_call(f"tl.{name}"),
+        call(f"torch.{name}", 2),
+        partials,
+        0,
+        triton_int=call(f"tl.{name}", 2),
+        triton_bool=infix("|", BIT_OR) if name == "maximum" else infix("&", BIT_AND),
+        surface=name[:3],
+    )
+
+
+OPERATOR_ROWS = (
+    arithmetic("add", "any", "+", SUM, ("1", "1"), 0.5, triton_bool=infix("|", BIT_OR)),
+    arithmetic("sub", "number", "-", SUM, ("1", "-1"), 0.5),
+    arithmetic("mul", "any", "*", TERM, ("b", "a"), 0.5, triton_bool=infix("&", BIT_AND)),
+    arithmetic("div", "float", "/", TERM, ("1 / b", "-y / b"), 2),
+    arithmetic(
+        "floordiv",
+        "number",
+        "//",
+        TERM,
+        (None, None),
+        0,
+        triton=call("_float_floor_div", 2),
+        triton_int=call("_floor_div", 2),
+    ),
+    arithmetic(
+        "mod",
+        "number",
+        "%",
+        TERM,
+        ("1", "-(a // b)"),
+        0,
+        triton=call("_float_mod", 2),
+        triton_int=call("_floor_mod", 2),
+    ),
+    arithmetic(
+        "pow",
+        "number",
+        "**",
+        ATOM,
+        ("where(b == 0, 0, b * a ** (b - 1))", "where(a == 0 and b >= 0, 0, y * log(a))"),
+        4,
+        triton=call("libdevice.pow", 2),
+        torch=call("torch.pow", 2),
+        triton_int=call("_int_pow", 2),
+    ),
+    # Its texts and derivative depend on the exponent: power_text, power_derivative.
+    Function(
+        "pow_int",
+        2,
+        "number",
+        "same",
+        product(2),
+        product(2),
+        ("b * a ** (b - 1)", None),
+        2,
+        surface="**",
+    ),
+    Function("neg", 1, "number", "same", prefix("-"), prefix("-"), ("-1",), 0, surface="-"),
+    comparison("eq", "=="),
+    comparison("ne", "!="),
+    comparison("lt", "<"),
+    comparison("le", "<="),
+    comparison("gt", ">"),
+    comparison("ge", ">="),
+    logical("and", "&"),
+    logical("or", "|"),
+    Function("not", 1, "bool", "bool", prefix("~"), prefix("~"), None, 0, surface="not"),
+)
+
+SELECT_ROWS = (
+    Function(
+        "where",
+        3,
+        "any",
+        "same",
+        call("tl.where", 3),
+        call("torch.where", 3),
+        (None, "where(a, 1, 0)", "where(a, 0, 1)"),
+        0,
+    ),
+    extreme("maximum", "<"),
+    extreme("minimum", ">"),
+    Function(
+        "clamp",
+        3,
+        "number",
+        "same",
+        Text(
+            "tl.minimum(tl.maximum({a}, {b}, propagate_nan=tl.PropagateNan.ALL), {c},"
+            " propagate_nan=tl.PropagateNan.ALL)"
+        ),
+        call("torch.clamp", 3),
+        (
+            "where(a >= b and a <= c, 1, 0)",
+            "where(a < b and b < c, 1, 0)",
+            "where(a > c or c < b, 1, 0)",
+        ),
+        0,
+        triton_int=Text("tl.minimum(tl.maximum({a}, {b}), {c})"),
+    ),
+    Function(
+        "relu",
+        1,
+        "number",
+        "same",
+        Text("tl.maximum({a}, 0, propagate_nan=tl.PropagateNan.ALL)"),
+        call("torch.relu"),
+        ("where(y <= 0, 0, 1)",),
+        0,
+        triton_int=Text("tl.maximum({a}, 0)"),
+    ),
+    Function("abs", 1, "number", "same", call("tl.abs"), call("torch.abs"), ("sign(a)",), 0),
+    Function("sign", 1, "number", "same", call("_sign"), call("torch.sign"), None, 0),
+    Function("square", 1, "number", "same", product(2), call("torch.square"), ("2 * a",), 0.5),
+    Function("detach", 1, "any", "same", Text("{a}"), Text("{a}.detach()", ATOM, (ATOM,)), None, 0),
+    Function(
+        "isnan",
+        1,
+        "float",
+        "bool",
+        Text("{a} != {a}", COMPARE, (BIT_OR,)),
+        call("torch.isnan"),
+        None,
+        0,
+    ),
+    Function(
+        "isinf",
+        1,
+        "float",
+        "bool",
+        Text('tl.abs({a}) == float("inf")', COMPARE),
+        call("torch.isinf"),
+        None,
+        0,
+    ),
+    Function(
+        "isfinite",
+        1,
+        "float",
+        "bool",
+        Text('tl.abs({a}) < float("inf")', COMPARE),
+        call("torch.isfinite"),
+        None,
+        0,
+    ),
+)
+
+BIT_ROWS = (
+    bits("bit_and", infix("&", BIT_AND), infix("&", BIT_AND)),
+    bits("bit_or", infix("|", BIT_OR), infix("|", BIT_OR)),
+    bits("bit_xor", infix("^", BIT_XOR), infix("^", BIT_XOR)),
+    bits("bit_not", prefix("~"), prefix("~")),
+    bits("shift_left", call("_shift_left", 2), infix("<<", SHIFT)),
+    bits("shift_right", call("_shift_right", 2), infix(">>", SHIFT)),
+)
+
+# log 2, log 10 and sqrt(pi) stand in the derivatives as literals.
+FLOAT_ROWS = (
+    unary("exp", "libdevice.exp", "y", 2),
+    unary("exp2", "tl.exp2", "0.6931471805599453 * y", 2),
+    unary("expm1", "libdevice.expm1", "y + 1", 1),
+    unary("log", "tl.log", "1 / a", 1),
+    unary("log2", "tl.log2", "1.4426950408889634 / a", 1),
+    unary("log10", "libdevice.log10", "0.4342944819032518 / a", 2),
+    unary("log1p", "libdevice.log1p", "1 / (1 + a)", 1),
+    unary("sqrt", "_sqrt", "0.5 / y", 0.5),
+    unary("rsqrt", "tl.rsqrt", "-0.5 * y / a", 2),
+    unary("sin", "tl.sin", "cos(a)", 2),
+    unary("cos", "tl.cos", "-sin(a)", 2),
+    unary("tan", "libdevice.tan", "1 + y * y", 4),
+    unary("asin", "libdevice.asin", "rsqrt(1 - a * a)", 2),
+    unary("acos", "libdevice.acos", "-rsqrt(1 - a * a)", 2),
+    unary("atan", "libdevice.atan", "1 / (1 + a * a)", 2),
+    unary("sinh", "libdevice.sinh", "cosh(a)", 3),
+    unary("cosh", "libdevice.cosh", "sinh(a)", 2),
+    unary("tanh", "libdevice.tanh", "1 - y * y", 2),
+    unary("asinh", "libdevice.asinh", "rsqrt(a * a + 1)", 3),
+    unary("acosh", "libdevice.acosh", "rsqrt(a * a - 1)", 4),
+    unary("atanh", "libdevice.atanh", "1 / (1 - a * a)", 3),
+    unary("erf", "tl.erf", "1.1283791670955126 * exp(-(a * a))", 2),
+    unary("erfc", "libdevice.erfc", "-1.1283791670955126 * exp(-(a * a))", 4),
+    unary("erfinv", "libdevice.erfinv", "0.886226925452758 * exp(y * y)", 2),
+    unary("sigmoid", "_sigmoid", "y * (1 - y)", 4),
+    unary("logsigmoid", "_logsigmoid", "sigmoid(-a)", 3, "torch.nn.functional.logsigmoid"),
+    unary(
+        "softplus", "_softplus", "where(a > 20, 1, sigmoid(a))", 3, "torch.nn.functional.softplus"
+    ),
+    unary("floor", "tl.floor", None, 0),
+    unary("ceil", "tl.ceil", None, 0),
+    unary("trunc", "libdevice.trunc", None, 0),
+    # rint is missing on HIP in Triton 3.6; nearbyint rounds the same way, half to even.
+    unary("round", "libdevice.nearbyint", None, 0),
+    Function(
+        "reciprocal",
+        1,
+        "float",
+        "same",
+        Text("1 / {a}", TERM, (UNARY,)),
+        call("torch.reciprocal"),
+        ("-y * y",),
+        1,
+    ),
+    binary("atan2", "libdevice.atan2", ("b / (a * a + b * b)", "-a / (a * a + b * b)"), 3),
+    binary("hypot", "libdevice.hypot", ("a / y", "b / y"), 3),
+    binary("fmod", "libdevice.fmod", ("1", "-trunc(a / b)"), 0),
+    binary("xlogy", "_xlogy", ("where(a == 0 and b <= 0, 0, log(b))", "a / b"), 2),
+    binary("logaddexp", "_logaddexp", ("sigmoid(a - b)", "sigmoid(b - a)"), 4),
+)
+
+FUNCTIONS: dict[str, Function] = {
+    row.name: row for row in (*OPERATOR_ROWS, *SELECT_ROWS, *BIT_ROWS, *FLOAT_ROWS)
+}
+
+# What the language writes -> row: operators with two operands, and calls by name.
+OPERATORS: dict[str, str] = {
+    row.surface: row.name for row in OPERATOR_ROWS if row.arity == 2 and row.name != "pow_int"
+}
+BUILTINS: dict[str, str] = {
+    row.surface or row.name: row.name for row in (*SELECT_ROWS, *BIT_ROWS, *FLOAT_ROWS)
+} | {"pow": "pow"}
+
+# Functions of libdevice that the texts and helpers above name, with what computes the same in torch:
+# Triton's interpreter has no libdevice, so the runtime puts these in its place there.
+LIBDEVICE: dict[str, str] = {
+    "acos": "torch.acos",
+    "acosh": "torch.acosh",
+    "asin": "torch.asin",
+    "asinh": "torch.asinh",
+    "atan": "torch.atan",
+    "atan2": "torch.atan2",
+    "atanh": "torch.atanh",
+    "cosh": "torch.cosh",
+    "erfc": "torch.erfc",
+    "erfinv": "torch.erfinv",
+    "exp": "torch.exp",
+    "expm1": "torch.expm1",
+    "fmod": "torch.fmod",
+    "hypot": "torch.hypot",
+    "log10": "torch.log10",
+    "log1p": "torch.log1p",
+    "nearbyint": "torch.round",
+    "pow": "torch.pow",
+    "sinh": "torch.sinh",
+    "tan": "torch.tan",
+    "tanh": "torch.tanh",
+    "trunc": "torch.trunc",
+}

@@ -1,0 +1,120 @@
+"""Small Triton functions that some rows of the function table call: name -> source.
+
+In: nothing. Out: `HELPERS["_floor_mod"]`, text that emit prints once above the kernels that use it.
+A helper calls no other helper, works on f32 and f64 alike (one kernel source serves both), and its
+name starts with `_`, which no name of a spec does. Not here: which row calls which (functions.py).
+"""
+
+from __future__ import annotations
+
+HELPERS: dict[str, str] = {
+    "_sqrt": '''
+@triton.jit
+def _sqrt(x):
+    """sqrt, correctly rounded; tl.sqrt approximates in f32."""
+    if x.dtype == tl.float64:
+        return tl.sqrt(x)
+    else:
+        return tl.sqrt_rn(x)
+''',
+    "_sign": '''
+@triton.jit
+def _sign(x):
+    """-1, 0 or 1 in the type of x; 0 for NaN, as torch.sign."""
+    return (x > 0).to(x.dtype) - (x < 0).to(x.dtype)
+''',
+    "_sigmoid": '''
+@triton.jit
+def _sigmoid(x):
+    """1 / (1 + e**-x): 0 where e**-x overflows."""
+    return 1.0 / (1.0 + libdevice.exp(-x))
+''',
+    "_softplus": '''
+@triton.jit
+def _softplus(x):
+    """log(1 + e**x), and x from 20 on, as torch."""
+    return tl.where(x > 20.0, x, libdevice.log1p(libdevice.exp(x)))
+''',
+    "_logsigmoid": '''
+@triton.jit
+def _logsigmoid(x):
+    """log(sigmoid(x)), without overflow at either end."""
+    low = tl.minimum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    return low - libdevice.log1p(libdevice.exp(-tl.abs(x)))
+''',
+    "_logaddexp": '''
+@triton.jit
+def _logaddexp(a, b):
+    """log(e**a + e**b), without overflow; two equal infinities give that infinity."""
+    high = tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+    return tl.where(a == b, high + 0.6931471805599453, high + libdevice.log1p(libdevice.exp(-tl.abs(a - b))))
+''',
+    "_xlogy": '''
+@triton.jit
+def _xlogy(a, b):
+    """a * log(b), 0 where a is 0 whatever b is (but NaN)."""
+    return tl.where((a == 0.0) & (b == b), 0.0, a * tl.log(b))
+''',
+    "_floor_div": '''
+@triton.jit
+def _floor_div(a, b):
+    """Integer a // b rounded down; Triton's own rounds towards zero."""
+    quotient = a // b
+    return tl.where((a % b != 0) & ((a < 0) ^ (b < 0)), quotient - 1, quotient)
+''',
+    "_floor_mod": '''
+@triton.jit
+def _floor_mod(a, b):
+    """Integer a % b with the sign of b; Triton's own takes the sign of a."""
+    rest = a % b
+    return tl.where((rest != 0) & ((rest < 0) ^ (b < 0)), rest + b, rest)
+''',
+    "_float_floor_div": '''
+@triton.jit
+def _float_floor_div(a, b):
+    """floor(a / b) from the exact remainder, so that a rounded quotient never steps up."""
+    rest = libdevice.fmod(a, b)
+    quotient = (a - rest) / b
+    quotient = tl.where((rest != 0) & ((rest < 0) ^ (b < 0)), quotient - 1.0, quotient)
+    down = tl.floor(quotient)
+    nearest = tl.where(quotient - down > 0.5, down + 1.0, down)
+    return tl.where(b == 0.0, a / b, nearest)
+''',
+    "_float_mod": '''
+@triton.jit
+def _float_mod(a, b):
+    """a % b, exact, with the sign of b."""
+    rest = libdevice.fmod(a, b)
+    return tl.where((rest != 0) & ((rest < 0) ^ (b < 0)), rest + b, rest)
+''',
+    "_int_pow": '''
+@triton.jit
+def _int_pow(a, b):
+    """Integer a ** b by squaring, wrapping as a product does; a negative b gives 0 unless a is 1 or -1."""
+    power = a * 0 + 1
+    base = a
+    rest = b
+    for _ in range(63):
+        power = tl.where((rest > 0) & (rest & 1 != 0), power * base, power)
+        base = base * base
+        rest = rest >> 1
+    odd = tl.where(b & 1 != 0, a, a * 0 + 1)
+    return tl.where(b >= 0, power, tl.where((a == 1) | (a + 1 == 0), odd, a * 0))
+''',
+    "_shift_left": '''
+@triton.jit
+def _shift_left(a, b):
+    """a << b; 0 once every bit is out, where the hardware leaves it open."""
+    inside = (b >= 0) & (b < a.dtype.primitive_bitwidth)
+    return tl.where(inside, a << tl.where(inside, b, 0), 0)
+''',
+    "_shift_right": '''
+@triton.jit
+def _shift_right(a, b):
+    """a >> b; the sign alone once every bit is out, where the hardware leaves it open."""
+    last = a.dtype.primitive_bitwidth - 1
+    inside = (b >= 0) & (b <= last)
+    return tl.where(inside | (a < 0), a >> tl.where(inside, b, last), 0)
+''',
+}
+HELPERS = {name: source.strip() + "\n" for name, source in HELPERS.items()}
