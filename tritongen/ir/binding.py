@@ -1,0 +1,360 @@
+"""Numbers for all names of an op: what one call's arguments make of its sizes, dtypes and batch dims.
+
+Input: an op and the arguments of a call, by name. Output: a `Bound`, or the ValueError that the
+generated wrapper raises for the same call (`messages.py` holds the wording of both).
+
+    bind(linear, {"x": torch.ones(4, 64), "w": torch.ones(8, 32)})
+    ValueError: linear: w: dim 1 (K): expected 64 (from x), given 32
+
+Tensors come out with their batch dims expanded to the common shape and flattened to one dim, as
+the IR has them. Nothing is computed here: that is `interp.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from tritongen.ir import messages
+from tritongen.ir.algebra import Poly, Sym, evaluate, text
+from tritongen.ir.nodes import (
+    BATCH,
+    BATCH_SIZE,
+    Constant,
+    Define,
+    Op,
+    Reduce,
+    Require,
+    Scalar,
+    Tensor,
+    TypeParam,
+    walk,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+TORCH_NAMES = {
+    "f64": "float64",
+    "f32": "float32",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "f8e4m3": "float8_e4m3fn",
+    "f8e5m2": "float8_e5m2",
+    "i64": "int64",
+    "i32": "int32",
+    "i16": "int16",
+    "i8": "int8",
+    "u8": "uint8",
+    "bool": "bool",
+}
+_NAMES_OF_TORCH = {name: dtype for dtype, name in TORCH_NAMES.items()}
+_COMPARE = {
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One call of an op: `dtypes` maps each type parameter, and "compute", to a concrete dtype."""
+
+    sizes: dict[str, int]
+    dtypes: dict[str, str]
+    batch_shape: tuple[int, ...]
+    values: dict[str, Any] = field(repr=False)  # flattened tensors, numbers, 0-dim tensors
+
+    def size(self, p: Poly) -> int:
+        return int(evaluate(p, self.sizes))
+
+    def dtype(self, name: str) -> str:
+        return self.dtypes.get(name, name)
+
+    def shape(self, tensor: Tensor) -> tuple[int, ...]:
+        """The shape as the caller sees it, batch dims apart."""
+        parts = [self.batch_shape if d == BATCH_SIZE else (self.size(d),) for d in tensor.dims]
+        return tuple(n for part in parts for n in part)
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    import torch
+
+    return getattr(torch, TORCH_NAMES[name])
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Our name of a torch dtype; torch's own where the language has none (`complex64`)."""
+    name = str(dtype).removeprefix("torch.")
+    return _NAMES_OF_TORCH.get(name, name)
+
+
+def bind(op: Op, args: Mapping[str, Any]) -> Bound:
+    """Check the arguments as the wrapper does and settle every name of the op."""
+    values = _with_defaults(op, args)
+    for p in op.params:
+        if isinstance(p, Tensor):
+            _check_tensor(op, p, values[p.name])
+        else:
+            _check_number(op, p, values[p.name])
+    _check_devices(op, values)
+    dtypes = _bind_dtypes(op, values)
+    sizes = {c.name: int(values[c.name]) for c in op.constants if c.dtype == "int"}
+    batch_shape = _bind_dims(op, values, sizes)
+    _bind_facts(op, sizes)
+    _check_dims(op, values, sizes)
+    bound = Bound(sizes, dtypes, batch_shape, values | _flattened(op, values, batch_shape))
+    _check_outputs(op, bound)
+    return bound
+
+
+def typing_of(typings: Iterable[Op], args: Mapping[str, Any]) -> Op:
+    """The typing whose type parameters fit the arguments; the last one, to complain, where none does."""
+    op = None
+    for op in typings:
+        try:
+            _bind_dtypes(op, _with_defaults(op, args))
+        except ValueError:
+            continue
+        return op
+    return op
+
+
+def _with_defaults(op: Op, args: Mapping[str, Any]) -> dict[str, Any]:
+    defaults = {
+        p.name: p.default
+        for p in op.params
+        if isinstance(p, (Scalar, Constant)) and p.default is not None
+    }
+    names = [p.name for p in op.params]
+    unknown = [name for name in args if name not in names]
+    missing = [name for name in names if name not in args and name not in defaults]
+    if unknown or missing:
+        what = f"unexpected argument {unknown[0]}" if unknown else f"missing argument {missing[0]}"
+        raise TypeError(f"{op.name}: {what}")
+    return {**defaults, **args}
+
+
+# ---- one operand at a time ----------------------------------------------------------------------
+def _check_tensor(op: Op, operand: Tensor, value: Any) -> None:
+    import torch
+
+    names = {"op": op.name, "operand": operand.name}
+    if not isinstance(value, torch.Tensor):
+        raise ValueError(messages.TENSOR.format(**names, given=type(value).__name__))
+    if value.layout != torch.strided:
+        raise ValueError(messages.LAYOUT.format(**names, given=value.layout))
+    named = sum(d != BATCH_SIZE for d in operand.dims)
+    if value.ndim < named or (value.ndim > named and BATCH_SIZE not in operand.dims):
+        expected = messages.dims_text(tuple(text(d) for d in operand.dims))
+        raise ValueError(messages.RANK.format(**names, expected=expected, given=value.ndim))
+
+
+def _check_number(op: Op, p: Scalar | Constant, value: Any) -> None:
+    import torch
+
+    kind = _kind(p.dtype)
+    template = messages.SCALAR if isinstance(p, Scalar) else messages.CONSTANT
+    if isinstance(p, Scalar) and isinstance(value, torch.Tensor):
+        given = _kind(dtype_name(value.dtype)) if value.ndim == 0 else None
+        shown = f"a {value.ndim}-dim {TORCH_NAMES.get(dtype_name(value.dtype), value.dtype)} tensor"
+    else:
+        given = {bool: "bool", int: "int", float: "float"}.get(type(value))
+        shown = repr(value) if given else type(value).__name__
+    fits = {"float": ("float", "int", "bool"), "int": ("int", "bool"), "bool": ("bool",)}[kind]
+    if isinstance(p, Constant) and kind == "int":
+        fits = ("int",)
+    if given not in fits:
+        expected = {"float": "a number", "int": "an int", "bool": "a bool"}[kind]
+        names = {"op": op.name, "operand": p.name}
+        raise ValueError(template.format(**names, expected=expected, given=shown))
+
+
+def _kind(dtype: str) -> str:
+    if dtype == "bool":
+        return "bool"
+    return "int" if dtype == "int" or dtype[0] in "iu" else "float"
+
+
+# ---- operands against each other ----------------------------------------------------------------
+def _check_devices(op: Op, values: Mapping[str, Any]) -> None:
+    if not op.tensors:
+        return
+    first = op.tensors[0].name
+    expected = values[first].device
+    for t in op.tensors[1:]:
+        if values[t.name].device != expected:
+            source = messages.SOURCE.format(operand=first)
+            names = {"op": op.name, "operand": t.name, "expected": expected, "source": source}
+            raise ValueError(messages.DEVICE.format(**names, given=values[t.name].device))
+
+
+def _bind_dtypes(op: Op, values: Mapping[str, Any]) -> dict[str, str]:
+    typarams = {p.name: p for p in op.typarams}
+    dtypes: dict[str, str] = {}
+    sources: dict[str, str] = {}
+    for t in op.tensors:
+        given = dtype_name(values[t.name].dtype)
+        accepted, source = _accepted(t, typarams, dtypes, sources)
+        if given not in accepted:
+            expected = " | ".join(TORCH_NAMES[d] for d in accepted)
+            names = {"op": op.name, "operand": t.name, "expected": expected, "source": source}
+            raise ValueError(messages.DTYPE.format(**names, given=TORCH_NAMES.get(given, given)))
+        if t.dtype in typarams:
+            dtypes.setdefault(t.dtype, given)
+            sources.setdefault(t.dtype, t.name)
+    concrete = {dtypes.get(t.dtype, t.dtype) for t in op.tensors}
+    dtypes["compute"] = "f64" if "f64" in concrete else "f32"
+    return dtypes
+
+
+def _accepted(
+    t: Tensor, typarams: dict[str, TypeParam], dtypes: dict[str, str], sources: dict[str, str]
+) -> tuple[tuple[str, ...], str]:
+    if t.dtype not in typarams:
+        return (t.dtype,), ""
+    if t.dtype in dtypes:
+        source = messages.TYPE_SOURCE.format(typaram=t.dtype, operand=sources[t.dtype])
+        return (dtypes[t.dtype],), source
+    return typarams[t.dtype].dtypes, ""
+
+
+def _named_dims(t: Tensor, ndim: int) -> Iterable[tuple[int, Poly]]:
+    """The dims that are not batch dims, with their position in a tensor of ndim dims."""
+    before = len(t.dims)
+    for position, d in enumerate(t.dims):
+        if d == BATCH_SIZE:
+            before = position
+        else:
+            yield position if position < before else ndim - len(t.dims) + position, d
+
+
+def _batch_part(t: Tensor, shape: tuple[int, ...]) -> tuple[int, int]:
+    """Where the batch dims stand in the shape: start and number."""
+    return t.dims.index(BATCH_SIZE), len(shape) - (len(t.dims) - 1)
+
+
+def _bind_dims(op: Op, values: Mapping[str, Any], sizes: dict[str, int]) -> tuple[int, ...]:
+    """Every bare symbol by the first operand that has it; the batch shape by broadcasting."""
+    import torch
+
+    settled = set(sizes) | {d.name for d in op.defines}
+    sources: dict[str, str] = {}
+    batch_shape: tuple[int, ...] = ()
+    batch_source = ""
+    for t in op.tensors:
+        shape = tuple(values[t.name].shape)
+        for position, d in _named_dims(t, len(shape)):
+            name = _bare(d)
+            if name is None or name in settled:
+                continue
+            if name not in sources:
+                sources[name], sizes[name] = t.name, shape[position]
+            elif shape[position] != sizes[name]:
+                source = messages.SOURCE.format(operand=sources[name])
+                raise ValueError(_dim_error(op, t, position, d, sizes[name], shape, source))
+        if BATCH_SIZE in t.dims:
+            start, number = _batch_part(t, shape)
+            given = shape[start : start + number]
+            try:
+                batch_shape = tuple(torch.broadcast_shapes(batch_shape, given))
+            except RuntimeError:
+                source = messages.SOURCE.format(operand=batch_source)
+                names = {"op": op.name, "operand": t.name, "expected": list(batch_shape)}
+                wording = messages.BATCH.format(**names, source=source, given=list(given))
+                raise ValueError(wording) from None
+            batch_source = batch_source or t.name
+            sizes[BATCH] = prod(batch_shape)
+    return batch_shape
+
+
+def _bare(d: Poly) -> str | None:
+    """The name of the size that stands alone in a dim."""
+    if len(d.terms) != 1:
+        return None
+    ((monomial, value),) = d.terms
+    if value != 1 or len(monomial) != 1:
+        return None
+    ((atom, power),) = monomial
+    return atom.name if isinstance(atom, Sym) and power == 1 else None
+
+
+def _dim_error(op, t, position, d, expected, shape, source) -> str:
+    names = {"op": op.name, "operand": t.name, "dim": position, "size": text(d)}
+    return messages.DIM.format(**names, expected=expected, source=source, given=shape[position])
+
+
+# ---- sizes --------------------------------------------------------------------------------------
+def _bind_facts(op: Op, sizes: dict[str, int]) -> None:
+    for fact in op.facts:
+        match fact:
+            case Define(name, value):
+                sizes[name] = _whole(op, name, value, sizes)
+            case Require(left, relation, right, shown):
+                a, b = _number(op, left, sizes), _number(op, right, sizes)
+                if not _COMPARE[relation](a, b):
+                    sides = {"left": a, "relation": messages.OPPOSITE[relation], "right": b}
+                    raise ValueError(messages.REQUIRE.format(op=op.name, fact=shown, **sides))
+
+
+def _check_dims(op: Op, values: Mapping[str, Any], sizes: dict[str, int]) -> None:
+    """Dims that are no bare free symbol: `C // groups`, a constant, a size that is defined."""
+    for t in op.tensors:
+        shape = tuple(values[t.name].shape)
+        for position, d in _named_dims(t, len(shape)):
+            expected = _whole(op, text(d), d, sizes)
+            if shape[position] != expected:
+                raise ValueError(_dim_error(op, t, position, d, expected, shape, ""))
+
+
+def _check_outputs(op: Op, bound: Bound) -> None:
+    for output in op.outputs:
+        for d in output.dims:
+            _whole(op, text(d), d, bound.sizes)
+    for nest in op.nests:
+        if any(bound.size(b.hi) <= bound.size(b.lo) for b in nest.box):
+            continue
+        for node in walk(nest.body):
+            if isinstance(node, Reduce) and node.op in ("argmax", "argmin"):
+                if any(bound.size(b.hi) <= bound.size(b.lo) for b in node.binders):
+                    names = {"op": op.name, "operand": nest.name, "reducer": node.op}
+                    raise ValueError(messages.EMPTY.format(**names))
+
+
+def _number(op: Op, p: Poly, sizes: dict[str, int]):
+    try:
+        return evaluate(p, sizes)
+    except ZeroDivisionError:
+        raise ValueError(messages.DIVISION.format(op=op.name, value=text(p))) from None
+
+
+def _whole(op: Op, name: str, p: Poly, sizes: dict[str, int]) -> int:
+    given = _number(op, p, sizes)
+    names = {"op": op.name, "size": name, "value": text(p), "given": given}
+    if given < 0:
+        raise ValueError(messages.NEGATIVE.format(**names))
+    if given.denominator != 1:
+        raise ValueError(messages.FRACTION.format(**names))
+    return int(given)
+
+
+def _flattened(op: Op, values: Mapping[str, Any], batch_shape: tuple[int, ...]) -> dict[str, Any]:
+    flat = {}
+    for t in op.tensors:
+        if BATCH_SIZE not in t.dims:
+            continue
+        value = values[t.name]
+        shape = tuple(value.shape)
+        start, number = _batch_part(t, shape)
+        head, tail = shape[:start], shape[start + number :]
+        aligned = value.reshape(
+            *head, *[1] * (len(batch_shape) - number), *shape[start : start + number], *tail
+        )
+        expanded = aligned.expand(*head, *batch_shape, *tail)
+        flat[t.name] = expanded.reshape(*head, prod(batch_shape), *tail)
+    return flat

@@ -1,0 +1,381 @@
+"""The oracle: what an op means, computed densely in torch with floats in f64 and exact integers.
+
+Input: an op and the arguments of a call. Output: the value of every output, by name.
+
+    run(softmax, {"x": torch.randn(4, 9)})["y"].sum(-1)    # ones, float64
+
+Every box becomes the shape of a dense tensor, every read a gather, every reducer a reduction of the
+trailing dims. `run` gives outputs before they are rounded to their dtype, `run_rounded` after; what
+reads an output further down reads the rounded value in both. A read without a fill that leaves its
+tensor where its value is used raises IndexError: the proof that let it through was wrong.
+
+Not here: checking the call (`binding.py`), one row per builtin (`functions.py`), speed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from math import lcm, prod
+from typing import Any
+
+import torch
+
+from tritongen.ir import messages
+from tritongen.ir.algebra import (
+    Atom,
+    Extreme,
+    Fetch,
+    Floor,
+    Group,
+    Idx,
+    Poly,
+    evaluate,
+    is_index_like,
+)
+from tritongen.ir.binding import Bound, bind, torch_dtype
+from tritongen.ir.functions import FUNCTIONS
+from tritongen.ir.nodes import (
+    Binder,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Guard,
+    IndexValue,
+    Nest,
+    Op,
+    Read,
+    Reduce,
+    ScalarRef,
+    kind_of,
+    parts,
+)
+
+DENSE_LIMIT = 1 << 24  # elements of the largest intermediate; larger boxes are walked in pieces
+_HOLES = {hole: hole for hole in "abc"}
+_KEEPS = {"f64": 3, "f32": 2, "f16": 1, "bf16": 1, "f8e4m3": 0, "f8e5m2": 0}
+
+
+def run(op: Op, args: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """Every output, floats in f64 and not rounded to the output's dtype."""
+    return {name: exact for name, (exact, _) in _outputs(op, args).items()}
+
+
+def run_rounded(op: Op, args: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """Every output in its own dtype."""
+    return {name: rounded for name, (_, rounded) in _outputs(op, args).items()}
+
+
+def count_points(op: Op, sizes: Mapping[str, int]) -> int:
+    """How many points of boxes and reducers a run visits: what an op costs, whatever the schedule."""
+
+    def extent(binders: tuple[Binder, ...]) -> int:
+        return prod(max(0, int(evaluate(b.hi - b.lo, sizes))) for b in binders)
+
+    def points(expr: Expr) -> int:
+        below = sum(points(part) for part in parts(expr))
+        return extent(expr.binders) * max(1, below) if isinstance(expr, Reduce) else below
+
+    return sum(extent(nest.box) * max(1, points(nest.body)) for nest in op.nests)
+
+
+def _outputs(op: Op, args: Mapping[str, Any]) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    bound = bind(op, args)
+    declared = {o.name: o for o in op.outputs}
+    tensors = {t.name: _widen(bound.values[t.name]) for t in op.tensors}
+    results = {}
+    for nest in op.nests:
+        value = _Run(op, bound, tensors, nest.name).nest(nest)
+        if nest.name in declared:
+            rounded = value.to(torch_dtype(bound.dtype(nest.dtype)))
+            shape = bound.shape(declared[nest.name])
+            results[nest.name] = value.reshape(shape), rounded.reshape(shape)
+            value = _widen(rounded)
+        tensors[nest.name] = value
+    return {o.name: results[o.name] for o in op.outputs}
+
+
+def _widen(t: torch.Tensor) -> torch.Tensor:
+    return t.to(torch.float64) if t.dtype.is_floating_point else t
+
+
+# An axis is the values of one index, shaped to broadcast against the dims of the box.
+Axes = Mapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One nest of one call; the methods follow the shape of an expression."""
+
+    op: Op
+    bound: Bound
+    tensors: Mapping[str, torch.Tensor]
+    name: str
+
+    def nest(self, nest: Nest) -> torch.Tensor:
+        dims = [self.bound.size(d) for d in nest.dims]
+        result = torch.zeros(dims, dtype=self.dtype(nest.dtype), device=self.device)
+        ranges = [range(self.bound.size(b.lo), self.bound.size(b.hi)) for b in nest.box]
+        if not all(ranges):
+            return result
+        per_point = max(1, self.widest(nest.body))
+        for piece in _pieces(ranges, DENSE_LIMIT // per_point):
+            axes = _axes([(b.index, r) for b, r in zip(nest.box, piece)], self.device)
+            live = torch.ones((1,) * len(piece), dtype=torch.bool, device=self.device)
+            value = self.value(nest.body, axes, live).expand([len(r) for r in piece])
+            if nest.coords:
+                where = tuple(self.coordinate(c, axes, live)[0] for c in nest.coords)
+                result[where] = value.to(result.dtype)
+            else:
+                result = value.to(result.dtype)
+        return result
+
+    @property
+    def device(self) -> torch.device:
+        return next((t.device for t in self.tensors.values()), torch.device("cpu"))
+
+    def dtype(self, name: str) -> torch.dtype:
+        """The dtype that holds values of a dtype of the IR: f64 for every float."""
+        if kind_of(name, self.op) == "float":
+            return torch.float64
+        return torch_dtype(self.bound.dtype(name))
+
+    def widest(self, expr: Expr) -> int:
+        """Elements per point of the box of the largest intermediate."""
+        below = max((self.widest(part) for part in parts(expr)), default=1)
+        if not isinstance(expr, Reduce):
+            return below
+        return below * prod(self.bound.size(b.hi - b.lo) for b in expr.binders)
+
+    # ---- expressions ----------------------------------------------------------------------------
+    def value(self, expr: Expr, axes: Axes, live: torch.Tensor) -> torch.Tensor:
+        """The value at every point; `live` says where it matters."""
+        match expr:
+            case Const(value, dtype):
+                return torch.tensor(value, dtype=self.dtype(dtype), device=self.device)
+            case ScalarRef(name, dtype):
+                return self.scalar(name, dtype)
+            case IndexValue(p, dtype):
+                return self.coordinate(p, axes, live)[0].to(self.dtype(dtype))
+            case Read(tensor, coords, fill):
+                return self.read(tensor, coords, fill, axes, live)
+            case Cast(arg, dtype):
+                return self.cast(self.value(arg, axes, live), dtype)
+            case Call("where", (condition, yes, no)):
+                chosen = self.value(condition, axes, live)
+                yes = self.value(yes, axes, live & chosen)
+                return torch.where(chosen, yes, self.value(no, axes, live & ~chosen))
+            case Call("pow_int", (base, Const(exponent)), dtype):
+                return (self.value(base, axes, live) ** exponent).to(self.dtype(dtype))
+            case Call(fn, args, dtype):
+                values = [self.value(a, axes, live) for a in args]
+                if fn in ("floordiv", "mod") and not _is_float(values[1]):
+                    # torch raises on any zero; only one that matters is an error.
+                    values[1] = torch.where(live, values[1], values[1].clamp(min=1))
+                return _torch_function(fn)(*values).to(self.dtype(dtype))
+            case Reduce():
+                return self.reduce(expr, axes, live)
+        raise TypeError(expr)
+
+    def scalar(self, name: str, dtype: str) -> torch.Tensor:
+        given = self.bound.values[name]
+        value = torch.as_tensor(given, device=self.device)
+        if isinstance(given, float):
+            value = torch.tensor(given, dtype=torch.float64, device=self.device)
+        if kind_of(dtype, self.op) == "float":
+            return _widen(value.to(torch_dtype(self.bound.dtype(dtype))))
+        return self.cast(value, dtype)
+
+    def cast(self, value: torch.Tensor, dtype: str) -> torch.Tensor:
+        target = self.bound.dtype(dtype)
+        if kind_of(dtype, self.op) != "float":
+            wide = value.to(torch.int64) if target != "bool" and _is_float(value) else value
+            return wide.to(torch_dtype(target))
+        wide = value.to(torch.float64)
+        if _KEEPS[target] < _KEEPS[self.bound.dtypes["compute"]]:
+            return wide.to(torch_dtype(target)).to(torch.float64)
+        return wide
+
+    def read(self, tensor, coords, fill, axes, live) -> torch.Tensor:
+        source = self.tensors[tensor]
+        inside, where = self.place(source, coords, axes, live)
+        if fill is None:
+            if bool((~inside & live).any()):
+                raise IndexError(f"{self.op.name}: {self.name}: a read of {tensor} leaves it")
+            fill = 0
+        outside = torch.tensor(fill, dtype=source.dtype, device=self.device)
+        if not source.numel():
+            return outside.expand(inside.shape)
+        return torch.where(inside, source[where] if where else source, outside)
+
+    def place(self, source, coords, axes, live) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+        """Whether the coordinates lie inside, and coordinates that do in any case."""
+        inside = torch.ones((), dtype=torch.bool, device=self.device)
+        where = []
+        for c, extent in zip(coords, source.shape):
+            n, whole = self.coordinate(c, axes, live)
+            inside = inside & whole & (n >= 0) & (n < extent)
+            where.append(n.clamp(0, max(0, extent - 1)))
+        return inside, tuple(where)
+
+    # ---- reducers -------------------------------------------------------------------------------
+    def reduce(self, expr: Reduce, axes: Axes, live: torch.Tensor) -> torch.Tensor:
+        k = len(expr.binders)
+        ranges = [range(self.bound.size(b.lo), self.bound.size(b.hi)) for b in expr.binders]
+        inner = {name: a[(...,) + (None,) * k] for name, a in axes.items()}
+        inner |= _axes([(b.index, r) for b, r in zip(expr.binders, ranges)], self.device)
+        outer = torch.broadcast_shapes(live.shape, *(a.shape for a in axes.values()))
+        shape = tuple(outer) + tuple(len(r) for r in ranges)
+        terms = torch.ones((1,) * len(shape), dtype=torch.bool, device=self.device)
+        for guard in expr.guards:
+            terms = terms & self.passes(guard, inner, live[(...,) + (None,) * k])
+        used = live[(...,) + (None,) * k] & terms
+        body = self.value(expr.body, inner, used).expand(shape)
+        terms = terms.expand(shape)
+        if k == 0:
+            body, terms = body[..., None], terms[..., None]
+        else:
+            body, terms = body.flatten(-k), terms.flatten(-k)
+        if expr.op in ("argmax", "argmin") and not bool((terms.any(-1) | ~live).all()):
+            names = {"op": self.op.name, "operand": self.name, "reducer": expr.op}
+            raise ValueError(messages.EMPTY.format(**names))
+        return _fold(expr.op, body, terms).to(self.dtype(expr.dtype))
+
+    def passes(self, guard: Guard, axes: Axes, live: torch.Tensor) -> torch.Tensor:
+        n, whole = self.coordinate(guard.poly, axes, live)
+        return whole & (n >= 0 if guard.op == ">=" else n == 0)
+
+    # ---- coordinates ----------------------------------------------------------------------------
+    def coordinate(self, p: Poly, axes: Axes, live) -> tuple[torch.Tensor, torch.Tensor]:
+        """The floor of p at every point, and whether p is a whole number there."""
+        num, den, whole = self.rational(p, axes, live)
+        return torch.div(num, den, rounding_mode="floor"), whole & (num % den == 0)
+
+    def rational(self, p: Poly, axes: Axes, live) -> tuple[torch.Tensor, int, torch.Tensor]:
+        """p as integers over one denominator; whether every division below a floor was exact."""
+        whole = torch.ones((), dtype=torch.bool, device=self.device)
+        terms: list[tuple[Fraction, torch.Tensor]] = []
+        for monomial, factor in p.terms:
+            product = torch.ones((), dtype=torch.int64, device=self.device)
+            for atom, power in monomial:
+                if not is_index_like(atom):
+                    factor = factor * evaluate(
+                        Poly(((((atom, power),), Fraction(1)),)), self.bound.sizes
+                    )
+                    continue
+                value, exact = self.atom(atom, axes, live)
+                product, whole = product * value**power, whole & exact
+            terms.append((factor, product))
+        den = lcm(1, *(factor.denominator for factor, _ in terms))
+        num = torch.zeros((), dtype=torch.int64, device=self.device)
+        for factor, product in terms:
+            num = num + product * int(factor * den)
+        return num, den, whole
+
+    def atom(self, atom: Atom, axes: Axes, live) -> tuple[torch.Tensor, torch.Tensor]:
+        match atom:
+            case Idx(name):
+                return axes[name], torch.ones((), dtype=torch.bool, device=self.device)
+            case Floor(num, den):
+                top, below, whole = self.rational(num, axes, live)
+                by = evaluate(den, self.bound.sizes)
+                divisor = by.numerator * below
+                # A fraction that is rounded down here never was a coordinate: x[(p / 2) // 3].
+                exact = whole & (top % below == 0)
+                return torch.div(top * by.denominator, divisor, rounding_mode="floor"), exact
+            case Fetch(tensor, coords, fill):
+                source = self.tensors[tensor]
+                value = self.read(tensor, coords, fill, axes, live).to(torch.int64)
+                return value, torch.ones((), dtype=torch.bool, device=source.device)
+            case Group(inner):
+                num, den, whole = self.rational(inner, axes, live)
+                return torch.div(num, den, rounding_mode="floor"), whole & (num % den == 0)
+            case Extreme(op, args):
+                values = [self.coordinate(a, axes, live) for a in args]
+                pick = torch.minimum if op == "min" else torch.maximum
+                value, whole = values[0]
+                for other, exact in values[1:]:
+                    value, whole = pick(value, other), whole & exact
+                return value, whole
+        raise TypeError(atom)
+
+
+@lru_cache(maxsize=None)
+def _torch_function(fn: str) -> Callable[..., torch.Tensor]:
+    """The row's torch text, which is ours and no user's, as a function."""
+    row = FUNCTIONS[fn]
+    holes = "abc"[: row.arity]
+    return eval(f"lambda {', '.join(holes)}: {row.torch.template.format_map(_HOLES)}")
+
+
+def _is_float(t: torch.Tensor) -> bool:
+    return t.dtype.is_floating_point
+
+
+def _axes(ranges: list[tuple[str, range]], device: torch.device) -> dict[str, torch.Tensor]:
+    """One arange per index, each along its own dim."""
+    rank = len(ranges)
+    return {
+        name: torch.arange(r.start, r.stop, device=device).view([-1] + [1] * (rank - 1 - position))
+        for position, (name, r) in enumerate(ranges)
+    }
+
+
+def _pieces(ranges: list[range], limit: int) -> Iterator[list[range]]:
+    """The box cut along its longest side until each piece has at most `limit` points."""
+    longest = max(range(len(ranges)), key=lambda i: len(ranges[i]), default=None)
+    if prod(len(r) for r in ranges) <= limit or longest is None or len(ranges[longest]) == 1:
+        yield ranges
+        return
+    r = ranges[longest]
+    middle = r.start + len(r) // 2
+    for half in (range(r.start, middle), range(middle, r.stop)):
+        yield from _pieces(ranges[:longest] + [half] + ranges[longest + 1 :], limit)
+
+
+def _identity(op: str, dtype: torch.dtype) -> int | float | bool:
+    if op in ("sum", "any"):
+        return 0
+    if op in ("prod", "all"):
+        return 1
+    least = op in ("max", "argmax")
+    if dtype.is_floating_point:
+        return -torch.inf if least else torch.inf
+    if dtype == torch.bool:
+        return not least
+    return torch.iinfo(dtype).min if least else torch.iinfo(dtype).max
+
+
+def _fold(op: str, body: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
+    """Reduce the last dim over the terms; sums and products keep the dtype and wrap."""
+    identity = torch.tensor(_identity(op, body.dtype), dtype=body.dtype, device=body.device)
+    if not body.shape[-1]:
+        return identity.expand(body.shape[:-1])
+    kept = torch.where(terms, body, identity)
+    if op in ("argmax", "argmin"):
+        return _first(kept, terms, op)
+    match op:
+        case "sum":
+            return kept.sum(-1).to(body.dtype)
+        case "prod":
+            return kept.prod(-1).to(body.dtype)
+        case "max":
+            return kept.amax(-1)
+        case "min":
+            return kept.amin(-1)
+        case "any":
+            return kept.any(-1)
+        case "all":
+            return kept.all(-1)
+    raise ValueError(op)
+
+
+def _first(kept: torch.Tensor, terms: torch.Tensor, op: str) -> torch.Tensor:
+    """The first NaN, else the first extreme."""
+    best = (kept.amax if op == "argmax" else kept.amin)(-1, keepdim=True)
+    hit = terms & (kept.isnan() if _is_float(kept) else torch.zeros_like(terms))
+    hit = torch.where(hit.any(-1, keepdim=True), hit, terms & (kept == best))
+    return hit.to(torch.int8).argmax(-1)
