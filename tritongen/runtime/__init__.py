@@ -1,0 +1,22 @@
+"""What a generated module imports at run time, and what loads one. Knows nothing of the compiler.
+
+    from tritongen import runtime
+
+    @runtime.op("specs/relu.op", allocate=allocate_relu, reference=relu_reference)
+    def relu(x: torch.Tensor) -> torch.Tensor: ...
+
+`load.py` imports generated text; `interpret.py` lends Triton's interpreter the functions it lacks.
+"""
+
+from __future__ import annotations
+
+import os
+
+from tritongen.runtime.registry import Backward, op
+
+if os.environ.get("TRITON_INTERPRET") == "1":
+    from tritongen.runtime.interpret import install_libdevice
+
+    install_libdevice()
+
+__all__ = ["Backward", "op"]

@@ -1,0 +1,131 @@
+"""Triton's interpreter has no libdevice: its functions return None there. This lends them meaning.
+
+    install_libdevice()  # with TRITON_INTERPRET=1, before the first kernel runs
+    libdevice.tanh(x)    # inside a kernel: torch's tanh in f64, rounded to x's dtype
+
+Only functions with a row in `_TORCH` are replaced; a kernel that calls another one fails in the
+interpreter, as without this module. On a GPU nothing here is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+import triton.language as tl
+from triton.language.extra import libdevice
+from triton.runtime.interpreter import TensorHandle
+
+
+def _fma(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+    return a * b + c
+
+
+def _round_away(x: torch.Tensor) -> torch.Tensor:
+    return torch.where(x.frac().abs() == 0.5, x.trunc() + x.sign(), x.round())
+
+
+def _rcp(x: torch.Tensor) -> torch.Tensor:
+    return 1.0 / x
+
+
+_TORCH: dict[str, Callable[..., torch.Tensor]] = {
+    "abs": torch.abs,
+    "acos": torch.acos,
+    "acosh": torch.acosh,
+    "asin": torch.asin,
+    "asinh": torch.asinh,
+    "atan": torch.atan,
+    "atan2": torch.atan2,
+    "atanh": torch.atanh,
+    "cbrt": lambda x: x.sign() * x.abs() ** (1.0 / 3.0),
+    "ceil": torch.ceil,
+    "copysign": torch.copysign,
+    "cos": torch.cos,
+    "cosh": torch.cosh,
+    "cyl_bessel_i0": torch.special.i0,
+    "cyl_bessel_i1": torch.special.i1,
+    "div_rn": torch.div,
+    "erf": torch.erf,
+    "erfc": torch.erfc,
+    "erfcinv": lambda x: torch.erfinv(1.0 - x),
+    "erfcx": torch.special.erfcx,
+    "erfinv": torch.erfinv,
+    "exp": torch.exp,
+    "exp10": lambda x: torch.pow(10.0, x),
+    "exp2": torch.exp2,
+    "expm1": torch.expm1,
+    "floor": torch.floor,
+    "fma": _fma,
+    "fma_rn": _fma,
+    "fmod": torch.fmod,
+    "hypot": torch.hypot,
+    "j0": torch.special.bessel_j0,
+    "j1": torch.special.bessel_j1,
+    "lgamma": torch.lgamma,
+    "log": torch.log,
+    "log10": torch.log10,
+    "log1p": torch.log1p,
+    "log2": torch.log2,
+    "nearbyint": torch.round,
+    "nextafter": torch.nextafter,
+    "normcdf": torch.special.ndtr,
+    "normcdfinv": torch.special.ndtri,
+    "pow": torch.pow,
+    "rcp_rn": _rcp,
+    "rint": torch.round,
+    "round": _round_away,
+    "rsqrt": torch.rsqrt,
+    "rsqrt_rn": torch.rsqrt,
+    "sin": torch.sin,
+    "sinh": torch.sinh,
+    "sqrt": torch.sqrt,
+    "sqrt_rn": torch.sqrt,
+    "tan": torch.tan,
+    "tanh": torch.tanh,
+    "trunc": torch.trunc,
+    "y0": torch.special.bessel_y0,
+    "y1": torch.special.bessel_y1,
+}
+_PREDICATES: dict[str, Callable[..., torch.Tensor]] = {
+    "finitef": torch.isfinite,
+    "isfinited": torch.isfinite,
+    "isinf": torch.isinf,
+    "isnan": torch.isnan,
+    "signbit": torch.signbit,
+}
+_IN_OWN_PRECISION = frozenset({"nextafter"})
+
+
+def install_libdevice() -> None:
+    """Replaces the stubs of `triton.language.extra.libdevice` in this process."""
+    for name, function in (_TORCH | _PREDICATES).items():
+        setattr(libdevice, name, _elementwise(name, function, name in _PREDICATES))
+
+
+def _elementwise(name: str, function: Callable[..., torch.Tensor], predicate: bool) -> Callable:
+    def call(*args: Any, _semantic: Any = None) -> tl.tensor:
+        tensors = [a for a in args if isinstance(a, tl.tensor)]
+        # The interpreter hands a float argument over as a Python float: f32, as the compiler's.
+        dtypes = [t.dtype for t in tensors] or [tl.float32]
+        element = max(dtypes, key=lambda t: t.primitive_bitwidth)
+        wide = np.float32 if name in _IN_OWN_PRECISION and element != tl.float64 else np.float64
+        values = [a.handle.data if isinstance(a, tl.tensor) else _number(a) for a in args]
+        result = function(*(torch.from_numpy(v.astype(wide)) for v in values)).numpy()
+        element = tl.int1 if predicate else element
+        data = result if predicate else result.astype(_NUMPY[element])
+        blocks = any(t.type.is_block() for t in tensors)
+        type_ = tl.block_type(element, list(data.shape)) if blocks else element
+        return tl.tensor(TensorHandle(data, element), type_)
+
+    call.__name__ = name
+    return call
+
+
+_NUMPY = {tl.float32: np.float32, tl.float64: np.float64}
+
+
+def _number(value: Any) -> np.ndarray:
+    return np.array([value.value if isinstance(value, tl.constexpr) else value], np.float64)

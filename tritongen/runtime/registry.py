@@ -1,0 +1,271 @@
+"""The decorator of a generated op: the function itself where that is right, else a registered torch op.
+
+    @runtime.op("specs/softmax.op", allocate=allocate_softmax, reference=softmax_reference)
+    def softmax(x: torch.Tensor) -> torch.Tensor: ...
+
+A plain eager call runs the function and nothing else. torch.compile, export, fake tensors, functorch,
+forward-mode AD, tracing, tensor subclasses and calls that want a gradient go to the torch op
+`tritongen::softmax_<hash>`, whose fake implementation is `allocate` and whose backward raises unless
+the op was given one. The hash is that of the module's text, so one text is registered once.
+
+Not here: checks and launches (the generated function), the gradient itself (`Backward.function`).
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import linecache
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+
+_LIBRARY = torch.library.Library("tritongen", "FRAGMENT")
+_REGISTERED: dict[str, Callable[..., Any]] = {}
+_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
+
+_is_compiling = torch.compiler.is_compiling
+_is_grad_enabled = torch.is_grad_enabled
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_functorch_level = torch._C._functorch.peek_interpreter_stack
+_tracing_state = torch._C._get_tracing_state
+
+
+@dataclass(frozen=True, slots=True)
+class Backward:
+    """How an op is differentiated: `function(...)` gives the gradients of the operands in `wrt`, in order.
+
+    Its parameters are named: an operand, scalar or constant as in the op, an output as in `outputs`,
+    the gradient of output `y` as `dy`. Tensors that it names are saved by the forward call.
+    """
+
+    function: Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]
+    wrt: tuple[str, ...]
+    outputs: tuple[str, ...] = ("y",)
+
+
+def op(
+    spec: str,
+    *,
+    allocate: Callable[..., Any],
+    reference: Callable[..., Any],
+    backward: Backward | None = None,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorates the function of one generated op; `allocate` and `reference` take its parameters."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        source = "".join(linecache.getlines(function.__code__.co_filename))
+        registered = _register(function, allocate, backward, source)
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if _is_compiling() or not _eager(args) or (kwargs and not _eager(kwargs.values())):
+                return registered(*args, **kwargs)
+            return function(*args, **kwargs)
+
+        call.spec = spec
+        call.source = source
+        call.reference = reference
+        return call
+
+    return decorate
+
+
+def _eager(values: Sequence[Any]) -> bool:
+    """Whether calling the function itself on these is all that is asked for."""
+    grad = _is_grad_enabled()
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            if type(value) not in _PLAIN or (grad and value.requires_grad):
+                return False
+    return (
+        _dispatch_modes() == 0
+        and _functorch_level() is None
+        and forward_ad._current_level < 0
+        and _tracing_state() is None
+    )
+
+
+# ---- the torch op -------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class _Param:
+    """One parameter: a "tensor", "optional" (a run-time scalar: a number or a 0-dim tensor), or a constant."""
+
+    name: str
+    kind: str
+    type: str  # in the schema
+    default: Any
+
+
+def _register(
+    function: Callable[..., Any],
+    allocate: Callable[..., Any],
+    backward: Backward | None,
+    source: str,
+) -> Callable[..., Any]:
+    """The registered torch op behind the function's own signature."""
+    name = f"{function.__name__}_{_digest(function, source)}"
+    if name in _REGISTERED:
+        return _REGISTERED[name]
+    signature = inspect.signature(function, eval_str=True)
+    params = tuple(_param(p) for p in signature.parameters.values())
+    returns = _returns(signature.return_annotation)
+    _LIBRARY.define(f"{name}({_schema(params)}) -> {returns}", tags=(torch.Tag.pt2_compliant_tag,))
+    qualname = f"tritongen::{name}"
+
+    def run(*values: Any) -> Any:
+        return function(*_merge(params, values))
+
+    def run_reference(*values: Any) -> Any:
+        args = _merge(params, values)
+        return _settle(function(*args), allocate(*args))
+
+    def fake(*values: Any) -> Any:
+        return allocate(*_merge(params, values))
+
+    _LIBRARY.impl(name, run, "CUDA")
+    _LIBRARY.impl(name, run_reference, "CPU")
+    torch.library.register_fake(qualname, fake, lib=_LIBRARY)
+    _register_backward(qualname, function.__name__, params, backward)
+    overload = getattr(torch.ops.tritongen, name).default
+
+    def registered(*args: Any, **kwargs: Any) -> Any:
+        return overload(*_split(function.__name__, params, args, kwargs))
+
+    _REGISTERED[name] = registered
+    return registered
+
+
+def _digest(function: Callable[..., Any], source: str) -> str:
+    """Eight hex digits that differ where the module's text or the function's place in it does."""
+    text = source or repr((function.__code__.co_code, function.__code__.co_consts))
+    return hashlib.sha256(f"{function.__qualname__}\n{text}".encode()).hexdigest()[:8]
+
+
+def _param(p: inspect.Parameter) -> _Param:
+    if p.annotation is torch.Tensor:
+        return _Param(p.name, "tensor", "Tensor", p.default)
+    if p.annotation in (int, float, bool):
+        type_ = {int: "SymInt", float: "float", bool: "bool"}[p.annotation]
+        return _Param(p.name, "constant", type_, p.default)
+    numbers = [t for t in getattr(p.annotation, "__args__", ()) if t in (int, float, bool)]
+    if len(numbers) == 1 and torch.Tensor in p.annotation.__args__:
+        type_ = {int: "SymInt", float: "float", bool: "bool"}[numbers[0]]
+        return _Param(p.name, "optional", type_, p.default)
+    raise TypeError(f"parameter {p.name}: no torch schema for the annotation {p.annotation!r}")
+
+
+def _returns(annotation: Any) -> str:
+    if annotation is torch.Tensor:
+        return "Tensor"
+    parts = getattr(annotation, "__args__", ())
+    if parts and all(t is torch.Tensor for t in parts):
+        return f"({', '.join(['Tensor'] * len(parts))})"
+    raise TypeError(f"no torch schema for the result annotation {annotation!r}")
+
+
+def _schema(params: tuple[_Param, ...]) -> str:
+    """All values by position; a scalar takes two: the number, and the 0-dim tensor in its place."""
+    slots = []
+    for i, p in enumerate(params):
+        slots.append(f"{p.type} a{i}")
+        if p.kind == "optional":
+            slots.append(f"Tensor? a{i}_tensor")
+    return ", ".join(slots)
+
+
+def _split(name: str, params: tuple[_Param, ...], args: Sequence[Any], kwargs: dict) -> list[Any]:
+    """The values of a call as the schema wants them."""
+    if len(args) > len(params):
+        raise TypeError(f"{name}() takes {len(params)} arguments but {len(args)} were given")
+    rest = dict(kwargs)
+    values: list[Any] = []
+    for i, p in enumerate(params):
+        if i < len(args):
+            value = args[i]
+        elif p.name in rest:
+            value = rest.pop(p.name)
+        elif p.default is not inspect.Parameter.empty:
+            value = p.default
+        else:
+            raise TypeError(f"{name}() missing the argument {p.name!r}")
+        if p.kind == "optional" and isinstance(value, torch.Tensor):
+            values += [False if p.type == "bool" else 0, value]
+        elif p.kind == "optional":
+            values += [value, None]
+        else:
+            values.append(value)
+    if rest:
+        raise TypeError(f"{name}() got an unexpected or repeated argument {next(iter(rest))!r}")
+    return values
+
+
+def _merge(params: tuple[_Param, ...], values: Sequence[Any]) -> list[Any]:
+    """The inverse of `_split`: what the function's own parameters take."""
+    rest = iter(values)
+    args = []
+    for p in params:
+        value = next(rest)
+        if p.kind == "optional":
+            tensor = next(rest)
+            value = value if tensor is None else tensor
+        args.append(value)
+    return args
+
+
+def _settle(given: Any, allocated: Any) -> Any:
+    """The reference's results laid out as `allocate` promised, and never an alias of an operand."""
+    if isinstance(allocated, torch.Tensor):
+        return allocated.copy_(given)
+    return tuple(a.copy_(g) for g, a in zip(given, allocated, strict=True))
+
+
+# ---- gradients ----------------------------------------------------------------------------------
+def _register_backward(
+    qualname: str, name: str, params: tuple[_Param, ...], backward: Backward | None
+) -> None:
+    if backward is None:
+
+        def refuse(ctx: Any, *gradients: Any) -> Any:
+            raise RuntimeError(
+                f"{name}: no backward yet: call it under torch.no_grad(), or detach its operands"
+            )
+
+        torch.library.register_autograd(qualname, refuse, lib=_LIBRARY)
+        return
+
+    wanted = tuple(inspect.signature(backward.function).parameters)
+    gradient_names = tuple(f"d{output}" for output in backward.outputs)
+
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        outputs = output if isinstance(output, tuple) else (output,)
+        known = dict(zip((p.name for p in params), _merge(params, inputs), strict=True))
+        known.update(zip(backward.outputs, outputs, strict=True))
+        kept = {k: v for k, v in known.items() if k in wanted}
+        ctx.saved_names = [k for k, v in kept.items() if isinstance(v, torch.Tensor)]
+        ctx.save_for_backward(*(kept[k] for k in ctx.saved_names))
+        ctx.numbers = {k: v for k, v in kept.items() if not isinstance(v, torch.Tensor)}
+        ctx.given = [isinstance(v, torch.Tensor) for v in inputs]
+
+    def run_backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+        known = dict(zip(ctx.saved_names, ctx.saved_tensors, strict=True)) | ctx.numbers
+        known.update(
+            (k, g) for k, g in zip(gradient_names, gradients, strict=True) if k in wanted
+        )
+        results = backward.function(**known)
+        results = results if isinstance(results, tuple) else (results,)
+        by_name = dict(zip(backward.wrt, results, strict=True))
+        slots: list[Any] = []
+        for p in params:
+            slots.append(by_name.get(p.name) if p.kind == "tensor" else None)
+            if p.kind == "optional":
+                slots.append(by_name.get(p.name) if ctx.given[len(slots)] else None)
+        return tuple(slots)
+
+    torch.library.register_autograd(
+        qualname, run_backward, setup_context=setup_context, lib=_LIBRARY
+    )
