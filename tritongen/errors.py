@@ -17,6 +17,75 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+CODES = {
+    # the text and its limits
+    "E001": "the text is larger than 64 KiB",
+    "E002": "the file is not UTF-8",
+    "E003": "a control, bidirectional or invisible character",
+    "E004": "a character that is not ASCII, outside comments and strings",
+    "E005": "a character that the language has no use for",
+    "E006": "a string that is never closed",
+    "E007": "more than 10,000 tokens",
+    "E008": "brackets nested deeper than 64",
+    "E009": "more than 256 operations in one op",
+    "E010": "more than 8 dims, indices or binders",
+    "E011": "a number that 64 bits do not hold",
+    "E012": "a file that cannot be read",
+    # syntax and declarations
+    "E101": "the text does not follow the grammar",
+    "E102": "a reserved name",
+    "E103": "a malformed name",
+    "E104": "the left side of a line names something other than indices",
+    "E105": "a binder has none of the forms `k`, `k < K`, `lo <= k < hi`",
+    "E106": "a reducer without its indices",
+    "E107": "`else` needs parentheses, a read before it and a literal after it",
+    "E108": "a comparison of a comparison",
+    "E109": "a default that does not fit its parameter",
+    "E110": "a family of dtypes where one dtype is needed, or an unknown dtype",
+    "E111": "arguments of a call out of order or given twice",
+    "E112": "a name declared twice, or used for two things",
+    "E113": "an unknown name",
+    "E114": "a cycle, or a name read before the line that assigns it",
+    # indices and ranges
+    "E201": "a different number of indices than dims",
+    "E202": "an index that nothing binds",
+    "E203": "an index whose range nothing gives",
+    "E204": "two ranges for one index",
+    "E205": "an index that is not affine",
+    "E206": "a binder that shadows an index in force",
+    "E207": "misuse of `...`",
+    "E208": "a size that no operand binds",
+    # types
+    "E301": "operand types that do not go together",
+    "E302": "a dtype that the function does not take",
+    "E303": "a tensor where a scalar is needed, or the reverse",
+    "E304": "a dtype or typing that the op cannot have",
+    # bounds
+    "E401": "a read that may be out of bounds without `else`",
+    "E402": "a read that is out of bounds",
+    "E403": "a fill that the read's dtype does not hold",
+    # calls and facts
+    "E501": "wrong number or kind of arguments",
+    "E502": "a call that recurses",
+    "E503": "an op call where none may stand",
+    "E504": "a fact that is false, or one that cannot be checked",
+    # clauses and ref
+    "E601": "a clause given twice",
+    "E602": "a clause with a value it does not have",
+    "E603": "a `ref` that is not an expression",
+    "E604": "a `ref` that uses more than torch functions and operands",
+    # gradients
+    "E701": "a gradient that cannot be derived",
+    "E702": "a `grad` block that does not fit its op",
+    # tune
+    "E801": "a tile or warp count that is no power of two",
+    "E802": "a tuned value out of range",
+    # warnings
+    "W001": "an operand that nothing reads",
+    "W002": "an output index that the right side never uses",
+    "W003": "an `else` that no read needs",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -73,9 +142,8 @@ def render(diagnostic: Diagnostic) -> str:
     out = [head, f"{' ' * width}--> {d.span.source.name}:{line}:{column}", f"{' ' * width} |"]
     for span, label in places:
         line, column = span.line_column()
-        text = span.source.text.split("\n")[line - 1].rstrip("\r")
+        text, column = _window(span.source.text.split("\n")[line - 1].rstrip("\r"), column)
         length = max(1, min(span.end - span.start, len(text) - column + 1))
-        text, column = _window(text, column)
         mark = "^" if span is d.span else "-"
         out.append(f"{line:>{width}} | {text}")
         out.append(f"{' ' * width} | {' ' * (column - 1)}{mark * length} {label}".rstrip())
@@ -86,6 +154,9 @@ def render(diagnostic: Diagnostic) -> str:
 
 def _window(text: str, column: int) -> tuple[str, int]:
     """A line of at most 120 characters around the column: a hostile line may be a megabyte long."""
-    start = max(0, column - 60)
-    cut = text[start : start + 120]
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in cut), column - start
+    start = max(0, column - 60) if len(text) > 120 else 0
+    cut = text[start : start + 120].replace("\t", " ")
+    return (
+        "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in cut),
+        column - start,
+    )

@@ -1,0 +1,491 @@
+"""Generated from grammar/op.lark by `python -m tritongen.syntax.generate`; not for editing.
+
+TERMINALS: names and patterns, in matching order. KEYWORDS: names that are terminals of their own.
+STARTS: a rule, its first and its last state. RULES: left side, action (`-` passes an only child
+up), length, and what becomes of each symbol (k keep, d drop, s splice). STATES: symbol:+n shifts
+or goes to state n, symbol:-n reduces by rule n.
+"""
+
+# flake8: noqa
+# ruff: noqa
+# fmt: off
+
+TERMINALS = (
+    ('DTYPE', '(float|int|bool|f64|f32|f16|bf16|f8e4m3|f8e5m2|i64|i32|i16|i8|u8)\\b'),
+    ('REDUCER', '(sum|prod|max|min|mean|argmax|argmin|any|all)\\b'),
+    ('BOOL', '(true|false)\\b'),
+    ('INF', 'inf\\b'),
+    ('POW', '\\*\\*'),
+    ('COMMENT', '#[^\n]*'),
+    ('NAME', '[a-z_][A-Za-z0-9_]*'),
+    ('NUMBER', '(\\d+(\\.\\d*)?|\\.\\d+)([eE][+-]?\\d+)?'),
+    ('STRING', '"[^"\n]*"'),
+    ('UPPER', '[A-Z][A-Za-z0-9_]*'),
+    ('__IGNORE_1', '\\s+'),
+    ('CMP', '(?:==|!=|<=|>=)'),
+    ('MULOP', '(?://|\\*|/|%)'),
+    ('ELLIPSIS', '\\.\\.\\.'),
+    ('ARROW', '\\->'),
+    ('COLON', ':'),
+    ('COMMA', ','),
+    ('EQUAL', '='),
+    ('GT', '>'),
+    ('LBRACE', '\\{'),
+    ('LPAR', '\\('),
+    ('LSQB', '\\['),
+    ('LT', '<'),
+    ('MINUS', '\\-'),
+    ('PLUS', '\\+'),
+    ('RBRACE', '\\}'),
+    ('RPAR', '\\)'),
+    ('RSQB', '\\]'),
+    ('VBAR', '\\|'),
+)
+
+IGNORED = ('COMMENT', '__IGNORE_1')
+
+KEYWORDS = {
+    'and': 'AND',
+    'autocast': 'AUTOCAST',
+    'const': 'CONST',
+    'doc': 'DOC',
+    'else': 'ELSE',
+    'fn': 'FN',
+    'grad': 'GRAD',
+    'not': 'NOT',
+    'op': 'OP',
+    'or': 'OR',
+    'precision': 'PRECISION',
+    'ref': 'REF',
+    'tol': 'TOL',
+    'tune': 'TUNE',
+    'with': 'WITH',
+}
+
+STARTS = {'start': (0, 3), 'value': (1, 4), 'lines': (2, 5)}
+
+RULES = """
+start start 1 s
+start start 0 .
+item - 1 k
+item - 1 k
+fn fn 7 dkdkddk
+fnparams fnparams 2 ks
+fnparams fnparams 1 k
+fnparams fnparams 0 .
+fnparam fnparam 3 kdk
+fnparam fnparam 1 k
+op op 11 dkkkdkkdkkd
+typarams typarams 4 dksd
+typarams typarams 3 dkd
+typarams typarams 0 .
+typaram typaram 4 kdks
+typaram typaram 3 kdk
+params params 4 dksd
+params params 3 dkd
+params params 2 dd
+param operand 5 kdkdk
+param operand 3 kdk
+param const 6 dkdkdk
+param const 4 dkdk
+outs outs 1 k
+outs outs 4 dksd
+outs outs 3 dkd
+out out 3 kdk
+type type 5 kdksd
+type type 4 kdkd
+type type 1 k
+type type 5 kdksd
+type type 4 kdkd
+type type 1 k
+facts facts 3 dks
+facts facts 2 dk
+facts facts 0 .
+fact define 3 kdk
+fact require 1 k
+lines lines 1 s
+assign assign 4 kkdk
+assign assign 3 kdk
+indices indices 4 dksd
+indices indices 3 dkd
+index dots 1 k
+index - 1 k
+binders binders 4 dksd
+binders binders 3 dkd
+binder any_binder 1 k
+binder binder 2 ks
+binder binder 1 k
+value - 1 k
+value padded 3 kdk
+expr - 1 k
+expr logical 3 kkk
+conj - 1 k
+conj logical 3 kkk
+inv - 1 k
+inv negation 2 dk
+cmp - 1 k
+cmp compare 3 kkk
+cmp compare 3 kkk
+cmp compare 3 kkk
+sum - 1 k
+sum binary 3 kkk
+sum binary 3 kkk
+term - 1 k
+term binary 3 kkk
+unary - 1 k
+unary unary 2 kk
+power - 1 k
+power binary 3 kkk
+atom - 1 k
+atom name 1 k
+atom size 1 k
+atom boolean 1 k
+atom - 1 k
+atom reduce 5 kkdkd
+atom call 4 kdkd
+atom call 4 kdkd
+atom call 4 kdkd
+atom call 4 kdkd
+atom - 3 dkd
+read read 2 kk
+args args 2 ks
+args args 1 k
+args args 0 .
+arg - 1 k
+arg keyword 3 kdk
+literal - 1 k
+literal negative 2 dk
+literal boolean 1 k
+number number 1 k
+number number 1 k
+clauses clauses 1 s
+clauses clauses 0 .
+clause grad 4 ddkd
+clause grad_none 2 dk
+clause ref 2 ds
+clause doc 2 ds
+clause precision 2 dk
+clause autocast 2 dk
+clause autocast 2 dk
+clause tol 6 dkdkdk
+clause tol 4 dkdk
+clause tune 3 dks
+clause tune 2 dk
+knob knob 6 kddksd
+knob knob 5 kddkd
+__start_star_0 __start_star_0 1 k
+__start_star_0 __start_star_0 2 sk
+__fnparams_star_1 __fnparams_star_1 2 dk
+__fnparams_star_1 __fnparams_star_1 3 sdk
+__typarams_star_2 __typarams_star_2 2 dk
+__typarams_star_2 __typarams_star_2 3 sdk
+__typaram_star_3 __typaram_star_3 2 dk
+__typaram_star_3 __typaram_star_3 3 sdk
+__params_star_4 __params_star_4 2 dk
+__params_star_4 __params_star_4 3 sdk
+__outs_star_5 __outs_star_5 2 dk
+__outs_star_5 __outs_star_5 3 sdk
+__type_star_6 __type_star_6 2 dk
+__type_star_6 __type_star_6 3 sdk
+__facts_star_7 __facts_star_7 2 dk
+__facts_star_7 __facts_star_7 3 sdk
+__lines_plus_8 __lines_plus_8 1 k
+__lines_plus_8 __lines_plus_8 2 sk
+__binders_star_9 __binders_star_9 2 dk
+__binders_star_9 __binders_star_9 3 sdk
+__binder_star_10 __binder_star_10 2 kk
+__binder_star_10 __binder_star_10 2 kk
+__binder_star_10 __binder_star_10 2 kk
+__binder_star_10 __binder_star_10 3 skk
+__binder_star_10 __binder_star_10 3 skk
+__binder_star_10 __binder_star_10 3 skk
+__args_star_11 __args_star_11 2 dk
+__args_star_11 __args_star_11 3 sdk
+__clauses_star_12 __clauses_star_12 1 k
+__clauses_star_12 __clauses_star_12 2 sk
+__clause_plus_13 __clause_plus_13 1 k
+__clause_plus_13 __clause_plus_13 2 sk
+__clause_star_14 __clause_star_14 2 dk
+__clause_star_14 __clause_star_14 3 sdk
+__knob_star_15 __knob_star_15 2 dk
+__knob_star_15 __knob_star_15 3 sdk
+"""
+
+STATES = """
+$END:-1 FN:+6 OP:+7 __start_star_0:+8 fn:+9 item:+10 op:+11 start:+3
+BOOL:+12 DTYPE:+13 INF:+14 LPAR:+15 MINUS:+16 NAME:+17 NOT:+18 NUMBER:+19 REDUCER:+20 UPPER:+21 atom:+22 cmp:+23 conj:+24 expr:+25 inv:+26 number:+27 power:+28 read:+29 sum:+30 term:+31 unary:+32 value:+4
+NAME:+33 __lines_plus_8:+34 assign:+35 lines:+5
+
+
+
+NAME:+36
+NAME:+37
+$END:-0 FN:+6 OP:+7 fn:+9 item:+38 op:+11
+$END:-2 FN:-2 OP:-2
+$END:-108 FN:-108 OP:-108
+$END:-3 FN:-3 OP:-3
+$END:-74 AND:-74 AUTOCAST:-74 CMP:-74 COMMA:-74 DOC:-74 FN:-74 GRAD:-74 GT:-74 LBRACE:-74 LT:-74 MINUS:-74 MULOP:-74 NAME:-74 OP:-74 OR:-74 PLUS:-74 POW:-74 PRECISION:-74 RBRACE:-74 REF:-74 RPAR:-74 RSQB:-74 TOL:-74 TUNE:-74
+LPAR:+39
+$END:-92 AND:-92 AUTOCAST:-92 CMP:-92 COMMA:-92 DOC:-92 FN:-92 GRAD:-92 GT:-92 LBRACE:-92 LT:-92 MINUS:-92 MULOP:-92 NAME:-92 OP:-92 OR:-92 PLUS:-92 POW:-92 PRECISION:-92 RBRACE:-92 REF:-92 RPAR:-92 RSQB:-92 TOL:-92 TUNE:-92
+BOOL:+12 DTYPE:+13 INF:+14 LPAR:+15 MINUS:+16 NAME:+17 NOT:+18 NUMBER:+19 REDUCER:+20 UPPER:+21 atom:+22 cmp:+23 conj:+24 expr:+25 inv:+26 number:+27 power:+28 read:+29 sum:+30 term:+31 unary:+32 value:+40
+BOOL:+12 DTYPE:+13 INF:+14 LPAR:+15 MINUS:+16 NAME:+17 NUMBER:+19 REDUCER:+20 UPPER:+21 atom:+22 number:+27 power:+28 read:+41 unary:+42
+$END:-72 AND:-72 AUTOCAST:-72 CMP:-72 COMMA:-72 DOC:-72 FN:-72 GRAD:-72 GT:-72 LBRACE:-72 LPAR:+43 LSQB:+44 LT:-72 MINUS:-72 MULOP:-72 NAME:-72 OP:-72 OR:-72 PLUS:-72 POW:-72 PRECISION:-72 RBRACE:-72 REF:-72 RPAR:-72 RSQB:-72 TOL:-72 TUNE:-72 indices:+45
+BOOL:+12 DTYPE:+13 INF:+14 LPAR:+15 MINUS:+16 NAME:+17 NOT:+18 NUMBER:+19 REDUCER:+20 UPPER:+21 atom:+22 cmp:+23 inv:+46 number:+27 power:+28 read:+41 sum:+30 term:+31 unary:+32
+$END:-91 AND:-91 AUTOCAST:-91 CMP:-91 COMMA:-91 DOC:-91 FN:-91 GRAD:-91 GT:-91 LBRACE:-91 LT:-91 MINUS:-91 MULOP:-91 NAME:-91 OP:-91 OR:-91 PLUS:-91 POW:-91 PRECISION:-91 RBRACE:-91 REF:-91 RPAR:-91 RSQB:-91 TOL:-91 TUNE:-91
+LPAR:+47 LSQB:+48 binders:+49
+$END:-73 AND:-73 AUTOCAST:-73 CMP:-73 COMMA:-73 DOC:-73 FN:-73 GRAD:-73 GT:-73 LBRACE:-73 LPAR:+50 LT:-73 MINUS:-73 MULOP:-73 NAME:-73 OP:-73 OR:-73 PLUS:-73 POW:-73 PRECISION:-73 RBRACE:-73 REF:-73 RPAR:-73 RSQB:-73 TOL:-73 TUNE:-73
+$END:-69 AND:-69 AUTOCAST:-69 CMP:-69 COMMA:-69 DOC:-69 FN:-69 GRAD:-69 GT:-69 LBRACE:-69 LT:-69 MINUS:-69 MULOP:-69 NAME:-69 OP:-69 OR:-69 PLUS:-69 POW:+51 PRECISION:-69 RBRACE:-69 REF:-69 RPAR:-69 RSQB:-69 TOL:-69 TUNE:-69
+$END:-56 AND:-56 AUTOCAST:-56 COMMA:-56 DOC:-56 FN:-56 GRAD:-56 LBRACE:-56 NAME:-56 OP:-56 OR:-56 PRECISION:-56 RBRACE:-56 REF:-56 RPAR:-56 RSQB:-56 TOL:-56 TUNE:-56
+$END:-52 AND:+52 AUTOCAST:-52 COMMA:-52 DOC:-52 FN:-52 GRAD:-52 LBRACE:-52 NAME:-52 OP:-52 OR:-52 PRECISION:-52 RBRACE:-52 REF:-52 RPAR:-52 RSQB:-52 TOL:-52 TUNE:-52
+$END:-50 AUTOCAST:-50 COMMA:-50 DOC:-50 FN:-50 GRAD:-50 NAME:-50 OP:-50 OR:+53 PRECISION:-50 RBRACE:-50 REF:-50 RPAR:-50 TOL:-50 TUNE:-50
+$END:-54 AND:-54 AUTOCAST:-54 COMMA:-54 DOC:-54 FN:-54 GRAD:-54 LBRACE:-54 NAME:-54 OP:-54 OR:-54 PRECISION:-54 RBRACE:-54 REF:-54 RPAR:-54 RSQB:-54 TOL:-54 TUNE:-54
+$END:-71 AND:-71 AUTOCAST:-71 CMP:-71 COMMA:-71 DOC:-71 FN:-71 GRAD:-71 GT:-71 LBRACE:-71 LT:-71 MINUS:-71 MULOP:-71 NAME:-71 OP:-71 OR:-71 PLUS:-71 POW:-71 PRECISION:-71 RBRACE:-71 REF:-71 RPAR:-71 RSQB:-71 TOL:-71 TUNE:-71
+$END:-67 AND:-67 AUTOCAST:-67 CMP:-67 COMMA:-67 DOC:-67 FN:-67 GRAD:-67 GT:-67 LBRACE:-67 LT:-67 MINUS:-67 MULOP:-67 NAME:-67 OP:-67 OR:-67 PLUS:-67 PRECISION:-67 RBRACE:-67 REF:-67 RPAR:-67 RSQB:-67 TOL:-67 TUNE:-67
+$END:-75 AND:-75 AUTOCAST:-75 CMP:-75 COMMA:-75 DOC:-75 ELSE:+54 FN:-75 GRAD:-75 GT:-75 LT:-75 MINUS:-75 MULOP:-75 NAME:-75 OP:-75 OR:-75 PLUS:-75 POW:-75 PRECISION:-75 RBRACE:-75 REF:-75 RPAR:-75 TOL:-75 TUNE:-75
+$END:-58 AND:-58 AUTOCAST:-58 CMP:+55 COMMA:-58 DOC:-58 FN:-58 GRAD:-58 GT:+56 LBRACE:-58 LT:+57 MINUS:+58 NAME:-58 OP:-58 OR:-58 PLUS:+59 PRECISION:-58 RBRACE:-58 REF:-58 RPAR:-58 RSQB:-58 TOL:-58 TUNE:-58
+$END:-62 AND:-62 AUTOCAST:-62 CMP:-62 COMMA:-62 DOC:-62 FN:-62 GRAD:-62 GT:-62 LBRACE:-62 LT:-62 MINUS:-62 MULOP:+60 NAME:-62 OP:-62 OR:-62 PLUS:-62 PRECISION:-62 RBRACE:-62 REF:-62 RPAR:-62 RSQB:-62 TOL:-62 TUNE:-62
+$END:-65 AND:-65 AUTOCAST:-65 CMP:-65 COMMA:-65 DOC:-65 FN:-65 GRAD:-65 GT:-65 LBRACE:-65 LT:-65 MINUS:-65 MULOP:-65 NAME:-65 OP:-65 OR:-65 PLUS:-65 PRECISION:-65 RBRACE:-65 REF:-65 RPAR:-65 RSQB:-65 TOL:-65 TUNE:-65
+EQUAL:+61 LSQB:+48 binders:+62
+$END:-38 AUTOCAST:-38 DOC:-38 GRAD:-38 NAME:+33 PRECISION:-38 RBRACE:-38 REF:-38 TOL:-38 TUNE:-38 assign:+63
+$END:-124 AUTOCAST:-124 DOC:-124 GRAD:-124 NAME:-124 PRECISION:-124 RBRACE:-124 REF:-124 TOL:-124 TUNE:-124
+LPAR:+64
+LPAR:-13 LT:+65 typarams:+66
+$END:-109 FN:-109 OP:-109
+BOOL:+12 DTYPE:+13 INF:+14 LPAR:+15 MINUS:+16 NAME:+67 NOT:+18 NUMBER:+19 REDUCER:+20 RPAR:-85 UPPER:+21 arg:+68 args:+69 atom:+22 cmp:+23 conj:+24 expr:+25 inv:+26 number:+27 power:+28 read:+29 sum:+30 term:+31 unary:+32 value:+70
+RPAR:+71
+$END:-75 AND:-75 AUTOCAST:-75 CMP:-75 COMMA:-75 DOC:-75 FN:-75 GRAD:-75 GT:-75 LBRACE:-75 LT:-75 MINUS:-75 MULOP:-75 NAME:-75 OP:-75 OR:-75 PLUS:-75 POW:-75 PRECISION:-75 RBRACE:-75 REF:-75 RPAR:-75 RSQB:-75 TOL:-75 TUNE:-75
+$END:-68 AND:-68 AUTOCAST:-68 CMP:-68 COMMA:-68 DOC:-68 FN:-68 GRAD:-68 GT:-68 LBRACE:-68 LT:-68 MINUS:-68 MULOP:-68 NAME:-68 OP:-68 OR:-68 PLUS:-68 PRECISION:-68 RBRACE:-68 REF:-68 RPAR:-68 RSQB:-68 TOL:-68 TUNE:-68
+BOOL:+12 DTYPE:+13 INF:+14 LPAR:+15 MINUS:+16 NAME:+67 NOT:+18 NUMBER:+19 REDUCER:+20 RPAR:-85 UPPER:+21 arg:+68 args:+72 atom:+22 cmp:+23 conj:+24 expr:+25 inv:+26 number:+27 power:+28 read:+29 sum:+30 term:+31 unary:+32 value:+70
+BOOL:+12 DTYPE:+13 ELLIPSIS:+73 INF:+14 LPAR:+15 MINUS:+16 NAME:+17 NOT:+18 NUMBER:+19 REDUCER:+20 UPPER:+21 atom:+22 cmp:+23 conj:+24 expr:+74 index:+75 inv:+26 number:+27 power:+28 read:+41 sum:+30 term:+31 unary:+32
+$END:-82 AND:-82 AUTOCAST:-82 CMP:-82 COMMA:-82 DOC:-82 ELSE:-82 FN:-82 GRAD:-82 GT:-82 LBRACE:-82 LT:-82 MINUS:-82 MULOP:-82 NAME:-82 OP:-82 OR:-82 PLUS:-82 POW:-82 PRECISION:-82 RBRACE:-82 REF:-82 RPAR:-82 RSQB:-82 TOL:-82 TUNE:-82
+$END:-57 AND:-57 AUTOCAST:-57 COMMA:-57 DOC:-57 FN:-57 GRAD:-57 LBRACE:-57 NAME:-57 OP:-57 OR:-57 PRECISION:-57 RBRACE:-57 REF:-57 RPAR:-57 RSQB:-57 TOL:-57 TUNE:-57
+BOOL:+12 DTYPE:+13 INF:+14 LPAR:+15 MINUS:+16 NAME:+67 NOT:+18 NUMBER:+19 REDUCER:+20 RPAR:-85 UPPER:+21 arg:+68 args:+76 atom:+22 cmp:+23 conj:+24 expr:+25 inv:+26 number:+27 power:+28 read:+29 sum:+30 term:+31 unary:+32 value:+70
+BOOL:+12 DTYPE:+13 ELLIPSIS:+77 INF:+14 LPAR:+15 MINUS:+16 NAME:+17 NUMBER:+19 REDUCER:+20 UPPER:+21 atom:+22 binder:+78 number:+27 power:+28 read:+41 sum:+79 term:+31 unary:+32
+LPAR:+80
+BOOL:+12 DTYPE:+13 INF:+14 LPAR:+15 MINUS:+16 NAME:+67 NOT:+18 NUMBER:+19 REDUCER:+20 RPAR:-85 UPPER:+21 arg:+68 args:+81 atom:+22 cmp:+23 conj:+24 expr:+25 inv:+26 number:+27 power:+28 read:+29 sum:+30 term:+31 unary:+32 value:+70
+BOOL:+12 DTYPE:+13 INF:+14 LPAR:+15 MINUS:+16 NAME:+17 NUMBER:+19 REDUCER:+20 UPPER:+21 atom:+22 number:+27 power:+28 read:+41 unary:+82
+BOOL:+12 DTYPE:+13 INF:+14 LPAR:+15 MINUS:+16 NAME:+17 NOT:+18 NUMBER:+19 REDUCER:+20 UPPER:+21 atom:+22 cmp:+23 inv:+83 number:+27 power:+28 read:+41 sum:+30 term:+31 unary:+32
+BOOL:+12 DTYPE:+13 INF:+14 LPAR:+15 MINUS:+16 NAME:+17 NOT:+18 NUMBER:+19 REDUCER:+20 UPPER:+21 atom:+22 cmp:+23 conj:+84 inv:+26 number:+27 power:+28 read:+41 sum:+30 term:+31 unary:+32
+BOOL:+85 INF:+14 MINUS:+86 NUMBER:+19 literal:+87 number:+88
+BOOL:+12 DTYPE:+13 INF:+14 LPAR:+15 MINUS:+16 NAME:+17 NUMBER:+19 REDUCER:+20 UPPER:+21 atom:+22 number:+27 power:+28 read:+41 sum:+89 term:+31 unary:+32
+BOOL:+12 DTYPE:+13 INF:+14 LPAR:+15 MINUS:+16 NAME:+17 NUMBER:+19 REDUCER:+20 UPPER:+21 atom:+22 number:+27 power:+28 read:+41 sum:+90 term:+31 unary:+32
+BOOL:+12 DTYPE:+13 INF:+14 LPAR:+15 MINUS:+16 NAME:+17 NUMBER:+19 REDUCER:+20 UPPER:+21 atom:+22 number:+27 power:+28 read:+41 sum:+91 term:+31 unary:+32
+BOOL:+12 DTYPE:+13 INF:+14 LPAR:+15 MINUS:+16 NAME:+17 NUMBER:+19 REDUCER:+20 UPPER:+21 atom:+22 number:+27 power:+28 read:+41 term:+92 unary:+32
+BOOL:+12 DTYPE:+13 INF:+14 LPAR:+15 MINUS:+16 NAME:+17 NUMBER:+19 REDUCER:+20 UPPER:+21 atom:+22 number:+27 power:+28 read:+41 term:+93 unary:+32
+BOOL:+12 DTYPE:+13 INF:+14 LPAR:+15 MINUS:+16 NAME:+17 NUMBER:+19 REDUCER:+20 UPPER:+21 atom:+22 number:+27 power:+28 read:+41 unary:+94
+BOOL:+12 DTYPE:+13 INF:+14 LPAR:+15 MINUS:+16 NAME:+17 NOT:+18 NUMBER:+19 REDUCER:+20 UPPER:+21 atom:+22 cmp:+23 conj:+24 expr:+25 inv:+26 number:+27 power:+28 read:+29 sum:+30 term:+31 unary:+32 value:+95
+EQUAL:+96
+$END:-125 AUTOCAST:-125 DOC:-125 GRAD:-125 NAME:-125 PRECISION:-125 RBRACE:-125 REF:-125 TOL:-125 TUNE:-125
+NAME:+97 RPAR:-7 fnparam:+98 fnparams:+99
+UPPER:+100 typaram:+101
+LPAR:+102 params:+103
+AND:-72 CMP:-72 COMMA:-72 EQUAL:+104 GT:-72 LPAR:+43 LSQB:+44 LT:-72 MINUS:-72 MULOP:-72 OR:-72 PLUS:-72 POW:-72 RPAR:-72 indices:+45
+COMMA:+105 RPAR:-84 __args_star_11:+106
+RPAR:+107
+COMMA:-86 RPAR:-86
+$END:-81 AND:-81 AUTOCAST:-81 CMP:-81 COMMA:-81 DOC:-81 FN:-81 GRAD:-81 GT:-81 LBRACE:-81 LT:-81 MINUS:-81 MULOP:-81 NAME:-81 OP:-81 OR:-81 PLUS:-81 POW:-81 PRECISION:-81 RBRACE:-81 REF:-81 RPAR:-81 RSQB:-81 TOL:-81 TUNE:-81
+RPAR:+108
+COMMA:-43 RSQB:-43
+COMMA:-44 OR:+53 RSQB:-44
+COMMA:+109 RSQB:+110 __type_star_6:+111
+RPAR:+112
+COMMA:-47 RSQB:-47
+COMMA:+113 RSQB:+114 __binders_star_9:+115
+CMP:+116 COMMA:-49 GT:+117 LT:+118 MINUS:+58 PLUS:+59 RSQB:-49 __binder_star_10:+119
+BOOL:+12 DTYPE:+13 INF:+14 LPAR:+15 MINUS:+16 NAME:+17 NOT:+18 NUMBER:+19 REDUCER:+20 UPPER:+21 atom:+22 cmp:+23 conj:+24 expr:+25 inv:+26 number:+27 power:+28 read:+29 sum:+30 term:+31 unary:+32 value:+120
+RPAR:+121
+$END:-70 AND:-70 AUTOCAST:-70 CMP:-70 COMMA:-70 DOC:-70 FN:-70 GRAD:-70 GT:-70 LBRACE:-70 LT:-70 MINUS:-70 MULOP:-70 NAME:-70 OP:-70 OR:-70 PLUS:-70 PRECISION:-70 RBRACE:-70 REF:-70 RPAR:-70 RSQB:-70 TOL:-70 TUNE:-70
+$END:-55 AND:-55 AUTOCAST:-55 COMMA:-55 DOC:-55 FN:-55 GRAD:-55 LBRACE:-55 NAME:-55 OP:-55 OR:-55 PRECISION:-55 RBRACE:-55 REF:-55 RPAR:-55 RSQB:-55 TOL:-55 TUNE:-55
+$END:-53 AND:+52 AUTOCAST:-53 COMMA:-53 DOC:-53 FN:-53 GRAD:-53 LBRACE:-53 NAME:-53 OP:-53 OR:-53 PRECISION:-53 RBRACE:-53 REF:-53 RPAR:-53 RSQB:-53 TOL:-53 TUNE:-53
+$END:-90 AUTOCAST:-90 COMMA:-90 DOC:-90 FN:-90 GRAD:-90 NAME:-90 OP:-90 PRECISION:-90 RBRACE:-90 REF:-90 RPAR:-90 RSQB:-90 TOL:-90 TUNE:-90
+INF:+14 NUMBER:+19 number:+122
+$END:-51 AUTOCAST:-51 COMMA:-51 DOC:-51 FN:-51 GRAD:-51 NAME:-51 OP:-51 PRECISION:-51 RBRACE:-51 REF:-51 RPAR:-51 TOL:-51 TUNE:-51
+$END:-88 AUTOCAST:-88 COMMA:-88 DOC:-88 FN:-88 GRAD:-88 NAME:-88 OP:-88 PRECISION:-88 RBRACE:-88 REF:-88 RPAR:-88 RSQB:-88 TOL:-88 TUNE:-88
+$END:-59 AND:-59 AUTOCAST:-59 COMMA:-59 DOC:-59 FN:-59 GRAD:-59 LBRACE:-59 MINUS:+58 NAME:-59 OP:-59 OR:-59 PLUS:+59 PRECISION:-59 RBRACE:-59 REF:-59 RPAR:-59 RSQB:-59 TOL:-59 TUNE:-59
+$END:-61 AND:-61 AUTOCAST:-61 COMMA:-61 DOC:-61 FN:-61 GRAD:-61 LBRACE:-61 MINUS:+58 NAME:-61 OP:-61 OR:-61 PLUS:+59 PRECISION:-61 RBRACE:-61 REF:-61 RPAR:-61 RSQB:-61 TOL:-61 TUNE:-61
+$END:-60 AND:-60 AUTOCAST:-60 COMMA:-60 DOC:-60 FN:-60 GRAD:-60 LBRACE:-60 MINUS:+58 NAME:-60 OP:-60 OR:-60 PLUS:+59 PRECISION:-60 RBRACE:-60 REF:-60 RPAR:-60 RSQB:-60 TOL:-60 TUNE:-60
+$END:-64 AND:-64 AUTOCAST:-64 CMP:-64 COMMA:-64 DOC:-64 FN:-64 GRAD:-64 GT:-64 LBRACE:-64 LT:-64 MINUS:-64 MULOP:+60 NAME:-64 OP:-64 OR:-64 PLUS:-64 PRECISION:-64 RBRACE:-64 REF:-64 RPAR:-64 RSQB:-64 TOL:-64 TUNE:-64
+$END:-63 AND:-63 AUTOCAST:-63 CMP:-63 COMMA:-63 DOC:-63 FN:-63 GRAD:-63 GT:-63 LBRACE:-63 LT:-63 MINUS:-63 MULOP:+60 NAME:-63 OP:-63 OR:-63 PLUS:-63 PRECISION:-63 RBRACE:-63 REF:-63 RPAR:-63 RSQB:-63 TOL:-63 TUNE:-63
+$END:-66 AND:-66 AUTOCAST:-66 CMP:-66 COMMA:-66 DOC:-66 FN:-66 GRAD:-66 GT:-66 LBRACE:-66 LT:-66 MINUS:-66 MULOP:-66 NAME:-66 OP:-66 OR:-66 PLUS:-66 PRECISION:-66 RBRACE:-66 REF:-66 RPAR:-66 RSQB:-66 TOL:-66 TUNE:-66
+$END:-40 AUTOCAST:-40 DOC:-40 GRAD:-40 NAME:-40 PRECISION:-40 RBRACE:-40 REF:-40 TOL:-40 TUNE:-40
+BOOL:+12 DTYPE:+13 INF:+14 LPAR:+15 MINUS:+16 NAME:+17 NOT:+18 NUMBER:+19 REDUCER:+20 UPPER:+21 atom:+22 cmp:+23 conj:+24 expr:+25 inv:+26 number:+27 power:+28 read:+29 sum:+30 term:+31 unary:+32 value:+123
+COMMA:-9 EQUAL:+124 RPAR:-9
+COMMA:+125 RPAR:-6 __fnparams_star_1:+126
+RPAR:+127
+COLON:+128
+COMMA:+129 GT:+130 __typarams_star_2:+131
+CONST:+132 NAME:+133 RPAR:+134 param:+135
+ARROW:+136
+BOOL:+12 DTYPE:+13 INF:+14 LPAR:+15 MINUS:+16 NAME:+17 NOT:+18 NUMBER:+19 REDUCER:+20 UPPER:+21 atom:+22 cmp:+23 conj:+24 expr:+25 inv:+26 number:+27 power:+28 read:+29 sum:+30 term:+31 unary:+32 value:+137
+BOOL:+12 DTYPE:+13 INF:+14 LPAR:+15 MINUS:+16 NAME:+67 NOT:+18 NUMBER:+19 REDUCER:+20 UPPER:+21 arg:+138 atom:+22 cmp:+23 conj:+24 expr:+25 inv:+26 number:+27 power:+28 read:+29 sum:+30 term:+31 unary:+32 value:+70
+COMMA:+139 RPAR:-83
+$END:-79 AND:-79 AUTOCAST:-79 CMP:-79 COMMA:-79 DOC:-79 FN:-79 GRAD:-79 GT:-79 LBRACE:-79 LT:-79 MINUS:-79 MULOP:-79 NAME:-79 OP:-79 OR:-79 PLUS:-79 POW:-79 PRECISION:-79 RBRACE:-79 REF:-79 RPAR:-79 RSQB:-79 TOL:-79 TUNE:-79
+$END:-77 AND:-77 AUTOCAST:-77 CMP:-77 COMMA:-77 DOC:-77 FN:-77 GRAD:-77 GT:-77 LBRACE:-77 LT:-77 MINUS:-77 MULOP:-77 NAME:-77 OP:-77 OR:-77 PLUS:-77 POW:-77 PRECISION:-77 RBRACE:-77 REF:-77 RPAR:-77 RSQB:-77 TOL:-77 TUNE:-77
+BOOL:+12 DTYPE:+13 ELLIPSIS:+73 INF:+14 LPAR:+15 MINUS:+16 NAME:+17 NOT:+18 NUMBER:+19 REDUCER:+20 UPPER:+21 atom:+22 cmp:+23 conj:+24 expr:+74 index:+140 inv:+26 number:+27 power:+28 read:+41 sum:+30 term:+31 unary:+32
+$END:-42 AND:-42 AUTOCAST:-42 CMP:-42 COMMA:-42 DOC:-42 ELSE:-42 FN:-42 GRAD:-42 GT:-42 LBRACE:-42 LT:-42 MINUS:-42 MULOP:-42 NAME:-42 OP:-42 OR:-42 PLUS:-42 POW:-42 PRECISION:-42 RBRACE:-42 REF:-42 RPAR:-42 RSQB:-42 TOL:-42 TUNE:-42
+COMMA:+141 RSQB:+142
+$END:-78 AND:-78 AUTOCAST:-78 CMP:-78 COMMA:-78 DOC:-78 FN:-78 GRAD:-78 GT:-78 LBRACE:-78 LT:-78 MINUS:-78 MULOP:-78 NAME:-78 OP:-78 OR:-78 PLUS:-78 POW:-78 PRECISION:-78 RBRACE:-78 REF:-78 RPAR:-78 RSQB:-78 TOL:-78 TUNE:-78
+BOOL:+12 DTYPE:+13 ELLIPSIS:+77 INF:+14 LPAR:+15 MINUS:+16 NAME:+17 NUMBER:+19 REDUCER:+20 UPPER:+21 atom:+22 binder:+143 number:+27 power:+28 read:+41 sum:+79 term:+31 unary:+32
+EQUAL:-46 LPAR:-46
+COMMA:+144 RSQB:+145
+BOOL:+12 DTYPE:+13 INF:+14 LPAR:+15 MINUS:+16 NAME:+17 NUMBER:+19 REDUCER:+20 UPPER:+21 atom:+22 number:+27 power:+28 read:+41 sum:+146 term:+31 unary:+32
+BOOL:+12 DTYPE:+13 INF:+14 LPAR:+15 MINUS:+16 NAME:+17 NUMBER:+19 REDUCER:+20 UPPER:+21 atom:+22 number:+27 power:+28 read:+41 sum:+147 term:+31 unary:+32
+BOOL:+12 DTYPE:+13 INF:+14 LPAR:+15 MINUS:+16 NAME:+17 NUMBER:+19 REDUCER:+20 UPPER:+21 atom:+22 number:+27 power:+28 read:+41 sum:+148 term:+31 unary:+32
+CMP:+149 COMMA:-48 GT:+150 LT:+151 RSQB:-48
+RPAR:+152
+$END:-80 AND:-80 AUTOCAST:-80 CMP:-80 COMMA:-80 DOC:-80 FN:-80 GRAD:-80 GT:-80 LBRACE:-80 LT:-80 MINUS:-80 MULOP:-80 NAME:-80 OP:-80 OR:-80 PLUS:-80 POW:-80 PRECISION:-80 RBRACE:-80 REF:-80 RPAR:-80 RSQB:-80 TOL:-80 TUNE:-80
+$END:-89 AUTOCAST:-89 COMMA:-89 DOC:-89 FN:-89 GRAD:-89 NAME:-89 OP:-89 PRECISION:-89 RBRACE:-89 REF:-89 RPAR:-89 RSQB:-89 TOL:-89 TUNE:-89
+$END:-39 AUTOCAST:-39 DOC:-39 GRAD:-39 NAME:-39 PRECISION:-39 RBRACE:-39 REF:-39 TOL:-39 TUNE:-39
+BOOL:+85 INF:+14 MINUS:+86 NUMBER:+19 literal:+153 number:+88
+NAME:+97 fnparam:+154
+COMMA:+155 RPAR:-5
+EQUAL:+156
+DTYPE:+157
+UPPER:+100 typaram:+158
+LPAR:-12
+COMMA:+159 GT:+160
+NAME:+161
+COLON:+162
+ARROW:-18
+COMMA:+163 RPAR:+164 __params_star_4:+165
+LPAR:+166 NAME:+167 out:+168 outs:+169
+COMMA:-87 RPAR:-87
+COMMA:-134 RPAR:-134
+BOOL:+12 DTYPE:+13 INF:+14 LPAR:+15 MINUS:+16 NAME:+67 NOT:+18 NUMBER:+19 REDUCER:+20 UPPER:+21 arg:+170 atom:+22 cmp:+23 conj:+24 expr:+25 inv:+26 number:+27 power:+28 read:+29 sum:+30 term:+31 unary:+32 value:+70
+COMMA:-120 RSQB:-120
+BOOL:+12 DTYPE:+13 ELLIPSIS:+73 INF:+14 LPAR:+15 MINUS:+16 NAME:+17 NOT:+18 NUMBER:+19 REDUCER:+20 UPPER:+21 atom:+22 cmp:+23 conj:+24 expr:+74 index:+171 inv:+26 number:+27 power:+28 read:+41 sum:+30 term:+31 unary:+32
+$END:-41 AND:-41 AUTOCAST:-41 CMP:-41 COMMA:-41 DOC:-41 ELSE:-41 FN:-41 GRAD:-41 GT:-41 LBRACE:-41 LT:-41 MINUS:-41 MULOP:-41 NAME:-41 OP:-41 OR:-41 PLUS:-41 POW:-41 PRECISION:-41 RBRACE:-41 REF:-41 RPAR:-41 RSQB:-41 TOL:-41 TUNE:-41
+COMMA:-126 RSQB:-126
+BOOL:+12 DTYPE:+13 ELLIPSIS:+77 INF:+14 LPAR:+15 MINUS:+16 NAME:+17 NUMBER:+19 REDUCER:+20 UPPER:+21 atom:+22 binder:+172 number:+27 power:+28 read:+41 sum:+79 term:+31 unary:+32
+EQUAL:-45 LPAR:-45
+CMP:-128 COMMA:-128 GT:-128 LT:-128 MINUS:+58 PLUS:+59 RSQB:-128
+CMP:-130 COMMA:-130 GT:-130 LT:-130 MINUS:+58 PLUS:+59 RSQB:-130
+CMP:-129 COMMA:-129 GT:-129 LT:-129 MINUS:+58 PLUS:+59 RSQB:-129
+BOOL:+12 DTYPE:+13 INF:+14 LPAR:+15 MINUS:+16 NAME:+17 NUMBER:+19 REDUCER:+20 UPPER:+21 atom:+22 number:+27 power:+28 read:+41 sum:+173 term:+31 unary:+32
+BOOL:+12 DTYPE:+13 INF:+14 LPAR:+15 MINUS:+16 NAME:+17 NUMBER:+19 REDUCER:+20 UPPER:+21 atom:+22 number:+27 power:+28 read:+41 sum:+174 term:+31 unary:+32
+BOOL:+12 DTYPE:+13 INF:+14 LPAR:+15 MINUS:+16 NAME:+17 NUMBER:+19 REDUCER:+20 UPPER:+21 atom:+22 number:+27 power:+28 read:+41 sum:+175 term:+31 unary:+32
+$END:-76 AND:-76 AUTOCAST:-76 CMP:-76 COMMA:-76 DOC:-76 FN:-76 GRAD:-76 GT:-76 LBRACE:-76 LT:-76 MINUS:-76 MULOP:-76 NAME:-76 OP:-76 OR:-76 PLUS:-76 POW:-76 PRECISION:-76 RBRACE:-76 REF:-76 RPAR:-76 RSQB:-76 TOL:-76 TUNE:-76
+COMMA:-8 RPAR:-8
+COMMA:-110 RPAR:-110
+NAME:+97 fnparam:+176
+BOOL:+12 DTYPE:+13 INF:+14 LPAR:+15 MINUS:+16 NAME:+17 NOT:+18 NUMBER:+19 REDUCER:+20 UPPER:+21 atom:+22 cmp:+23 conj:+24 expr:+25 inv:+26 number:+27 power:+28 read:+29 sum:+30 term:+31 unary:+32 value:+177
+COMMA:-15 GT:-15 VBAR:+178 __typaram_star_3:+179
+COMMA:-112 GT:-112
+UPPER:+100 typaram:+180
+LPAR:-11
+COLON:+181
+DTYPE:+182 UPPER:+183 type:+184
+CONST:+132 NAME:+133 param:+185
+ARROW:-17
+COMMA:+186 RPAR:+187
+NAME:+167 out:+188
+COLON:+189
+LBRACE:-23 WITH:-23
+LBRACE:-35 WITH:+190 facts:+191
+COMMA:-135 RPAR:-135
+COMMA:-121 RSQB:-121
+COMMA:-127 RSQB:-127
+CMP:-131 COMMA:-131 GT:-131 LT:-131 MINUS:+58 PLUS:+59 RSQB:-131
+CMP:-133 COMMA:-133 GT:-133 LT:-133 MINUS:+58 PLUS:+59 RSQB:-133
+CMP:-132 COMMA:-132 GT:-132 LT:-132 MINUS:+58 PLUS:+59 RSQB:-132
+COMMA:-111 RPAR:-111
+$END:-4 FN:-4 OP:-4
+DTYPE:+192
+COMMA:-14 GT:-14 VBAR:+193
+COMMA:-113 GT:-113
+DTYPE:+194
+COMMA:-29 EQUAL:-29 LBRACE:-29 LSQB:+195 RPAR:-29 WITH:-29
+COMMA:-32 EQUAL:-32 LBRACE:-32 LSQB:+196 RPAR:-32 WITH:-32
+COMMA:-20 EQUAL:+197 RPAR:-20
+COMMA:-116 RPAR:-116
+CONST:+132 NAME:+133 param:+198
+ARROW:-16
+COMMA:+199 RPAR:+200 __outs_star_5:+201
+DTYPE:+182 UPPER:+183 type:+202
+BOOL:+12 DTYPE:+13 INF:+14 LPAR:+15 MINUS:+16 NAME:+17 NOT:+18 NUMBER:+19 REDUCER:+20 UPPER:+203 atom:+22 cmp:+23 conj:+24 expr:+204 fact:+205 inv:+26 number:+27 power:+28 read:+41 sum:+30 term:+31 unary:+32
+LBRACE:+206
+COMMA:-114 GT:-114 VBAR:-114
+DTYPE:+207
+COMMA:-22 EQUAL:+208 RPAR:-22
+BOOL:+12 DTYPE:+13 ELLIPSIS:+73 INF:+14 LPAR:+15 MINUS:+16 NAME:+17 NOT:+18 NUMBER:+19 REDUCER:+20 UPPER:+21 atom:+22 cmp:+23 conj:+24 expr:+74 index:+209 inv:+26 number:+27 power:+28 read:+41 sum:+30 term:+31 unary:+32
+BOOL:+12 DTYPE:+13 ELLIPSIS:+73 INF:+14 LPAR:+15 MINUS:+16 NAME:+17 NOT:+18 NUMBER:+19 REDUCER:+20 UPPER:+21 atom:+22 cmp:+23 conj:+24 expr:+74 index:+210 inv:+26 number:+27 power:+28 read:+41 sum:+30 term:+31 unary:+32
+BOOL:+85 INF:+14 MINUS:+86 NUMBER:+19 literal:+211 number:+88
+COMMA:-117 RPAR:-117
+NAME:+167 out:+212
+LBRACE:-25 WITH:-25
+COMMA:+213 RPAR:+214
+COMMA:-26 LBRACE:-26 RPAR:-26 WITH:-26
+AND:-73 CMP:-73 COMMA:-73 EQUAL:+215 GT:-73 LBRACE:-73 LPAR:+50 LT:-73 MINUS:-73 MULOP:-73 OR:-73 PLUS:-73 POW:-73
+COMMA:-37 LBRACE:-37 OR:+53
+COMMA:+216 LBRACE:-34 __facts_star_7:+217
+NAME:+33 __lines_plus_8:+34 assign:+35 lines:+218
+COMMA:-115 GT:-115 VBAR:-115
+BOOL:+85 INF:+14 MINUS:+86 NUMBER:+19 literal:+219 number:+88
+COMMA:+109 RSQB:+220 __type_star_6:+221
+COMMA:+109 RSQB:+222 __type_star_6:+223
+COMMA:-19 RPAR:-19
+COMMA:-118 RPAR:-118
+NAME:+167 out:+224
+LBRACE:-24 WITH:-24
+BOOL:+12 DTYPE:+13 INF:+14 LPAR:+15 MINUS:+16 NAME:+17 NOT:+18 NUMBER:+19 REDUCER:+20 UPPER:+21 atom:+22 cmp:+23 conj:+24 expr:+225 inv:+26 number:+27 power:+28 read:+41 sum:+30 term:+31 unary:+32
+BOOL:+12 DTYPE:+13 INF:+14 LPAR:+15 MINUS:+16 NAME:+17 NOT:+18 NUMBER:+19 REDUCER:+20 UPPER:+203 atom:+22 cmp:+23 conj:+24 expr:+204 fact:+226 inv:+26 number:+27 power:+28 read:+41 sum:+30 term:+31 unary:+32
+COMMA:+227 LBRACE:-33
+AUTOCAST:+228 DOC:+229 GRAD:+230 PRECISION:+231 RBRACE:-94 REF:+232 TOL:+233 TUNE:+234 __clauses_star_12:+235 clause:+236 clauses:+237
+COMMA:-21 RPAR:-21
+COMMA:-28 EQUAL:-28 LBRACE:-28 RPAR:-28 WITH:-28
+COMMA:+141 RSQB:+238
+COMMA:-31 EQUAL:-31 LBRACE:-31 RPAR:-31 WITH:-31
+COMMA:+141 RSQB:+239
+COMMA:-119 RPAR:-119
+COMMA:-36 LBRACE:-36 OR:+53
+COMMA:-122 LBRACE:-122
+BOOL:+12 DTYPE:+13 INF:+14 LPAR:+15 MINUS:+16 NAME:+17 NOT:+18 NUMBER:+19 REDUCER:+20 UPPER:+203 atom:+22 cmp:+23 conj:+24 expr:+204 fact:+240 inv:+26 number:+27 power:+28 read:+41 sum:+30 term:+31 unary:+32
+DTYPE:+241 NAME:+242
+STRING:+243 __clause_plus_13:+244
+LBRACE:+245 NAME:+246
+NAME:+247
+STRING:+243 __clause_plus_13:+248
+DTYPE:+249
+NAME:+250 knob:+251
+AUTOCAST:+228 DOC:+229 GRAD:+230 PRECISION:+231 RBRACE:-93 REF:+232 TOL:+233 TUNE:+234 clause:+252
+AUTOCAST:-136 DOC:-136 GRAD:-136 PRECISION:-136 RBRACE:-136 REF:-136 TOL:-136 TUNE:-136
+RBRACE:+253
+COMMA:-27 EQUAL:-27 LBRACE:-27 RPAR:-27 WITH:-27
+COMMA:-30 EQUAL:-30 LBRACE:-30 RPAR:-30 WITH:-30
+COMMA:-123 LBRACE:-123
+AUTOCAST:-101 DOC:-101 GRAD:-101 PRECISION:-101 RBRACE:-101 REF:-101 TOL:-101 TUNE:-101
+AUTOCAST:-100 DOC:-100 GRAD:-100 PRECISION:-100 RBRACE:-100 REF:-100 TOL:-100 TUNE:-100
+AUTOCAST:-138 DOC:-138 GRAD:-138 PRECISION:-138 RBRACE:-138 REF:-138 STRING:-138 TOL:-138 TUNE:-138
+AUTOCAST:-98 DOC:-98 GRAD:-98 PRECISION:-98 RBRACE:-98 REF:-98 STRING:+254 TOL:-98 TUNE:-98
+NAME:+33 __lines_plus_8:+34 assign:+35 lines:+255
+AUTOCAST:-96 DOC:-96 GRAD:-96 PRECISION:-96 RBRACE:-96 REF:-96 TOL:-96 TUNE:-96
+AUTOCAST:-99 DOC:-99 GRAD:-99 PRECISION:-99 RBRACE:-99 REF:-99 TOL:-99 TUNE:-99
+AUTOCAST:-97 DOC:-97 GRAD:-97 PRECISION:-97 RBRACE:-97 REF:-97 STRING:+254 TOL:-97 TUNE:-97
+EQUAL:+256
+EQUAL:+257
+AUTOCAST:-105 COMMA:+258 DOC:-105 GRAD:-105 PRECISION:-105 RBRACE:-105 REF:-105 TOL:-105 TUNE:-105 __clause_star_14:+259
+AUTOCAST:-137 DOC:-137 GRAD:-137 PRECISION:-137 RBRACE:-137 REF:-137 TOL:-137 TUNE:-137
+$END:-10 FN:-10 OP:-10
+AUTOCAST:-139 DOC:-139 GRAD:-139 PRECISION:-139 RBRACE:-139 REF:-139 STRING:-139 TOL:-139 TUNE:-139
+RBRACE:+260
+BOOL:+85 INF:+14 MINUS:+86 NUMBER:+19 literal:+261 number:+88
+LSQB:+262
+NAME:+250 knob:+263
+AUTOCAST:-104 COMMA:+264 DOC:-104 GRAD:-104 PRECISION:-104 RBRACE:-104 REF:-104 TOL:-104 TUNE:-104
+AUTOCAST:-95 DOC:-95 GRAD:-95 PRECISION:-95 RBRACE:-95 REF:-95 TOL:-95 TUNE:-95
+AUTOCAST:-103 COMMA:+265 DOC:-103 GRAD:-103 PRECISION:-103 RBRACE:-103 REF:-103 TOL:-103 TUNE:-103
+BOOL:+85 INF:+14 MINUS:+86 NUMBER:+19 literal:+266 number:+88
+AUTOCAST:-140 COMMA:-140 DOC:-140 GRAD:-140 PRECISION:-140 RBRACE:-140 REF:-140 TOL:-140 TUNE:-140
+NAME:+250 knob:+267
+BOOL:+85 INF:+14 MINUS:+86 NUMBER:+19 literal:+268 number:+88
+COMMA:+269 RSQB:+270 __knob_star_15:+271
+AUTOCAST:-141 COMMA:-141 DOC:-141 GRAD:-141 PRECISION:-141 RBRACE:-141 REF:-141 TOL:-141 TUNE:-141
+AUTOCAST:-102 DOC:-102 GRAD:-102 PRECISION:-102 RBRACE:-102 REF:-102 TOL:-102 TUNE:-102
+BOOL:+85 INF:+14 MINUS:+86 NUMBER:+19 literal:+272 number:+88
+AUTOCAST:-107 COMMA:-107 DOC:-107 GRAD:-107 PRECISION:-107 RBRACE:-107 REF:-107 TOL:-107 TUNE:-107
+COMMA:+273 RSQB:+274
+COMMA:-142 RSQB:-142
+BOOL:+85 INF:+14 MINUS:+86 NUMBER:+19 literal:+275 number:+88
+AUTOCAST:-106 COMMA:-106 DOC:-106 GRAD:-106 PRECISION:-106 RBRACE:-106 REF:-106 TOL:-106 TUNE:-106
+COMMA:-143 RSQB:-143
+"""

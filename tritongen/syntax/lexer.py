@@ -1,0 +1,78 @@
+"""Text to tokens, by the grammar's own terminals, and what a character out of place means.
+
+Input: a `Source` within the limits. Output: `Token`s with character offsets, the last of type END.
+Example: `x[n]` gives NAME, LSQB, NAME, RSQB, END. Not here: the limits themselves (`limits`).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+from typing import NamedTuple
+
+from tritongen.errors import Diagnostic, Source, Span, SpecError
+from tritongen.syntax import _tables
+
+END = "$END"
+
+INSTEAD = {
+    "^": "a power is written `**`; exclusive or is `bit_xor(a, b)`",
+    "&": "logical and is written `and`; on bits it is `bit_and(a, b)`",
+    "!": "logical not is written `not`",
+    "~": "logical not is written `not`",
+    "'": 'strings stand in double quotes: `ref "torch.relu(x)"`',
+    ";": "lines end by themselves; delete it",
+    ".": "there are no methods or attributes: sizes are the upper-case names of the operands' types",
+    "@": "a matrix product is a sum: `y[m, n] = sum[k](a[m, k] * b[k, n])`",
+    "?": "choose between values with `where(condition, a, b)`",
+}
+
+
+class Token(NamedTuple):
+    type: str
+    text: str
+    start: int
+    end: int
+
+
+@lru_cache(maxsize=None)
+def _pattern() -> re.Pattern:
+    # ASCII: else \d and \s take digits and spaces of every script, and \b ends words at none
+    return re.compile("|".join(f"(?P<{n}>{p})" for n, p in _tables.TERMINALS), re.ASCII)
+
+
+def lex(source: Source) -> list[Token]:
+    text, match, tokens, position = source.text, _pattern().match, [], 0
+    while position < len(text):
+        found = match(text, position)
+        if found is None:
+            raise SpecError([unexpected_character(source, position)])
+        kind, word = found.lastgroup, found.group()
+        if kind not in _tables.IGNORED:
+            if kind == "NAME":
+                kind = _tables.KEYWORDS.get(word, kind)
+            tokens.append(Token(kind, word, position, found.end()))
+        position = found.end()
+    tokens.append(Token(END, "", len(text), len(text)))
+    return tokens
+
+
+def unexpected_character(source: Source, position: int) -> Diagnostic:
+    char = source.text[position]
+    span = Span(source, position, position + 1)
+    if char == '"':
+        help = "close it on the same line; adjacent strings join"
+        return Diagnostic("E006", "this string is never closed", span, help=help)
+    if ord(char) < 128:
+        return Diagnostic(
+            "E005", f"unexpected character `{char}`", span, help=INSTEAD.get(char, "")
+        )
+    point = f"U+{ord(char):04X} {unicodedata.name(char, 'unnamed')}"
+    return Diagnostic(
+        "E004",
+        f"`{char}` is not ASCII",
+        span,
+        label=point,
+        help="names are made of a-z, A-Z, 0-9 and _; other letters may stand in comments and `doc`",
+    )

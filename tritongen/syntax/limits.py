@@ -1,0 +1,113 @@
+"""What a spec may not exceed, checked before anything recurses over it.
+
+Input: bytes, text, or tokens. Output: nothing, or a `SpecError` with one located finding. A spec
+may come from a stranger: whatever its size or its characters, the answer is quick. Operations and
+ranks are counted where the tree is built (`build`), by these same numbers.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from pathlib import Path
+
+from tritongen.errors import Diagnostic, Source, Span, SpecError
+from tritongen.syntax.lexer import Token
+
+MAX_BYTES = 64 * 1024
+MAX_TOKENS = 10_000
+MAX_DEPTH = 64
+MAX_RANK = 8
+MAX_OPERATIONS = 256
+MAX_INTEGER = 2**63 - 1
+MAX_FINDINGS = 20
+
+OPENERS = {"LPAR": "RPAR", "LSQB": "RSQB", "LBRACE": "RBRACE"}
+CLOSERS = {closer: opener for opener, closer in OPENERS.items()}
+TEXT = {"LPAR": "(", "LSQB": "[", "LBRACE": "{", "RPAR": ")", "RSQB": "]", "RBRACE": "}"}
+
+_SUSPECT = re.compile(r"\r(?!\n)|[^\t\n\r\x20-\x7e]")
+
+
+def read_source(path: str | Path) -> Source:
+    """The file's text; a file over the limit is not read to its end."""
+    name = str(path)
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise SpecError([Diagnostic("E012", f"cannot read {name!r}: {reason}")]) from None
+    if len(data) > MAX_BYTES:
+        raise _too_large(name)
+    try:
+        return checked_source(data.decode("utf-8"), name)
+    except UnicodeDecodeError as error:
+        before = Source(name, data[: error.start].decode("utf-8") + "\N{REPLACEMENT CHARACTER}")
+        span = Span(before, len(before.text) - 1, len(before.text))
+        label = f"byte 0x{data[error.start]:02x}"
+        raise SpecError([Diagnostic("E002", "the file is not UTF-8", span, label)]) from None
+
+
+def checked_source(text: str, name: str) -> Source:
+    """The text without its byte order mark, its size and its characters checked."""
+    if len(text) > MAX_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
+        raise _too_large(name)
+    source = Source(name, text.removeprefix("\ufeff"))
+    for found in _SUSPECT.finditer(source.text):
+        char = found.group()
+        # letters and marks of any script may stand in comments and in `doc`; what hides or
+        # reorders the text around it may stand nowhere
+        if unicodedata.category(char)[0] in "CZ" and char != "\N{NO-BREAK SPACE}":
+            point = f"U+{ord(char):04X} {unicodedata.name(char, 'control character')}"
+            span = Span(source, found.start(), found.end())
+            message = "a character that does not show"
+            raise SpecError([Diagnostic("E003", message, span, label=point, help="delete it")])
+    return source
+
+
+def _too_large(name: str) -> SpecError:
+    source = Source(name, "")
+    message = f"the text is larger than {MAX_BYTES // 1024} KiB"
+    help = "split it into several files"
+    return SpecError([Diagnostic("E001", message, Span(source, 0, 0), help=help)])
+
+
+def check_tokens(source: Source, tokens: list[Token]) -> None:
+    """Their number, how deep brackets nest, and that they pair."""
+    if len(tokens) > MAX_TOKENS:
+        span = _span(source, tokens[MAX_TOKENS])
+        help = "split it into several files"
+        raise SpecError([Diagnostic("E007", f"more than {MAX_TOKENS:,} tokens", span, help=help)])
+    opened: list[Token] = []
+    for token in tokens:
+        if token.type in OPENERS:
+            opened.append(token)
+            if len(opened) > MAX_DEPTH:
+                message = f"brackets nest deeper than {MAX_DEPTH}"
+                help = "give a part a name on a line of its own"
+                span = _span(source, token)
+                raise SpecError([Diagnostic("E008", message, span, help=help)])
+        elif token.type in CLOSERS:
+            if not opened:
+                message = f"nothing is open that `{token.text}` could close"
+                raise SpecError([Diagnostic("E101", message, _span(source, token))])
+            opener = opened.pop()
+            if OPENERS[opener.type] != token.type:
+                raise SpecError([_unpaired(source, opener, token)])
+        elif token.type in ("OP", "FN") and opened:
+            raise SpecError([_unpaired(source, opened[-1], token)])
+    if opened:
+        raise SpecError([_unpaired(source, opened[-1], tokens[-1])])
+
+
+def _unpaired(source: Source, opener: Token, found: Token) -> Diagnostic:
+    closer = TEXT[OPENERS[opener.type]]
+    notes = ((_span(source, found), f"`{closer}` is expected before this"),) if found.text else ()
+    label = "opened here"
+    message = f"`{opener.text}` is never closed"
+    return Diagnostic("E101", message, _span(source, opener), label, notes, f"add a `{closer}`")
+
+
+def _span(source: Source, token: Token) -> Span:
+    return Span(source, token.start, token.end)

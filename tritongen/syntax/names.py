@@ -1,0 +1,82 @@
+"""Which names a spec may declare.
+
+Input: a name, where it stands, what it would name. Output: None, or the finding, with a free name
+suggested. Names reach generated code as they are, so a name is a plain ASCII identifier and never
+one that Python, Triton or the language itself gives a meaning to.
+"""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+import re
+
+from tritongen.errors import Diagnostic, Span
+
+REDUCERS = frozenset("sum prod max min mean any all argmax argmin".split())
+FAMILIES = frozenset("float int bool".split())
+DTYPES = frozenset("f64 f32 f16 bf16 f8e4m3 f8e5m2 i64 i32 i16 i8 u8 bool".split())
+CLAUSES = frozenset(
+    "op fn const with grad ref doc precision autocast tol tune and or not else".split()
+)
+BUILTINS = frozenset(
+    """abs acos acosh asin asinh atan atan2 atanh bit_and bit_or bit_xor ceil clamp cos cosh detach
+    erf erfc exp exp2 expm1 floor fmod isfinite isinf isnan lgamma log log10 log1p log2 max min pow
+    relu round rsqrt shift_left shift_right sigmoid sign sin sinh softplus sqrt tan tanh trunc where
+    xlogy""".split()
+)
+# what generated code itself calls or imports
+GENERATED = frozenset(
+    """tl torch triton tritongen runtime math program_id num_programs constexpr print range len tuple
+    list dict str isinstance getattr setattr super eval exec compile open globals locals""".split()
+)
+PYTHON = frozenset(keyword.kwlist)
+PYTHON_CLASSES = frozenset(name for name in dir(builtins) if name[0].isupper())
+
+FREE = {"mean": "mu", "sum": "total", "max": "top", "min": "low", "in": "inp", "lambda": "lam"}
+
+
+def kind_of(name: str) -> str:
+    """What the language or Python already means by the name; empty when it is free."""
+    groups = (
+        (REDUCERS, "a reducer"),
+        (DTYPES | FAMILIES, "a dtype"),
+        (BUILTINS, "a builtin function"),
+        (CLAUSES | {"true", "false", "inf"}, "a word of the language"),
+        (PYTHON | PYTHON_CLASSES, "a word of Python"),
+        (GENERATED, "a name that generated code uses"),
+    )
+    return next((kind for names, kind in groups if name in names), "")
+
+
+def check_name(name: str, span: Span, what: str) -> Diagnostic | None:
+    """The finding for a lower-case name declared as an operand, index, temporary, ..."""
+    kind = kind_of(name)
+    # `op relu` is what a kernel for relu is called; inside an op, relu stays the builtin
+    if kind and not (what == "op" and name in BUILTINS):
+        help = f"call it `{suggest(name, what)}`"
+        return Diagnostic("E102", f"`{name}` is reserved", span, label=kind, help=help)
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        help = f"call it `{suggest(name, what)}`"
+        message = "a name is lower case and starts with a letter"
+        return Diagnostic("E103", message, span, help=help)
+    return None
+
+
+def check_size(name: str, span: Span) -> Diagnostic | None:
+    kind = kind_of(name)
+    if kind:
+        help = (
+            f"call it `{name.upper()}_`" if kind_of(name.upper()) else f"call it `{name.upper()}`"
+        )
+        return Diagnostic("E102", f"`{name}` is reserved", span, label=kind, help=help)
+    return None
+
+
+def suggest(name: str, what: str) -> str:
+    """A free name close to this one."""
+    if name in FREE and what != "op":
+        return FREE[name]
+    snake = re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", name).lower().strip("_") or "value"
+    snake = snake if re.fullmatch(r"[a-z][a-z0-9_]*", snake) else "value"
+    return snake + ("_op" if what == "op" else "_") if kind_of(snake) else snake
