@@ -11,7 +11,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-GRAMMAR = Path(__file__).parents[2] / "grammar" / "op.lark"
+from tritongen.resources import folder
+
+GRAMMAR = folder("grammar") / "op.lark"
 TABLES = Path(__file__).with_name("_tables.py")
 STARTS = ("start", "value", "lines")
 
