@@ -350,7 +350,7 @@ def test_scalars_round_to_the_compute_type():
     op = reducer_op(call("mul", load("x", n), ScalarRef("s", "compute")), params=params)
     one = torch.ones(1)
     assert run(op, {"x": one})["y"].item() == torch.tensor(0.1).double().item()
-    assert run(op, {"x": one.double(), "s": torch.tensor(0.1).double()})["y"].item() == 0.1
+    assert run(op, {"x": one.double(), "s": torch.tensor(0.1, dtype=torch.float64)})["y"].item() == 0.1
 
 
 def test_a_read_that_leaves_its_tensor_is_a_bug_of_the_proof():

@@ -1,0 +1,305 @@
+"""The IR, in the language.
+
+Input: an op. Output: a syntax tree, or its text, that the checker turns into the same op. Example,
+of the gradient of `y[n] = sum[k <= n](x[k])`:
+
+    op f_grad<T: float>(dy: T[N]) -> dx: T[N] {
+      dx[k] = sum[n >= k](dy[n])
+    }
+
+Guards that have the form of a binder's bound are printed as one, others as a `where` around the
+term. Casts to the compute type are left out: the checker puts them back. Not here: coordinates
+(`print_poly.py`), layout and parentheses (`syntax/unparse.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tritongen.ir.algebra import Fetch, Idx, Poly, poly
+from tritongen.ir.algebra import walk as walk_poly
+from tritongen.ir.functions import FUNCTIONS
+from tritongen.ir.nodes import (
+    BATCH,
+    BATCH_SIZE,
+    FLOATS,
+    INTS,
+    Binder,
+    Call,
+    Cast,
+    Const,
+    Constant,
+    Define,
+    Expr,
+    Fact,
+    Guard,
+    IndexValue,
+    Nest,
+    Op,
+    Param,
+    Read,
+    Reduce,
+    Require,
+    Scalar,
+    ScalarRef,
+    Tensor,
+    TypeParam,
+    rebuild,
+    walk,
+)
+from tritongen.ir.print_poly import bound_ast, condition_ast, literal, number, poly_ast, read_ast
+from tritongen.syntax import ast
+from tritongen.syntax.unparse import unparse
+
+COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
+FAMILIES = {"float": FLOATS, "int": INTS, "bool": ("bool",)}
+Dims = dict[str, tuple[Poly, ...]]  # the dims of everything that may be read
+
+
+class NotWritable(ValueError):
+    """A guard that the language has no form for."""
+
+
+def print_op(op: Op) -> str:
+    return unparse(op_ast(op))
+
+
+def op_ast(op: Op) -> ast.OpDef:
+    dims = {t.name: t.dims for t in (*op.tensors, *op.outputs)}
+    dims |= {nest.name: nest.dims for nest in op.nests}
+    return ast.OpDef(
+        op.name,
+        tuple(_typaram(p) for p in op.typarams),
+        tuple(_param(p) for p in op.params),
+        tuple(_tensor(t) for t in op.outputs),
+        # Other facts follow from dims and reads, and the checker finds them again.
+        tuple(_fact(f) for f in op.facts if isinstance(f, Define) or f.origin == "fact"),
+        tuple(_line(op, nest, dims) for nest in op.nests),
+        tuple(_clauses(op, dims)),
+    )
+
+
+# ---- signature ----------------------------------------------------------------------------------
+def _typaram(p: TypeParam) -> ast.TypeParam:
+    whole = set(p.dtypes) == set(FAMILIES[p.kind])
+    return ast.TypeParam(p.name, (p.kind,) if whole else p.dtypes)
+
+
+def _param(p: Param) -> ast.Param:
+    match p:
+        case Tensor():
+            return _tensor(p)
+        case Scalar(name, dtype, default):
+            return ast.Operand(name, ast.Type(dtype), literal(default))
+        case Constant(name, dtype, default):
+            return ast.ConstParam(name, dtype, literal(default))
+    raise TypeError(p)
+
+
+def _tensor(t: Tensor) -> ast.Operand:
+    dims = tuple(ast.Dots() if d == BATCH_SIZE else poly_ast(d) for d in t.dims)
+    return ast.Operand(t.name, ast.Type(t.dtype, dims or None))
+
+
+def _fact(fact: Fact) -> ast.Fact:
+    match fact:
+        case Define(name, value):
+            return ast.Define(name, poly_ast(value))
+        case Require(left, op, right):
+            return ast.Require(ast.Compare(op, poly_ast(left), poly_ast(right)))
+    raise TypeError(fact)
+
+
+def _clauses(op: Op, dims: Dims) -> list[ast.Clause]:
+    clauses: list[ast.Clause] = []
+    if op.gradient == "none":
+        clauses.append(ast.GradNone())
+    elif isinstance(op.gradient, tuple):
+        dims = dims | {f"d{o.name}": o.dims for o in op.outputs}
+        dims |= {nest.name: nest.dims for nest in op.gradient}
+        clauses.append(ast.GradBlock(tuple(_line(op, nest, dims) for nest in op.gradient)))
+    if op.ref is not None:
+        clauses.append(ast.Ref(op.ref))
+    if op.doc:
+        clauses.append(ast.Doc(op.doc))
+    if op.precision:
+        clauses.append(ast.Precision(op.precision))
+    if op.autocast:
+        clauses.append(ast.Autocast(op.autocast))
+    clauses += [ast.Tol(t.dtype, t.rtol, t.atol) for t in op.tolerances]
+    if op.tune:
+        clauses.append(ast.Tune(tuple(ast.Knob(name, values) for name, values in op.tune)))
+    return clauses
+
+
+# ---- lines --------------------------------------------------------------------------------------
+def _line(op: Op, nest: Nest, dims: Dims) -> ast.Assign:
+    printer = _Printer(op, dims)
+    given = {o.name for o in op.outputs} | {f"d{t.name}" for t in op.tensors}
+    box = {b.index: b for b in nest.box}
+    left = []
+    for coordinate, extent in zip(nest.coords, nest.dims):
+        if coordinate.constant == 0:
+            left.append(ast.Number(0))
+            continue
+        binder = box[str(coordinate)]
+        left.append(printer.left(binder, nest.body, extent if nest.name in given else None))
+    return ast.Assign(nest.name, tuple(left) or None, printer.expr(nest.body))
+
+
+@dataclass(frozen=True, slots=True)
+class _Printer:
+    op: Op
+    dims: Dims
+
+    def left(self, b: Binder, body: Expr, extent: Poly | None) -> ast.Index | ast.Binder:
+        """An index of a left side; bare where an output's dim or the reads give its range."""
+        if b.index == BATCH:
+            return ast.Dots()
+        implied = extent if extent is not None else self.implied(b.index, (body,))
+        if b.lo == poly(0) and b.hi == implied:
+            return ast.Name(b.index)
+        low = None if b.lo == poly(0) else poly_ast(b.lo)
+        return ast.Binder(b.index, low, False, poly_ast(b.hi), True)
+
+    def implied(self, index: str, bodies: tuple[Expr, ...]) -> Poly | None:
+        """The dim that the index subscripts alone in reads without `else`, if it is one."""
+        found: set[Poly] = set()
+        for body in bodies:
+            for tensor, coords, fill in _reads(body):
+                if fill is None:
+                    pairs = zip(coords, self.dims[tensor])
+                    found |= {d for c, d in pairs if c == poly(Idx(index))}
+        return found.pop() if len(found) == 1 else None
+
+    def expr(self, expr: Expr) -> ast.Expr:
+        match expr:
+            case Const(value):
+                return ast.Bool(value) if isinstance(value, bool) else number(value)
+            case ScalarRef(name):
+                return ast.Name(name)
+            case IndexValue(p):
+                return poly_ast(p)
+            case Read(tensor, coords, fill):
+                return read_ast(tensor, coords, fill)
+            case Cast(arg, "compute"):
+                return self.expr(arg)
+            case Cast(arg, dtype):
+                return ast.Call(dtype, (self.expr(arg),))
+            case Call():
+                return self.call(expr)
+            case Reduce():
+                return self.reduce(expr)
+        raise TypeError(expr)
+
+    def call(self, call: Call) -> ast.Expr:
+        args = tuple(self.expr(a) for a in call.args)
+        surface = FUNCTIONS[call.fn].surface or call.fn
+        if surface in COMPARISONS:
+            return ast.Compare(surface, *args)
+        if surface in ("and", "or"):
+            return ast.BoolOp(surface, *args)
+        if surface == "not":
+            return ast.Not(*args)
+        if surface[0].isalpha():
+            return ast.Call(surface, args)
+        return ast.Unary(surface, *args) if len(args) == 1 else ast.Binary(surface, *args)
+
+    # ---- reducers -------------------------------------------------------------------------------
+    def reduce(self, r: Reduce) -> ast.Expr:
+        own = {b.index for b in r.binders}
+        guards = list(r.guards)
+        binders = tuple(self.binder(b, r.body, guards, own - {b.index}) for b in r.binders)
+        body = r.body
+        if guards:
+            body = _fill_reads(body, self.dims, {b.index: b for b in r.binders})
+        printed = self.expr(body)
+        if guards:
+            printed = ast.Call("where", (_all(guards), printed, self.identity(r)))
+        return ast.Reduce(r.op, binders, printed) if binders else printed
+
+    def binder(self, b: Binder, body: Expr, guards: list[Guard], others: set[str]) -> ast.Binder:
+        """The binder with its range and the guards that are bounds of it, which it takes away."""
+        if b.index == BATCH:
+            return ast.Binder(BATCH)
+        implied = self.implied(b.index, (body,)) == b.hi
+        low = None if b.lo == poly(0) else poly_ast(b.lo)
+        high = None if implied else poly_ast(b.hi)
+        result = ast.Binder(b.index, low, False, high, True)
+        taken = {"low": low is not None, "high": high is not None}
+        for guard in tuple(guards):
+            bound = bound_ast(b.index, guard.poly) if guard.op == ">=" else None
+            if bound is None or any(Idx(name) in walk_poly(guard.poly) for name in others):
+                continue
+            upper, e, strict = bound
+            side = "high" if upper else "low"
+            if taken[side]:
+                continue
+            taken[side] = True
+            result = replace(result, **{side: e, f"{side}_strict": strict})
+            guards.remove(guard)
+        return result
+
+    def identity(self, r: Reduce) -> ast.Expr:
+        """What a term that a guard drops counts as."""
+        kind = next((p.kind for p in self.op.typarams if p.name == r.body.dtype), r.body.dtype)
+        match r.op:
+            case "sum":
+                return number(0)
+            case "prod":
+                return number(1)
+            case "any" | "all":
+                return ast.Bool(r.op == "all")
+            case "max" | "min" if kind not in ("int", "bool", *INTS):
+                return number(float("-inf" if r.op == "max" else "inf"))
+        raise NotWritable(f"{self.op.name}: {r.op} over {r.body.dtype} under a guard")
+
+
+def _all(guards: list[Guard]) -> ast.Expr:
+    first, *rest = (condition_ast(g.poly, g.op) for g in guards)
+    for other in rest:
+        first = ast.BoolOp("and", first, other)
+    return first
+
+
+def _reads(expr: Expr):
+    """Every read below, those in coordinates included: tensor, coordinates, fill."""
+    for node in walk(expr):
+        polys: tuple[Poly, ...] = ()
+        match node:
+            case Read(tensor, coords, fill):
+                yield tensor, coords, fill
+                polys = coords
+            case IndexValue(p):
+                polys = (p,)
+            case Reduce(guards=guards):
+                polys = tuple(g.poly for g in guards)
+        for p in polys:
+            for atom in walk_poly(p):
+                if isinstance(atom, Fetch):
+                    yield atom.tensor, atom.coords, atom.fill
+
+
+def _fill_reads(body: Expr, dims: Dims, binders: dict[str, Binder]) -> Expr:
+    """A `where` proves no bound: reads that only the guard kept inside get a fill."""
+
+    def inside(c: Poly, extent: Poly) -> bool:
+        return any(c == poly(Idx(b.index)) and b.hi == extent for b in binders.values())
+
+    def outer(c: Poly) -> bool:
+        ((monomial, value),) = c.terms if len(c.terms) == 1 else (((), 0),)
+        return (
+            value == 1
+            and len(monomial) == 1
+            and isinstance(monomial[0][0], Idx)
+            and (monomial[0][0].name not in binders)
+        )
+
+    def change(node: Expr) -> Expr:
+        if not isinstance(node, Read) or node.fill is not None:
+            return node
+        if all(inside(c, d) or outer(c) for c, d in zip(node.coords, dims[node.tensor])):
+            return node
+        return replace(node, fill=False if node.dtype == "bool" else 0)
+
+    return rebuild(body, change)
