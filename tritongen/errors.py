@@ -140,12 +140,17 @@ def render(diagnostic: Diagnostic) -> str:
     width = max(len(str(span.line_column()[0])) for span, _ in places)
     line, column = d.span.line_column()
     out = [head, f"{' ' * width}--> {d.span.source.name}:{line}:{column}", f"{' ' * width} |"]
+    shown = None
     for span, label in places:
         line, column = span.line_column()
         text, column = _window(span.source.text.split("\n")[line - 1].rstrip("\r"), column)
         length = max(1, min(span.end - span.start, len(text) - column + 1))
         mark = "^" if span is d.span else "-"
-        out.append(f"{line:>{width}} | {text}")
+        if shown != (span.source, line, text):
+            if span.source is not d.span.source:
+                out.append(f"{' ' * width}::: {span.source.name}:{line}")
+            out.append(f"{line:>{width}} | {text}")
+            shown = (span.source, line, text)
         out.append(f"{' ' * width} | {' ' * (column - 1)}{mark * length} {label}".rstrip())
     if d.help:
         out.append(f"{' ' * width} = help: {d.help}")

@@ -100,7 +100,8 @@ class Builder:
     def const(self, span, name, dtype, default=None):
         where, dtype_span = self.place(name), self.place(dtype)
         if dtype.text not in names.FAMILIES:
-            self.error("E110", "a constant is int, float or bool", dtype_span)
+            help = f"a scalar of the call, without recompiling: `{name.text}: {dtype.text}`"
+            self.error("E110", "a constant is int, float or bool", dtype_span, help)
         elif default is not None and not _fits(default, dtype.text):
             message = f"this default is no {dtype.text}"
             self.error(

@@ -47,7 +47,7 @@ def lex(source: Source) -> list[Token]:
     while position < len(text):
         found = match(text, position)
         if found is None:
-            raise SpecError([unexpected_character(source, position)])
+            raise SpecError([unexpected_character(source, position, tokens)])
         kind, word = found.lastgroup, found.group()
         if kind not in _tables.IGNORED:
             if kind == "NAME":
@@ -58,9 +58,13 @@ def lex(source: Source) -> list[Token]:
     return tokens
 
 
-def unexpected_character(source: Source, position: int) -> Diagnostic:
+def unexpected_character(source: Source, position: int, before: list[Token]) -> Diagnostic:
     char = source.text[position]
     span = Span(source, position, position + 1)
+    word = next((token for token in before[-2:] if token.type in ("REF", "DOC")), None)
+    if word and char != '"':
+        message = f"`{word.text}` is followed by a string in double quotes"
+        return Diagnostic("E101", message, span, help=f'`{word.text} "..."`')
     if char == '"':
         help = "close it on the same line; adjacent strings join"
         return Diagnostic("E006", "this string is never closed", span, help=help)

@@ -89,7 +89,7 @@ def check_tokens(source: Source, tokens: list[Token]) -> None:
                 span = _span(source, token)
                 raise SpecError([Diagnostic("E008", message, span, help=help)])
         elif token.type in CLOSERS:
-            if not opened:
+            if CLOSERS[token.type] not in [opener.type for opener in opened]:
                 message = f"nothing is open that `{token.text}` could close"
                 raise SpecError([Diagnostic("E101", message, _span(source, token))])
             opener = opened.pop()

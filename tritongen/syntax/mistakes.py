@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tritongen.errors import Diagnostic, Source, Span
 from tritongen.syntax.lexer import END, Token
-from tritongen.syntax.names import check_name, kind_of, suggest
+from tritongen.syntax.names import PYTHON, check_name, kind_of, suggest
 
 OPERATORS = frozenset("PLUS MINUS MULOP POW CMP LT GT AND OR".split())
 COMPARISONS = frozenset("CMP LT GT".split())
@@ -112,7 +112,9 @@ def expected(accepted: frozenset[str]) -> str:
     """The terminals in words: `)`, `,` or an operator."""
     rest, words = set(accepted), []
     if OPERATORS - {"LT", "GT"} <= rest or {"PLUS", "MINUS", "MULOP", "POW"} <= rest:
-        rest -= OPERATORS | {"ELSE"}
+        if "NAME" in rest:
+            words.append("a new line")
+        rest -= OPERATORS | {"ELSE", "LPAR", "LSQB", "NAME"}
         words.append("an operator")
     if EXPRESSION <= rest:
         rest -= EXPRESSION | {"MINUS", "NOT", "DTYPE"}
@@ -163,8 +165,6 @@ def else_elsewhere(place: Place) -> Diagnostic | None:
     if place.token().type == "ELSE":
         help = "choose between two values with `where(condition, a, b)`"
         return place.finding("`else` follows a read such as `x[i]`", help, code="E107")
-    if place.token().text == "if":
-        return place.finding("there is no `if`", "`where(condition, a, b)`")
     return None
 
 
@@ -177,15 +177,15 @@ def chained_comparison(place: Place) -> Diagnostic | None:
 
 
 def doubled_mark(place: Place) -> Diagnostic | None:
-    pair = place.token(-1).text + place.token().text
-    if place.token(-1).end != place.token().start:
+    pair = place.token().text + place.token(1).text
+    if place.token().end != place.token(1).start:
         return None
     if pair == "||":
         return place.finding("logical or is written `or`")
     if pair in ("+=", "-=", "*=", "/="):
         help = "a sum over an index is `sum[k](...)`"
         return place.finding("each name is assigned once", help)
-    if pair in ("{{", "}}"):
+    if pair == "{{":
         return place.finding(f"`{pair}` means nothing here", "names are made of a-z, 0-9 and _")
     return None
 
@@ -200,7 +200,7 @@ def equal_sign(place: Place) -> Diagnostic | None:
     if token.type == "EQUAL" and "CMP" in place.accepted:
         return place.finding("equality is written `==`", "`a == b`")
     if token.text == "==" and "EQUAL" in place.accepted:
-        return place.finding("a line assigns with one `=`", f"`{before.text} = ...`")
+        return place.finding("a line assigns with one `=`", "`y[n] = ...`")
     if token.type == "COLON" and "EQUAL" in place.accepted and place.token(1).type == "EQUAL":
         return place.finding("a line assigns with `=`")
     return None
@@ -221,6 +221,8 @@ def reserved_name(place: Place) -> Diagnostic | None:
         if "PLUS" in place.accepted and next not in ("=", "["):
             return None
         what = "op" if place.token(-1).type == "OP" else "name"
+        if what == "name" and token.type in CLAUSES and next not in ("=", "[", ":"):
+            return None
         return check_name(word, place.span(), what)
     before = place.token(-1)
     if token.text in ("=", "[") and before.type in (
@@ -267,17 +269,17 @@ def unknown_dtype(place: Place) -> Diagnostic | None:
 
 def signature(place: Place) -> Diagnostic | None:
     token, before = place.token(), place.token(-1)
-    if place.accepted == {"ARROW"} or (place.accepted == {"LT", "LPAR"} and token.type != END):
-        if "ARROW" in place.accepted:
-            return place.finding(
-                "expected `->` and the outputs", "`op f(x: T[N]) -> y: T[N] { ... }`"
-            )
+    if place.accepted == {"ARROW"}:
+        help = "`op f(x: T[N]) -> y: T[N] { ... }`"
+        return place.finding("expected `->` and the outputs", help)
+    if before.type in ("GT", "NAME") and place.accepted in ({"LPAR"}, {"LT", "LPAR"}):
         return place.finding("expected the operands in parentheses", "`op f<T: float>(x: T[N])`")
     if before.type == "ARROW" and token.type in ("UPPER", "DTYPE"):
         return place.finding("an output has a name", f"`-> y: {token.text}[...]`")
     if token.type == "ARROW" and "EQUAL" in place.accepted:
         return place.finding("a macro has no types", "`fn f(x) = ...`")
-    if before.type == "LBRACE" and token.type in CLAUSES | {"RBRACE"}:
+    declares = place.token(1).text in ("=", "[")
+    if before.type == "LBRACE" and token.type in CLAUSES | {"RBRACE"} and not declares:
         return place.finding("expected at least one line", "`y[n] = x[n]`")
     if token.type == "NAME" and CLAUSES <= place.accepted and "NAME" not in place.accepted:
         return place.finding("the lines of an op stand before its clauses")
@@ -317,8 +319,29 @@ def juxtaposition(place: Place) -> Diagnostic | None:
     if not begins or "PLUS" not in place.accepted or token.type in place.accepted:
         return None
     comma = " or a comma" if "COMMA" in place.accepted else ""
-    help = f"a product is written `{place.token(-1).text} * {token.text}`"
-    return place.finding(f"expected an operator{comma}", help if len(help) < 80 else "")
+    return place.finding(f"expected an operator{comma}", _product(place.token(-1), token))
+
+
+def half_a_line(place: Place) -> Diagnostic | None:
+    """`y[i] = 2 x[i]` and `return x`: the name was taken for the start of the next line."""
+    if "EQUAL" not in place.accepted or not place.accepted <= {"EQUAL", "LSQB"}:
+        return None
+    first = place.opener(-1) - 1 if place.token(-1).type == "RSQB" else -1
+    name, before = place.token(first), place.token(first - 1)
+    between = place.source.text[before.end : name.start]
+    for word, offset in ((before.text, first - 1), (name.text, first)):
+        if word in PYTHON and kind_of(word) == "a word of Python":
+            help = "`where(condition, a, b)`" if word == "if" else ""
+            return place.finding(f"there is no `{word}`", help, at=place.span(offset))
+    if "\n" in between or before.type in ("LBRACE", "FN", "RPAR", ""):
+        return place.finding("expected `=`", "a line is `name[indices] = expression`")
+    return place.finding("expected an operator", _product(before, name), at=place.span(first))
+
+
+def _product(a: Token, b: Token) -> str:
+    simple = ("NAME", "UPPER", "NUMBER")
+    is_short = a.type in simple and b.type in simple and len(a.text + b.text) < 60
+    return f"a product is written `{a.text} * {b.text}`" if is_short else ""
 
 
 RULES = (
@@ -329,10 +352,11 @@ RULES = (
     equal_sign,
     slice_in_read,
     missing_string,
+    signature,
     reserved_name,
     letter_case,
     unknown_dtype,
-    signature,
+    half_a_line,
     reducer_parentheses,
     trailing_comma,
     juxtaposition,

@@ -53,7 +53,7 @@ def check_name(name: str, span: Span, what: str) -> Diagnostic | None:
     """The finding for a lower-case name declared as an operand, index, temporary, ..."""
     kind = kind_of(name)
     # `op relu` is what a kernel for relu is called; inside an op, relu stays the builtin
-    if kind and not (what == "op" and name in BUILTINS):
+    if kind and not (what == "op" and name in BUILTINS - REDUCERS):
         help = f"call it `{suggest(name, what)}`"
         return Diagnostic("E102", f"`{name}` is reserved", span, label=kind, help=help)
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
