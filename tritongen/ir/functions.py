@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from tritongen.ir.helpers import HELPERS
 
 # Python's precedences, of generated Triton and torch text alike.
-COMPARE, BIT_OR, BIT_XOR, BIT_AND, SHIFT, SUM, TERM, UNARY, ATOM = range(1, 10)
+COMPARE, BIT_OR, BIT_XOR, BIT_AND, SHIFT, SUM, TERM, UNARY, POWER, ATOM = range(1, 11)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,23 +118,21 @@ def nan_call(function: str) -> Text:
     return Text(f"{function}({{a}}, {{b}}, propagate_nan=tl.PropagateNan.ALL)")
 
 
+POWER_OPERATOR = Text("{a} ** {b}", POWER, (ATOM, UNARY))
+
+
 def product(count: int) -> Text:
     """x * x by name: no pow call, and exactly rounded for a square."""
     return Text(" * ".join(["{a}"] * count), TERM, (UNARY,))
 
 
 # ---- integer literal powers -----------------------------------------------------------------------
-SMALL_POWERS = (
-    2,
-    3,
-    4,
-    -1,
-    -2,
-)  # `x ** n` that is Call("pow_int", (x, Const(n))); negative: floats only
+# The n of an `x ** n` that is Call("pow_int", (x, Const(n))); the negative ones for floats only.
+SMALL_POWERS = (2, 3, 4, -1, -2)
 
 
 def power_text(exponent: int) -> Text:
-    """Triton (and torch) text of x ** n, n one of SMALL_POWERS."""
+    """Triton text of x ** n, n one of SMALL_POWERS."""
     if exponent == -1:
         return Text("1 / {a}", TERM, (UNARY,))
     if exponent < 0:
@@ -228,7 +226,7 @@ OPERATOR_ROWS = (
         "%",
         TERM,
         ("1", "-(a // b)"),
-        0,
+        0.5,
         triton=call("_float_mod", 2),
         triton_int=call("_floor_mod", 2),
     ),
@@ -240,17 +238,17 @@ OPERATOR_ROWS = (
         ("where(b == 0, 0, b * a ** (b - 1))", "where(a == 0 and b >= 0, 0, y * log(a))"),
         4,
         triton=call("libdevice.pow", 2),
-        torch=call("torch.pow", 2),
+        torch=POWER_OPERATOR,
         triton_int=call("_int_pow", 2),
     ),
-    # Its texts and derivative depend on the exponent: power_text, power_derivative.
+    # Its Triton text and derivative depend on the exponent: power_text, power_derivative.
     Function(
         "pow_int",
         2,
         "number",
         "same",
         product(2),
-        product(2),
+        POWER_OPERATOR,
         ("b * a ** (b - 1)", None),
         2,
         surface="**",
