@@ -130,11 +130,19 @@ def _register(
     _LIBRARY.impl(name, run, "CUDA")
     _LIBRARY.impl(name, run_reference, "CPU")
     torch.library.register_fake(qualname, fake, lib=_LIBRARY)
-    _register_backward(qualname, function.__name__, params, backward)
+    setup_context, run_backward = _gradient(function.__name__, params, backward)
+    torch.library.register_autograd(
+        qualname, run_backward, setup_context=setup_context, lib=_LIBRARY
+    )
     overload = getattr(torch.ops.tritongen, name).default
+    transformed = _autograd_function(function.__name__, overload, setup_context, run_backward)
 
     def registered(*args: Any, **kwargs: Any) -> Any:
-        return overload(*_split(function.__name__, params, args, kwargs))
+        values = _split(function.__name__, params, args, kwargs)
+        # What torch makes of register_autograd refuses functorch's grad, and drops a forward tangent.
+        if not _is_compiling() and (_functorch_level() or forward_ad._current_level >= 0):
+            return transformed.apply(*values)
+        return overload(*values)
 
     _REGISTERED[name] = registered
     return registered
@@ -225,9 +233,10 @@ def _settle(given: Any, allocated: Any) -> Any:
 
 
 # ---- gradients ----------------------------------------------------------------------------------
-def _register_backward(
-    qualname: str, name: str, params: tuple[_Param, ...], backward: Backward | None
-) -> None:
+def _gradient(
+    name: str, params: tuple[_Param, ...], backward: Backward | None
+) -> tuple[Callable[..., None], Callable[..., Any]]:
+    """`setup_context` and `backward`, as torch.library and torch.autograd.Function take them."""
     if backward is None:
 
         def refuse(ctx: Any, *gradients: Any) -> Any:
@@ -235,8 +244,7 @@ def _register_backward(
                 f"{name}: no backward yet: call it under torch.no_grad(), or detach its operands"
             )
 
-        torch.library.register_autograd(qualname, refuse, lib=_LIBRARY)
-        return
+        return lambda ctx, inputs, output: None, refuse
 
     wanted = tuple(inspect.signature(backward.function).parameters)
     gradient_names = tuple(f"d{output}" for output in backward.outputs)
@@ -253,9 +261,8 @@ def _register_backward(
 
     def run_backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
         known = dict(zip(ctx.saved_names, ctx.saved_tensors, strict=True)) | ctx.numbers
-        known.update(
-            (k, g) for k, g in zip(gradient_names, gradients, strict=True) if k in wanted
-        )
+        named = zip(gradient_names, gradients, strict=True)
+        known.update((k, g) for k, g in named if k in wanted)
         results = backward.function(**known)
         results = results if isinstance(results, tuple) else (results,)
         by_name = dict(zip(backward.wrt, results, strict=True))
@@ -266,6 +273,23 @@ def _register_backward(
                 slots.append(by_name.get(p.name) if ctx.given[len(slots)] else None)
         return tuple(slots)
 
-    torch.library.register_autograd(
-        qualname, run_backward, setup_context=setup_context, lib=_LIBRARY
+    return setup_context, run_backward
+
+
+def _autograd_function(
+    name: str, overload: Callable[..., Any], setup_context: Callable, run_backward: Callable
+) -> type[torch.autograd.Function]:
+    def refuse_tangent(ctx: Any, *tangents: Any) -> Any:
+        raise RuntimeError(f"{name}: no forward-mode derivative: use reverse mode")
+
+    return type(
+        "GeneratedOp",
+        (torch.autograd.Function,),
+        {
+            "generate_vmap_rule": True,
+            "forward": staticmethod(overload),
+            "setup_context": staticmethod(setup_context),
+            "backward": staticmethod(run_backward),
+            "jvp": staticmethod(refuse_tangent),
+        },
     )

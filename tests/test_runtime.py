@@ -1,0 +1,227 @@
+"""What a generated module gets from the runtime, on a module written by hand."""
+
+import os
+import subprocess
+import sys
+import threading
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+from tritongen.runtime import load, registry
+
+HANDMADE = Path(__file__).with_name("handmade_module.py")
+
+
+@pytest.fixture(scope="module")
+def ops():
+    return load.load_file(HANDMADE)
+
+
+def test_attributes_and_plain_call(ops):
+    x = torch.randn(5, 7)
+    assert ops.axpb.spec == "specs/handmade.op"
+    assert ops.axpb.source == HANDMADE.read_text()
+    assert ops.axpb.reference is ops.axpb_reference
+    torch.testing.assert_close(ops.axpb(x, 3.0), x * 3)
+    torch.testing.assert_close(ops.axpb(x, torch.tensor(3.0), flip=True), x * -3)
+
+
+def test_plain_calls_bypass_the_torch_op(ops, monkeypatch):
+    seen = []
+    monkeypatch.setattr(registry, "_split", lambda *a: seen.append(a))
+    ops.axpb(torch.ones(2))
+    ops.axpb(torch.nn.Parameter(torch.ones(2), requires_grad=False))
+    with torch.no_grad():
+        ops.axpb(torch.ones(2, requires_grad=True))
+    assert not seen
+
+
+def test_gradient_raises_until_there_is_one(ops):
+    x = torch.randn(4, requires_grad=True)
+    y = ops.axpb(x, 2.0)
+    with pytest.raises(RuntimeError, match="axpb: no backward yet"):
+        y.sum().backward()
+    values, where = ops.top(torch.randn(3, 4, requires_grad=True))
+    assert values.requires_grad and not where.requires_grad
+    factor = torch.tensor(2.0, requires_grad=True)
+    assert ops.axpb(torch.ones(3), factor).requires_grad
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x.detach(), torch.ones(4))
+        with pytest.raises(RuntimeError, match="forward-mode"):
+            ops.axpb(dual)
+
+
+def test_given_backward(ops):
+    x = torch.randn(4, requires_grad=True)
+    ops.square(x).sum().backward()
+    torch.testing.assert_close(x.grad, 2 * x.detach())
+    functional = torch.func.grad(lambda v: ops.square(v).sum())(x.detach())
+    torch.testing.assert_close(functional, 2 * x.detach())
+
+
+def test_vmap_and_fake_tensors(ops):
+    x = torch.randn(3, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch: no batching rule, so one call per entry
+        torch.testing.assert_close(torch.func.vmap(ops.axpb)(x), 2 * x)
+    with torch._subclasses.FakeTensorMode():
+        fake = ops.axpb(torch.empty(3, 4))
+    assert type(fake) is not torch.Tensor and fake.shape == (3, 4)
+
+
+def test_opcheck(ops):
+    x = torch.randn(3, 4)
+    registered = {n.rpartition("_")[0]: n for n in registry._REGISTERED}
+    overload = getattr(torch.ops.tritongen, registered["axpb"]).default
+    torch.library.opcheck(overload, (x.t(), 2.0, None, False))
+    torch.library.opcheck(overload, (x, 0.0, torch.tensor(3.0), True))
+
+
+def test_compile_and_export_keep_one_node(ops):
+    x = torch.randn(3, 4)
+    both = torch.compile(
+        lambda v: ops.axpb(v, 3.0) + ops.top(v)[0][:, None], backend="aot_eager", fullgraph=True
+    )
+    torch.testing.assert_close(both(x), 3 * x + x.max(-1, keepdim=True).values)
+
+    class Module(torch.nn.Module):
+        def forward(self, v):
+            return ops.axpb(v, 2.0)
+
+    rows = torch.export.Dim("rows")
+    program = torch.export.export(Module(), (x,), dynamic_shapes={"v": {0: rows}})
+    calls = [n for n in program.graph.nodes if n.op == "call_function"]
+    assert len(calls) == 1 and "axpb" in str(calls[0].target)
+    torch.testing.assert_close(program.module()(torch.ones(9, 4)), torch.full((9, 4), 2.0))
+
+
+def test_wrong_arguments_read_like_python(ops):
+    x = torch.ones(2, requires_grad=True)
+    with pytest.raises(TypeError, match="takes 3 arguments but 4"):
+        ops.axpb(x, 1.0, True, 4)
+    with pytest.raises(TypeError, match="missing the argument 'x'"):
+        ops.square(**{"y": x})
+
+
+# ---- loading ------------------------------------------------------------------------------------
+TEXT = "import sys\nVALUE = [1]\ndef who():\n    return __name__\n"
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(load, "_modules", {})
+    return tmp_path / "tritongen"
+
+
+def test_a_text_is_imported_once_and_copied_privately(cache):
+    module = load.load_text("thing", TEXT)
+    assert load.load_text("thing", TEXT) is module
+    assert sys.modules[module.who()] is module
+    path = Path(module.__file__)
+    assert path.parent == cache and path.read_text() == TEXT
+    assert path.stat().st_mode & 0o777 == 0o600 and cache.stat().st_mode & 0o777 == 0o700
+    assert not list(cache.glob(".*"))
+
+
+def test_a_damaged_copy_is_never_run(cache):
+    path = Path(load.load_text("thing", TEXT).__file__)
+    path.write_text("raise SystemExit('poison')")
+    load._modules.clear()
+    with pytest.warns(UserWarning, match="stale or foreign"):
+        module = load.load_text("thing", TEXT)
+    assert module.VALUE == [1] and path.read_text() == TEXT
+
+
+@pytest.mark.parametrize("spoil", ["open", "symlink", "file"])
+def test_an_unsafe_cache_folder_is_left_alone(cache, tmp_path, spoil):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    if spoil == "open":
+        cache.mkdir()
+        cache.chmod(0o777)
+    elif spoil == "symlink":
+        cache.symlink_to(elsewhere)
+    else:
+        cache.write_text("")
+    with pytest.warns(UserWarning, match="no cached copy"):
+        module = load.load_text("thing", TEXT)
+    assert module.__file__.startswith("<tritongen") and module.VALUE == [1]
+    assert not list(elsewhere.iterdir())
+
+
+def test_a_full_disk_costs_the_copy_only(cache, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(load, "write_atomically", full)
+    with pytest.warns(UserWarning, match="No space left"):
+        kernels = load.load_text("handmade", HANDMADE.read_text())
+    # Triton reads a kernel's text through inspect: it must be there without a file
+    assert "def axpb_pointwise" in kernels.axpb_pointwise.src
+
+
+def test_a_module_that_fails_leaves_nothing_behind(cache):
+    with pytest.raises(ZeroDivisionError):
+        load.load_text("broken", "1 / 0\n")
+    assert not [name for name in sys.modules if name.startswith("tritongen_generated_broken")]
+
+
+def test_threads_share_one_import(cache):
+    found = []
+    slow = "import time\ntime.sleep(0.05)\n" + TEXT
+    threads = [
+        threading.Thread(target=lambda: found.append(load.load_text("slow", slow)))
+        for _ in range(4)
+    ]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len({id(m) for m in found}) == 1
+
+
+def test_a_fork_does_not_inherit_held_locks(cache):
+    with load._lock(load_key := "held"):
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if load._lock(load_key).acquire(timeout=1) else 1)
+        assert os.waitpid(child, 0)[1] == 0
+
+
+def test_importing_a_module_starts_no_driver():
+    script = (
+        "import torch, sys; from tritongen.runtime.load import load_file; from triton.runtime import driver\n"
+        f"load_file({str(HANDMADE)!r})\n"
+        "assert not torch.cuda.is_initialized() and driver._active is None\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_interpreter_runs_kernels_with_libdevice():
+    script = """
+import torch, triton, triton.language as tl
+from tritongen import runtime
+from tritongen.runtime.load import load_text
+from triton.language.extra import libdevice
+text = '''
+import triton, triton.language as tl
+from triton.language.extra import libdevice
+@triton.jit
+def kernel(x_ptr, y_ptr, n, scale, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i, mask=i < n)
+    y = libdevice.tanh(x) * libdevice.exp(scale) + libdevice.pow(x, 2.0)
+    tl.store(y_ptr + i, tl.where(libdevice.isnan(x), 7.0, y), mask=i < n)
+'''
+kernel = load_text("kernel", text).kernel
+x = torch.randn(60); x[5] = float("nan"); y = torch.empty_like(x)
+kernel[(1,)](x, y, 60, 1.5, BLOCK=64)
+want = torch.where(x.isnan(), 7.0, x.tanh() * 2.718281828459045 ** 1.5 + x * x)
+torch.testing.assert_close(y, want)
+"""
+    env = {**os.environ, "TRITON_INTERPRET": "1"}
+    subprocess.run([sys.executable, "-c", script], check=True, env=env)

@@ -1,0 +1,193 @@
+"""The command line: build, check, show.
+
+    tritongen build specs/softmax.op        # writes generated/softmax.py
+    tritongen check specs/softmax.op        # runs the derived tests
+    tritongen show specs/softmax.op --stage source
+
+Exit codes: 0 fine; 1 a check failed, or `build --check` found a stale file; 2 a bad spec or bad
+usage. Findings go to stderr; where anything is wrong with any spec, nothing is written. Nothing
+heavy is imported before a command needs it: `build` needs neither torch nor triton.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from tritongen.errors import SpecError, render
+from tritongen.output import OutputError, holds, module_name, target, write_all
+
+Item = TypeVar("Item")
+STAGES = ("ast", "ir", "plan", "source", "ptx")
+
+
+class _Commands(click.Group):
+    """Turns what is wrong with a spec or a path into exit code 2 and one readable message."""
+
+    def invoke(self, context: click.Context) -> None:
+        try:
+            super().invoke(context)
+        except SpecError as error:
+            _report(error)
+            raise SystemExit(2) from None
+        except (OutputError, OSError) as error:
+            click.echo(f"error: {error}", err=True)
+            raise SystemExit(2) from None
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="tritongen", prog_name="tritongen")
+def main() -> None:
+    """Readable Triton kernels from specs in index notation."""
+
+
+_specs = click.argument("specs", nargs=-1, required=True, type=click.Path(path_type=Path))
+
+
+@main.command()
+@_specs
+@click.option(
+    "-o",
+    "--output",
+    default="generated",
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="The folder for the generated modules.",
+)
+@click.option("--check", is_flag=True, help="Write nothing; fail where a file is stale.")
+@click.option("--standalone", is_flag=True, help="Modules that import torch and triton only.")
+def build(specs: tuple[Path, ...], output: Path, check: bool, standalone: bool) -> None:
+    """Compile each SPEC to one readable Python module."""
+    names = _module_names(specs)
+    for name in names:
+        target(output, name)
+    texts = {}
+    findings: list[SpecError] = []
+    for spec, name in _with_progress(list(zip(specs, names)), "building"):
+        try:
+            texts[name] = _compile(spec, standalone)
+        except SpecError as error:
+            findings.append(error)
+    if findings:
+        raise SpecError([d for error in findings for d in error.diagnostics])
+    if check:
+        _fail_if_stale(specs, output, texts)
+        return
+    changed = write_all(output, texts)
+    for name in names:
+        path = output / f"{name}.py"
+        click.echo(f"{path}{'' if path in changed else ' (unchanged)'}")
+
+
+def _module_names(specs: tuple[Path, ...]) -> list[str]:
+    names = [module_name(spec) for spec in specs]
+    for name in names:
+        if names.count(name) > 1:
+            raise OutputError(f"two of the specs would become {name}.py")
+    return names
+
+
+def _compile(spec: Path, standalone: bool) -> str:
+    from tritongen import pipeline
+    from tritongen.syntax.limits import read_source
+
+    source = read_source(spec)
+    return pipeline.build(source.text, shown_name(spec), standalone=standalone).source
+
+
+def shown_name(spec: Path) -> str:
+    """How a generated file names its spec: the same from wherever in the project it is built."""
+    try:
+        return spec.resolve().relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return spec.name
+
+
+def _fail_if_stale(specs: tuple[Path, ...], output: Path, texts: dict[str, str]) -> None:
+    stale = [(s, n) for s, n in zip(specs, texts) if not holds(output / f"{n}.py", texts[n])]
+    for spec, name in stale:
+        click.echo(f"stale: {output / name}.py: run `tritongen build {spec} -o {output}`", err=True)
+    if stale:
+        raise SystemExit(1)
+    click.echo(f"{len(texts)} up to date")
+
+
+@main.command()
+@_specs
+@click.option(
+    "--device", type=click.Choice(["cpu", "cuda"]), help="Default: cuda where there is one."
+)
+@click.option("--examples", default=100, show_default=True, type=click.IntRange(1))
+@click.option("--seed", default=0, show_default=True, type=int)
+def check(specs: tuple[Path, ...], device: str | None, examples: int, seed: int) -> None:
+    """Run the tests that follow from each SPEC: kernels against the oracle and torch."""
+    from tritongen.proof import check_spec
+
+    failed = False
+    for spec in specs:
+        result = check_spec(spec, device=device, examples=examples, seed=seed)
+        click.echo(str(result))
+        failed |= not result.ok
+    if failed:
+        raise SystemExit(1)
+
+
+@main.command()
+@click.argument("spec", type=click.Path(path_type=Path))
+@click.option("--stage", type=click.Choice(STAGES), default="source", show_default=True)
+@click.option("--grad", is_flag=True, help="The derived backward op instead.")
+@click.option("--target", "arch", default="sm_90", show_default=True, help="For ptx: sm_80, ...")
+def show(spec: Path, stage: str, grad: bool, arch: str) -> None:
+    """Print one stage of the compilation of SPEC."""
+    from tritongen import show as stages
+    from tritongen.syntax.limits import read_source
+
+    source = read_source(spec)
+    try:
+        text = stages.stage_text(source.text, shown_name(spec), stage, grad=grad, arch=arch)
+    except stages.CannotShow as error:
+        raise click.UsageError(str(error)) from None
+    _print(text, "python" if stage == "source" else "text")
+
+
+# ---- on the terminal ----------------------------------------------------------------------------
+def _report(error: SpecError) -> None:
+    click.echo("\n\n".join(render(d) for d in error.diagnostics), err=True)
+    count = sum(d.severity == "error" for d in error.diagnostics)
+    click.echo(f"\n{count} error{'s' if count != 1 else ''}; nothing was written", err=True)
+
+
+def _print(text: str, language: str) -> None:
+    if language == "text" or not sys.stdout.isatty():
+        click.echo(text.rstrip("\n"))
+        return
+    from rich.console import Console
+    from rich.syntax import Syntax
+
+    Console().print(Syntax(text, language, background_color="default"))
+
+
+def _with_progress(items: list[Item], label: str) -> Iterator[Item]:
+    """The items, with a progress bar once a second has passed."""
+    start = time.monotonic()
+    rest: Iterable[Item] = iter(items)
+    for done, item in enumerate(rest):
+        yield item
+        if time.monotonic() - start > 1 and sys.stderr.isatty() and done + 1 < len(items):
+            yield from _bar(rest, label, done + 1, len(items))
+
+
+def _bar(rest: Iterable[Item], label: str, done: int, total: int) -> Iterator[Item]:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(label, total=total, completed=done)
+        for item in rest:
+            yield item
+            progress.advance(task)

@@ -1,0 +1,130 @@
+"""Imports the text of a generated module, with a copy on disk for people and debuggers.
+
+    module = load_text("softmax", text)          # via <user cache>/tritongen/softmax_<hash>.py
+    module = load_file("generated/softmax.py")   # a file that somebody built
+
+What runs is always the text in hand: the cached copy is compared with it, never executed, and the
+lines that `inspect.getsource` (and so Triton) sees come from memory. A cache that cannot be written,
+or is not ours alone, costs the copy and a warning, not the import. Importing starts no driver.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import linecache
+import os
+import stat
+import sys
+import threading
+import types
+import warnings
+from pathlib import Path
+
+from tritongen.files import write_atomically
+
+_modules: dict[str, types.ModuleType] = {}
+_locks: dict[str, threading.Lock] = {}
+_guard = threading.Lock()
+
+
+def load_text(name: str, text: str) -> types.ModuleType:
+    """The module of this text; the same text is imported once per process."""
+    key = f"{name}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    module = _modules.get(key)
+    if module is not None:
+        return module
+    with _lock(key):
+        if key not in _modules:
+            path = _cached_copy(f"{key}.py", text)
+            _modules[key] = _execute(key, text, str(path) if path else f"<tritongen {key}>")
+        return _modules[key]
+
+
+def load_file(path: str | os.PathLike[str]) -> types.ModuleType:
+    """The module of a generated file; imported anew only when its text has changed."""
+    where = Path(path).resolve()
+    text = where.read_text(encoding="utf-8")
+    digest = hashlib.sha256(f"{where}\n{text}".encode()).hexdigest()[:16]
+    key = f"{where.stem}_{digest}"
+    with _lock(key):
+        if key not in _modules:
+            _modules[key] = _execute(key, text, str(where))
+        return _modules[key]
+
+
+def _execute(key: str, text: str, filename: str) -> types.ModuleType:
+    module = types.ModuleType(f"tritongen_generated_{key}")
+    module.__file__ = filename
+    # An entry without a modification time is never read again from disk.
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    sys.modules[module.__name__] = module  # where torch.compile and inspect look a function up
+    try:
+        exec(compile(text, filename, "exec"), module.__dict__)
+    except BaseException:
+        del sys.modules[module.__name__]
+        raise
+    return module
+
+
+def _lock(key: str) -> threading.Lock:
+    with _guard:
+        return _locks.setdefault(key, threading.Lock())
+
+
+def _after_fork() -> None:
+    """A lock that another thread held while this process was forked would never be released."""
+    global _guard
+    _guard = threading.Lock()
+    _locks.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+# ---- the copy on disk ---------------------------------------------------------------------------
+def _cached_copy(filename: str, text: str) -> Path | None:
+    """Where the text stands on disk; None where there is no place for it."""
+    try:
+        folder = _private_folder()
+        path = folder / filename
+        if _holds(path, text):
+            return path
+        write_atomically(path, text, mode=0o600)
+        return path
+    except OSError as error:
+        warnings.warn(f"tritongen: no cached copy of {filename}: {error}", stacklevel=3)
+        return None
+
+
+def _private_folder() -> Path:
+    """The cache folder: ours, a real folder, and closed to everyone else."""
+    import platformdirs
+
+    folder = Path(platformdirs.user_cache_dir("tritongen"))
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        pass
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise PermissionError(f"{folder} is not a folder (a symlink?)")
+    if found.st_uid != os.getuid():
+        raise PermissionError(f"{folder} belongs to another user")
+    if found.st_mode & 0o077:
+        raise PermissionError(f"{folder} is open to other users: chmod 700 it")
+    return folder
+
+
+def _holds(path: Path, text: str) -> bool:
+    """Whether the file is exactly the text; a stale or foreign one is reported, then replaced."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return False
+    ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid()
+    if ours and path.read_bytes() == text.encode():
+        return True
+    warnings.warn(f"tritongen: {path} is stale or foreign: replaced", stacklevel=4)
+    return False
