@@ -8,6 +8,7 @@ once. Not here: clauses and their values (`clauses`), scopes and types (`tritong
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 from typing import Any
@@ -239,7 +240,7 @@ class Builder:
             if keyword.name in seen:
                 self.error("E111", f"`{keyword.name}` is given twice", keyword.span)
             seen[keyword.name] = keyword
-        for before, arg in zip(args, args[1:]):
+        for before, arg in itertools.pairwise(args):
             if isinstance(before, ast.Keyword) and not isinstance(arg, ast.Keyword):
                 self.error("E111", "an argument by position after one by name", arg.span)
 

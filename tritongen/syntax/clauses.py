@@ -63,7 +63,8 @@ def repeated(clauses: tuple[ast.Clause, ...]) -> list[Diagnostic]:
     for clause in clauses:
         key = _key(clause)
         if key in seen:
-            notes = ((seen[key].span, "the first one"),) if seen[key].span else ()
+            first = seen[key].span
+            notes = ((first, "the first one"),) if first else ()
             message = "this clause is given twice"
             findings.append(Diagnostic("E601", message, clause.span, notes=notes))
         seen.setdefault(key, clause)

@@ -8,8 +8,9 @@ those (`mistakes`), nodes (`build`).
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any, Callable, NamedTuple
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
 
 from tritongen.syntax import _tables
 from tritongen.syntax.lexer import END, Token
@@ -30,13 +31,13 @@ class Unexpected(Exception):
         self.accepted = accepted
 
 
-@lru_cache(maxsize=None)
+@cache
 def _rules() -> tuple[Rule, ...]:
     rows = (line.split() for line in _tables.RULES.strip().split("\n"))
     return tuple(Rule(o, action, int(n), fates) for o, action, n, fates in rows)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _states() -> tuple[dict[str, int], ...]:
     """For each state, symbol to n + 1 for a shift or goto to n, to -(n + 1) for rule n."""
     states = []
@@ -81,7 +82,7 @@ def _reduce(rule: Rule, stack: list[int], values: list, here: int, reduce) -> No
     del values[-rule.length :]
     del stack[-rule.length :]
     children: list[Any] = []
-    for fate, (value, _, _) in zip(rule.fates, parts):
+    for fate, (value, _, _) in zip(rule.fates, parts, strict=True):
         if fate == "s":
             children += value
         elif fate == "k":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from functools import lru_cache
+from functools import cache
 from typing import NamedTuple
 
 from tritongen.errors import Diagnostic, Source, Span, SpecError
@@ -36,19 +36,20 @@ class Token(NamedTuple):
     end: int
 
 
-@lru_cache(maxsize=None)
+@cache
 def _pattern() -> re.Pattern:
     # ASCII: else \d and \s take digits and spaces of every script, and \b ends words at none
     return re.compile("|".join(f"(?P<{n}>{p})" for n, p in _tables.TERMINALS), re.ASCII)
 
 
 def lex(source: Source) -> list[Token]:
-    text, match, tokens, position = source.text, _pattern().match, [], 0
+    text, match, position = source.text, _pattern().match, 0
+    tokens: list[Token] = []
     while position < len(text):
         found = match(text, position)
         if found is None:
             raise SpecError([unexpected_character(source, position, tokens)])
-        kind, word = found.lastgroup, found.group()
+        kind, word = found.lastgroup or "", found.group()
         if kind not in _tables.IGNORED:
             if kind == "NAME":
                 kind = _tables.KEYWORDS.get(word, kind)

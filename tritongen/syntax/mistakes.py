@@ -295,7 +295,7 @@ def missing_string(place: Place) -> Diagnostic | None:
 
 
 def reducer_parentheses(place: Place) -> Diagnostic | None:
-    token, before = place.token(), place.token(-1)
+    before = place.token(-1)
     if before.type == "RSQB" and place.accepted == {"LPAR"}:
         opener = place.opener(-1)
         head = place.text(place.token(opener - 1), before)

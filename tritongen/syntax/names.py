@@ -19,11 +19,12 @@ DTYPES = frozenset("f64 f32 f16 bf16 f8e4m3 f8e5m2 i64 i32 i16 i8 u8 bool".split
 CLAUSES = frozenset(
     "op fn const with grad ref doc precision autocast tol tune and or not else".split()
 )
+# the functions of `tritongen.ir.functions`, which this package does not import (a test compares them)
 BUILTINS = frozenset(
-    """abs acos acosh asin asinh atan atan2 atanh bit_and bit_or bit_xor ceil clamp cos cosh detach
-    erf erfc exp exp2 expm1 floor fmod isfinite isinf isnan lgamma log log10 log1p log2 max min pow
-    relu round rsqrt shift_left shift_right sigmoid sign sin sinh softplus sqrt tan tanh trunc where
-    xlogy""".split()
+    """abs acos acosh asin asinh atan atan2 atanh bit_and bit_not bit_or bit_xor ceil clamp cos cosh
+    detach erf erfc erfinv exp exp2 expm1 floor fmod hypot isfinite isinf isnan log log10 log1p log2
+    logaddexp logsigmoid max min pow reciprocal relu round rsqrt shift_left shift_right sigmoid sign
+    sin sinh softplus sqrt square tan tanh trunc where xlogy""".split()
 )
 # what generated code itself calls or imports
 GENERATED = frozenset(

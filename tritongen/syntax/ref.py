@@ -279,7 +279,7 @@ class _Walker:
                     for part in (low, high, step):
                         if part is not None:
                             self.expression(part)
-                case python.Constant(value) if value is Ellipsis:
+                case python.Constant(literal) if literal is Ellipsis:
                     pass
                 case _:
                     self.expression(item)

@@ -7,6 +7,8 @@ line for each assignment, fact and clause. Example: `Binary("*", Binary("+", a, 
 
 from __future__ import annotations
 
+from typing import Any
+
 from tritongen.syntax import ast
 
 # how tightly each operator binds; a read with `else` binds least, since it may meet no operator
@@ -14,7 +16,7 @@ ELSE, OR, AND, NOT, COMPARE, SUM, TERM, UNARY, POWER, ATOM = range(10)
 BINARY = {"+": SUM, "-": SUM, "*": TERM, "/": TERM, "//": TERM, "%": TERM, "**": POWER}
 
 
-def unparse(node: ast.Node) -> str:
+def unparse(node: Any) -> str:
     """The text of a file, a declaration, a line, a clause, a fact or an expression."""
     match node:
         case ast.File(items):
@@ -33,7 +35,7 @@ def unparse(node: ast.Node) -> str:
         case ast.ConstParam(name, dtype, default):
             return f"const {name}: {dtype}{_default(default)}"
         case ast.Type(dtype, dims):
-            return dtype if dims is None else f"{dtype}[{_commas(dims)}]"
+            return dtype if dims is None else f"{dtype}[{_indices(dims)}]"
         case ast.Define(name, value):
             return f"{name} = {_expr(value, OR)}"
         case ast.Require(value):
@@ -59,6 +61,10 @@ def unparse(node: ast.Node) -> str:
 
 def _commas(nodes: tuple[ast.Node, ...]) -> str:
     return ", ".join(unparse(node) for node in nodes)
+
+
+def _indices(nodes: tuple[ast.Index, ...]) -> str:
+    return ", ".join(ast.DOTS if isinstance(n, ast.Dots) else _expr(n, OR) for n in nodes)
 
 
 def _default(literal: ast.Literal | None) -> str:
@@ -123,7 +129,7 @@ def _text(node: ast.Expr) -> tuple[str, int]:
         case ast.Name(name) | ast.Size(name):
             return name, ATOM
         case ast.Read(name, indices, fill):
-            text = f"{name}[{_commas(indices)}]"
+            text = f"{name}[{_indices(indices)}]"
             return (text, ATOM) if fill is None else (f"{text} else {unparse(fill)}", ELSE)
         case ast.Reduce(op, binders, body):
             return f"{op}[{_commas(binders)}]({unparse(body)})", ATOM
