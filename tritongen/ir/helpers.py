@@ -17,6 +17,29 @@ def _sqrt(x):
     else:
         return tl.sqrt_rn(x)
 ''',
+    "_rsqrt": '''
+@triton.jit
+def _rsqrt(x):
+    """1 / sqrt(x); tl.rsqrt takes denormals for 0."""
+    if x.dtype == tl.float64:
+        return 1.0 / tl.sqrt(x)
+    else:
+        return 1.0 / tl.sqrt_rn(x)
+''',
+    "_floor": '''
+@triton.jit
+def _floor(x):
+    """The next integer at or below x; tl.floor takes denormals for 0."""
+    whole = libdevice.trunc(x)
+    return tl.where(whole > x, whole - 1.0, whole)
+''',
+    "_ceil": '''
+@triton.jit
+def _ceil(x):
+    """The next integer at or above x; tl.ceil takes denormals for 0."""
+    whole = libdevice.trunc(x)
+    return tl.where(whole < x, whole + 1.0, whole)
+''',
     "_sign": '''
 @triton.jit
 def _sign(x):
