@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache
 from math import lcm, prod
 from typing import Any
 
@@ -303,7 +303,7 @@ class _Run:
         raise TypeError(atom)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _torch_function(fn: str) -> Callable[..., torch.Tensor]:
     """The row's torch text, which is ours and no user's, as a function."""
     row = FUNCTIONS[fn]

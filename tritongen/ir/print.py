@@ -74,7 +74,7 @@ def op_ast(op: Op) -> ast.OpDef:
         tuple(_tensor(t) for t in op.outputs),
         # Other facts follow from dims and reads, and the checker finds them again.
         tuple(_fact(f) for f in op.facts if isinstance(f, Define) or f.origin == "fact"),
-        tuple(_line(op, nest, dims) for nest in op.nests),
+        tuple(line_ast(op, nest, dims) for nest in op.nests),
         tuple(_clauses(op, dims)),
     )
 
@@ -117,7 +117,7 @@ def _clauses(op: Op, dims: Dims) -> list[ast.Clause]:
     elif isinstance(op.gradient, tuple):
         dims = dims | {f"d{o.name}": o.dims for o in op.outputs}
         dims |= {nest.name: nest.dims for nest in op.gradient}
-        clauses.append(ast.GradBlock(tuple(_line(op, nest, dims) for nest in op.gradient)))
+        clauses.append(ast.GradBlock(tuple(line_ast(op, nest, dims) for nest in op.gradient)))
     if op.ref is not None:
         clauses.append(ast.Ref(op.ref))
     if op.doc:
@@ -133,7 +133,7 @@ def _clauses(op: Op, dims: Dims) -> list[ast.Clause]:
 
 
 # ---- lines --------------------------------------------------------------------------------------
-def _line(op: Op, nest: Nest, dims: Dims) -> ast.Assign:
+def line_ast(op: Op, nest: Nest, dims: Dims) -> ast.Assign:
     printer = _Printer(op, dims)
     given = {o.name for o in op.outputs} | {f"d{t.name}" for t in op.tensors}
     box = {b.index: b for b in nest.box}
@@ -212,7 +212,7 @@ class _Printer:
         binders = tuple(self.binder(b, r.body, guards, own - {b.index}) for b in r.binders)
         body = r.body
         if guards:
-            body = _fill_reads(body, self.dims, {b.index: b for b in r.binders})
+            body = fill_reads(body, self.dims, {b.index: b for b in r.binders})
         printed = self.expr(body)
         if guards:
             printed = ast.Call("where", (_all(guards), printed, self.identity(r)))
@@ -280,7 +280,7 @@ def _reads(expr: Expr):
                     yield atom.tensor, atom.coords, atom.fill
 
 
-def _fill_reads(body: Expr, dims: Dims, binders: dict[str, Binder]) -> Expr:
+def fill_reads(body: Expr, dims: Dims, binders: dict[str, Binder]) -> Expr:
     """A `where` proves no bound: reads that only the guard kept inside get a fill."""
 
     def inside(c: Poly, extent: Poly) -> bool:

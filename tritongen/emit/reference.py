@@ -1,0 +1,212 @@
+"""The torch function that CPU tensors get, and that every kernel is compared with.
+
+Input: an op. Output: lines of Python that import nothing but torch:
+
+    def softmax_reference(x: torch.Tensor) -> torch.Tensor:
+        T = x.dtype
+        compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+        x = x.to(compute)
+        y = torch.softmax(x, dim=-1)
+        return y.to(T)
+
+An op with a `ref` is computed by it; any other line by line (`reference_nests.py`). The arguments
+have been checked: the public function allocates first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from tritongen.emit.reference_nests import Names, Nests, poly_code, size_names
+from tritongen.ir.binding import TORCH_NAMES
+from tritongen.ir.nodes import BATCH_SIZE, Constant, Op, Param, Scalar, Tensor, kind_of
+from tritongen.syntax.ref import parse_ref, ref_python
+
+PYTHON_TYPES = {"float": "float", "int": "int", "bool": "bool"}
+
+
+def reference_lines(op: Op) -> list[str]:
+    """`def <op>_reference(...)`, one logical line an entry; black lays them out."""
+    names = Names(op)
+    body = _by_ref(op, names) if op.ref is not None else _by_nests(op, names)
+    result = "torch.Tensor"
+    if len(op.outputs) > 1:
+        result = f"tuple[{', '.join([result] * len(op.outputs))}]"
+    params = ", ".join(_param(p, op) for p in op.params)
+    how = "the function its spec names" if op.ref is not None else "its spec, line by line"
+    return [
+        f"def {op.name}_reference({params}) -> {result}:",
+        f'    """What {op.name} computes on CPU tensors: {how}."""',
+        *(f"    {line}" if line else "" for line in body),
+    ]
+
+
+def _param(p: Param, op: Op) -> str:
+    match p:
+        case Tensor():
+            return f"{p.name}: torch.Tensor"
+        case Scalar():
+            annotation = f"{PYTHON_TYPES[kind_of(p.dtype, op)]} | torch.Tensor"
+        case Constant():
+            annotation = PYTHON_TYPES[p.dtype]
+    default = "" if p.default is None else f" = {_literal(p.default)}"
+    return f"{p.name}: {annotation}{default}"
+
+
+def _literal(value: int | float | bool) -> str:
+    return f'float("{value}")' if value in (float("inf"), float("-inf")) else repr(value)
+
+
+# ---- what both begin and end with ---------------------------------------------------------------
+def _dtype_lines(op: Op, names: Names, rest: list[str]) -> list[str]:
+    """Storage dtypes by name, and floating operands widened; `rest` is the code that follows."""
+    used = set(re.findall(r"\w+", "\n".join(rest)))
+    first_of = {t.dtype: t.name for t in reversed(op.tensors)}
+    lines = [f"{p.name} = {first_of[p.name]}.dtype" for p in op.typarams if p.name in used]
+    floats = [t for t in op.tensors if kind_of(t.dtype, op) == "float"]
+    wide = {t.dtype: t.name for t in reversed(floats) if _may_be_f64(t, op)}
+    if not floats and names.compute not in used:
+        return lines
+    if not wide:
+        lines.append(f"{names.compute} = torch.float32")
+    else:
+        dtypes = [f"{name}.dtype" for name in reversed(wide.values())]
+        several = f"torch.float64 in ({', '.join(dtypes)})"
+        is_wide = several if len(dtypes) > 1 else f"{dtypes[0]} == torch.float64"
+        lines.append(f"{names.compute} = torch.float64 if {is_wide} else torch.float32")
+    return lines + [f"{t.name} = {t.name}.to({names.compute})" for t in floats]
+
+
+def _may_be_f64(t: Tensor, op: Op) -> bool:
+    dtypes = next((p.dtypes for p in op.typarams if p.name == t.dtype), (t.dtype,))
+    return "f64" in dtypes
+
+
+def torch_dtype_code(dtype: str, names: Names) -> str:
+    if dtype == "compute":
+        return names.compute
+    return f"torch.{TORCH_NAMES[dtype]}" if dtype in TORCH_NAMES else dtype
+
+
+# ---- by the ref clause --------------------------------------------------------------------------
+def _by_ref(op: Op, names: Names) -> list[str]:
+    program = parse_ref(op.ref)
+    *steps, result = ref_python(program).split("\n")
+    lines = [
+        # torch's own functions take numbers only.
+        f"{s.name} = {PYTHON_TYPES[kind_of(s.dtype, op)]}({s.name})"
+        for s in op.scalars
+        if s.name in program.names
+    ]
+    lines += [*steps, f"{', '.join(o.name for o in op.outputs)} = {result}"]
+    casts = (f"{o.name}.to({torch_dtype_code(o.dtype, names)})" for o in op.outputs)
+    lines.append(f"return {', '.join(casts)}")
+    return _dtype_lines(op, names, lines) + lines
+
+
+# ---- line by line -------------------------------------------------------------------------------
+def _by_nests(op: Op, names: Names) -> list[str]:
+    nests = Nests(op, names)
+    sections = [line for nest in op.nests for line in ("", *nests.lines(nest))]
+    head = []
+    device = f"{op.tensors[0].name}.device"
+    for s in op.scalars:
+        dtype = "compute" if kind_of(s.dtype, op) == "float" else s.dtype
+        dtype = torch_dtype_code(dtype, names)
+        head.append(f"{s.name} = torch.as_tensor({s.name}, dtype={dtype}, device={device})")
+    head += _size_lines(op, names)
+    if nests.pads:
+        head += ["", *PADDED.format(padded=names.padded).splitlines()]
+    lines = [*head, *sections, "", f"return {', '.join(_unflattened(op, names))}"]
+    return _dtype_lines(op, names, lines) + lines
+
+
+PADDED = '''
+def {padded}(tensor, fill, *index):
+    """tensor[index], and fill where an index is outside."""
+    index = torch.broadcast_tensors(*(torch.as_tensor(i, device=tensor.device) for i in index))
+    inside = torch.stack([(i >= 0) & (i < n) for i, n in zip(index, tensor.shape)]).all(0)
+    if tensor.numel() == 0:
+        return tensor.new_full(inside.shape, fill)
+    index = tuple(torch.where(inside, i, 0) for i in index)
+    return torch.where(inside, tensor[index], fill)
+'''.strip()
+
+
+def _size_lines(op: Op, names: Names) -> list[str]:
+    """Sizes by name, then the batch dims of each operand flattened."""
+    used = _used_sizes(op)
+    known = {c.name for c in op.constants} | {d.name for d in op.defines}
+    lines: list[str] = []
+    for t in op.tensors:
+        start = next((i for i, d in enumerate(t.dims) if d == BATCH_SIZE), len(t.dims))
+        new = []
+        for i, d in enumerate(t.dims):
+            name = str(d)
+            if d != BATCH_SIZE and name.isidentifier() and name in used - known:
+                known.add(name)
+                new.append((name, i if i < start else i - len(t.dims)))
+        if len(new) == len(t.dims) > 0:
+            comma = "," if len(new) == 1 else ""
+            lines.append(f"{', '.join(name for name, _ in new)}{comma} = {t.name}.shape")
+        else:
+            lines += [f"{name} = {t.name}.shape[{i}]" for name, i in new]
+    for d in op.defines:
+        if d.name in used:
+            lines.append(f"{d.name} = {poly_code(d.value, names)}")
+    return lines + _batch_lines(op, names)
+
+
+def _used_sizes(op: Op) -> set[str]:
+    used = {name for nest in op.nests for name in size_names(nest)}
+    used |= {name for o in op.outputs for d in o.dims for name in size_names(d)}
+    if any(BATCH_SIZE in t.dims for t in op.tensors):
+        # An operand is flattened by its other dims.
+        flat = (d for t in op.tensors if BATCH_SIZE in t.dims for d in t.dims)
+        used |= {name for d in flat for name in size_names(d)}
+    for define in reversed(op.defines):
+        if define.name in used:
+            used |= size_names(define.value)
+    return used
+
+
+def _batch_lines(op: Op, names: Names) -> list[str]:
+    batched = [t for t in op.tensors if BATCH_SIZE in t.dims]
+    if not batched:
+        return []
+    shapes = [f"{t.name}.shape{_batch_slice(t)}" for t in batched]
+    shape = shapes[0] if len(shapes) == 1 else f"torch.broadcast_shapes({', '.join(shapes)})"
+    lines = [f"{names.batch} = {shape}", f"{names.rows} = {names.batch}.numel()"]
+    for t, own in zip(batched, shapes):
+        value = t.name
+        if len(batched) > 1:
+            at = t.dims.index(BATCH_SIZE)
+            if at:  # expand aligns from the right: the missing batch dims come after the first dims
+                ones = f"*[1] * (len({names.batch}) - len({own}))"
+                dims = _join(t.dims, names, f"{ones}, *{own}")
+                value += f".reshape({dims})"
+            value += f".expand({_join(t.dims, names, f'*{names.batch}')})"
+        lines.append(f"{t.name} = {value}.reshape({_join(t.dims, names, names.rows)})")
+    return lines
+
+
+def _batch_slice(t: Tensor) -> str:
+    at = t.dims.index(BATCH_SIZE)
+    after = at + 1 - len(t.dims)
+    return f"[{at or ''}:{after or ''}]"
+
+
+def _join(dims: Iterable, names: Names, batch: str) -> str:
+    return ", ".join(batch if d == BATCH_SIZE else poly_code(d, names) for d in dims)
+
+
+def _unflattened(op: Op, names: Names) -> list[str]:
+    return [
+        (
+            f"{o.name}.reshape({_join(o.dims, names, f'*{names.batch}')})"
+            if BATCH_SIZE in o.dims
+            else o.name
+        )
+        for o in op.outputs
+    ]
