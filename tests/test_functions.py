@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from evaluate import apply_torch, evaluate
 
 from tritongen.ir import functions as table
 from tritongen.ir.functions import FUNCTIONS, Function, Text
 from tritongen.ir.helpers import HELPERS
 from tritongen.runtime.load import load_text
-from tritongen.syntax import ast
 from tritongen.syntax.parse import parse_expression
 
 COUNT = 512
@@ -46,10 +46,6 @@ def rows(kind: str) -> list[tuple[str, Function, Text, Text]]:
             texts = [(row.name, table.text_for(row, kind), row.torch)]
         found += [(label, row, triton, reference) for label, triton, reference in texts]
     return found
-
-
-def apply_torch(row: Function, **values) -> torch.Tensor:
-    return eval(row.torch.template.format(a="a", b="b", c="c"), {"torch": torch, **values})
 
 
 def filled(row: Function, text: Text) -> str:
@@ -100,11 +96,11 @@ def samples(kind: str) -> list[torch.Tensor]:
 
 
 def expected(kind: str) -> list[torch.Tensor]:
-    names = dict(zip("abc", samples(kind)))
+    names = dict(zip("abc", samples(kind), strict=True))
     if kind == "float":
         names = {name: value.double() for name, value in names.items()}
     results = []
-    for label, row, _, reference in rows(kind):
+    for _, row, _, reference in rows(kind):
         if row.name == "pow" and kind == "int":  # torch refuses negative exponents
             results.append(names["a"] ** names["b"].clamp(min=0))
         else:
@@ -156,7 +152,9 @@ def interpreted(tmp_path_factory):
 def test_triton_text_equals_torch_text(interpreted, kind):
     a, b, _ = samples(kind)
     wrong = []
-    for (label, row, _, _), got, want in zip(rows(kind), interpreted[kind], expected(kind)):
+    for (label, row, _, _), got, want in zip(
+        rows(kind), interpreted[kind], expected(kind), strict=True
+    ):
         got = got.to(want.dtype)
         if kind == "float" and not row.exact and row.result == "same":
             want32, bound = want.float().double(), max(row.ulp, 1) * 2.0**-23
@@ -175,27 +173,6 @@ def test_triton_text_equals_torch_text(interpreted, kind):
 
 
 # ---- derivatives ----------------------------------------------------------------------------------------
-def evaluate(expr: ast.Expr, names: dict[str, torch.Tensor]) -> torch.Tensor:
-    """An expression of the language, by the torch texts of the table."""
-
-    def apply(row: str, *args: ast.Expr) -> torch.Tensor:
-        values = dict(zip("abc", (evaluate(arg, names) for arg in args)))
-        return apply_torch(FUNCTIONS[row], **values)
-
-    match expr:
-        case ast.Number(value=value):
-            return torch.tensor(float(value), dtype=torch.float64)
-        case ast.Name(name=name):
-            return names[name]
-        case ast.Unary(x=x):
-            return apply("neg", x)
-        case ast.Binary(op, a, b) | ast.Compare(op, a, b) | ast.BoolOp(op, a, b):
-            return apply(table.OPERATORS[op], a, b)
-        case ast.Call(name=name, args=args):
-            return apply(table.BUILTINS[name], *args)
-    raise AssertionError(expr)
-
-
 DOMAINS = {
     "acosh": (1.1, 4),
     "atanh": (-0.9, 0.9),
@@ -227,12 +204,12 @@ def test_derivative_equals_torch(row):
     exponents = table.SMALL_POWERS if row.name == "pow_int" else (None,)
     for exponent in exponents:
         points = derivative_points(row.name, 1 if exponent else row.arity)
-        names = dict(zip("abc", points))
+        names = dict(zip("abc", points, strict=False))
         partials = (table.power_derivative(exponent),) if exponent else row.derivative
-        y = apply_torch(row, **{"b": exponent, **names})
+        y = apply_torch(row, {"b": exponent, **names})
         want = torch.autograd.grad(y.sum(), points)
         names = {name: value.detach() for name, value in (names | {"y": y}).items()}
-        for partial, expected_partial in zip(partials, want):
+        for partial, expected_partial in zip(partials, want, strict=True):
             got = evaluate(parse_expression(partial), names).expand_as(y)
             torch.testing.assert_close(got, expected_partial, rtol=1e-9, atol=1e-12)
 
@@ -245,7 +222,7 @@ def test_derivative_is_finite_at_both_ends(name):
     a = torch.tensor(
         [-1e30, -1e4, -100.0, 0.0, 100.0, 1e4, 1e30], dtype=torch.float64, requires_grad=True
     )
-    y = apply_torch(row, a=a)
+    y = apply_torch(row, {"a": a})
     (want,) = torch.autograd.grad(y.sum(), a)
     got = evaluate(parse_expression(row.derivative[0]), {"a": a.detach(), "y": y.detach()})
     torch.testing.assert_close(got.expand_as(want), want)

@@ -40,7 +40,7 @@ def fill(text: Text, args: list[tuple[str, int]]) -> tuple[str, int]:
     if text.template == "{a}":
         return args[0]
     holes = {}
-    for hole, (arg, precedence), need in zip("abc", args, text.needs):
+    for hole, (arg, precedence), need in zip("abc", args, text.needs, strict=False):
         holes[hole] = arg if precedence >= need else f"({arg})"
     return text.template.format(**holes), text.precedence
 
