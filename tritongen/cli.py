@@ -68,7 +68,7 @@ def build(specs: tuple[Path, ...], output: Path, check: bool, standalone: bool) 
         target(output, name)
     texts = {}
     findings: list[SpecError] = []
-    for spec, name in _with_progress(list(zip(specs, names)), "building"):
+    for spec, name in _with_progress(list(zip(specs, names, strict=True)), "building"):
         try:
             texts[name] = _compile(spec, standalone)
         except SpecError as error:
@@ -109,7 +109,9 @@ def shown_name(spec: Path) -> str:
 
 
 def _fail_if_stale(specs: tuple[Path, ...], output: Path, texts: dict[str, str]) -> None:
-    stale = [(s, n) for s, n in zip(specs, texts) if not holds(output / f"{n}.py", texts[n])]
+    stale = [
+        (s, n) for s, n in zip(specs, texts, strict=True) if not holds(output / f"{n}.py", texts[n])
+    ]
     for spec, name in stale:
         click.echo(f"stale: {output / name}.py: run `tritongen build {spec} -o {output}`", err=True)
     if stale:
@@ -142,17 +144,29 @@ def check(specs: tuple[Path, ...], device: str | None, examples: int, seed: int)
 @click.option("--stage", type=click.Choice(STAGES), default="source", show_default=True)
 @click.option("--grad", is_flag=True, help="The derived backward op instead.")
 @click.option("--target", "arch", default="sm_90", show_default=True, help="For ptx: sm_80, ...")
-def show(spec: Path, stage: str, grad: bool, arch: str) -> None:
+@click.option(
+    "--size", "sizes", multiple=True, metavar="NAME=N", help="For ptx: a size of the call."
+)
+def show(spec: Path, stage: str, grad: bool, arch: str, sizes: tuple[str, ...]) -> None:
     """Print one stage of the compilation of SPEC."""
     from tritongen import show as stages
     from tritongen.syntax.limits import read_source
 
     source = read_source(spec)
     try:
-        text = stages.stage_text(source.text, shown_name(spec), stage, grad=grad, arch=arch)
+        text = stages.stage_text(
+            source.text, shown_name(spec), stage, grad, arch, dict(map(_size, sizes))
+        )
     except stages.CannotShow as error:
         raise click.UsageError(str(error)) from None
     _print(text, "python" if stage == "source" else "text")
+
+
+def _size(text: str) -> tuple[str, int]:
+    name, _, number = text.partition("=")
+    if not (name.isidentifier() and number.isdigit()):
+        raise click.BadParameter(f"expected NAME=N, given {text!r}", param_hint="--size")
+    return name, int(number)
 
 
 # ---- on the terminal ----------------------------------------------------------------------------

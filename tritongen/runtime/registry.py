@@ -158,7 +158,7 @@ def _param(p: inspect.Parameter) -> _Param:
     if p.annotation is torch.Tensor:
         return _Param(p.name, "tensor", "Tensor", p.default)
     if p.annotation in (int, float, bool):
-        type_ = {int: "SymInt", float: "float", bool: "bool"}[p.annotation]
+        type_ = p.annotation.__name__
         return _Param(p.name, "constant", type_, p.default)
     numbers = [t for t in getattr(p.annotation, "__args__", ()) if t in (int, float, bool)]
     if len(numbers) == 1 and torch.Tensor in p.annotation.__args__:

@@ -1,0 +1,230 @@
+"""From Python: a spec's text, a file of specs or one expression to functions that run.
+
+    f = compile_expr("max(x, 0)")                 # operands in order of appearance
+    g = compile_op("op relu<T: float>(x: T[...]) -> y: T[...] { y = max(x, 0) }")
+    ops = load("specs/softmax.op"); ops.softmax(x)
+
+What comes back is called like a function and has `.spec`, `.source`, `.reference` and `.explain`. The
+same text compiles once per process. Not here: the compiler (`pipeline.py`), imports (`runtime/load.py`).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from tritongen import pipeline, show
+from tritongen.check import check
+from tritongen.errors import Diagnostic, SpecError
+from tritongen.expression import NUMBERS, Argument, Draft, text_of
+from tritongen.ir.binding import dtype_name, typing_of
+from tritongen.runtime.load import load_file, load_text
+from tritongen.syntax import ast
+from tritongen.syntax.limits import read_source
+
+_lock = threading.RLock()
+_compiled: dict[tuple[str, str], Ops] = {}
+_expressions: dict[str, Expression] = {}
+
+
+class CompiledOp:
+    """One op, ready to run."""
+
+    def __init__(self, module: ModuleType, name: str, built: pipeline.Module, spec: str):
+        function = getattr(module, name)
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._module = module
+        self._built = built
+        self.spec = spec
+        self.reference = function.reference
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<op {self.__name__}>"
+
+    @functools.cached_property
+    def source(self) -> str:
+        """The whole generated module, as `tritongen build` writes it."""
+        return self._built.source
+
+    def explain(self, *args: Any, **kwargs: Any) -> str:
+        """Which way each step of this call would run, and why."""
+        values = _by_name(self._function, args, kwargs)
+        plans = self._built.plans[self.__name__]
+        op = typing_of([p.op for p in plans], values)
+        plan = next(p for p in plans if p.op is op)
+        devices = [v.device for v in values.values() if isinstance(v, torch.Tensor) and v.is_cuda]
+        sms = _multiprocessors(devices[0]) if devices else 132  # an H100's, where there is no GPU
+        return show.explain(self._module, plan, values, sms)
+
+
+class Ops:
+    """The ops of one spec file, as attributes."""
+
+    def __init__(self, name: str, ops: dict[str, CompiledOp]):
+        self.__name__ = name
+        self._ops = ops
+        self.__dict__.update(ops)
+
+    def __iter__(self) -> Iterator[CompiledOp]:
+        return iter(self._ops.values())
+
+    def __repr__(self) -> str:
+        return f"<ops {', '.join(self._ops)} of {self.__name__}>"
+
+
+class Expression:
+    """An expression; each combination of argument types that it meets is compiled once."""
+
+    def __init__(self, text: str):
+        self.spec = text
+        self._draft = Draft(text)
+        self._names = tuple(use.name for use in self._draft.uses)
+        self._ops: dict[tuple[Any, ...], CompiledOp] = {}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if kwargs or len(args) != len(self._names):
+            args = self._positional(args, kwargs)
+        key = tuple([_kind(a) for a in args])
+        op = self._ops.get(key)
+        if op is None:
+            op = self._compile(key)
+        return op(*args)
+
+    def __repr__(self) -> str:
+        return f"<expression {self.spec!r} of {', '.join(self._names)}>"
+
+    @property
+    def source(self) -> str:
+        """The generated module for f32 tensors (integers where the text uses them as coordinates)."""
+        return self._default.source
+
+    @property
+    def reference(self) -> Callable[..., Any]:
+        return self._default.reference
+
+    def explain(self, *args: Any) -> str:
+        return self._compile(tuple(_kind(a) for a in args)).explain(*args)
+
+    @functools.cached_property
+    def _default(self) -> CompiledOp:
+        static = [torch.int64 if u.is_integer else torch.float32 for u in self._draft.uses]
+        return self._compile(tuple(static))
+
+    def _positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        rest = self._names[len(args) :]
+        if len(args) > len(self._names) or set(rest) != set(kwargs):
+            raise TypeError(
+                f"{self.spec!r} takes {', '.join(self._names) or 'nothing'}; "
+                f"given {len(args)} by position, {', '.join(kwargs) or 'none'} by name"
+            )
+        return (*args, *(kwargs[name] for name in rest))
+
+    @torch.compiler.disable(reason="an expression meets these argument types for the first time")
+    def _compile(self, key: tuple[Any, ...]) -> CompiledOp:
+        with _lock:
+            if key not in self._ops:
+                arguments = tuple(_argument(kind) for kind in key)
+                op = self._draft.op(arguments, _result(self._draft, arguments))
+                (self._ops[key],) = _compile(text_of(op), "<text>")
+            return self._ops[key]
+
+
+def compile_expr(text: str) -> Expression:
+    """An expression over tensors; operands in order of appearance, Python numbers are scalars."""
+    found = _expressions.get(text)
+    if found is None:
+        with _lock:
+            found = _expressions.setdefault(text, Expression(text))
+    return found
+
+
+def compile_op(text: str, name: str | None = None) -> CompiledOp:
+    """The op of a spec's text; where it holds several, the one called `name`."""
+    ops = {op.__name__: op for op in _compile(text, "<text>")}
+    if name is None and len(ops) == 1:
+        return next(iter(ops.values()))
+    if name not in ops:
+        wanted = "several ops" if name is None else f"no op `{name}`"
+        message = f"the text holds {wanted}: {', '.join(ops) or 'none at all'}"
+        raise SpecError([Diagnostic("E113", message, help="pass `name=`")])
+    return ops[name]
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """The ops of a spec file; of a generated `.py` file, the module."""
+    if Path(path).suffix == ".py":
+        return load_file(path)
+    return _compile(read_source(Path(path)).text, str(path))
+
+
+def _compile(text: str, name: str) -> Ops:
+    key = (text, name)
+    found = _compiled.get(key)
+    if found is not None:
+        return found
+    with _lock:
+        if key not in _compiled:
+            built = pipeline.build(text, name)
+            module = load_text(built.name, built.raw)
+            ops = {n: CompiledOp(module, n, built, text) for n in built.plans}
+            _compiled[key] = Ops(name, ops)
+        return _compiled[key]
+
+
+# ---- the types of a call's arguments --------------------------------------------------------------
+def _kind(value: Any) -> Any:
+    """What the op depends on, hashable: a tensor's dtype (with "rank 0" where it is one), a number's type."""
+    if isinstance(value, torch.Tensor):
+        return value.dtype if value.dim() else (value.dtype, "rank 0")
+    return type(value)
+
+
+def _argument(kind: Any) -> Argument:
+    if isinstance(kind, tuple):
+        return Argument(dtype_name(kind[0]), is_tensor=True, is_rank0=True)
+    if isinstance(kind, torch.dtype):
+        return Argument(dtype_name(kind), is_tensor=True)
+    if kind not in NUMBERS:
+        raise TypeError(f"expected a tensor or a number, given {kind.__name__}")
+    return Argument(NUMBERS[kind], is_tensor=False)
+
+
+def _result(draft: Draft, arguments: tuple[Argument, ...]) -> str:
+    """The output's dtype: the promoted one of the floating operands, or what the expression says."""
+    probe = draft.probe(arguments)
+    (checked,) = check(ast.File((probe,)))
+    op = checked.typings[0]
+    value = probe.lines[-2].name
+    dtype = next(nest.dtype for nest in op.nests if nest.name == value)
+    if dtype != "compute":
+        return dtype
+    floats = [
+        (a, use.name)
+        for a, use in zip(arguments, draft.uses, strict=True)
+        if a.is_tensor and a.dtype.startswith(("f", "bf")) and draft.takes_tensor(use)
+    ]
+    strong = [pair for pair in floats if not pair[0].is_rank0] or floats
+    dtypes = {a.dtype for a, _ in strong}
+    wide = next((d for d in ("f64", "f32") if d in dtypes), None)
+    promoted = dtypes.pop() if len(dtypes) == 1 else wide or "f32"
+    return next((name for a, name in floats if a.dtype == promoted), promoted)
+
+
+def _multiprocessors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def _by_name(function: Callable[..., Any], args: tuple, kwargs: dict) -> dict[str, Any]:
+    return inspect.signature(function).bind(*args, **kwargs).arguments

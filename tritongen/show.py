@@ -1,0 +1,161 @@
+"""Every stage of the compilation as text: what `tritongen show` prints, and `f.explain`.
+
+    stage_text(text, "specs/softmax.op", "plan")
+
+Not here: the stages themselves (`pipeline.py`).
+"""
+
+from __future__ import annotations
+
+import pprint
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tritongen import pipeline
+from tritongen.check import check
+from tritongen.ir import nodes as ir
+from tritongen.ir.print import print_op
+from tritongen.schedule.plan import Plan, Step
+from tritongen.syntax.parse import parse
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+class CannotShow(Exception):
+    """The stage does not exist for this spec; the message says why."""
+
+
+def stage_text(
+    text: str,
+    name: str,
+    stage: str,
+    grad: bool = False,
+    arch: str = "sm_90",
+    sizes: Mapping[str, int] | None = None,
+) -> str:
+    """One of ast, ir, plan, source, ptx of a file of ops, or of their derived gradients."""
+    if grad:
+        text = gradient_text(text, name)
+    if stage == "ast":
+        return "\n\n".join(pprint.pformat(i, width=100) for i in parse(text, name).items)
+    if stage == "ir":
+        return "\n".join(print_op(op) for c in check(parse(text, name)) for op in c.typings)
+    built = pipeline.build(text, name)
+    if stage == "plan":
+        return "\n\n".join(plan_text(p) for plans in built.plans.values() for p in plans)
+    if stage == "source":
+        return built.source
+    return "\n\n".join(_ptx_texts(built, arch, sizes or {}))
+
+
+def gradient_text(text: str, name: str) -> str:
+    """The backward ops of a file, in the language."""
+    from tritongen.autodiff import gradient
+
+    ops = [op for c in check(parse(text, name)) for op in c.typings if _is_float(op)]
+    if not ops:
+        raise CannotShow("no op here has a floating operand to differentiate")
+    return "\n".join(print_op(gradient(op)) for op in ops)
+
+
+def _is_float(op: ir.Op) -> bool:
+    return any(ir.kind_of(t.dtype, op) == "float" for t in op.tensors)
+
+
+# ---- plans --------------------------------------------------------------------------------------
+def plan_text(plan: Plan) -> str:
+    lines = [f"op {plan.op.name}"]
+    for nest in plan.scratch:
+        lines.append(f"  scratch {nest.name}: {nest.dtype}[{', '.join(map(str, nest.dims))}]")
+    for step in plan.steps:
+        lines += [f"  {line}" for line in _step_lines(step)]
+    return "\n".join(lines)
+
+
+def _step_lines(step: Step) -> list[str]:
+    lines = [
+        f"step {step.name}: {step.skeleton}, since {step.why}; stores {', '.join(step.stores)}"
+    ]
+    lines += [f"  {name} = {value}" for name, value in step.facts]
+    for variant in step.variants:
+        when = "else" if variant.when == "True" else f"if {variant.when}"
+        lines.append(f"  {variant.name}, {when}: {variant.why}")
+        lines += [f"    {name} = {rule}" for name, rule in variant.config]
+        lines += [f"    {one.kernel}[{', '.join(one.grid)}]" for one in variant.launches]
+        lines += [
+            f"    scratch {name}: {dtype}[{', '.join(shape)}]"
+            for name, dtype, shape in variant.scratch
+        ]
+    return lines
+
+
+def explain(module: ModuleType, plan: Plan, values: Mapping[str, Any], sms: int) -> str:
+    """Which way each step of one call runs, and why."""
+    from tritongen.trace import trace
+
+    calls = trace(module, plan.op.name, values, sms)
+    launches = iter(calls.launches)
+    lines = []
+    for choice in calls.choices:
+        step = next(s for s in plan.steps if s.name == choice.step)
+        variant = next((v for v in step.variants if v.name == choice.variant), step.variants[-1])
+        facts = ", ".join(f"{k} = {v}" for k, v in choice.facts.items())
+        lines.append(f"{step.name}: {step.skeleton}, since {step.why}")
+        lines.append(f"  {variant.name}: {variant.why}" + (f" ({facts})" if facts else ""))
+        lines.append(f"  {', '.join(f'{k} = {v}' for k, v in choice.config.items())}")
+        for _, launch in zip(variant.launches, launches, strict=False):
+            lines.append(
+                f"  launches {launch.kernel.fn.__name__}[{', '.join(map(str, launch.grid))}]"
+            )
+    return "\n".join(lines) or "nothing is launched: the result is empty"
+
+
+# ---- machine code -------------------------------------------------------------------------------
+def _ptx_texts(built: pipeline.Module, arch: str, sizes: Mapping[str, int]) -> list[str]:
+    from tritongen import trace
+    from tritongen.runtime.load import load_text
+
+    try:
+        trace.target(arch)
+    except ValueError as error:
+        raise CannotShow(str(error)) from None
+    module = load_text(built.name, built.raw)
+    out = []
+    for plans in built.plans.values():
+        op = plans[0].op
+        try:
+            calls = trace.trace(module, op.name, example_arguments(op, sizes))
+        except ValueError as error:
+            raise CannotShow(f"{error}: give sizes that fit, as `--size D=1024`") from None
+        for launch in calls.launches:
+            config = ", ".join(f"{k}={v}" for k, v in launch.config.items())
+            head = f"// {launch.kernel.fn.__name__}[{', '.join(map(str, launch.grid))}] {config}"
+            out.append(f"{head}\n{trace.ptx(launch, arch)}")
+    return out
+
+
+def example_arguments(op: ir.Op, sizes: Mapping[str, int], default: int = 64) -> dict[str, Any]:
+    """Meta tensors and numbers for one call; sizes that are not given are `default`."""
+    import torch
+
+    from tritongen.ir.algebra import evaluate, symbols
+    from tritongen.ir.binding import torch_dtype
+
+    numbers = {"int": 1, "float": 1.0, "bool": False}
+    values: dict[str, Any] = {}
+    known = {name: default for t in op.tensors for d in t.dims for name in symbols(d)} | dict(sizes)
+    for c in op.constants:
+        values[c.name] = numbers[c.dtype] if c.default is None else c.default
+        if c.dtype == "int":
+            values[c.name] = known[c.name] = sizes.get(c.name, values[c.name])
+    for scalar in op.scalars:
+        values[scalar.name] = 1 if scalar.default is None else scalar.default
+    for define in op.defines:
+        known[define.name] = int(evaluate(define.value, known))
+    dtypes = {p.name: "f32" if "f32" in p.dtypes else p.dtypes[0] for p in op.typarams}
+    for t in op.tensors:
+        shape = [int(evaluate(d, known)) for d in t.dims]
+        dtype = torch_dtype(dtypes.get(t.dtype, t.dtype))
+        values[t.name] = torch.empty(shape, dtype=dtype, device="meta")
+    return values

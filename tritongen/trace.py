@@ -1,0 +1,153 @@
+"""What a call of a generated op would launch, without a GPU: choices, grids, configs, machine code.
+
+    calls = trace(module, "softmax", {"x": torch.empty(4, 1000, device="meta")}, sms=132)
+    calls.choices   # [Choice("softmax", {"rows": 4, "cols": 1000, "sms": 132}, "rows", {"BLOCK": 1024, ...})]
+    calls.launches  # [Launch(<kernel softmax_rows>, (2,), args, config)]
+    ptx(calls.launches[0], "sm_90")
+
+The module's own host code runs, on meta tensors and with kernels that only take note: what it would do
+on a GPU is what is recorded. Not here: running kernels, judging them (`proof`).
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime.jit import JITFunction, MockTensor
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What one `choose_<step>` was asked, and answered."""
+
+    step: str
+    facts: dict[str, int]
+    variant: str
+    config: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    kernel: Any
+    grid: tuple[int, ...]
+    args: tuple[Any, ...]
+    config: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Calls:
+    choices: list[Choice] = field(default_factory=list)
+    launches: list[Launch] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Noting:
+    """Stands for a kernel: `kernel[grid](...)` is written down instead of run."""
+
+    kernel: Any
+    calls: Calls
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Any:
+        def note(*args: Any, **config: Any) -> None:
+            self.calls.launches.append(Launch(self.kernel, tuple(grid), args, config))
+
+        return note
+
+
+def trace(module: types.ModuleType, name: str, args: Mapping[str, Any], sms: int = 132) -> Calls:
+    """The choices and launches of one call of the module's op, on meta copies of its tensors."""
+    calls = Calls()
+    function = _shadow(module, calls, sms)[name]
+    function(**{k: _meta(v) if isinstance(v, torch.Tensor) else v for k, v in args.items()})
+    return calls
+
+
+def _shadow(module: types.ModuleType, calls: Calls, sms: int) -> dict[str, Any]:
+    """The module's functions over globals of their own, in which kernels take note."""
+    shadow = dict(vars(module))
+    for name, value in vars(module).items():
+        value = getattr(value, "__wrapped__", value) if callable(value) else value
+        if isinstance(value, types.FunctionType) and value.__module__ == module.__name__:
+            copy = types.FunctionType(
+                value.__code__, shadow, name, value.__defaults__, value.__closure__
+            )
+            copy.__kwdefaults__ = value.__kwdefaults__
+            shadow[name] = _noting_choice(copy, calls) if name.startswith("choose_") else copy
+        elif hasattr(value, "arg_names") and hasattr(value, "warmup"):
+            shadow[name] = _Noting(value, calls)
+    shadow["_runs_kernels"] = lambda x: True
+    shadow["_multiprocessors"] = lambda device: sms
+    return shadow
+
+
+def _noting_choice(choose: types.FunctionType, calls: Calls) -> Any:
+    names = choose.__code__.co_varnames[: choose.__code__.co_argcount]
+
+    def note(*facts: int) -> tuple[str, dict[str, int]]:
+        variant, config = choose(*facts)
+        step = choose.__name__.removeprefix("choose_")
+        calls.choices.append(
+            Choice(step, dict(zip(names, facts, strict=True)), variant, dict(config))
+        )
+        return variant, config
+
+    return note
+
+
+def _meta(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
+
+
+# ---- machine code -------------------------------------------------------------------------------
+class _Driver:
+    """Enough of a Triton driver to compile for a GPU that is not there."""
+
+    def __init__(self, target: GPUTarget):
+        self.target = target
+
+    def get_current_target(self) -> GPUTarget:
+        return self.target
+
+    def get_current_device(self) -> GPUTarget:
+        return self.target  # the key under which a kernel keeps what it compiled
+
+    def get_current_stream(self, device: Any = None) -> int:
+        return 0
+
+
+def target(arch: str) -> GPUTarget:
+    """`sm_90` or `gfx942`; ValueError for anything else."""
+    if arch.startswith("sm_") and arch[3:].isdigit():
+        return GPUTarget("cuda", int(arch[3:]), 32)
+    if arch.startswith("gfx") and arch[3:].isalnum():
+        return GPUTarget("hip", arch, 64)
+    raise ValueError(f"unknown target {arch!r}: sm_80, sm_90, sm_100, gfx942, ...")
+
+
+def compile_launch(launch: Launch, arch: str) -> Any:
+    """The compiled kernel, specialised as the JIT would for this call: `.asm`, `.metadata`."""
+    if not isinstance(launch.kernel, JITFunction):
+        raise RuntimeError("kernels cannot be compiled under TRITON_INTERPRET=1")
+    args = [
+        MockTensor(a.dtype, list(a.shape)) if isinstance(a, torch.Tensor) else a
+        for a in launch.args
+    ]
+    config = triton.runtime.driver
+    before = config._active
+    config.set_active(_Driver(target(arch)))
+    try:
+        return launch.kernel.warmup(*args, grid=launch.grid, **launch.config)
+    finally:
+        config._active = before
+
+
+def ptx(launch: Launch, arch: str) -> str:
+    """Its assembly: PTX, or AMD's."""
+    asm = compile_launch(launch, arch).asm
+    return asm["ptx"] if "ptx" in asm else asm["amdgcn"]
