@@ -19,6 +19,7 @@ from typing import TypeVar
 
 import click
 
+from tritongen import __version__
 from tritongen.errors import SpecError, render
 from tritongen.output import OutputError, holds, module_name, target, write_all
 
@@ -41,7 +42,7 @@ class _Commands(click.Group):
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="tritongen", prog_name="tritongen")
+@click.version_option(__version__, prog_name="tritongen")
 def main() -> None:
     """Readable Triton kernels from specs in index notation."""
 
