@@ -1,0 +1,50 @@
+"""Checking: syntax tree to typed IR, all errors of an op at once.
+
+    (checked,) = check(parse(text, "softmax.op"))
+    checked.typings[0]  ->  Op("softmax", ...)
+
+`op.py` is where to start reading. Nothing here writes Triton, schedules, or differentiates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tritongen.check.functions import check_macro, library_of
+from tritongen.check.op import Checked, check_op
+from tritongen.check.report import Report
+from tritongen.check.scope import Scope
+from tritongen.errors import Diagnostic, SpecError
+from tritongen.syntax import ast
+
+__all__ = ["Checked", "check"]
+
+
+def check(file: ast.File, typing: Mapping[str, str] | None = None) -> tuple[Checked, ...]:
+    """Every op of a file, in order; SpecError with all that is wrong."""
+    library = library_of(file)
+    findings: list[Diagnostic] = _file_findings(file, library)
+    checked = []
+    for item in file.items:
+        if isinstance(item, ast.OpDef):
+            try:
+                checked.append(check_op(item, library, typing))
+            except SpecError as error:
+                findings.extend(error.diagnostics)
+    if findings:
+        raise SpecError(tuple(dict.fromkeys(findings)))
+    return tuple(checked)
+
+
+def _file_findings(file: ast.File, library) -> list[Diagnostic]:
+    """Names that a file declares twice, and macros that are wrong."""
+    report = Report()
+    seen: dict[str, ast.Node] = {}
+    for item in file.items:
+        if item.name in seen:
+            note = (seen[item.name].span, "the first one")
+            report.add("E112", f"`{item.name}` is declared twice", item.span, notes=(note,))
+        seen.setdefault(item.name, item)
+        if isinstance(item, ast.Fn):
+            check_macro(Scope(item, report, library=library), item)
+    return list(report.errors)

@@ -1,0 +1,158 @@
+"""Sizes and coordinates: index expressions of the tree as polys.
+
+Input: an expression, the scope, the indices in force. Output: a `Poly`. `p * stride + r - pad` is
+one, and `target[n]` (an integer read, a `Fetch`); `i * j` is none. Whether a coordinate stays inside
+its dim is not asked here (`reads`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tritongen.check.report import Skip
+from tritongen.check.scope import Scope
+from tritongen.ir import bounds
+from tritongen.ir.algebra import (
+    Fetch,
+    Poly,
+    affine,
+    extreme,
+    floordiv,
+    index,
+    is_size,
+    poly,
+    size,
+    symbols,
+    text,
+)
+from tritongen.ir.nodes import Require
+from tritongen.syntax import ast
+from tritongen.syntax.unparse import unparse
+
+FetchOf = Callable[[ast.Read], Fetch]
+
+
+def size_of(scope: Scope, node: ast.Expr) -> Poly:
+    """A size: literals, sizes, integer constants and their arithmetic."""
+    p = coordinate(scope, node, frozenset(), None)
+    return p
+
+
+def coordinate(
+    scope: Scope, node: ast.Expr, indices: frozenset[str], fetch: FetchOf | None
+) -> Poly:
+    """An affine coordinate; E205 where it is none. `fetch` makes an integer read one, if it may."""
+    p = _poly(scope, node, indices, fetch)
+    if affine(p) is None:
+        scope.report.fail(
+            "E205",
+            f"the index `{unparse(node)}` is not affine",
+            node.span,
+            help="an index is a sum of indices times sizes or constants, or its `//` and `%`",
+        )
+    return p
+
+
+def _poly(scope: Scope, node: ast.Expr, indices: frozenset[str], fetch: FetchOf | None) -> Poly:
+    def part(inner: ast.Expr) -> Poly:
+        return _poly(scope, inner, indices, fetch)
+
+    match node:
+        case ast.Number(int(value)):
+            return poly(value)
+        case ast.Size(name):
+            return _size_name(scope, node)
+        case ast.Name(name) if name in indices:
+            return index(name)
+        case ast.Name(name):
+            return _lower_name(scope, node, bool(indices) or fetch is not None)
+        case ast.Unary("-", x):
+            return -part(x)
+        case ast.Binary("+", a, b):
+            return part(a) + part(b)
+        case ast.Binary("-", a, b):
+            return part(a) - part(b)
+        case ast.Binary("*", a, b):
+            return part(a) * part(b)
+        case ast.Binary("/" | "//" | "%" as op, a, b):
+            return _division(scope, node, op, part(a), part(b))
+        case ast.Binary("**", a, ast.Number(int(power))) if 0 <= power <= 8:
+            base, result = part(a), poly(1)
+            for _ in range(power):
+                result = result * base
+            return result
+        case ast.Call("min" | "max" as op, args, ()) if len(args) > 1:
+            polys = tuple(part(a) for a in args)
+            if all(is_size(p) for p in polys):
+                return extreme(op, polys)
+        case ast.Read() if fetch is not None:
+            return poly(fetch(node))
+    where = "an index" if indices or fetch else "a size"
+    scope.report.fail(
+        "E205",
+        f"`{unparse(node)}` cannot stand in {where}",
+        node.span,
+        help="write whole numbers, sizes, integer constants, + - * / // % and min, max of these",
+    )
+
+
+def _size_name(scope: Scope, node: ast.Size) -> Poly:
+    name = node.name
+    if name in scope.sizes:
+        return size(name)
+    if any(p.name == name for p in scope.typarams):
+        scope.report.fail("E301", f"`{name}` is a type parameter, not a size", node.span)
+    unbound_size(scope, node)
+    raise Skip
+
+
+def unbound_size(scope: Scope, node: ast.Size) -> None:
+    """E208, once for each name."""
+    name = node.name
+    if name in scope.broken:
+        return
+    scope.broken.add(name)
+    near = scope.nearest(name, scope.sizes)
+    label = f"no operand has a dim that is `{name}` alone"
+    help = near or f"define it: `with {name} = ...`, or give an operand a dim `{name}`"
+    scope.report.add("E208", f"size `{name}` is not bound", node.span, label=label, help=help)
+
+
+def _lower_name(scope: Scope, node: ast.Name, in_index: bool) -> Poly:
+    name = node.name
+    constant = scope.constants.get(name)
+    if constant is not None and constant.dtype == "int":
+        return size(name)
+    where = "an index" if in_index else "a size"
+    if constant is not None:
+        scope.report.fail("E205", f"`{name}` is a {constant.dtype} constant, not {where}", node.span)
+    if name in scope.scalars:
+        help = f"make it a constant: `const {name}: int`"
+        scope.report.fail(
+            "E205", f"the run-time scalar `{name}` cannot stand in {where}", node.span, help=help
+        )
+    if name in scope.variables or name in scope.outputs:
+        scope.report.fail("E205", f"the tensor `{name}` cannot stand in {where}", node.span)
+    scope.report.fail("E113", f"unknown name `{name}`", node.span, help=scope.nearest(name, scope.taken))
+
+
+def _division(scope: Scope, node: ast.Binary, op: str, a: Poly, b: Poly) -> Poly:
+    if not is_size(b):
+        scope.report.fail(
+            "E205", f"`{unparse(node)}` divides by an index", node.b.span, help="divide by a size"
+        )
+    if not b.terms:
+        scope.report.fail("E205", "division by zero", node.b.span)
+    positive(scope, b)
+    if op == "/":
+        return a / b
+    return floordiv(a, b) if op == "//" else a % b
+
+
+def positive(scope: Scope, divisor: Poly) -> None:
+    """What divides is at least 1: constants are asked to be, by the wrapper."""
+    if not symbols(divisor) <= scope.constants.keys():
+        return
+    if bounds.prove(divisor, ">=", poly(1), scope.known) is None:
+        fact = Require(divisor, ">=", poly(1), f"{text(divisor)} >= 1", "bounds")
+        scope.require(fact)

@@ -1,0 +1,183 @@
+"""Callees: builtins, macros and ops, and the arguments that they are given.
+
+Input: a call. Output: the row, the macro or the op that its name means, and its arguments by name.
+A name is looked up among builtins, then the file, then the prelude. Not here: what a callee becomes
+(`lower`, `calls`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+from tritongen.check.report import Skip
+from tritongen.check.scope import Scope
+from tritongen.check.trees import walk
+from tritongen.ir.functions import BUILTINS, FUNCTIONS, Function
+from tritongen.resources import folder
+from tritongen.syntax import ast
+from tritongen.syntax.parse import parse_file
+
+MAX_MACRO_DEPTH = 16
+
+
+@dataclass(slots=True)
+class Library:
+    """The macros and ops that a file may call; `checked` holds what is known of its ops."""
+
+    fns: dict[str, ast.Fn] = field(default_factory=dict)
+    ops: dict[str, ast.OpDef] = field(default_factory=dict)
+    checked: dict[str, object] = field(default_factory=dict)
+    in_progress: list[str] = field(default_factory=list)
+
+    def fn(self, name: str) -> ast.Fn | None:
+        return self.fns.get(name) or prelude().fns.get(name)
+
+    def op(self, name: str) -> tuple[ast.OpDef, Library] | None:
+        """An op and the library in which its own calls are looked up."""
+        if name in self.ops:
+            return self.ops[name], self
+        if name in prelude().ops:
+            return prelude().ops[name], prelude()
+        return None
+
+    def names(self) -> set[str]:
+        known = prelude()
+        return {*BUILTINS, *self.fns, *self.ops, *known.fns, *known.ops}
+
+
+def library_of(file: ast.File) -> Library:
+    return Library(
+        {item.name: item for item in file.items if isinstance(item, ast.Fn)},
+        {item.name: item for item in file.items if isinstance(item, ast.OpDef)},
+    )
+
+
+@lru_cache(maxsize=1)
+def prelude() -> Library:
+    return library_of(parse_file(folder("grammar") / "prelude.op"))
+
+
+def builtin(name: str) -> Function | None:
+    return FUNCTIONS[BUILTINS[name]] if name in BUILTINS else None
+
+
+def macro(scope: Scope, node: ast.Call) -> ast.Fn:
+    fn = scope.library.fn(node.name)
+    if fn is None:
+        unknown(scope, node)
+    return fn
+
+
+def unknown(scope: Scope, node: ast.Call) -> None:
+    known = scope.library.names() | {p.name for p in scope.typarams}
+    scope.report.fail(
+        "E113", f"unknown function `{node.name}`", node.span, help=scope.nearest(node.name, known)
+    )
+
+
+def arity(scope: Scope, node: ast.Call, least: int, most: int) -> None:
+    """E501 unless the call has that many arguments, none by name."""
+    if node.keywords:
+        message = f"`{node.name}` takes its arguments by position"
+        scope.report.fail("E501", message, node.keywords[0].span)
+    if not least <= len(node.args) <= most:
+        wanted = str(least) if least == most else f"at least {least}"
+        plural = "argument" if wanted == "1" else "arguments"
+        message = f"`{node.name}` takes {wanted} {plural}, {len(node.args)} given"
+        scope.report.fail("E501", message, node.span)
+
+
+def arguments(scope: Scope, fn: ast.Fn, node: ast.Call) -> dict[str, ast.Expr]:
+    """The arguments of a macro by name, defaults put in."""
+    names = [p.name for p in fn.params]
+    shown = f"{fn.name}({', '.join(names)})"
+    found = match_arguments(scope, node, names, shown)
+    for p in fn.params:
+        if p.name not in found:
+            if p.default is None:
+                message = f"`{fn.name}` needs its argument `{p.name}`"
+                scope.report.fail("E501", message, node.span, help=f"it is `{shown}`")
+            found[p.name] = p.default
+    return {name: found[name] for name in names}
+
+
+def match_arguments(
+    scope: Scope, node: ast.Call, names: list[str], shown: str
+) -> dict[str, ast.Expr]:
+    """Arguments by position and by name."""
+    if len(node.args) > len(names):
+        message = f"`{node.name}` takes {len(names)} arguments, {len(node.args)} given"
+        scope.report.fail("E501", message, node.span, help=f"it is `{shown}`")
+    found = dict(zip(names, node.args))
+    for keyword in node.keywords:
+        if keyword.name not in names:
+            near = scope.nearest(keyword.name, set(names)) or f"it is `{shown}`"
+            message = f"`{node.name}` has no argument `{keyword.name}`"
+            scope.report.fail("E501", message, keyword.span, help=near)
+        if keyword.name in found:
+            scope.report.fail("E501", f"`{keyword.name}` is given twice", keyword.span)
+        found[keyword.name] = keyword.value
+    return found
+
+
+def blame_caller(scope: Scope, before: int, node: ast.Call) -> None:
+    """What is wrong in a macro's body is shown where the macro is called."""
+    found = scope.report.diagnostics
+    for position in range(before, len(found)):
+        d = found[position]
+        inside = ((d.span, f"in `{node.name}`"),) if d.span is not None else ()
+        found[position] = replace(d, span=node.span, notes=(*d.notes, *inside))
+
+
+def check_macro(scope: Scope, fn: ast.Fn) -> None:
+    """A macro's body may use its parameters, literals and functions, and no macro calls itself."""
+    names = {p.name for p in fn.params}
+    optional = False
+    for p in fn.params:
+        if optional and p.default is None:
+            message = "a parameter without a default stands after one with a default"
+            scope.report.add("E109", message, p.span)
+        optional = optional or p.default is not None
+    for node in walk(fn.body):
+        match node:
+            case ast.Name(name) if name not in names:
+                help = scope.nearest(name, names) or "pass it as a parameter"
+                scope.report.add("E113", f"unknown name `{name}`", node.span, help=help)
+            case ast.Read(name) | ast.Size(name):
+                message = f"`{name}` cannot stand in a macro, which takes values"
+                scope.report.add("E113", message, node.span, help="pass it as a parameter")
+            case ast.Reduce():
+                message = "a reducer cannot stand in a macro, which takes values"
+                scope.report.add("E503", message, node.span, help="write an op")
+            case ast.Call(name):
+                _check_callee(scope, node)
+    path = _recursion(scope, fn, ())
+    if path:
+        message = f"`{fn.name}` calls itself: {' -> '.join(path)}"
+        scope.report.add("E502", message, fn.span)
+
+
+def _check_callee(scope: Scope, node: ast.Call) -> None:
+    if node.name in BUILTINS or scope.is_dtype(node.name) or scope.library.fn(node.name):
+        return
+    if scope.library.op(node.name):
+        scope.report.add("E503", f"the op `{node.name}` cannot be called in a macro", node.span)
+        return
+    try:
+        unknown(scope, node)
+    except Skip:
+        pass
+
+
+def _recursion(scope: Scope, fn: ast.Fn, above: tuple[str, ...]) -> tuple[str, ...]:
+    """The chain of calls that leads from a macro to itself."""
+    if fn.name in above:
+        return (*above, fn.name) if above[0] == fn.name else ()
+    for node in walk(fn.body):
+        if isinstance(node, ast.Call) and node.name not in BUILTINS:
+            callee = scope.library.fn(node.name)
+            found = _recursion(scope, callee, (*above, fn.name)) if callee is not None else ()
+            if found:
+                return found
+    return ()

@@ -1,0 +1,137 @@
+"""Lines: every assignment of an op to a nest, in an order in which reads follow writes.
+
+Input: the lines of an op (or of its `grad` block) and a scope. Output: nests, appended to the scope.
+A line that is wrong marks its name as broken, and the lines that read it are left alone. Not here:
+expressions (`lower`), broadcasting of lines without indices (`pointwise`).
+"""
+
+from __future__ import annotations
+
+from tritongen.check import calls, names, pointwise
+from tritongen.check.lower import lower
+from tritongen.check.ranges import Frame, Target, target_of
+from tritongen.check.reads import fetch_of
+from tritongen.check.report import Skip
+from tritongen.check.scope import Scope, Variable
+from tritongen.check.trees import has_index, mentions
+from tritongen.check.values import store
+from tritongen.ir.nodes import Nest
+from tritongen.syntax import ast
+
+
+def check_lines(scope: Scope, lines: tuple[ast.Assign, ...]) -> None:
+    """All lines, then the outputs that none of them assigns."""
+    for line in in_order(scope, _once(scope, lines)):
+        try:
+            check_line(scope, line)
+        except Skip:
+            scope.broken.add(line.name)
+    assigned = {line.name for line in lines}
+    for output in scope.outputs.values():
+        if output.name not in assigned:
+            message = f"output `{output.name}` is never assigned"
+            scope.report.add("E114", message, output.span)
+    for line in lines:
+        if line.name not in scope.outputs and line.name not in scope.used:
+            if line.name not in scope.broken:
+                scope.report.add("W001", f"`{line.name}` is never read", line.span)
+
+
+def _once(scope: Scope, lines: tuple[ast.Assign, ...]) -> list[ast.Assign]:
+    """The first line for each name; E112 for the others."""
+    first: dict[str, ast.Assign] = {}
+    for line in lines:
+        if line.name in first:
+            scope.report.add(
+                "E112",
+                f"`{line.name}` is assigned twice",
+                line.span,
+                notes=((first[line.name].span, "first here"),),
+                help="each line gives one name its value, once",
+            )
+        elif line.name in scope.variables and line.name not in scope.outputs:
+            message = f"`{line.name}` is an operand, which no line may assign"
+            note = (scope.variables[line.name].span, "declared here")
+            scope.report.add("E112", message, line.span, notes=(note,))
+        else:
+            first[line.name] = line
+    return list(first.values())
+
+
+def in_order(scope: Scope, lines: list[ast.Assign]) -> list[ast.Assign]:
+    """Lines sorted so that reads follow writes, as written where that allows; E114 for a cycle."""
+    own = {line.name for line in lines}
+    waiting = {line.name: (mentions(line.value) & own) for line in lines}
+    done: list[ast.Assign] = []
+    ready: set[str] = set()
+    rest = list(lines)
+    while rest:
+        movable = next((line for line in rest if waiting[line.name] <= ready), None)
+        if movable is None:
+            _cycle(scope, rest, waiting, ready)
+            return done
+        rest.remove(movable)
+        done.append(movable)
+        ready.add(movable.name)
+    return done
+
+
+def _cycle(
+    scope: Scope, rest: list[ast.Assign], waiting: dict[str, frozenset[str]], ready: set[str]
+) -> None:
+    """The shortest way to say it: one chain of names that leads back to its start."""
+    by_name = {line.name: line for line in rest}
+    path = [rest[0].name]
+    while True:
+        following = min(waiting[path[-1]] - ready)
+        if following in path:
+            path = path[path.index(following) :] + [following]
+            break
+        path.append(following)
+    scope.broken |= set(by_name)
+    line = by_name[path[0]]
+    if len(path) == 2:
+        message = f"`{path[0]}` is defined by itself"
+        scope.report.add("E114", message, line.span, help="a line gives its name a value once")
+        return
+    notes = tuple((by_name[name].span, "and this one") for name in path[1:-1])
+    scope.report.add("E114", f"a cycle: {' -> '.join(path)}", line.span, notes=notes)
+
+
+def check_line(scope: Scope, line: ast.Assign) -> None:
+    """One line, appended to the scope's nests; Skip where it is wrong."""
+    indexed = line.indices is not None or has_index(line.value)
+    if not names.check_line(scope, line, indexed):
+        raise Skip
+    if line.name in scope.broken:
+        raise Skip
+    if indexed:
+        target = target_of(scope, line, fetch_of(scope, Frame()))
+        frame = Frame(target.ranges)
+        value = line.value
+        if line.name in scope.outputs:
+            names.unused_index_warnings(scope, line)
+    else:
+        value = calls.expand_calls(scope, line)
+        if value is None:
+            return
+        target, frame = pointwise.broadcast(scope, line, value)
+    write(scope, line, target, frame, value)
+
+
+def write(scope: Scope, line: ast.Assign, target: Target, frame: Frame, value: ast.Expr) -> None:
+    """The nest of a line, and its name for the lines below."""
+    result = lower(scope, frame, value)
+    output = scope.outputs.get(line.name)
+    if output is not None:
+        body = store(scope, result, output.dtype, line.span)
+        nest = Nest(line.name, target.box, target.coords, target.dims, body, output.dtype)
+        scope.variables[line.name] = output
+    else:
+        nest = Nest(
+            line.name, target.box, target.coords, target.dims, result.expr, result.dtype
+        )
+        scope.variables[line.name] = Variable(
+            line.name, target.dims, result.dtype, "temporary", line.span
+        )
+    scope.nests.append(nest)

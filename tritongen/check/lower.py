@@ -1,0 +1,255 @@
+"""Expressions: syntax tree to typed IR.
+
+Input: an expression whose names are known to be right (`names`), the scope, the frame. Output: a
+`Value`. `mean[k](x[k])` becomes a sum and a division, `sum[k](where(k <= n, x[k], 0))` a sum with a
+guard, a macro its body. Not here: left sides and lines (`lines`), dtypes of operators (`values`).
+"""
+
+from __future__ import annotations
+
+from tritongen.check import functions
+from tritongen.check.coordinates import coordinate
+from tritongen.check.guards import split_guards
+from tritongen.check.ranges import ZERO, Frame, binders_of
+from tritongen.check.reads import fetch_of, read_at
+from tritongen.check.report import Skip
+from tritongen.check.scope import Scope, Variable
+from tritongen.check.values import (
+    Value,
+    apply,
+    cast,
+    convert,
+    number,
+    of_poly,
+    power,
+    promote,
+)
+from tritongen.errors import Span
+from tritongen.ir import bounds
+from tritongen.ir.algebra import Poly, extreme, index, indices, is_size, poly, size, text
+from tritongen.ir.functions import FUNCTIONS, OPERATORS
+from tritongen.ir.nodes import (
+    Binder,
+    Call,
+    Cast,
+    Const,
+    Guard,
+    Read,
+    Reduce,
+    Require,
+    ScalarRef,
+)
+from tritongen.syntax import ast
+
+EIGHT_BITS = ("i8", "u8")
+I32_TERMS = 2**17  # products of 8-bit integers that an i32 holds the sum of
+
+
+def lower(scope: Scope, frame: Frame, node: ast.Expr) -> Value:
+    """The typed value of an expression; Skip where it has none."""
+    match node:
+        case ast.Number(value) | ast.Bool(value):
+            return number(value)
+        case ast.Name(name):
+            return _name(scope, frame, node)
+        case ast.Size(name):
+            return of_poly(coordinate(scope, node, frame.names, None), weak=True)
+        case ast.Read():
+            coords, fill = read_at(scope, frame, node)
+            return read_value(scope, scope.variables[node.name], coords, fill)
+        case ast.Reduce():
+            return _reduce(scope, frame, node)
+        case ast.Call():
+            return _call(scope, frame, node)
+        case ast.Unary("-", x):
+            return apply(scope, FUNCTIONS["neg"], (lower(scope, frame, x),), node.span)
+        case ast.Not(x):
+            return apply(scope, FUNCTIONS["not"], (lower(scope, frame, x),), node.span)
+        case ast.Binary(op, a, b) | ast.Compare(op, a, b) | ast.BoolOp(op, a, b):
+            values = lower_all(scope, frame, (a, b))
+            if op == "**":
+                return power(scope, *values, node.span)
+            return apply(scope, FUNCTIONS[OPERATORS[op]], values, node.span)
+    raise TypeError(node)
+
+
+def lower_all(scope: Scope, frame: Frame, nodes: tuple[ast.Expr, ...]) -> tuple[Value, ...]:
+    """All values; every one is tried before the first failure ends the line."""
+    values, failed = [], False
+    for node in nodes:
+        try:
+            values.append(lower(scope, frame, node))
+        except Skip:
+            failed = True
+    if failed:
+        raise Skip
+    return tuple(values)
+
+
+# ---- names and reads ----------------------------------------------------------------------------
+def _name(scope: Scope, frame: Frame, node: ast.Name) -> Value:
+    name = node.name
+    if frame.macro is not None:
+        return frame.macro[name]
+    if name in frame.ranges:
+        return of_poly(index(name), weak=False)
+    if name in scope.constants:
+        constant = scope.constants[name]
+        if constant.dtype == "int":
+            return of_poly(size(name), weak=True)
+        dtype = "bool" if constant.dtype == "bool" else "compute"
+        return Value(ScalarRef(name, dtype), weak=True)
+    if name in scope.scalars:
+        kind = scope.kind(scope.scalars[name].dtype)
+        dtype = {"float": "compute", "int": "i64", "bool": "bool"}[kind]
+        return Value(ScalarRef(name, dtype), weak=True)
+    coords = (frame.bare or {}).get(name, ())
+    return read_value(scope, scope.variables[name], coords, None)
+
+
+def read_value(scope: Scope, variable: Variable, coords: tuple[Poly, ...], fill) -> Value:
+    """A read; what is stored as a float is widened."""
+    expr = Read(variable.name, coords, fill, variable.dtype)
+    if scope.kind(variable.dtype) == "float" and variable.role != "temporary":
+        return Value(Cast(expr, "compute"))
+    return Value(expr)
+
+
+# ---- calls --------------------------------------------------------------------------------------
+def _call(scope: Scope, frame: Frame, node: ast.Call) -> Value:
+    if scope.is_dtype(node.name):
+        functions.arity(scope, node, 1, 1)
+        return cast(scope, lower(scope, frame, node.args[0]), node.name)
+    row = functions.builtin(node.name)
+    if row is None:
+        return _macro(scope, frame, node)
+    if row.name in ("maximum", "minimum"):
+        functions.arity(scope, node, 2, 8)
+        first, *others = lower_all(scope, frame, node.args)
+        for other in others:
+            first = apply(scope, row, (first, other), node.span)
+        return first
+    functions.arity(scope, node, row.arity, row.arity)
+    values = lower_all(scope, frame, node.args)
+    if row.name == "pow":
+        return power(scope, *values, node.span)
+    return apply(scope, row, values, node.span)
+
+
+def _macro(scope: Scope, frame: Frame, node: ast.Call) -> Value:
+    """A macro's body with its parameters bound to values, so that no name can be captured."""
+    fn = functions.macro(scope, node)
+    arguments = functions.arguments(scope, fn, node)
+    lowered = dict(
+        zip(arguments, lower_all(scope, frame, tuple(arguments.values())), strict=True)
+    )
+    inner = Frame(frame.ranges, frame.guards, None, lowered, frame.depth + 1)
+    before = len(scope.report.diagnostics)
+    try:
+        return lower(scope, inner, fn.body)
+    except Skip:
+        functions.blame_caller(scope, before, node)
+        raise
+
+
+# ---- reducers -----------------------------------------------------------------------------------
+def _reduce(scope: Scope, frame: Frame, node: ast.Reduce) -> Value:
+    binders, guards = binders_of(scope, frame, node, fetch_of(scope, frame))
+    inner = frame.inside({b.index: (b.lo, b.hi) for b in binders}, guards)
+    body = lower(scope, inner, node.body)
+    return reduction(scope, frame, node.op, binders, guards, body, node.span)
+
+
+def reduction(
+    scope: Scope,
+    frame: Frame,
+    op: str,
+    binders: tuple[Binder, ...],
+    guards: tuple[Guard, ...],
+    body: Value,
+    span: Span | None,
+) -> Value:
+    """A reducer in the dtype that it accumulates in."""
+    kind = scope.kind(body.dtype)
+    match op:
+        case "mean":
+            total = reduction(scope, frame, "sum", binders, guards, body, span)
+            count = _count(scope, frame, binders, guards)
+            return apply(scope, FUNCTIONS["div"], (total, count), span)
+        case "sum" | "prod" if kind != "float":
+            if op == "sum" and _is_byte_product(scope, body):
+                return _byte_sum(scope, frame, binders, guards, body)
+            expr = convert(scope, Value(body.expr), "i64")
+        case "any" | "all" if kind != "bool":
+            expr = apply(scope, FUNCTIONS["ne"], (body, number(0)), span).expr
+        case _:
+            expr = body.expr
+    if op == "sum":
+        more, expr = split_guards(scope, expr)
+        guards = (*guards, *more)
+    return Value(Reduce(op, binders, guards, expr, "i64" if op.startswith("arg") else expr.dtype))
+
+
+def _is_byte_product(scope: Scope, body: Value) -> bool:
+    return (
+        isinstance(body.expr, Call)
+        and body.expr.fn == "mul"
+        and all(_byte_factor(scope, a) is not None for a in body.expr.args)
+    )
+
+
+def _byte_factor(scope: Scope, expr):
+    """The 8-bit read that a factor is, whatever it was promoted to."""
+    inner = expr.arg if isinstance(expr, Cast) else expr
+    if isinstance(inner, Read) and scope.concrete(inner.dtype) in EIGHT_BITS:
+        return inner
+    return None
+
+
+def _byte_sum(scope: Scope, frame: Frame, binders, guards, body: Value) -> Value:
+    """Products of 8-bit integers add up in i32, as long as there are few enough of them."""
+    factors = tuple(Cast(_byte_factor(scope, a), "i32") for a in body.expr.args)
+    terms = poly(1)
+    for b in binders:
+        terms = terms * (b.hi - b.lo)
+    if bounds.prove(terms, "<", poly(I32_TERMS), scope.known) is not True:
+        shown = f"{text(terms)} < {I32_TERMS} (8-bit products add up in i32; cast an operand for more)"
+        scope.require(Require(terms, "<", poly(I32_TERMS), shown, "bounds"))
+    total = Reduce("sum", binders, guards, Call("mul", factors, "i32"), "i32")
+    return Value(Cast(total, "i64"))
+
+
+def _count(scope: Scope, frame: Frame, binders, guards) -> Value:
+    """The number of terms: a size or a coordinate where it is one, else a sum of ones."""
+    if not guards:
+        count = poly(1)
+        for b in binders:
+            extent = b.hi - b.lo
+            known = bounds.prove(extent, ">=", ZERO, scope.known) is True
+            count = count * (extent if known else extreme("max", (ZERO, extent)))
+        return of_poly(count, weak=True)
+    closed = _triangle(scope, frame, binders, guards)
+    if closed is not None:
+        return of_poly(closed, weak=is_size(closed))
+    one = Const(1, "i64")
+    return Value(Reduce("sum", binders, guards, one, "i64"))
+
+
+def _triangle(scope: Scope, frame: Frame, binders, guards) -> Poly | None:
+    """hi - lo of the one index whose guards are bounds that lie inside the box."""
+    if len(binders) != 1:
+        return None
+    (b,), k = binders, index(binders[0].index)
+    lo, hi = b.lo, b.hi
+    for guard in guards:
+        low, high = k - guard.poly, guard.poly + k + 1
+        if b.index not in indices(low):
+            lo, inside = low, bounds.prove(low, ">=", b.lo, frame.facts(scope))
+        elif b.index not in indices(high):
+            hi, inside = high, bounds.prove(high, "<=", b.hi, frame.facts(scope))
+        else:
+            return None
+        if inside is not True:
+            return None
+    return hi - lo if bounds.prove(hi, ">=", lo, frame.facts(scope)) is True else None
+

@@ -1,0 +1,252 @@
+"""Names on the right side of a line: every one is known, every index bound, every rank right.
+
+Input: an expression and the indices in force. Output: whether it may be lowered; the report has what
+is wrong, all of it. The help of an unbound index is the line with a sum over it. Not here: ranges,
+bounds and dtypes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tritongen.check import functions
+from tritongen.check.coordinates import unbound_size
+from tritongen.check.ranges import lower, wrong_rank
+from tritongen.check.report import Skip
+from tritongen.check.scope import Scope
+from tritongen.check.trees import parts, walk
+from tritongen.errors import Span
+from tritongen.ir.nodes import BATCH
+from tritongen.syntax import ast
+from tritongen.syntax.unparse import unparse
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The line that is looked at; `indexed` where it is written with indices."""
+
+    scope: Scope
+    assign: ast.Assign
+    indexed: bool
+
+
+def check_line(scope: Scope, assign: ast.Assign, indexed: bool) -> bool:
+    """Whether the right side may be lowered."""
+    line = Line(scope, assign, indexed)
+    bound = frozenset(_left_names(assign))
+    before = len(scope.report.errors)
+    silent = _visit(line, assign.value, bound, subscript=False)
+    for left in assign.indices or ():
+        if isinstance(left, ast.Binder):
+            for part in parts(left):
+                silent |= _visit(line, part, frozenset(), subscript=True)
+    return not silent and len(scope.report.errors) == before
+
+
+def _left_names(assign: ast.Assign):
+    for left in assign.indices or ():
+        if isinstance(left, (ast.Name, ast.Binder)):
+            yield left.name
+        elif isinstance(left, ast.Dots):
+            yield BATCH
+
+
+def _visit(line: Line, node: ast.Node, bound: frozenset[str], subscript: bool) -> bool:
+    """Whether a name stands here whose own line is wrong: nothing is said of it again."""
+    match node:
+        case ast.Name():
+            return _name(line, node, bound, subscript)
+        case ast.Size(name):
+            if name not in line.scope.sizes and not _is_typaram(line.scope, name):
+                unbound_size(line.scope, node)
+                return True
+            return False
+        case ast.Read():
+            return _read(line, node, bound)
+        case ast.Reduce():
+            return _reduce(line, node, bound)
+        case ast.Dots():
+            if BATCH not in bound:
+                _unbound(line, BATCH, node.span)
+            return False
+        case ast.Call():
+            _callee(line, node)
+    silent = False
+    for part in parts(node):
+        silent |= _visit(line, part, bound, subscript)
+    return silent
+
+
+def _is_typaram(scope: Scope, name: str) -> bool:
+    return any(p.name == name for p in scope.typarams)
+
+
+def _name(line: Line, node: ast.Name, bound: frozenset[str], subscript: bool) -> bool:
+    scope, name = line.scope, node.name
+    if name in bound:
+        return False
+    scope.used.add(name)
+    if name in scope.broken:
+        return True
+    if name in scope.scalars or name in scope.constants:
+        return False
+    variable = scope.variables.get(name)
+    if variable is not None:
+        if line.indexed and variable.dims:
+            dims = ", ".join(lower(d) for d in variable.dims)
+            scope.report.add(
+                "E303",
+                f"the tensor `{name}` stands without indices in a line with indices",
+                node.span,
+                help=f"write `{name}[{dims}]`",
+                notes=((variable.span, "declared here"),),
+            )
+        return False
+    if name in scope.outputs:
+        scope.report.add("E114", f"`{name}` is read but no line assigns it", node.span)
+        return False
+    known = scope.readable() | bound
+    near = scope.nearest(name, known) if len(name) > 2 else ""
+    if line.indexed and (subscript or name in scope.index_names) and not near:
+        _unbound(line, name, node.span)
+    else:
+        scope.report.add("E113", f"unknown name `{name}`", node.span, help=near)
+    return False
+
+
+def _read(line: Line, node: ast.Read, bound: frozenset[str]) -> bool:
+    scope, name = line.scope, node.name
+    scope.used.add(name)
+    silent = name in scope.broken
+    variable = scope.variables.get(name)
+    if variable is not None:
+        if len(variable.dims) != len(node.indices):
+            try:
+                wrong_rank(scope, variable, node.indices, node)
+            except Skip:
+                pass
+    elif name in scope.scalars or name in scope.constants or name in bound:
+        what = "an index" if name in bound else "a scalar" if name in scope.scalars else "a constant"
+        scope.report.add("E303", f"`{name}` is {what}, not a tensor", node.span)
+    elif name in scope.outputs:
+        scope.report.add("E114", f"`{name}` is read but no line assigns it", node.span)
+    elif not silent:
+        near = scope.nearest(name, set(scope.variables))
+        scope.report.add("E113", f"unknown name `{name}`", node.span, help=near)
+    for i in node.indices:
+        silent |= _visit(line, i, bound, subscript=True)
+    return silent
+
+
+def _reduce(line: Line, node: ast.Reduce, bound: frozenset[str]) -> bool:
+    scope, silent = line.scope, False
+    for b in node.binders:
+        if b.name in bound:
+            new = scope.free_index(b.name, bound)
+            renamed = _renamed(node, b.name, new)
+            scope.report.add(
+                "E206",
+                f"`{b.name}` is in force already",
+                b.span,
+                label="this would hide it",
+                help=f"use another index: `{unparse(renamed)}`",
+            )
+        for part in parts(b):
+            silent |= _visit(line, part, bound, subscript=True)
+        bound = bound | {b.name}
+    return _visit(line, node.body, bound, subscript=False) or silent
+
+
+def _renamed(node: ast.Node, old: str, new: str) -> ast.Node:
+    """An expression with an index renamed, for a help text."""
+
+    def change(n):
+        match n:
+            case ast.Name(name) if name == old:
+                return replace(n, name=new)
+            case ast.Read(_, indices):
+                return replace(n, indices=tuple(map(change, indices)))
+            case ast.Binder(name, low, _, high):
+                return replace(
+                    n,
+                    name=new if name == old else name,
+                    low=low and change(low),
+                    high=high and change(high),
+                )
+            case ast.Reduce(_, binders, body):
+                return replace(n, binders=tuple(map(change, binders)), body=change(body))
+            case ast.Call(_, args, keywords):
+                changed = tuple(replace(k, value=change(k.value)) for k in keywords)
+                return replace(n, args=tuple(map(change, args)), keywords=changed)
+            case ast.Unary(_, x) | ast.Not(x):
+                return replace(n, x=change(x))
+            case ast.Binary(_, a, b) | ast.Compare(_, a, b) | ast.BoolOp(_, a, b):
+                return replace(n, a=change(a), b=change(b))
+        return n
+
+    return change(node)
+
+
+def _callee(line: Line, node: ast.Call) -> None:
+    scope = line.scope
+    if scope.is_dtype(node.name) or functions.builtin(node.name) or scope.library.fn(node.name):
+        return
+    if scope.library.op(node.name) is not None:
+        if line.indexed:
+            scope.report.add(
+                "E503",
+                f"the op `{node.name}` is called in a line with indices",
+                node.span,
+                help=f"give it a line of its own: `{scope.free('t')} = {unparse(node)}`",
+            )
+        return
+    try:
+        functions.unknown(scope, node)
+    except Skip:
+        pass
+
+
+def _unbound(line: Line, name: str, span: Span | None) -> None:
+    """E202, with the line summed over everything that it leaves unbound."""
+    assign = line.assign
+    missing = _unbound_names(line, assign.value, frozenset(_left_names(assign)))
+    binders = tuple(ast.Binder(n) for n in missing)
+    corrected = replace(assign, value=ast.Reduce("sum", binders, assign.value))
+    label = "appears on the right only"
+    help = f"to sum over it: `{unparse(corrected)}`"
+    line.scope.report.add("E202", f"index `{name}` is not bound", span, label=label, help=help)
+
+
+def _unbound_names(line: Line, node: ast.Node, bound: frozenset[str]) -> list[str]:
+    scope, found = line.scope, []
+    known = scope.readable() | scope.broken | bound
+
+    def visit(n: ast.Node, bound: frozenset[str], subscript: bool) -> None:
+        match n:
+            case ast.Name(name) if name not in known and name not in bound and subscript:
+                found.append(name)
+            case ast.Dots() if BATCH not in bound:
+                found.append(BATCH)
+            case ast.Reduce(_, binders):
+                bound = bound | {b.name for b in binders}
+        for part in parts(n):
+            visit(part, bound, subscript or isinstance(n, ast.Read))
+
+    visit(node, bound, False)
+    return list(dict.fromkeys(found))
+
+
+def unused_index_warnings(scope: Scope, assign: ast.Assign) -> None:
+    """W002: an index of an output that the right side never uses."""
+    used = {n.name for n in walk(assign.value) if isinstance(n, ast.Name)}
+    used |= {BATCH for n in walk(assign.value) if isinstance(n, ast.Dots)}
+    for left in assign.indices or ():
+        name = BATCH if isinstance(left, ast.Dots) else getattr(left, "name", None)
+        if name is not None and name not in used:
+            scope.report.add(
+                "W002",
+                f"index `{name}` is never used on the right",
+                left.span,
+                label="every element along it is the same",
+            )
+

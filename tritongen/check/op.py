@@ -1,0 +1,107 @@
+"""One op, checked: syntax tree to typed IR, once for each choice of kinds.
+
+Input: an op and the library of what it may call. Output: a `Checked`, or all findings as a
+`SpecError`. `T: float | int` gives two typings; what is wrong in one of them only says in which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tritongen.check import clauses, functions, lines, signature
+from tritongen.check.functions import Library
+from tritongen.check.report import Report
+from tritongen.errors import Diagnostic, SpecError
+from tritongen.ir.nodes import Op, TypeParam
+from tritongen.ir.verify import verify
+from tritongen.syntax import ast
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One op of a file: a typed op for each choice of kinds of its type parameters."""
+
+    name: str
+    typings: tuple[Op, ...]
+    warnings: tuple[Diagnostic, ...]
+
+
+def check_op(op: ast.OpDef, library: Library, typing: Mapping[str, str] | None = None) -> Checked:
+    """All typings of an op; `typing` narrows type parameters to a kind."""
+    wanted = typing or {}
+    choices = [
+        choice
+        for choice in signature.typings_of(op)
+        if all(wanted.get(p.name, p.kind) == p.kind for p in choice)
+    ]
+    ops, reports = [], []
+    for choice in choices:
+        report = Report()
+        ops.append(_typed(op, choice, library, report))
+        reports.append(report)
+    errors = _merged([r.errors for r in reports], choices)
+    if errors:
+        raise SpecError(errors)
+    warnings = tuple(dict.fromkeys(w for r in reports for w in r.warnings))
+    for typed in ops:
+        verify(typed)
+    return Checked(op.name, tuple(ops), warnings)
+
+
+def _typed(
+    op: ast.OpDef, choice: tuple[TypeParam, ...], library: Library, report: Report
+) -> Op | None:
+    scope = signature.scope_of(op, choice, library, report)
+    lines.check_lines(scope, op.lines)
+    details = clauses.clauses_of(scope, op)
+    signature.unused_operands(scope, op)
+    if report.errors:
+        return None
+    params, outputs = signature.tensors_of(scope, op)
+    return Op(
+        op.name,
+        choice,
+        params,
+        outputs,
+        tuple(scope.facts),
+        tuple(scope.nests),
+        text=text_of(op),
+        **details,
+    )
+
+
+def _merged(
+    found: list[tuple[Diagnostic, ...]], choices: list[tuple[TypeParam, ...]]
+) -> list[Diagnostic]:
+    """Findings of all typings, each once; those of some typings only say of which kind."""
+    merged: dict[Diagnostic, list[int]] = {}
+    for number, diagnostics in enumerate(found):
+        for d in diagnostics:
+            merged.setdefault(d, []).append(number)
+    result = []
+    for d, numbers in merged.items():
+        if len(numbers) < len(choices):
+            kinds = ", ".join(f"{p.name} is {p.kind}" for p in choices[numbers[0]])
+            d = replace(d, message=f"{d.message} (where {kinds})")
+        result.append(d)
+    return sorted(result, key=lambda d: d.span.start if d.span else -1)
+
+
+def text_of(op: ast.OpDef) -> str:
+    """The op as it is written, from `op` to its closing brace."""
+    if op.span is None:
+        from tritongen.syntax.unparse import unparse
+
+        return unparse(op)
+    text = op.span.source.text
+    start = text.rindex("op", 0, op.span.start)
+    last = (*op.lines, *op.clauses)[-1]
+    value = last.value.span if isinstance(last, ast.Assign) else last.span
+    at = max(value.end, last.span.end)
+    while at < len(text) and text[at] != "}":
+        at = text.index("\n", at) if text[at] == "#" else at + 1
+    return text[start : at + 1]
+
+
+__all__ = ["Checked", "check_op", "functions"]

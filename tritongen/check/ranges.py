@@ -1,0 +1,260 @@
+"""Index ranges: what each index of a left side or a reducer runs over.
+
+Input: a line or a reducer, the scope, the ranges in force. Output: binders (lo <= i < hi, sizes) and
+guards. In `y[n] = sum[k <= n](x[k])`, n runs over y's dim, k over the box that covers every n, with
+the guard `n - k >= 0`. The rules, in this order: the bound that is written; the dim of the output;
+the dims that the index subscripts alone in reads without `else`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from tritongen.check.coordinates import FetchOf, coordinate
+from tritongen.check.scope import Scope, Variable
+from tritongen.check.trees import reads
+from tritongen.ir import bounds
+from tritongen.ir.algebra import Idx, Poly, affine, extreme, index, is_size, poly, text
+from tritongen.ir.nodes import BATCH, BATCH_SIZE, Binder, Guard, Require
+from tritongen.syntax import ast
+from tritongen.syntax.unparse import unparse
+
+ZERO = poly(0)
+Range = tuple[Poly, Poly]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Where an expression stands: the indices in force and what the macro's parameters are."""
+
+    ranges: Mapping[str, Range] = field(default_factory=dict)
+    guards: tuple[Guard, ...] = ()
+    bare: Mapping[str, tuple[Poly, ...]] | None = None  # a line without indices: where tensors are read
+    macro: Mapping | None = None  # values of the parameters, in the body of a macro
+    depth: int = 0
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(self.ranges)
+
+    def inside(self, ranges: Mapping[str, Range], guards: tuple[Guard, ...] = ()) -> Frame:
+        return replace(self, ranges={**self.ranges, **ranges}, guards=(*self.guards, *guards))
+
+    def facts(self, scope: Scope) -> bounds.Facts:
+        found = bounds.within(scope.known, self.ranges)
+        for guard in self.guards:
+            found = bounds.require(found, guard.poly, guard.op, ZERO)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The left side: the box, one coordinate a dim, the dims."""
+
+    box: tuple[Binder, ...]
+    coords: tuple[Poly, ...]
+    dims: tuple[Poly, ...]
+
+    @property
+    def ranges(self) -> dict[str, Range]:
+        return {b.index: (b.lo, b.hi) for b in self.box}
+
+
+# ---- left sides ---------------------------------------------------------------------------------
+def target_of(scope: Scope, line: ast.Assign, fetch: FetchOf) -> Target:
+    """The box of a line with indices, or of rank 0."""
+    output = scope.outputs.get(line.name)
+    lefts = line.indices or ()
+    if output is not None and len(output.dims) != len(lefts):
+        wrong_rank(scope, output, lefts, line)
+    if sum(isinstance(i, ast.Dots) for i in lefts) > 1:
+        scope.report.fail("E207", "`...` stands twice", lefts[-1].span)
+    box, coords, dims = [], [], []
+    for position, left in enumerate(lefts):
+        declared = output.dims[position] if output is not None else None
+        coord, dim = _left(scope, line, left, declared, fetch)
+        if isinstance(left, ast.Dots) or not isinstance(left, ast.Number):
+            name = BATCH if isinstance(left, ast.Dots) else left.name
+            if any(b.index == name for b in box):
+                help = "give each dim an index of its own"
+                scope.report.fail("E206", f"`{name}` stands twice on the left", left.span, help=help)
+            box.append(Binder(name, ZERO, dim))
+        coords.append(coord)
+        dims.append(dim)
+    return Target(tuple(box), tuple(coords), tuple(dims))
+
+
+def _left(
+    scope: Scope, line: ast.Assign, left: ast.Node, declared: Poly | None, fetch: FetchOf
+) -> tuple[Poly, Poly]:
+    """The coordinate and the dim of one index of a left side."""
+    match left:
+        case ast.Dots():
+            if declared is not None and declared != BATCH_SIZE:
+                help = f"the dim is `{text(declared)}`"
+                scope.report.fail("E207", "`...` stands for batch dims", left.span, help=help)
+            return index(BATCH), BATCH_SIZE
+        case ast.Number(value):
+            if value != 0 or (declared is not None and declared.constant != 1):
+                message = "only 0 may stand on the left, in a dim of size 1"
+                scope.report.fail("E104", message, left.span)
+            return ZERO, poly(1)
+        case ast.Name(name) | ast.Binder(name):
+            if declared == BATCH_SIZE:
+                help = f"write `...` for `{name}`"
+                scope.report.fail("E207", "the batch dims have the index `...`", left.span, help=help)
+            bound = _left_bound(scope, left) if isinstance(left, ast.Binder) else None
+            if declared is None:
+                return index(name), bound or range_from_reads(scope, name, line, left, fetch)
+            if bound is not None:
+                agree(scope, name, declared, bound, left)
+            return index(name), declared
+    raise TypeError(left)
+
+
+def _left_bound(scope: Scope, left: ast.Binder) -> Poly:
+    if left.low is not None and not (
+        isinstance(left.low, ast.Number) and left.low.value == 0 and not left.low_strict
+    ):
+        scope.report.fail("E105", "a dim starts at 0", left.span, help=f"shift `{left.name}`")
+    if left.high is None:
+        scope.report.fail("E105", "a dim needs an upper bound", left.span)
+    high = coordinate(scope, left.high, frozenset(), None)
+    return high if left.high_strict else high + 1
+
+
+def wrong_rank(scope: Scope, variable: Variable, given: tuple, node: ast.Node) -> None:
+    dims = ", ".join(map(text, variable.dims))
+    names = ", ".join(lower(d) for d in variable.dims)
+    has = "no dims" if not variable.dims else f"the dims [{dims}]"
+    count = len(given)
+    scope.report.fail(
+        "E201",
+        f"`{variable.name}` has {has}, {count} {'index is' if count == 1 else 'indices are'} given",
+        node.span,
+        help=f"write `{variable.name}[{names}]`" if names else f"write `{variable.name}`",
+        notes=((variable.span, "declared here"),),
+    )
+
+
+def lower(dim: Poly) -> str:
+    """A readable index for a dim: `M` gives m."""
+    name = text(dim)
+    return name.lower() if name.isidentifier() or dim == BATCH_SIZE else "i"
+
+
+def agree(scope: Scope, name: str, first: Poly, other: Poly, node: ast.Node) -> None:
+    """Two dims that one index subscripts are equal: by name, else by the wrapper's check."""
+    verdict = bounds.prove(first, "==", other, scope.known)
+    if verdict is True:
+        return
+    if verdict is False:
+        scope.report.fail(
+            "E204",
+            f"index `{name}` has two ranges, {text(first)} and {text(other)}",
+            node.span,
+            help=f"bound it: `{name} < {text(first)}`",
+        )
+    shown = f"{text(first)} == {text(other)} (both are indexed by `{name}`)"
+    scope.require(Require(first, "==", other, shown, "agree"))
+
+
+# ---- ranges from reads --------------------------------------------------------------------------
+def range_from_reads(
+    scope: Scope, name: str, inside: ast.Node, at: ast.Node, fetch: FetchOf, padded: bool = False
+) -> Poly:
+    """The extent of the dims that the index subscripts alone; E203 where there is none."""
+    value = inside.value if isinstance(inside, ast.Assign) else inside
+    found: list[tuple[Poly, ast.Read]] = list(_alone(scope, name, value, padded))
+    if not found:
+        bounded = f"{name} < N"
+        help = f"bound it: `[{bounded}]`"
+        if isinstance(inside, ast.Assign):
+            shown = ", ".join(
+                bounded if i is at else unparse(i) for i in (inside.indices or ())
+            )
+            help = f"bound it, as in `{inside.name}[{shown}]`"
+        elif isinstance(inside, ast.Reduce):
+            shown = ", ".join(bounded if b is at else unparse(b) for b in inside.binders)
+            help = f"bound it, as in `{inside.op}[{shown}](...)`"
+        scope.report.fail("E203", f"nothing gives index `{name}` a range", at.span, help=help)
+    first, _ = found[0]
+    for other, node in found[1:]:
+        if other != first:
+            agree(scope, name, first, other, node)
+    return first
+
+
+def _alone(scope: Scope, name: str, node: ast.Node, padded: bool) -> Iterator[tuple[Poly, ast.Read]]:
+    for read in reads(node):
+        variable = scope.variables.get(read.name)
+        if variable is None or len(variable.dims) != len(read.indices):
+            continue
+        if read.fill is not None and not padded:
+            continue
+        for dim, i in zip(variable.dims, read.indices):
+            if isinstance(i, ast.Name) and i.name == name:
+                yield dim, read
+
+
+# ---- reducers -----------------------------------------------------------------------------------
+def binders_of(
+    scope: Scope, frame: Frame, node: ast.Reduce, fetch: FetchOf
+) -> tuple[tuple[Binder, ...], tuple[Guard, ...]]:
+    """The box of a reducer, and the guards that its bounds leave."""
+    binders, guards = [], []
+    for b in node.binders:
+        if b.name == BATCH:
+            binders.append(Binder(BATCH, ZERO, BATCH_SIZE))
+            continue
+        lo, low_guard = _low(scope, frame, b, fetch)
+        hi, high_guard = _high(scope, frame, b, fetch, node)
+        binders.append(Binder(b.name, lo, hi))
+        new = tuple(g for g in (low_guard, high_guard) if g is not None)
+        frame = frame.inside({b.name: (lo, hi)}, new)
+        guards.extend(new)
+    return tuple(binders), tuple(guards)
+
+
+def _low(scope: Scope, frame: Frame, b: ast.Binder, fetch: FetchOf):
+    if b.low is None:
+        return ZERO, None
+    low = coordinate(scope, b.low, frame.names, fetch) + (1 if b.low_strict else 0)
+    if is_size(low):
+        return low, None
+    ends = _covering(scope, frame, low, -1)
+    lo = ZERO if ends is None else extreme("min", ends)
+    return lo, Guard(index(b.name) - low, ">=")
+
+
+def _high(scope: Scope, frame: Frame, b: ast.Binder, fetch: FetchOf, node: ast.Reduce):
+    """hi and its guard; a bound that is read at run time leaves the box to the dims."""
+    if b.high is None:
+        at_run_time = b.low is not None and any(reads(b.low))
+        return range_from_reads(scope, b.name, node, b, fetch, at_run_time), None
+    high = coordinate(scope, b.high, frame.names, fetch) + (0 if b.high_strict else 1)
+    if is_size(high):
+        return high, None
+    guard = Guard(high - 1 - index(b.name), ">=")
+    ends = _covering(scope, frame, high, 1)
+    if ends is None:
+        return range_from_reads(scope, b.name, node, b, fetch, padded=True), guard
+    return extreme("max", ends), guard
+
+
+def _covering(scope: Scope, frame: Frame, p: Poly, direction: int) -> tuple[Poly, ...] | None:
+    """The ends of p over the indices in force, in the names of the spec where they are plain."""
+    split = affine(p)
+    if split is not None:
+        factors, end = split
+        for atom, factor in factors.items():
+            sign = factor.constant
+            if not isinstance(atom, Idx) or sign is None or atom.name not in frame.ranges:
+                break
+            lo, hi = frame.ranges[atom.name]
+            end = end + factor * (lo if (sign > 0) == (direction < 0) else hi - 1)
+        else:
+            return (end,)
+    facts = frame.facts(scope)
+    return bounds.corners(p, facts) if direction < 0 else bounds.peaks(p, facts)

@@ -1,0 +1,160 @@
+"""Reads: coordinates, and the proof that they stay inside the tensor.
+
+Input: `x[n, d + 1] else 0` and the ranges in force. Output: coordinates and the fill (None where the
+read is proven inside). A read that may leave its tensor must say what it gives there; where only
+sizes decide, the wrapper checks. Not here: the proofs themselves (`ir.bounds`).
+"""
+
+from __future__ import annotations
+
+import math
+
+from tritongen.check.coordinates import FetchOf, coordinate
+from tritongen.check.ranges import ZERO, Frame, wrong_rank
+from tritongen.check.scope import Scope, Variable
+from tritongen.ir import bounds
+from tritongen.ir.algebra import Fetch, Poly, denominator, index, is_fractional, poly, text, walk
+from tritongen.ir.nodes import BATCH, BATCH_SIZE, Require
+from tritongen.syntax import ast
+from tritongen.syntax.unparse import unparse
+
+LIMITS = {"i64": 63, "i32": 31, "i16": 15, "i8": 7}
+
+
+def fetch_of(scope: Scope, frame: Frame) -> FetchOf:
+    """How an integer read becomes a coordinate."""
+
+    def fetch(node: ast.Read) -> Fetch:
+        variable = scope.variables[node.name]
+        if scope.kind(variable.dtype) != "int":
+            message = f"`{node.name}` is {variable.dtype}, an index is an integer"
+            scope.report.fail("E302", message, node.span)
+        coords, fill = read_at(scope, frame, node)
+        return Fetch(node.name, coords, fill)
+
+    return fetch
+
+
+def read_at(
+    scope: Scope, frame: Frame, node: ast.Read
+) -> tuple[tuple[Poly, ...], int | float | bool | None]:
+    """The coordinates of a read, and its fill where it may be needed."""
+    variable = scope.variables[node.name]
+    if len(node.indices) != len(variable.dims):
+        wrong_rank(scope, variable, node.indices, node)
+    fetch = fetch_of(scope, frame)
+    coords = []
+    for i, dim in zip(node.indices, variable.dims):
+        if isinstance(i, ast.Dots) != (dim == BATCH_SIZE):
+            scope.report.fail(
+                "E207",
+                "`...` must stand where the tensor has its batch dims",
+                i.span,
+                help=f"`{variable.name}` has the dims [{', '.join(map(text, variable.dims))}]",
+                notes=((variable.span, "declared here"),),
+            )
+        if isinstance(i, ast.Dots):
+            coords.append(index(BATCH))
+        else:
+            coords.append(coordinate(scope, i, frame.names, fetch))
+    fill = _fill(scope, variable, node.fill)
+    needed = [
+        _obligation(scope, frame, node, c, dim) for c, dim in zip(coords, variable.dims)
+    ]
+    return tuple(coords), fill if any(needed) else None
+
+
+def _fill(scope: Scope, variable: Variable, literal: ast.Literal | None):
+    """The fill in the tensor's dtype."""
+    if literal is None:
+        return None
+    value, kind = literal.value, scope.kind(variable.dtype)
+    if kind == "float" and not isinstance(value, bool):
+        return float(value)
+    if kind == "bool" and (isinstance(value, bool) or value in (0, 1)):
+        return bool(value)
+    if kind == "int" and not isinstance(value, bool) and math.isfinite(value) and value == int(value):
+        bits = LIMITS.get(scope.concrete(variable.dtype), 7)
+        low, high = (0, 255) if variable.dtype == "u8" else (-(2**bits), 2**bits - 1)
+        if low <= value <= high:
+            return int(value)
+    message = f"`{unparse(literal)}` does not fit `{variable.name}`, which is {variable.dtype}"
+    scope.report.fail("E403", message, literal.span, notes=((variable.span, "declared here"),))
+
+
+def _obligation(scope: Scope, frame: Frame, node: ast.Read, c: Poly, dim: Poly) -> bool:
+    """0 <= c < dim at every point: whether the fill is needed. What sizes decide, is required."""
+    if _plain(frame, c, dim):
+        return False
+    if any(isinstance(a, Fetch) for a in walk(c)) or is_fractional(c):
+        return _needs_fill(scope, frame, node, c, dim)
+    facts = frame.facts(scope)
+    needed = False
+    for gap in (c, dim - 1 - c):
+        verdict = bounds.prove(gap, ">=", ZERO, facts)
+        if verdict is True:
+            continue
+        if verdict is False:
+            _outside(scope, node, c, dim)
+        needed = True
+        if node.fill is None:
+            _require(scope, frame, facts, node, gap, c, dim)
+    return needed
+
+
+def _plain(frame: Frame, c: Poly, dim: Poly) -> bool:
+    """Whether c is an index that runs over the dim, or the 0 of a dim of size 1."""
+    if c == ZERO and dim == poly(1):
+        return True
+    return any(c == index(name) and lo == ZERO and hi == dim for name, (lo, hi) in frame.ranges.items())
+
+
+def _needs_fill(scope: Scope, frame: Frame, node: ast.Read, c: Poly, dim: Poly) -> bool:
+    if node.fill is not None:
+        return True
+    what = "is read at the call" if not is_fractional(c) else f"may not divide by {text(denominator(c))}"
+    _unsafe(scope, node, f"`{text(c)}` {what}")
+    return True
+
+
+def _unsafe(scope: Scope, node: ast.Read, label: str) -> None:
+    shown = unparse(node)
+    scope.report.fail(
+        "E401",
+        f"`{shown}` may be out of bounds",
+        node.span,
+        label=label,
+        help=f"say what it gives outside: `{shown} else 0`",
+    )
+
+
+def _outside(scope: Scope, node: ast.Read, c: Poly, dim: Poly) -> None:
+    scope.report.fail(
+        "E402",
+        f"`{unparse(node)}` is out of bounds",
+        node.span,
+        label=f"`{text(c)}` is never in 0 .. {text(dim)} - 1",
+    )
+
+
+def _require(
+    scope: Scope, frame: Frame, facts: bounds.Facts, node: ast.Read, gap: Poly, c: Poly, dim: Poly
+) -> None:
+    """Ask the wrapper for `gap >= 0` at the ends of all ranges, where these are sizes."""
+    ends = bounds.corners(gap, facts)
+    if ends is None:
+        _unsafe(scope, node, f"`{text(c)}` may leave 0 .. {text(dim)} - 1")
+    for end in ends:
+        verdict = bounds.prove(end, ">=", ZERO, facts)
+        if verdict is False:
+            _unsafe(scope, node, f"`{text(c)}` leaves 0 .. {text(dim)} - 1")
+        if verdict is None:
+            left, right = sides(end)
+            shown = f"{text(left)} >= {text(right)} (for `{unparse(node)}`)"
+            scope.require(Require(left, ">=", right, shown, "bounds"))
+
+
+def sides(p: Poly) -> tuple[Poly, Poly]:
+    """p >= 0 as left >= right, without minus signs where possible."""
+    positive = Poly(tuple(t for t in p.terms if t[1] > 0))
+    return positive, positive - p

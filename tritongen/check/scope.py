@@ -1,0 +1,108 @@
+"""What the names of one op mean, for one choice of kinds of its type parameters.
+
+Input: filled by `signature` and, line by line, by `lines`. Output: look-ups. One scope holds
+operands, outputs, temporaries, scalars, constants, sizes, facts and what is proven of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+from tritongen.check.report import Report
+from tritongen.errors import Span
+from tritongen.ir import bounds
+from tritongen.ir.algebra import Poly
+from tritongen.ir.nodes import FLOATS, INTS, NARROW_FLOATS, Constant, Nest, Require, Scalar, TypeParam
+from tritongen.syntax import ast
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A tensor that may be read."""
+
+    name: str
+    dims: tuple[Poly, ...]
+    dtype: str
+    role: str  # operand | output | temporary | cotangent
+    span: Span | None
+
+
+@dataclass(slots=True)
+class Scope:
+    op: ast.OpDef
+    report: Report
+    typarams: tuple[TypeParam, ...] = ()
+    variables: dict[str, Variable] = field(default_factory=dict)
+    outputs: dict[str, Variable] = field(default_factory=dict)  # declared; readable once assigned
+    scalars: dict[str, Scalar] = field(default_factory=dict)
+    constants: dict[str, Constant] = field(default_factory=dict)
+    sizes: dict[str, Span | None] = field(default_factory=dict)
+    facts: list = field(default_factory=list)
+    known: bounds.Facts = field(default_factory=bounds.Facts)
+    broken: set[str] = field(default_factory=set)  # names whose line is wrong: say nothing more
+    used: set[str] = field(default_factory=set)
+    taken: set[str] = field(default_factory=set)  # every name, for fresh ones
+    index_names: set[str] = field(default_factory=set)
+    nests: list[Nest] = field(default_factory=list)
+    library: Any = None
+
+    def kind(self, dtype: str) -> str:
+        """float, int or bool."""
+        for p in self.typarams:
+            if p.name == dtype:
+                return p.kind
+        if dtype == "bool":
+            return "bool"
+        return "int" if dtype in INTS else "float"
+
+    def concrete(self, dtype: str) -> str:
+        """The dtype itself where a type parameter stands for one only."""
+        for p in self.typarams:
+            if p.name == dtype and len(p.dtypes) == 1:
+                return p.dtypes[0]
+        return dtype
+
+    def is_dtype(self, name: str) -> bool:
+        return name in (*FLOATS, *NARROW_FLOATS, *INTS, "bool") or any(
+            p.name == name for p in self.typarams
+        )
+
+    def require(self, fact: Require) -> None:
+        """Leave it to the wrapper, and rely on it from here on."""
+        if any(same_fact(fact, f) for f in self.facts if isinstance(f, Require)):
+            return
+        self.facts.append(fact)
+        self.known = bounds.require(self.known, fact.left, fact.op, fact.right)
+
+    def readable(self) -> set[str]:
+        """What may stand on the right by its name."""
+        return {*self.variables, *self.scalars, *self.constants}
+
+    def free(self, base: str) -> str:
+        """A name like `base` that nothing has."""
+        name, number = base, 2
+        while name in self.taken:
+            name, number = f"{base}{number}", number + 1
+        return name
+
+    def free_index(self, base: str, bound: frozenset[str]) -> str:
+        letters = [c for c in "ijklmnpqrstuv" if c not in bound and c not in self.taken]
+        return letters[0] if letters else self.free(base)
+
+    def fresh(self, base: str) -> str:
+        """A name like `base` that nothing has, taken from now on."""
+        name = self.free(base)
+        self.taken.add(name)
+        return name
+
+    def nearest(self, name: str, among: Mapping | set) -> str:
+        """`did you mean ...`, or nothing."""
+        close = get_close_matches(name, [n for n in among if n != name], 1, 0.6)
+        return f"did you mean `{close[0]}`?" if close else ""
+
+
+def same_fact(a: Require, b: Require) -> bool:
+    return (a.left, a.op, a.right) == (b.left, b.op, b.right)

@@ -1,0 +1,54 @@
+"""Walks over the syntax tree.
+
+Input: an expression. Output: its parts, the reads in it, the names it mentions. Example:
+`mentions(x[n, k] * s)` is {x, n, k, s}. Nothing here judges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tritongen.syntax import ast
+
+
+def parts(node: ast.Node) -> tuple[ast.Node, ...]:
+    """The nodes right below, in the order of the text; the bounds of binders included."""
+    match node:
+        case ast.Read(_, indices):
+            return indices
+        case ast.Binder(_, low, _, high):
+            return tuple(end for end in (low, high) if end is not None)
+        case ast.Reduce(_, binders, body):
+            return (*binders, body)
+        case ast.Call(_, args, keywords):
+            return (*args, *(k.value for k in keywords))
+        case ast.Unary(_, x) | ast.Not(x):
+            return (x,)
+        case ast.Binary(_, a, b) | ast.Compare(_, a, b) | ast.BoolOp(_, a, b):
+            return a, b
+    return ()
+
+
+def walk(node: ast.Node) -> Iterator[ast.Node]:
+    """This node and all below it, outermost first."""
+    yield node
+    for part in parts(node):
+        yield from walk(part)
+
+
+def reads(node: ast.Node) -> Iterator[ast.Read]:
+    return (n for n in walk(node) if isinstance(n, ast.Read))
+
+
+def mentions(node: ast.Node) -> frozenset[str]:
+    """Every lower-case name that stands in the expression, callees apart."""
+    return frozenset(n.name for n in walk(node) if isinstance(n, (ast.Name, ast.Read)))
+
+
+def sizes(node: ast.Node) -> Iterator[ast.Size]:
+    return (n for n in walk(node) if isinstance(n, ast.Size))
+
+
+def has_index(node: ast.Node) -> bool:
+    """Whether the expression is written with indices: a read or a reducer stands in it."""
+    return any(isinstance(n, (ast.Read, ast.Reduce)) for n in walk(node))

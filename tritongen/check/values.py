@@ -1,0 +1,250 @@
+"""Types: what an operator makes of its operands' dtypes, by torch's rules.
+
+Input: typed values and the operator or function. Output: a typed value, every cast in it explicit.
+`x + 1` computes in x's dtype (1 is *weak*, as a Python number is to torch), `x / 2` in floats, and a
+comparison gives a bool. Floats compute in "compute", whatever they are stored as. Integers made of
+indices and sizes stay one `IndexValue`. Not here: reads and reducers (`lower`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from tritongen.check.scope import Scope
+from tritongen.errors import Span
+from tritongen.ir.algebra import Poly, affine, extreme, floordiv, is_size, poly
+from tritongen.ir.functions import FUNCTIONS, SMALL_POWERS, Function
+from tritongen.ir.nodes import INTS, Call, Cast, Const, Expr, IndexValue
+
+RANK = {"bool": 0, "int": 1, "float": 2}
+WEAK_DTYPE = {"bool": "bool", "int": "i64", "float": "compute"}
+BITS = {"i8": 8, "u8": 8, "i16": 16, "i32": 32, "i64": 64}
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """An expression; `weak` where it is made of Python scalars only."""
+
+    expr: Expr
+    weak: bool = False
+
+    @property
+    def dtype(self) -> str:
+        return self.expr.dtype
+
+    @property
+    def poly(self) -> Poly | None:
+        """The size or coordinate that the value is."""
+        match self.expr:
+            case IndexValue(p, "i64"):
+                return p
+            case Const(int(value), "i64") if self.weak:
+                return poly(value)
+        return None
+
+
+def number(value: int | float | bool) -> Value:
+    kind = "bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "float"
+    return Value(Const(value, WEAK_DTYPE[kind]), weak=True)
+
+
+def of_poly(p: Poly, weak: bool) -> Value:
+    constant = p.constant
+    if weak and constant is not None and constant.denominator == 1:
+        return number(int(constant))
+    return Value(IndexValue(p, "i64"), weak)
+
+
+# ---- promotion ----------------------------------------------------------------------------------
+def promote(scope: Scope, values: tuple[Value, ...], span: Span | None) -> str:
+    """The dtype in which values meet; E301 where integer dtypes have none at build time."""
+    kinds = [scope.kind(v.dtype) for v in values]
+    highest = max(kinds, key=RANK.__getitem__)
+    strong = [v.dtype for v, kind in zip(values, kinds) if kind == highest and not v.weak]
+    if not strong:
+        return WEAK_DTYPE[highest]
+    if highest == "bool":
+        return "bool"
+    if highest == "float":
+        return "f64" if "f64" in strong else "compute"
+    joined = strong[0]
+    for dtype in strong[1:]:
+        joined = _join(scope, joined, dtype, span)
+    return joined
+
+
+def _join(scope: Scope, a: str, b: str, span: Span | None) -> str:
+    if a == b or scope.concrete(a) == scope.concrete(b):
+        return a
+    a, b = scope.concrete(a), scope.concrete(b)
+    if "i64" in (a, b):
+        return "i64"
+    if a not in INTS or b not in INTS:
+        scope.report.fail(
+            "E301",
+            f"`{a}` and `{b}` have no common dtype before the call",
+            span,
+            help=f"cast one, as `i64(...)` or `{a}(...)`",
+        )
+    if {a, b} == {"i8", "u8"}:
+        return "i16"
+    return max(a, b, key=BITS.__getitem__)
+
+
+def convert(scope: Scope, value: Value, dtype: str) -> Expr:
+    """The value in a dtype, with as few casts as can be."""
+    expr = value.expr
+    if expr.dtype == dtype:
+        return expr
+    match expr:
+        case Const(number_, _):
+            kind = scope.kind(dtype)
+            return Const({"float": float, "int": int, "bool": bool}[kind](number_), dtype)
+        case IndexValue(p) if scope.kind(dtype) != "bool":
+            return IndexValue(p, dtype)
+        case Cast(Cast(_, inner) as rounded, _) if inner == dtype:
+            return rounded  # the outer cast only widened it again
+        case Cast(arg, "i64") if arg.dtype == "i32" and dtype == "compute":
+            return Cast(arg, dtype)
+    return Cast(expr, dtype)
+
+
+# ---- functions ----------------------------------------------------------------------------------
+def apply(scope: Scope, row: Function, values: tuple[Value, ...], span: Span | None) -> Value:
+    """A row of the function table applied to values."""
+    if row.name == "where":
+        return _where(scope, values, span)
+    folded = _fold(row.name, values)
+    if folded is not None:
+        return folded
+    dtype = promote(scope, values, span)
+    kind = scope.kind(dtype)
+    shown = row.surface or row.name
+    match row.args:
+        case "float" if kind != "float":
+            dtype = "compute"
+        case "number" if kind == "bool":
+            _refuse(scope, f"`{shown}` does not take bool", span, "cast it, as `i64(...)`")
+        case "int" if kind == "float":
+            _refuse(scope, f"`{shown}` takes integers", span, "cast it, as `i64(...)`")
+        case "bool" if kind != "bool":
+            _refuse(scope, f"`{shown}` takes bools", span, "compare it: `... != 0`")
+    args = tuple(convert(scope, v, dtype) for v in values)
+    result = "bool" if row.result == "bool" else dtype
+    weak = row.result != "bool" and all(v.weak for v in values)
+    return Value(Call(row.name, args, result), weak)
+
+
+def _refuse(scope: Scope, message: str, span: Span | None, help: str) -> None:
+    scope.report.fail("E302", message, span, help=help)
+
+
+def _where(scope: Scope, values: tuple[Value, ...], span: Span | None) -> Value:
+    condition, a, b = values
+    if scope.kind(condition.dtype) != "bool":
+        _refuse(scope, "the condition of `where` is no bool", span, "compare it: `... != 0`")
+    dtype = promote(scope, (a, b), span)
+    args = (condition.expr, convert(scope, a, dtype), convert(scope, b, dtype))
+    return Value(Call("where", args, dtype))
+
+
+def _fold(name: str, values: tuple[Value, ...]) -> Value | None:
+    """Sizes and coordinates stay polys, literals are computed; None where neither applies."""
+    polys = [v.poly for v in values]
+    weak = all(v.weak for v in values)
+    if all(p is not None for p in polys):
+        folded = _fold_polys(name, polys)
+        if folded is not None:
+            return of_poly(folded, weak)
+    if weak and all(isinstance(v.expr, Const) for v in values):
+        return _fold_numbers(name, [v.expr.value for v in values])
+    return None
+
+
+def _fold_polys(name: str, polys: list[Poly]) -> Poly | None:
+    match name, polys:
+        case "add", [a, b]:
+            return a + b
+        case "sub", [a, b]:
+            return a - b
+        case "neg", [a]:
+            return -a
+        case "mul", [a, b]:
+            product = a * b
+            return product if affine(product) is not None else None
+        case "floordiv", [a, b] if is_size(b) and b.terms:
+            return floordiv(a, b)
+        case "mod", [a, b] if is_size(b) and b.terms:
+            return a % b
+        case "maximum" | "minimum", [a, b] if is_size(a) and is_size(b):
+            return extreme(name[:3], (a, b))
+    return None
+
+
+def _fold_numbers(name: str, numbers: list[int | float | bool]) -> Value | None:
+    try:
+        match name, numbers:
+            case "add", [a, b]:
+                return number(a + b)
+            case "sub", [a, b]:
+                return number(a - b)
+            case "mul", [a, b]:
+                return number(a * b)
+            case "div", [a, b]:
+                return number(a / b)
+            case "pow", [a, b]:
+                power = a**b
+                return number(power) if isinstance(power, (int, float)) else None
+            case "sqrt", [a] if a >= 0:
+                return number(math.sqrt(a))
+            case "neg", [a]:
+                return number(-a)
+    except (ArithmeticError, ValueError):
+        return None  # left to the kernel, which gives inf or NaN
+    return None
+
+
+def power(scope: Scope, base: Value, exponent: Value, span: Span | None) -> Value:
+    """`x ** n`: a small whole n is a product."""
+    n = exponent.expr.value if exponent.weak and isinstance(exponent.expr, Const) else None
+    if isinstance(n, float) and n.is_integer():
+        n, kind = int(n), "float"
+    else:
+        kind = scope.kind(base.dtype)
+    folded = _fold("pow", (base, exponent))
+    if folded is not None or n not in SMALL_POWERS or isinstance(n, bool):
+        return folded or apply(scope, FUNCTIONS["pow"], (base, exponent), span)
+    if kind == "bool":
+        _refuse(scope, "`**` does not take bool", span, "cast it, as `i64(...)`")
+    needs_float = kind == "float" or n < 0
+    dtype = promote(scope, (base, number(0.0)), span) if needs_float else base.dtype
+    args = (convert(scope, base, dtype), Const(n, "i64"))
+    return Value(Call("pow_int", args, dtype), base.weak)
+
+
+def cast(scope: Scope, value: Value, dtype: str) -> Value:
+    """`f32(x)`, `T(x)`: rounded to the dtype; floats compute on as before."""
+    if scope.kind(dtype) != "float":
+        return Value(convert(scope, Value(value.expr), dtype))
+    if dtype == "f64":
+        return Value(convert(scope, value, "f64"))
+    back = "f64" if value.dtype == "f64" else "compute"
+    source = value.expr
+    if isinstance(source, Const):
+        source = convert(scope, value, "compute")
+    return Value(Cast(Cast(source, dtype), back))
+
+
+def store(scope: Scope, value: Value, dtype: str, span: Span | None) -> Expr:
+    """What an output of this dtype holds; E301 where that would drop the fraction or the sign."""
+    kind, into = scope.kind(value.dtype), scope.kind(dtype)
+    if RANK[kind] > RANK[into]:
+        what = {"float": "a float", "int": "an integer"}[kind]
+        scope.report.fail(
+            "E301",
+            f"{what} does not fit `{dtype}`",
+            span,
+            help=f"convert it: `{dtype}(...)`" if into == "int" else "compare it: `... != 0`",
+        )
+    return convert(scope, value, dtype)
