@@ -140,6 +140,6 @@ def test_build_is_quick_and_imports_neither_torch_nor_triton(project):
         "main(['build', 'specs/relu.op'], standalone_mode=False)\n"
         "main(['show', 'specs/relu.op', '--stage', 'plan'], standalone_mode=False)\n"
         "assert not {'torch', 'triton', 'rich', 'numpy'} & set(sys.modules), sys.modules.keys()\n"
-        "assert time.process_time() - start < 1, time.process_time() - start\n"
+        "assert time.process_time() < 1, time.process_time()\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
