@@ -143,16 +143,14 @@ def _division(scope: Scope, node: ast.Binary, op: str, a: Poly, b: Poly) -> Poly
         )
     if not b.terms:
         scope.report.fail("E205", "division by zero", node.b.span)
-    positive(scope, b)
+    if symbols(b) <= scope.constants.keys():
+        at_least(scope, b, 1)
     if op == "/":
         return a / b
     return floordiv(a, b) if op == "//" else a % b
 
 
-def positive(scope: Scope, divisor: Poly) -> None:
-    """What divides is at least 1: constants are asked to be, by the wrapper."""
-    if not symbols(divisor) <= scope.constants.keys():
-        return
-    if bounds.prove(divisor, ">=", poly(1), scope.known) is None:
-        fact = Require(divisor, ">=", poly(1), f"{text(divisor)} >= 1", "bounds")
-        scope.require(fact)
+def at_least(scope: Scope, constant: Poly, low: int) -> None:
+    """Ask the wrapper that a divisor or a window of constants is not below `low`."""
+    if bounds.prove(constant, ">=", poly(low), scope.known) is None:
+        scope.require(Require(constant, ">=", poly(low), f"{text(constant)} >= {low}", "bounds"))

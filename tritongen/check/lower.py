@@ -8,7 +8,7 @@ guard, a macro its body. Not here: left sides and lines (`lines`), dtypes of ope
 from __future__ import annotations
 
 from tritongen.check import functions
-from tritongen.check.coordinates import coordinate
+from tritongen.check.coordinates import at_least, coordinate
 from tritongen.check.guards import split_guards
 from tritongen.check.ranges import ZERO, Frame, binders_of
 from tritongen.check.reads import fetch_of, read_at
@@ -26,7 +26,7 @@ from tritongen.check.values import (
 )
 from tritongen.errors import Span
 from tritongen.ir import bounds
-from tritongen.ir.algebra import Poly, extreme, index, indices, is_size, poly, size, text
+from tritongen.ir.algebra import Poly, extreme, index, indices, is_size, poly, size, symbols, text
 from tritongen.ir.functions import FUNCTIONS, OPERATORS
 from tritongen.ir.nodes import (
     Binder,
@@ -225,6 +225,8 @@ def _count(scope: Scope, frame: Frame, binders, guards) -> Value:
         count = poly(1)
         for b in binders:
             extent = b.hi - b.lo
+            if symbols(extent) <= scope.constants.keys():
+                at_least(scope, extent, 0)
             known = bounds.prove(extent, ">=", ZERO, scope.known) is True
             count = count * (extent if known else extreme("max", (ZERO, extent)))
         return of_poly(count, weak=True)

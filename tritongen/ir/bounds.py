@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import ceil
+from random import Random
 
 from tritongen.ir.algebra import (
     Atom,
@@ -30,6 +31,7 @@ from tritongen.ir.algebra import (
     affine,
     atoms,
     denominator,
+    evaluate,
     floordiv,
     is_fractional,
     is_size,
@@ -39,6 +41,7 @@ from tritongen.ir.algebra import (
     size,
     substitute,
     substitute_atoms,
+    symbols,
     text,
     walk,
 )
@@ -46,6 +49,8 @@ from tritongen.ir.nodes import BATCH, Define, Fact, Op
 
 Ranges = Mapping[str, tuple[Poly, Poly]]  # index: lo <= index < hi
 EFFORT = 4  # how many inequalities a proof may add
+POINTS = 12
+OFFSETS = (0, 0, 1, 1, 2, 3, 5)
 STEPS = 80  # how many polys a search may look at before it gives up
 
 
@@ -138,24 +143,20 @@ def prove(
     """Whether `left op right` holds at every point (True), at none (False), or it depends (None)."""
     facts = within(facts, ranges or {}, guards)
     gap = simplify(left - right, facts)
-    match op:
-        case "==" | "!=":
-            equal = _zero(gap, facts)
-            return equal if equal is None or op == "==" else not equal
-        case "<" | "<=":
-            gap = -gap
-    positive = op in ("<", ">")
-    if not is_fractional(gap):
-        if nonnegative(gap - 1 if positive else gap, facts):
-            return True
-        return False if nonnegative(-gap if positive else -gap - 1, facts) else None
-    below = denominator(gap)
-    if not nonnegative(below - 1, facts):
-        return None
-    gap = numerator(gap)
-    if nonnegative(gap - 1 if positive else gap, facts):
+    if op in ("==", "!="):
+        equal = _zero(gap, facts)
+        return equal if equal is None or op == "==" else not equal
+    if op in ("<", "<="):
+        gap = -gap
+    if is_fractional(gap):
+        if not nonnegative(denominator(gap) - 1, facts):
+            return None
+        gap = numerator(gap)
+    yes, no = (gap - 1, -gap) if op in ("<", ">") else (gap, -gap - 1)
+    seen = [evaluate(yes, point) >= 0 for point in _points(yes, facts)]
+    if all(seen) and nonnegative(yes, facts):
         return True
-    return False if nonnegative(-gap if positive else -gap - 1, facts) else None
+    return False if not any(seen) and nonnegative(no, facts) else None
 
 
 def _zero(gap: Poly, facts: Facts) -> bool | None:
@@ -163,9 +164,38 @@ def _zero(gap: Poly, facts: Facts) -> bool | None:
         return True
     if is_fractional(gap):
         return None
-    if nonnegative(gap - 1, facts) or nonnegative(-gap - 1, facts):
+    seen = [evaluate(gap, point) == 0 for point in _points(gap, facts)]
+    if all(seen) and nonnegative(gap, facts) and nonnegative(-gap, facts):
+        return True
+    if not any(seen) and (nonnegative(gap - 1, facts) or nonnegative(-gap - 1, facts)):
         return False
-    return True if nonnegative(gap, facts) and nonnegative(-gap, facts) else None
+    return None
+
+
+def _points(p: Poly, facts: Facts) -> list[dict[str, int]]:
+    """A few points that the facts allow: one at which a claim fails saves the search for its proof."""
+    relevant = [q for q in facts.known if not any(isinstance(a, Fetch) for a in walk(q))]
+    ends = [end for pair in facts.ranges.values() for end in pair]
+    if any(isinstance(a, Fetch) for a in walk(p)):
+        return []
+    names = sorted(set().union(*(symbols(q) for q in (p, *relevant, *ends))))
+    random, found = Random(0), []
+    for _ in range(10 * POINTS):
+        point = {name: facts.low.get(name, -2) + random.choice(OFFSETS) for name in names}
+        try:
+            for name, (lo, hi) in facts.ranges.items():
+                first, last = evaluate(lo, point), evaluate(hi, point) - 1
+                point[name] = int(random.choice((first, last, (first + last) // 2)))
+                if last < first:
+                    break
+            else:
+                if all(evaluate(q, point) >= 0 for q in relevant):
+                    found.append(point)
+        except ZeroDivisionError:
+            continue
+        if len(found) == POINTS:
+            break
+    return found
 
 
 def nonnegative(p: Poly, facts: Facts, effort: int = EFFORT) -> bool:
