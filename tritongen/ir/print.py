@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tritongen.ir.algebra import Fetch, Idx, Poly, poly
+from tritongen.ir.algebra import Fetch, Idx, Poly, poly, size, substitute, symbols
 from tritongen.ir.algebra import walk as walk_poly
 from tritongen.ir.functions import FUNCTIONS
 from tritongen.ir.nodes import (
@@ -44,6 +44,7 @@ from tritongen.ir.nodes import (
     ScalarRef,
     Tensor,
     TypeParam,
+    parts,
     rebuild,
     walk,
 )
@@ -67,6 +68,7 @@ def print_op(op: Op) -> str:
 def op_ast(op: Op) -> ast.OpDef:
     dims = {t.name: t.dims for t in (*op.tensors, *op.outputs)}
     dims |= {nest.name: nest.dims for nest in op.nests}
+    lines = tuple(line_ast(op, nest, dims) for nest in op.nests)
     return ast.OpDef(
         op.name,
         tuple(_typaram(p) for p in op.typarams),
@@ -74,7 +76,7 @@ def op_ast(op: Op) -> ast.OpDef:
         tuple(_tensor(t) for t in op.outputs),
         # Other facts follow from dims and reads, and the checker finds them again.
         tuple(_fact(f) for f in op.facts if isinstance(f, Define) or f.origin == "fact"),
-        tuple(line_ast(op, nest, dims) for nest in op.nests),
+        _count_line(op) + lines if any(_counts_batch(nest.body) for nest in op.nests) else lines,
         tuple(_clauses(op, dims)),
     )
 
@@ -132,6 +134,44 @@ def _clauses(op: Op, dims: Dims) -> list[ast.Clause]:
     return clauses
 
 
+# ---- the number of batch elements, which has no name in the language -----------------------------
+def _counts_batch(body: Expr) -> bool:
+    """Whether the number is used as a value, other than by a mean."""
+    if isinstance(body, IndexValue):
+        return BATCH in symbols(body.poly)
+    if (total := _mean(body)) is not None:
+        return _counts_batch(total.body)
+    return any(_counts_batch(part) for part in parts(body))
+
+
+def _count_name(op: Op) -> str:
+    taken = {p.name for p in (*op.params, *op.outputs)} | {nest.name for nest in op.nests}
+    name = "batch"
+    while name in taken:
+        name += "_"
+    return name
+
+
+def _count_line(op: Op) -> tuple[ast.Assign]:
+    count = ast.Reduce("sum", (ast.Binder(BATCH),), number(1))
+    return (ast.Assign(_count_name(op), None, count),)
+
+
+def _mean(expr: Expr) -> Reduce | None:
+    """The sum that the expression divides by its number of terms."""
+    match expr:
+        case Call("div", (Reduce("sum", binders, ()) as total, IndexValue(count))) if binders:
+            pass
+        case Call("div", (Cast(Reduce("sum", binders, ()) as total, "compute"), IndexValue(count))):
+            pass
+        case _:
+            return None
+    terms = poly(1)
+    for b in binders:
+        terms = terms * (b.hi - b.lo)
+    return total if terms == count else None
+
+
 # ---- lines --------------------------------------------------------------------------------------
 def line_ast(op: Op, nest: Nest, dims: Dims) -> ast.Assign:
     printer = _Printer(op, dims)
@@ -179,7 +219,7 @@ class _Printer:
             case ScalarRef(name):
                 return ast.Name(name)
             case IndexValue(p):
-                return poly_ast(p)
+                return poly_ast(substitute(p, {BATCH: size(_count_name(self.op))}))
             case Read(tensor, coords, fill):
                 return read_ast(tensor, coords, fill)
             case Cast(arg, "compute"):
@@ -187,9 +227,10 @@ class _Printer:
             case Cast(arg, dtype):
                 return ast.Call(dtype, (self.expr(arg),))
             case Call():
-                return self.call(expr)
+                total = _mean(expr)
+                return self.call(expr) if total is None else self.reduce(total, "mean")
             case Reduce():
-                return self.reduce(expr)
+                return self.reduce(expr, expr.op)
         raise TypeError(expr)
 
     def call(self, call: Call) -> ast.Expr:
@@ -206,7 +247,7 @@ class _Printer:
         return ast.Unary(surface, *args) if len(args) == 1 else ast.Binary(surface, *args)
 
     # ---- reducers -------------------------------------------------------------------------------
-    def reduce(self, r: Reduce) -> ast.Expr:
+    def reduce(self, r: Reduce, name: str) -> ast.Expr:
         own = {b.index for b in r.binders}
         guards = list(r.guards)
         binders = tuple(self.binder(b, r.body, guards, own - {b.index}) for b in r.binders)
@@ -216,7 +257,7 @@ class _Printer:
         printed = self.expr(body)
         if guards:
             printed = ast.Call("where", (_all(guards), printed, self.identity(r)))
-        return ast.Reduce(r.op, binders, printed) if binders else printed
+        return ast.Reduce(name, binders, printed) if binders else printed
 
     def binder(self, b: Binder, body: Expr, guards: list[Guard], others: set[str]) -> ast.Binder:
         """The binder with its range and the guards that are bounds of it, which it takes away."""
