@@ -68,7 +68,15 @@ class Group:
     poly: Poly
 
 
-Atom = Union[Sym, Idx, Floor, Fetch, Extreme, Group]
+@dataclass(frozen=True, slots=True)
+class Mod:
+    """`num % den`, which the normal form knows as `num - (num // den) * den`; for printing only."""
+
+    num: Poly
+    den: Poly
+
+
+Atom = Union[Sym, Idx, Floor, Fetch, Extreme, Group, Mod]
 Monomial = tuple[tuple[Atom, int], ...]
 Number = Union[int, Fraction]
 
@@ -202,7 +210,7 @@ def is_fractional(p: Poly) -> bool:
 
 def children(atom: Atom) -> tuple[Poly, ...]:
     match atom:
-        case Floor(num, den):
+        case Floor(num, den) | Mod(num, den):
             return num, den
         case Fetch(_, coords) | Extreme(_, coords):
             return coords
@@ -371,6 +379,20 @@ def text(p: Poly, leaf: Callable[[Atom], str] | None = None) -> str:
     return out
 
 
+def with_modulo(p: Poly) -> Poly:
+    """p with every `a - (a // b) * b` shown as `a % b`."""
+    for monomial, value in p.terms:
+        for atom, power in monomial:
+            if isinstance(atom, Floor) and power == 1:
+                rest = Poly(((tuple(pair for pair in monomial if pair[0] != atom), value),))
+                terms = dict(p.terms)
+                inside = all(terms.get(m) == v for m, v in atom.num.terms if m)
+                if rest == -atom.den and inside:
+                    left = p - atom.num + poly(atom) * atom.den
+                    return with_modulo(left) + poly(Mod(atom.num, atom.den))
+    return p
+
+
 def _term(monomial: Monomial, value: Fraction, leaf: Callable[[Atom], str] | None) -> str:
     up = [_factor(atom, leaf) for atom, power in monomial for _ in range(power)]
     down = [_factor(atom, leaf) for atom, power in monomial for _ in range(-power)]
@@ -396,6 +418,8 @@ def _factor(atom: Atom, leaf: Callable[[Atom], str] | None) -> str:
             return name
         case Floor(num, den):
             return f"{_operand(num, leaf)} // {_operand(den, leaf, right=True)}"
+        case Mod(num, den):
+            return f"{_operand(num, leaf)} % {_operand(den, leaf, right=True)}"
         case Fetch(tensor, coords, fill):
             inside = ", ".join(text(c, leaf) for c in coords)
             return f"{tensor}[{inside}]" if fill is None else f"({tensor}[{inside}] else {fill})"

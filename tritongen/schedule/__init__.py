@@ -1,0 +1,39 @@
+"""Nests to a `Plan`: canonical form, groups, steps. Every decision is data, with its reason; no text.
+
+`plan_op(op)` is the whole of it; `only="nest"` plans every step as the general nest, which the
+tests compare all others with.
+"""
+
+from __future__ import annotations
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.bounds import facts_of
+from tritongen.schedule.canonical import canonical, tensors_read
+from tritongen.schedule.group import group
+from tritongen.schedule.plan import Plan
+from tritongen.schedule.steps import make_step
+
+
+def plan_op(op: ir.Op, name: str | None = None, only: str | None = None) -> Plan:
+    """The plan of one verified op."""
+    own = name or op.name
+    facts = facts_of(op)
+    nests = canonical(op)
+    groups = group(op, nests, facts, only)
+    outputs = {o.name for o in op.outputs}
+    dims = {t.name: t.dims for t in (*op.tensors, *op.outputs)} | {
+        n.name: n.dims for n in nests if n.name not in outputs
+    }
+    steps, scratch = [], []
+    for k, g in enumerate(groups):
+        later = set().union(*(tensors_read(n.body) for other in groups if other is not g for n in other.nests))
+        stores = tuple(n.name for n in g.nests if n.name in outputs or (n.name in later and _is_root(n, groups, g)))
+        step = own if len(groups) == 1 else f"{own}_{stores[0] if stores else k}"
+        steps.append(make_step(step, g, stores, dims, facts))
+        scratch += [n for n in g.nests if n.name in stores and n.name not in outputs]
+    return Plan(own, op, tuple(steps), tuple(scratch))
+
+
+def _is_root(nest: ir.Nest, groups, own) -> bool:
+    """Whether a value belongs to this group alone: pointwise temporaries are computed by each reader."""
+    return not any(nest.name in {n.name for n in g.nests} for g in groups if g is not own)

@@ -1,0 +1,58 @@
+"""The last gate before text becomes a file or an import: every node of a generated module is one we print.
+
+Text from a stranger's spec reaches the output as names, numbers and quoted strings only; should that
+ever fail, this walk finds the import, call or attribute that no template holds.
+"""
+
+from __future__ import annotations
+
+import ast
+
+IMPORTS = {
+    "math", "functools", "torch", "triton", "triton.language", "triton.language.extra",
+    "triton.runtime.interpreter", "tritongen",
+}  # fmt: skip
+BARE_CALLS = {
+    "range", "float", "min", "max", "isinstance", "type", "tuple", "str", "dict", "getattr", "ValueError", "len",
+    "slice", "int", "bool", "abs",
+}  # fmt: skip
+ROOTS = {"tl", "torch", "triton", "math", "libdevice", "runtime"}
+REFUSED = (
+    ast.Lambda, ast.AsyncFunctionDef, ast.ClassDef, ast.Global, ast.Nonlocal, ast.Await, ast.Yield,
+    ast.YieldFrom, ast.NamedExpr, ast.Delete, ast.AsyncFor, ast.AsyncWith, ast.While,
+)  # fmt: skip
+
+
+class NotAllowed(RuntimeError):
+    """Generated text holds something that the generator never prints: a bug, or an attack."""
+
+
+def walk(source: str) -> None:
+    """Raises NotAllowed unless every node of the module is on the list."""
+    tree = ast.parse(source)
+    own = {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+    for node in tree.body:
+        docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if not (docstring or isinstance(node, (ast.Import, ast.ImportFrom, ast.FunctionDef))):
+            raise NotAllowed(f"line {node.lineno}: {ast.unparse(node)[:80]}")
+    for node in ast.walk(tree):
+        if not _allowed(node, own):
+            shown = ast.unparse(node)[:80] if isinstance(node, (ast.expr, ast.stmt)) else repr(node)
+            raise NotAllowed(f"line {getattr(node, 'lineno', '?')}: {shown}")
+
+
+def _allowed(node: ast.AST, own: set[str]) -> bool:
+    match node:
+        case ast.Import(names=names):
+            return all(n.name in IMPORTS for n in names)
+        case ast.ImportFrom(module=module, level=level):
+            return level == 0 and module in IMPORTS
+        case ast.Name(id=name) | ast.arg(arg=name):
+            return not name.startswith("__")
+        case ast.Attribute(attr=name):
+            return not name.startswith("_")
+        case ast.Call(func=ast.Name(id=name), args=args):
+            if name == "getattr":
+                return isinstance(args[0], ast.Name) and args[0].id == "tl"
+            return name in BARE_CALLS or name in own
+    return not isinstance(node, REFUSED)

@@ -1,0 +1,564 @@
+"""The values of one kernel as Triton lines: expressions, loads, masks, and the arguments they need.
+
+Input: IR expressions and, from the skeleton's printer, how each index reads inside the tile. Output:
+lines appended to `Body.lines`, and `Args`, the kernel's parameters with what the launch passes.
+What a fold or a loop looks like is the skeleton's business, not this module's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tritongen.emit.names import Names
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import (
+    Fetch,
+    Floor,
+    Idx,
+    Mod,
+    Poly,
+    Sym,
+    denominator,
+    indices,
+    is_fractional,
+    is_size,
+    numerator,
+    text as poly_text,
+    walk as walk_poly,
+    with_modulo,
+)
+from tritongen.ir.bounds import Facts, simplify
+from tritongen.ir.functions import (
+    ATOM,
+    FUNCTIONS,
+    SUM,
+    TERM,
+    UNARY,
+    fill,
+    helpers_of,
+    power_text,
+    text_for,
+    uses_libdevice,
+)
+from tritongen.schedule.plan import KernelPlan, View
+
+TRITON_DTYPES = {
+    "f64": "tl.float64", "f32": "tl.float32", "f16": "tl.float16", "bf16": "tl.bfloat16",
+    "f8e4m3": "tl.float8e4nv", "f8e5m2": "tl.float8e5", "i64": "tl.int64", "i32": "tl.int32",
+    "i16": "tl.int16", "i8": "tl.int8", "u8": "tl.uint8", "bool": "tl.int1",
+}  # fmt: skip
+
+
+@dataclass
+class Args:
+    """A kernel's parameters in the order a reader expects, each with what the launch passes."""
+
+    pointers: dict[str, str] = field(default_factory=dict)
+    scalars: dict[str, str] = field(default_factory=dict)
+    sizes: dict[str, str] = field(default_factory=dict)
+    strides: dict[str, str] = field(default_factory=dict)
+    constants: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What is the same for all kernels of one op."""
+
+    op: ir.Op
+    dims: dict[str, tuple[Poly, ...]]  # of every stored tensor, scratch included
+    dtypes: dict[str, str]
+    facts: Facts
+    wide: bool  # whether the call may compute in f64
+    user_names: frozenset[str]  # names that the spec chose: lifted reducers are not among them
+
+
+class Body:
+    """Prints one kernel's values; `lines` grows, `indent` is where the next line stands."""
+
+    def __init__(self, context: Context, kernel: KernelPlan):
+        self.context, self.kernel, self.op = context, kernel, context.op
+        self.args = Args()
+        self.lines: list[str] = []
+        self.prologue: list[str] = []
+        self.indent = 0
+        self.helpers: dict[str, None] = {}
+        self.libdevice = False
+        spec = {p.name for p in self.op.params} | {o.name for o in self.op.outputs}
+        spec |= {n.name for n in kernel.nests} | {s for d in context.dims.values() for p in d for s in _symbols(p)}
+        spec |= {b.index for n in kernel.nests for b in n.box if b.index != ir.BATCH}
+        self.names = Names(spec)
+        self.views = {v.tensor: v for v in kernel.views}
+        self.index: dict[str, str] = {}  # index -> variable
+        self.axis_of = {d.index: a for a in kernel.axes for d in a.digits}
+        self.axis_var: dict[str, str] = {}
+        self.axis_mask: dict[str, str] = {}
+        self.together: dict[frozenset[str], str] = {}  # axes -> the name of their joint mask
+        self.values: dict[str, tuple[str, int]] = {}  # nest -> text
+        self.cache: dict[object, str] = {}
+        self.fill: dict[str, float] = {}  # tensor -> what its masked lanes hold
+        self.ranges: dict[str, tuple[Poly, Poly]] = {
+            b.index: (b.lo, b.hi) for n in kernel.nests for b in n.box
+        }
+
+    # ---- lines
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.indent + text if text else "")
+
+    def assign(self, wish: str, text: str) -> str:
+        """`wish = text` on a line of its own; the name that it got."""
+        name = self.names.free(wish) if wish in self.names.taken and wish in self._assigned() else wish
+        self.names.taken.add(name)
+        self._assigned().add(name)
+        self.line(f"{name} = {text}")
+        return name
+
+    def _assigned(self) -> set[str]:
+        return self.__dict__.setdefault("assigned", set(self.index.values()))
+
+    def fresh(self, wish: str) -> str:
+        return self.names.free(wish)
+
+    # ---- arguments
+    def pointer(self, tensor: str) -> str:
+        name = f"{tensor}_ptr"
+        self.args.pointers.setdefault(name, tensor)
+        return name
+
+    def size(self, p: Poly) -> tuple[str, int]:
+        """A size, coordinate or count in whole numbers, from arguments and index variables."""
+        out = poly_text(with_modulo(p), self._leaf)
+        return out, _precedence(out)
+
+    def _leaf(self, atom) -> str | None:
+        match atom:
+            case Sym(name):
+                return self.symbol(name)
+            case Idx(name):
+                return self.index_text(name)
+            case Fetch(tensor, coords, fill_value):
+                return self.read(ir.Read(tensor, coords, -1 if fill_value is None else fill_value, self.dtype_of(tensor)))
+            case Floor(num, den) if not is_size(num) and not self._not_negative(num):
+                self.helpers["_floor_div"] = None
+                return f"_floor_div({self.size(num)[0]}, {self.size(den)[0]})"
+            case Mod(num, den):
+                a, b = self.size(num), self.size(den)
+                if not self._not_negative(num):
+                    self.helpers["_floor_mod"] = None
+                    return f"_floor_mod({a[0]}, {b[0]})"
+                return f"{_wrap(a, TERM)} % {_wrap(b, ATOM)}"
+        return None
+
+    def _not_negative(self, p: Poly) -> bool:
+        """Whether p is plainly a sum of products of indices and sizes; constants may be negative."""
+        constants = {c.name for c in self.op.constants}
+        return all(
+            value > 0
+            and all(
+                isinstance(atom, (Sym, Idx)) and atom.name not in constants or isinstance(atom, Floor) and self._not_negative(atom.num)
+                for atom, _ in monomial
+            )
+            for monomial, value in p.terms
+        )
+
+    def symbol(self, name: str) -> str:
+        if any(c.name == name for c in self.op.constants):
+            self.args.constants.setdefault(name, name)
+            return name
+        shown = "batch" if name == ir.BATCH else name
+        self.args.sizes.setdefault(shown, shown)
+        return shown
+
+    def extent(self, p: Poly, wish: str) -> str:
+        """An argument that holds the extent of an axis."""
+        if len(p.terms) == 1 and isinstance(_only_atom(p), Sym):
+            return self.symbol(_only_atom(p).name) if _only_atom(p).name != ir.BATCH else self._count(p, wish)
+        if p.constant is not None:
+            return str(p)
+        return self._count(p, wish)
+
+    def _count(self, p: Poly, wish: str) -> str:
+        name = wish if wish not in self.names.taken or wish in self.args.sizes else self.names.free(wish)
+        self.args.sizes.setdefault(name, launch_text(p))
+        return name
+
+    def scalar(self, name: str, dtype: str) -> str:
+        for c in self.op.constants:
+            if c.name == name:
+                self.args.constants.setdefault(name, name)
+                return name
+        if name not in self.args.scalars:
+            self.args.scalars[name] = name
+            self.helpers["_scalar"] = None
+            self.prologue.append(f"{name} = _scalar({name}).to({self.dtype(dtype)})")
+        return name
+
+    def dtype(self, dtype: str) -> str:
+        """A dtype inside the kernel: a constexpr, or that of a pointer."""
+        if dtype == "compute":
+            if not self.context.wide:
+                return "tl.float32"
+            self.args.constants.setdefault("COMPUTE", "COMPUTE")
+            return "COMPUTE"
+        if dtype in TRITON_DTYPES:
+            return TRITON_DTYPES[dtype]
+        for pointer, tensor in self.args.pointers.items():
+            if self.context.dtypes[tensor] == dtype:
+                return f"{pointer}.dtype.element_ty"
+        operand = next(t.name for t in (*self.op.tensors, *self.op.outputs) if t.dtype == dtype)
+        self.args.constants.setdefault(dtype, f"getattr(tl, str({operand}.dtype)[6:])")
+        return dtype
+
+    def dtype_of(self, tensor: str) -> str:
+        return self.context.dtypes[tensor]
+
+    def lowest(self, dtype: str, highest: bool = False) -> str:
+        """The end of an int type, as a constexpr."""
+        end = "max" if highest else "min"
+        if dtype in ir.INTS:
+            bits = int(dtype[1:])
+            low, high = (0, 2**bits - 1) if dtype[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+            return str(high if highest else low)
+        operand = next(t.name for t in (*self.op.tensors, *self.op.outputs) if t.dtype == dtype)
+        name = "HIGHEST" if highest else "LOWEST"
+        self.args.constants.setdefault(name, f"torch.iinfo({operand}.dtype).{end}")
+        return name
+
+    # ---- indices
+    def index_text(self, name: str) -> str:
+        """The variable of an index, decoded from its axis where the axis walks several."""
+        if name in self.index:
+            return self.index[name]
+        axis = self.axis_of[name]
+        variable = self.index_name(name)
+        self.index[name] = variable
+        self._place(axis.name, f"{variable} = {self.digits((name,))}")
+        return variable
+
+    def index_name(self, name: str) -> str:
+        wish = "b" if name == ir.BATCH else name
+        return wish if wish not in self.names.taken or name != ir.BATCH else self.names.free(wish)
+
+    def digits(self, run: tuple[str, ...]) -> str:
+        """The number that a run of an axis's digits makes."""
+        axis = self.axis_of[run[0]]
+        order = [d.index for d in axis.digits]
+        first, last = order.index(run[0]), order.index(run[-1])
+        variable = self.axis_var[axis.name]
+        right = axis.extent_of(tuple(order[last + 1 :]))
+        own = axis.extent_of(tuple(order[first : last + 1]))
+        out = variable if right.constant == 1 else f"{variable} // {_wrap(self.size(right), ATOM)}"
+        if first > 0:
+            out += f" % {_wrap(self.size(own), ATOM)}"
+        low = axis.digits[first].lo
+        return f"{out} + {self.size(low)[0]}" if low.terms and first == last else out
+
+    def _place(self, axis: str, line: str) -> None:
+        """Where a decoded digit stands: with its axis. Loops over an axis override this."""
+        if axis in self.__dict__.get("looping", ()):
+            self.line(line)
+        else:
+            self.prologue.append(line)
+
+    def run_text(self, run: tuple[str, ...]) -> str:
+        axis = self.axis_of[run[0]]
+        if len(run) == len(axis.digits):
+            return self.axis_var[axis.name]
+        if len(run) == 1:
+            return self.index_text(run[0])
+        key = ("run", run)
+        if key not in self.cache:
+            self.cache[key] = self.names.free("".join(run))
+            self._place(axis.name, f"{self.cache[key]} = {self.digits(run)}")
+        return self.cache[key]
+
+    # ---- addresses
+    def address(self, tensor: str, coords: tuple[Poly, ...]) -> tuple[str, list[str], list[int]]:
+        """(pointer expression, coordinate texts, dims) of an access."""
+        base = self.pointer(tensor)
+        view = self.views.get(tensor)
+        out = base
+        if view is not None:
+            for k, run in enumerate(view.runs):
+                if run:
+                    stride = f"{tensor}_{_run_name(run, self)}"
+                    self.args.strides.setdefault(stride, f"{tensor}.stride({k})")
+                    out += f" + {self.run_text(run)} * {stride}"
+            return out, [], []
+        shown = []
+        for k, coordinate in enumerate(coords):
+            at = self.coordinate(tensor, k, coordinate)
+            shown.append(at)
+            if at != "0":
+                stride = f"{tensor}_{k}"
+                self.args.strides.setdefault(stride, f"{tensor}.stride({k})")
+                out += f" + {_wrap((at, _precedence(at)), TERM)} * {stride}"
+        return out, shown, list(range(len(coords)))
+
+    def coordinate(self, tensor: str, dim: int, p: Poly) -> str:
+        """A coordinate as text: named where it is more than an index."""
+        if is_fractional(p):
+            num = self._named(numerator(p), f"{self._dim_name(tensor, dim)}_num")
+            return f"{num} // {_wrap(self.size(denominator(p)), ATOM)}"
+        if len(p.terms) <= 1 and (p.constant is not None or isinstance(_only_atom(p), Idx)):
+            return self.size(p)[0]
+        return self._named(p, self._dim_name(tensor, dim))
+
+    def _named(self, p: Poly, wish: str) -> str:
+        key = ("coordinate", p)
+        if key not in self.cache:
+            shown = self.size(p)[0]
+            if shown.isidentifier():
+                return shown
+            self.cache[key] = self.names.free(wish)
+            self.line(f"{self.cache[key]} = {shown}")
+        return self.cache[key]
+
+    def _dim_name(self, tensor: str, dim: int) -> str:
+        p = self.context.dims[tensor][dim]
+        atom = _only_atom(p) if len(p.terms) == 1 else None
+        return f"{tensor}_{atom.name.lower()}" if isinstance(atom, Sym) and atom.name != ir.BATCH else f"{tensor}_at{dim}"
+
+    def mask(self, axes: frozenset[str], checks: list[str] = ()) -> str:
+        """The joint mask of some axes and further checks; "" where nothing can be outside."""
+        axes = frozenset(a for a in axes if self.axis_mask.get(a))
+        parts = []
+        for group, name in self.together.items():
+            if group <= axes and len(group) > 1:
+                parts.append(name)
+                axes -= group
+        parts += [self.axis_mask[a] for a in self.axis_mask if a in axes]
+        parts += checks
+        if len(parts) == 1:
+            return parts[0]
+        return " & ".join(part if part.isidentifier() else f"({part})" for part in parts)
+
+    def axes_in(self, coords) -> frozenset[str]:
+        names = set().union(*(indices(c) for c in coords)) if coords else set()
+        return frozenset(self.axis_of[n].name for n in names if n in self.axis_of)
+
+    def axes_in_names(self, names) -> frozenset[str]:
+        return frozenset(self.axis_of[n].name for n in names if n in self.axis_of)
+
+    # ---- expressions
+    def read(self, read: ir.Read, cast: str = "") -> str:
+        """A load, once per place; the variable that holds it."""
+        key = (read, cast)
+        if key in self.cache:
+            return self.cache[key]
+        where, shown, dims = self.address(read.tensor, read.coords)
+        checks = self._checks(read, shown, dims) if read.fill is not None else []
+        mask = self.mask(self.axes_in(read.coords), checks)
+        options = f", mask={mask}" if mask else ""
+        other = self._other(read, checks)
+        if mask and other is not None:
+            options += f", other={other}"
+        load = f"tl.load({where}{options})" + (f".to({self.dtype(cast)})" if cast else "")
+        self.cache[key] = self.assign(read.tensor, load)
+        return self.cache[key]
+
+    def _other(self, read: ir.Read, checks: list[str]) -> str | None:
+        if read.fill is not None:
+            if checks:
+                return literal(read.fill, ir.kind_of(read.dtype, self.op))
+        held = self.fill.get(read.tensor)
+        return None if held is None else literal(held, ir.kind_of(read.dtype, self.op))
+
+    def _checks(self, read: ir.Read, shown: list[str], dims: list[int]) -> list[str]:
+        checks = []
+        for at, dim, coordinate in zip(shown, dims, read.coords):
+            extent = self.context.dims[read.tensor][dim]
+            if is_fractional(coordinate):
+                num = self._named(numerator(coordinate), f"{self._dim_name(read.tensor, dim)}_num")
+                checks.append(f"{num} % {_wrap(self.size(denominator(coordinate)), ATOM)} == 0")
+                checks.append(f"{num} >= 0")
+                checks.append(f"{at} < {self.size(extent)[0]}")
+                continue
+            if not self._not_negative(coordinate):
+                checks.append(f"{at} >= 0")
+            if not self._below(coordinate, extent):
+                checks.append(f"{at} < {self.size(extent)[0]}")
+        return checks
+
+    def _below(self, coordinate: Poly, extent: Poly) -> bool:
+        """Whether the coordinate is an index that ends where the dim does."""
+        atom = _only_atom(coordinate) if len(coordinate.terms) == 1 else None
+        if not isinstance(atom, Idx) or atom.name not in self.ranges:
+            return False
+        return not simplify(self.ranges[atom.name][1] - extent, self.context.facts).terms
+
+    def expr(self, e: ir.Expr) -> tuple[str, int]:
+        """The text of a value and its precedence; loads go to lines of their own."""
+        match e:
+            case ir.Const(value, dtype):
+                out = literal(value, ir.kind_of(dtype, self.op))
+                return out, UNARY if out.startswith("-") else ATOM
+            case ir.ScalarRef(name, dtype):
+                return self.scalar(name, dtype), ATOM
+            case ir.IndexValue(p, dtype):
+                return self._index_value(p, dtype)
+            case ir.Read(tensor):
+                if tensor in self.values:
+                    return self.values[tensor]
+                return self.read(e), ATOM
+            case ir.Cast(arg, dtype):
+                return self._cast(arg, dtype)
+            case ir.Call():
+                return self._call(e)
+        raise TypeError(f"a reducer stands at the root of a nest: {e}")
+
+    def _index_value(self, p: Poly, dtype: str) -> tuple[str, int]:
+        out = self.size(p)
+        if is_size(p) or dtype == "i64":
+            return out
+        return f"{_wrap(out, ATOM)}.to({self.dtype(dtype)})", ATOM
+
+    def _cast(self, arg: ir.Expr, dtype: str) -> tuple[str, int]:
+        if isinstance(arg, ir.Read) and arg.tensor not in self.values:
+            return self.read(arg, cast=dtype), ATOM
+        if isinstance(arg, (ir.Const, ir.IndexValue)) and not self.strong(arg):
+            return self.expr(arg) if dtype == "compute" else (self.full(arg, dtype), ATOM)
+        inner = self.expr(arg)
+        if _dtype(arg) == dtype and not isinstance(arg, ir.Read):
+            return inner
+        if dtype == "u8" and ir.kind_of(_dtype(arg), self.op) == "float":
+            return f"{_wrap(inner, ATOM)}.to(tl.int32).to(tl.uint8)", ATOM
+        return f"{_wrap(inner, ATOM)}.to({self.dtype(dtype)})", ATOM
+
+    def full(self, e: ir.Expr, dtype: str) -> str:
+        """A number or size as a tensor of a dtype."""
+        return f"tl.full((), {self.expr(e)[0]}, {self.dtype(dtype)})"
+
+    def strong(self, e: ir.Expr) -> bool:
+        """Whether the text is a Triton tensor of the value's own dtype, not a bare number."""
+        match e:
+            case ir.Const():
+                return False
+            case ir.IndexValue(p):
+                return not is_size(p)
+            case ir.ScalarRef(name):
+                return not any(c.name == name for c in self.op.constants)
+            case ir.Cast(arg):
+                return self.strong(arg)
+            case ir.Call(_, args):
+                return any(self.strong(a) for a in args)
+        return True
+
+    def _call(self, e: ir.Call) -> tuple[str, int]:
+        row = FUNCTIONS[e.fn]
+        args = e.args[1:] if e.fn == "where" else e.args
+        kind = ir.kind_of(_dtype(args[0]), self.op)
+        if e.fn == "pow_int":
+            text, kept = power_text(int(e.args[1].value)), e.args[:1]
+        else:
+            text, kept = text_for(row, kind), e.args
+        self.helpers |= dict.fromkeys(helpers_of(text))
+        self.libdevice |= uses_libdevice(text)
+        is_call = text.precedence == ATOM and "(" in text.template
+        weak = not any(self.strong(a) for a in args)
+        shown = []
+        for k, arg in enumerate(kept):
+            out = self.expr(arg)
+            lossy = isinstance(arg, ir.Const) and is_call and not _exact(arg)
+            if not self.strong(arg) and (lossy or (weak and k == 0) or (is_call and row.arity == 1)):
+                out = self.full(arg, _dtype(arg)), ATOM
+            if "abc"[k] in text.repeats and not out[0].isidentifier() and out[1] != UNARY:
+                out = self.assign(self.fresh("t"), out[0]), ATOM
+            shown.append(out)
+        return fill(text, shown)
+
+    # ---- values
+    def value(self, nest: ir.Nest) -> str:
+        """A pointwise nest as a named line; what is written to an output is rounded as it is stored."""
+        body, rounded = nest.body, self.read_again(nest)
+        if isinstance(body, ir.Cast) and body.dtype == nest.dtype and nest.dtype not in ("compute",) and not rounded:
+            if _direct_store(_dtype(body.arg), nest.dtype, self.op):
+                body = body.arg
+        out = self.expr(body)
+        if out[0].isidentifier() and nest.name not in self.context.user_names:
+            self.values[nest.name] = out
+            return out[0]
+        name = self.assign(nest.name, out[0])
+        self.values[nest.name] = (name, ATOM)
+        return name
+
+    def read_again(self, nest: ir.Nest) -> bool:
+        return any(
+            isinstance(e, ir.Read) and e.tensor == nest.name for n in self.kernel.nests for e in ir.walk(n.body)
+        )
+
+    def store(self, nest: ir.Nest, value: str, checks: list[str] = ()) -> None:
+        where, _, _ = self.address(nest.name, nest.coords)
+        axes = self.axes_in(tuple(c for c in nest.coords if c.terms))
+        mask = self.mask(axes, list(checks))
+        self.line(f"tl.store({where}, {value}{f', mask={mask}' if mask else ''})")
+
+
+# ---- texts --------------------------------------------------------------------------------------
+def launch_text(p: Poly) -> str:
+    """A size in the launch function, where every size has its own name."""
+    return poly_text(with_modulo(p), lambda atom: "batch" if atom == Sym(ir.BATCH) else None)
+
+
+def literal(value, kind: str) -> str:
+    if kind == "bool":
+        return str(bool(value))
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return f'float("{value}")'
+    return str(int(value)) if kind == "int" else repr(float(value))
+
+
+def _exact(const: ir.Const) -> bool:
+    """Whether f32 holds the number: Triton turns a bare literal into one."""
+    import struct
+
+    if not isinstance(const.value, float):
+        return True
+    try:
+        return struct.unpack("f", struct.pack("f", const.value))[0] == const.value or const.value != const.value
+    except OverflowError:
+        return False
+
+
+def _direct_store(source: str, target: str, op: ir.Op) -> bool:
+    """Whether tl.store's own conversion is the right one."""
+    return ir.kind_of(source, op) == ir.kind_of(target, op) == "float"
+
+
+def _dtype(e: ir.Expr) -> str:
+    return e.dtype
+
+
+def _wrap(text: tuple[str, int], least: int) -> str:
+    return text[0] if text[1] >= least else f"({text[0]})"
+
+
+def _precedence(text: str) -> int:
+    depth, lowest = 0, ATOM
+    for k, c in enumerate(text):
+        depth += (c in "([") - (c in ")]")
+        if depth == 0 and c == " ":
+            operator = text[k + 1 : k + 3].strip()
+            if operator in ("+", "-"):
+                lowest = min(lowest, SUM)
+            elif operator in ("*", "/", "//", "%"):
+                lowest = min(lowest, TERM)
+    return min(lowest, UNARY) if text.startswith("-") else lowest
+
+
+def _only_atom(p: Poly):
+    ((monomial, value),) = p.terms
+    if value == 1 and len(monomial) == 1 and monomial[0][1] == 1:
+        return monomial[0][0]
+    return None
+
+
+def _symbols(p: Poly) -> set[str]:
+    return {a.name for a in walk_poly(p) if isinstance(a, Sym)}
+
+
+def _run_name(run: tuple[str, ...], body: Body) -> str:
+    axis = body.axis_of[run[0]]
+    if len(run) == len(axis.digits):
+        return axis.name if len(run) > 1 or run[0] == ir.BATCH else run[0]
+    return "".join("b" if r == ir.BATCH else r for r in run)
+

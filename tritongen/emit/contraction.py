@@ -1,0 +1,114 @@
+"""A contraction as tiles of tl.dot: [BLOCK_M, BLOCK_N] accumulators over steps of BLOCK_K.
+
+Input: a `KernelPlan` of the skeleton `contraction`, whose first nest is the sum of a product of two
+factors. Output: its `KernelView`: left and right lines for the loop, epilogue lines behind it.
+"""
+
+from __future__ import annotations
+
+from tritongen.emit.body import Body, Context
+from tritongen.emit.tiles import guard_text, view
+from tritongen.emit.view import KernelView, Loop
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import indices
+from tritongen.ir.functions import ATOM
+from tritongen.schedule.canonical import free_indices
+from tritongen.schedule.plan import KernelPlan
+
+
+def contraction_view(context: Context, kernel: KernelPlan) -> KernelView:
+    body = Body(context, kernel)
+    head, *tail = kernel.nests
+    var = axis_names(body)
+    left, right = head.body.body.args
+    narrow = storage_dtype(left, right)
+    guards = list(head.body.guards)
+    before = dict(body.cache)
+    var["left"] = factor(body, left, "[None, :]", guards, narrow, var, {"batch", "m", "k"})
+    var["right"] = factor(body, right, "[:, None]", guards, narrow, var, {"batch", "n", "k"})
+    loop_lines, body.lines = tuple(body.lines), []
+    body.cache = before
+    dtype = body.dtype(head.dtype)
+    accumulator = body.assign(head.name, "")
+    body.lines = []
+    body.values[head.name] = (accumulator, ATOM)
+    integer = ir.kind_of(head.dtype, body.op) == "int"
+    var |= {"acc": accumulator, "dtype": dtype, "precision": "" if integer else "PRECISION"}
+    if not integer:
+        body.args.constants["PRECISION"] = "PRECISION"
+    for name, axis in (("m", kernel.axes[1]), ("n", kernel.axes[2])):
+        body.axis_mask[axis.name] = f"{var[name]} < {var[name.upper()]}"
+    body.together = {frozenset({"m", "n"}): var["inside"]}
+    if head.name in kernel.stores:
+        body.store(head, accumulator)
+    for nest in tail:
+        body.value(nest)
+        if nest.name in kernel.stores:
+            body.store(nest, body.values[nest.name][0])
+    doc = "A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."
+    blocks = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M")
+    loop = Loop((), loop_lines, ())
+    return view(body, var, blocks, doc, lines=tuple(body.lines), loops=(loop,), flags={"integer": integer, "batched": bool(kernel.axes[0].digits)})
+
+
+def axis_names(body: Body) -> dict[str, str]:
+    """The tile's variables: m is [BLOCK_M, 1], n is [1, BLOCK_N], k a row or a column by side."""
+    var = {}
+    for axis, wish in zip(body.kernel.axes, ("batch", "m", "n", "k")):
+        single = len(axis.digits) == 1 and axis.digits[0].index != ir.BATCH
+        name = axis.digits[0].index if single else body.names.free({"batch": "z"}.get(wish, wish))
+        if len(axis.digits) == 1:
+            body.index[axis.digits[0].index] = name
+        var[wish] = body.axis_var[axis.name] = name
+        if axis.digits:
+            var[wish.upper()] = body.extent(axis.extent, wish.upper() if wish != "batch" else "batches")
+            if wish != "batch":
+                body.axis_mask[axis.name] = f"{name} < {var[wish.upper()]}"
+    for name in ("pid", "tiles_m", "tiles_n", "tile", "group", "first_m", "size_m", "tile_m", "tile_n", "start", "inside"):
+        var[name] = body.names.free(name)
+    return var
+
+
+def storage_dtype(left: ir.Expr, right: ir.Expr) -> str:
+    """The dtype both factors are stored in, where the product of the stored values is exact in f32."""
+    kinds = []
+    for side in (left, right):
+        match side:
+            case ir.Cast(ir.Read(dtype=stored), _):
+                kinds.append(stored)
+            case ir.Cast(ir.Cast(_, stored), "compute") if stored != "compute":
+                kinds.append(stored)
+            case _:
+                return ""
+    return kinds[0] if kinds[0] == kinds[1] else ""
+
+
+def factor(body: Body, side: ir.Expr, orient: str, guards: list, narrow: str, var, roles: set[str]) -> str:
+    """The lines of one factor inside the loop; the name that goes into tl.dot."""
+    axis = body.kernel.axes[3]
+    name = var["k"] + orient
+    saved = dict(body.index)
+    body.axis_var[axis.name] = name
+    body.axis_mask[axis.name] = f"{name} < {var['K']}"
+    body.__dict__["looping"] = {axis.name}
+    if len(axis.digits) == 1:
+        body.index[axis.digits[0].index] = name
+    reads = {e.tensor for e in ir.walk(side) if isinstance(e, ir.Read)}
+    body.fill = {tensor: 0.0 for tensor in reads}
+    inner = side.arg if narrow else side
+    out = body.expr(inner)
+    if not out[0].isidentifier():
+        out = (body.assign(body.fresh("left" if orient.startswith("[N") else "right"), out[0]), ATOM)
+    mine = {d.index for a in body.kernel.axes if a.name in roles for d in a.digits}
+    here = [g for g in guards if indices(g.poly) <= mine]
+    simple = isinstance(inner, ir.Read) or (isinstance(inner, ir.Cast) and isinstance(inner.arg, ir.Read))
+    checks = [guard_text(body, g) for g in here]
+    if checks or not simple:
+        mask = body.mask(body.axes_in_names(free_indices(side)), checks)
+        out = (body.assign(out[0], f"tl.where({mask}, {out[0]}, 0)") if mask else out[0], ATOM)
+    for g in here:
+        guards.remove(g)
+    body.index = saved
+    body.fill = {}
+    body.__dict__["looping"] = set()
+    return out[0]

@@ -1,0 +1,107 @@
+"""Reducers as monoids: how each one starts, combines and ends, in Triton text.
+
+One row a reducer. `start` is what an empty or masked lane holds, `combine` merges two states, `end`
+collapses a tile along an axis. argmax and argmin carry a pair and have functions of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+HELPERS = {
+    "_nan_max": '''
+@triton.jit
+def _nan_max(a, b):
+    """The larger; NaN where either is NaN."""
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+''',
+    "_nan_min": '''
+@triton.jit
+def _nan_min(a, b):
+    """The smaller; NaN where either is NaN."""
+    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+''',
+    "_multiply": '''
+@triton.jit
+def _multiply(a, b):
+    return a * b
+''',
+    "_first_max": '''
+@triton.jit
+def _first_max(a, i, b, j):
+    """The larger value and its place: NaN before any number, the lower place at a tie."""
+    left = (a > b) | ((a != a) & (b == b)) | (((a == b) | ((a != a) & (b != b))) & (i < j))
+    return tl.where(left, a, b), tl.where(left, i, j)
+''',
+    "_first_min": '''
+@triton.jit
+def _first_min(a, i, b, j):
+    """The smaller value and its place: NaN before any number, the lower place at a tie."""
+    left = (a < b) | ((a != a) & (b == b)) | (((a == b) | ((a != a) & (b != b))) & (i < j))
+    return tl.where(left, a, b), tl.where(left, i, j)
+''',
+    "_scalar": '''
+@triton.jit
+def _scalar(value):
+    """A run-time scalar: a number, or the element of a 0-dim tensor."""
+    if value.dtype.is_ptr():
+        return tl.load(value)
+    else:
+        return value
+''',
+}
+HELPERS = {name: source.strip() + "\n" for name, source in HELPERS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class FoldText:
+    """start: by kind (float, int, bool); LOWEST and HIGHEST stand for the ends of an int type."""
+
+    start: dict[str, str]
+    combine: dict[str, str]
+    end: dict[str, str]
+    helper: dict[str, str]
+
+
+def _same(text: str) -> dict[str, str]:
+    return {kind: text for kind in ("float", "int", "bool")}
+
+
+FOLDS = {
+    "sum": FoldText(
+        {"float": "0.0", "int": "0", "bool": "False"},
+        _same("{a} + {b}"),
+        _same("tl.sum({t}, {axis}, keep_dims=True)"),
+        _same(""),
+    ),
+    "prod": FoldText(
+        {"float": "1.0", "int": "1", "bool": "True"},
+        _same("{a} * {b}"),
+        _same("tl.reduce({t}, {axis}, _multiply, keep_dims=True)"),
+        _same("_multiply"),
+    ),
+    "max": FoldText(
+        {"float": 'float("-inf")', "int": "LOWEST", "bool": "False"},
+        {"float": "_nan_max({a}, {b})", "int": "tl.maximum({a}, {b})", "bool": "{a} | {b}"},
+        {
+            "float": "tl.reduce({t}, {axis}, _nan_max, keep_dims=True)",
+            "int": "tl.max({t}, {axis}, keep_dims=True)",
+            "bool": "tl.max({t}.to(tl.int32), {axis}, keep_dims=True) != 0",
+        },
+        {"float": "_nan_max", "int": "", "bool": ""},
+    ),
+    "min": FoldText(
+        {"float": 'float("inf")', "int": "HIGHEST", "bool": "True"},
+        {"float": "_nan_min({a}, {b})", "int": "tl.minimum({a}, {b})", "bool": "{a} & {b}"},
+        {
+            "float": "tl.reduce({t}, {axis}, _nan_min, keep_dims=True)",
+            "int": "tl.min({t}, {axis}, keep_dims=True)",
+            "bool": "tl.min({t}.to(tl.int32), {axis}, keep_dims=True) != 0",
+        },
+        {"float": "_nan_min", "int": "", "bool": ""},
+    ),
+}
+FOLDS["any"], FOLDS["all"] = FOLDS["max"], FOLDS["min"]
+
+# The value that a masked lane must hold for the fold not to notice it, as a number.
+IDENTITY = {"sum": 0.0, "prod": 1.0, "max": float("-inf"), "min": float("inf"), "any": False, "all": True}

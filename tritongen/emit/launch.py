@@ -1,0 +1,268 @@
+"""The host side of a step: `choose_<step>` and `launch_<step>`, printed from the plan's rules.
+
+`choose` is plain whole numbers in, (variant, config) out, testable without a GPU. `launch` reshapes
+its tensors to what the kernels walk, asks `choose`, and launches; it checks nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from tritongen.emit.body import Context, launch_text
+from tritongen.emit.sizes import batch_slice, bare, size_lines, whole
+from tritongen.emit.view import KernelView
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import symbols
+from tritongen.schedule import rules
+from tritongen.schedule.plan import Step, Variant, View
+
+HOST_FUNCTIONS = {"pow2": "triton.next_power_of_2", "cdiv": "triton.cdiv"}
+TORCH_DTYPES = {
+    "f64": "torch.float64", "f32": "torch.float32", "f16": "torch.float16", "bf16": "torch.bfloat16",
+    "f8e4m3": "torch.float8_e4m3fn", "f8e5m2": "torch.float8_e5m2", "i64": "torch.int64",
+    "i32": "torch.int32", "i16": "torch.int16", "i8": "torch.int8", "u8": "torch.uint8", "bool": "torch.bool",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchView:
+    """choose and launch of one step, as complete lines."""
+
+    choose_name: str
+    choose_parameters: str
+    variants: tuple[tuple[str, str, tuple[str, ...], str], ...]  # when, why, assignments, return
+    name: str
+    parameters: str
+    doc: str
+    lines: tuple[str, ...]
+    branches: tuple[tuple[str, tuple[str, ...]], ...]  # variant name, lines
+
+
+def rule_text(rule: str, renames: dict[str, str]) -> str:
+    """A rule as Python for the host."""
+
+    class Host(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.expr:
+            new = renames.get(node.id) or HOST_FUNCTIONS.get(node.id)
+            return ast.parse(new, mode="eval").body if new else node
+
+    return ast.unparse(Host().visit(ast.parse(rule, mode="eval").body))
+
+
+def launch_view(context: Context, step: Step, kernels: dict[str, KernelView], tensors: tuple[str, ...]) -> LaunchView:
+    """`tensors`: every tensor that the launch function takes, in order."""
+    op = context.op
+    facts = used_facts(step)
+    names = [n for n, _ in facts]
+    parameters = ", ".join(f"{n}: {'bool' if n == 'across' else 'int'}" for n in names)
+    views = {v.tensor: v for k in step.kernels for v in k.views}
+    lines = [*step_values(context, step, kernels)]
+    view_lines = [line for t in touched(step) for line in view_line(context, t, views.get(t))]
+    fact_lines = [f"{name} = {text}" for name, text in fact_texts(context, step, views)]
+    branches = tuple((v.name, branch(context, step, v, kernels)) for v in step.variants)
+    if len(step.variants) == 1:
+        call = f"_, config = choose_{step.name}({', '.join(names)})"
+    else:
+        call = f"variant, config = choose_{step.name}({', '.join(names)})"
+    body = [*view_lines, *fact_lines, call, *lines]
+    everything = "\n".join([*body, *(x for _, ls in branches for x in ls)])
+    opening = size_lines(op, everything)
+    if "batch" in everything:
+        opening += batch_lines(op)
+    scalars = [s.name for s in op.scalars]
+    constants = [c.name for c in op.constants]
+    return LaunchView(
+        f"choose_{step.name}",
+        parameters,
+        tuple(choose_branch(v) for v in step.variants),
+        f"launch_{step.name}",
+        ", ".join([*tensors, *scalars, *constants]),
+        f"Computes {', '.join(step.stores)} by the variant that fits, unchecked.",
+        tuple([*opening, *body]),
+        branches,
+    )
+
+
+def used_facts(step: Step) -> tuple[tuple[str, str], ...]:
+    """The facts that some rule speaks of, in a fixed order."""
+    config = {name for v in step.variants for name, _ in v.config}
+    spoken = set()
+    for v in step.variants:
+        spoken |= rules.names(v.when).union(*(rules.names(r) for _, r in v.config))
+    known = [n for n, _ in step.facts]
+    order = [*known, "across", "bytes", "sms"]
+    return tuple((n, n) for n in order if n in spoken - config)
+
+
+def fact_texts(context: Context, step: Step, views: dict[str, View]):
+    """(name, host text) of every fact that choose or a grid speaks of."""
+    spoken = {n for n, _ in used_facts(step)}
+    for v in step.variants:
+        for launch in v.launches:
+            spoken |= set().union(*(rules.names(r) for r in launch.grid))
+        for _, _, shape in v.scratch:
+            spoken |= set().union(*(rules.names(r) for r in shape))
+    for name, p in step.facts:
+        text = launch_text(p) if p.terms else "0"
+        if name in spoken and text != name:
+            yield name, text
+    if "across" in spoken:
+        yield "across", across_text(step, views)
+    if "bytes" in spoken:
+        left = next(t for t in touched(step) if t in context.dtypes)
+        yield "bytes", f"{left}.element_size()"
+    if "sms" in spoken:
+        yield "sms", f"_multiprocessors({touched(step)[0]}.device)"
+
+
+def across_text(step: Step, views: dict[str, View]) -> str:
+    """Whether memory runs along the kept indices rather than the reduced ones."""
+    row, col = ({d.index for d in a.digits} for a in step.kernels[0].axes[:2])
+    for view in views.values():
+        rows = [k for k, run in enumerate(view.runs) if set(run) & row]
+        cols = [k for k, run in enumerate(view.runs) if set(run) & col]
+        if rows and cols:
+            t = view.tensor
+            return f"{t}.stride({rows[-1]}) < {t}.stride({cols[-1]})"
+    return "False"
+
+
+def touched(step: Step) -> tuple[str, ...]:
+    """Tensors that a step's kernels take, operands first."""
+    from tritongen.schedule.canonical import tensors_read
+
+    names: dict[str, None] = {}
+    computed = {n.name for n in step.kernels[0].nests}
+    for nest in step.kernels[0].nests:
+        for tensor in sorted(tensors_read(nest.body)):
+            if tensor not in computed:
+                names[tensor] = None
+    return (*names, *step.stores)
+
+
+def view_line(context: Context, tensor: str, view: View | None) -> list[str]:
+    """`x = x.reshape(rows, D)`; nothing where the kernel takes the tensor as it is."""
+    op, dims = context.op, context.dims[tensor]
+    batched = ir.BATCH_SIZE in dims
+    out = tensor
+    operand = next((t for t in op.tensors if t.name == tensor), None)
+    if batched and operand and sum(ir.BATCH_SIZE in t.dims for t in op.tensors) > 1:
+        sizes = ", ".join(f"*batch_shape" if d == ir.BATCH_SIZE else whole(d) for d in dims)
+        out += f".expand({sizes})"
+    shape = dims if view is None else view.shape
+    if shape != dims or batched and not _one_batch(context, tensor):
+        inside = ", ".join(whole(d) for d in shape) or ""
+        out += f".view({inside})" if operand is None else f".reshape({inside})"
+    return [] if out == tensor else [f"{tensor} = {out}"]
+
+
+def _one_batch(context: Context, tensor: str) -> bool:
+    """Scratch is allocated with its batch dims flat."""
+    return tensor not in {t.name for t in (*context.op.tensors, *context.op.outputs)}
+
+
+def batch_lines(op: ir.Op) -> list[str]:
+    """The batch shape of the call, and how many elements it has."""
+    source = next((o for o in op.outputs if ir.BATCH_SIZE in o.dims), None)
+    batched = [t for t in op.tensors if ir.BATCH_SIZE in t.dims]
+    if source is not None:
+        text = batch_slice(source)
+    elif len(batched) == 1:
+        text = batch_slice(batched[0])
+    else:
+        text = f"torch.broadcast_shapes({', '.join(batch_slice(t) for t in batched)})"
+    return [f"batch_shape = {text}", "batch = math.prod(batch_shape)"]
+
+
+def step_values(context: Context, step: Step, kernels: dict[str, KernelView]) -> list[str]:
+    """COMPUTE, PRECISION and scalars as the kernels want them."""
+    used = {a for k in step.kernels for a in kernels[k.name].arguments}
+    lines = []
+    if "COMPUTE=COMPUTE" in used or (context.wide and any(s.name in used for s in context.op.scalars)):
+        lines.append(f"COMPUTE = {compute_text(context)}")
+    if "PRECISION=PRECISION" in used:
+        default = context.op.precision or "tf32x3"
+        ieee = '"ieee" if torch.version.hip else ' if default == "tf32x3" else ""
+        lines.append(f'PRECISION = {ieee}"{default}"')
+    if context.wide:
+        for s in context.op.scalars:
+            if s.name in used and ir.kind_of(s.dtype, context.op) == "float":
+                device = touched(step)[0]
+                lines.append(f"if COMPUTE == tl.float64 and not isinstance({s.name}, torch.Tensor):")
+                lines.append(f"    # A Python number reaches a kernel as f32.")
+                lines.append(f"    {s.name} = torch.full((), {s.name}, dtype=torch.float64, device={device}.device)")
+    return lines
+
+
+def compute_text(context: Context) -> str:
+    floats = [t.name for t in context.op.tensors if may_be_f64(t, context.op)]
+    if len(floats) == 1:
+        return f"tl.float64 if {floats[0]}.dtype == torch.float64 else tl.float32"
+    return f"tl.float64 if torch.float64 in ({', '.join(f'{f}.dtype' for f in floats)}) else tl.float32"
+
+
+def may_be_f64(tensor: ir.Tensor, op: ir.Op) -> bool:
+    return tensor.dtype == "f64" or any(p.name == tensor.dtype and "f64" in p.dtypes for p in op.typarams)
+
+
+def branch(context: Context, step: Step, variant: Variant, kernels: dict[str, KernelView]) -> tuple[str, ...]:
+    """Scratch and launches of one variant."""
+    renames = {name: f"config['{name}']" for name, _ in variant.config}
+    renames |= {name: launch_text(p) for name, p in step.facts if bare(p) and bare(p) != ir.BATCH}
+    lines = []
+    device = touched(step)[0]
+    for name, dtype, shape in variant.scratch:
+        sizes = ", ".join(rule_text(r, renames) for r in shape)
+        lines.append(f"{name} = torch.empty(({sizes}), dtype={host_dtype(context, dtype)}, device={device}.device)")
+    for launch in variant.launches:
+        kernel = kernels[launch.kernel]
+        grid = ", ".join(rule_text(r, renames) for r in launch.grid)
+        passed = [a for a in kernel.arguments if a != 'config["CHUNK"]']
+        parameters = [p.split(":")[0] for p in kernel.parameters]
+        if "CHUNK" in parameters:  # by name, since the config gives it
+            cut = parameters.index("CHUNK")
+            plain, rest = passed[:cut], list(zip(parameters[cut + 1 :], passed[cut:]))
+            named = [a if "=" in a else f"{p}={a}" for p, a in rest]
+            passed = [*plain, *named]
+        comma = "," if len(launch.grid) == 1 else ""
+        lines.append(f"{kernel.name}[({grid}{comma})]({', '.join([*passed, '**config'])})")
+    return tuple(lines)
+
+
+def host_dtype(context: Context, dtype: str) -> str:
+    """A dtype as torch names it, in the launch function."""
+    if dtype == "compute":
+        if not context.wide:
+            return "torch.float32"
+        floats = [t.name for t in context.op.tensors if may_be_f64(t, context.op)]
+        inside = f"{floats[0]}.dtype == torch.float64" if len(floats) == 1 else (
+            f"torch.float64 in ({', '.join(f'{f}.dtype' for f in floats)})"
+        )
+        return f"torch.float64 if {inside} else torch.float32"
+    if dtype in TORCH_DTYPES:
+        return TORCH_DTYPES[dtype]
+    return f"{next(t.name for t in context.op.tensors if t.dtype == dtype)}.dtype"
+
+
+def choose_branch(variant: Variant) -> tuple[str, str, tuple[str, ...], str]:
+    assignments = tuple(f"{name} = {rule_text(rule, {})}" for name, rule in variant.config)
+    config = ", ".join(f"{name}={name}" for name, _ in variant.config)
+    when = "" if variant.when == "True" else rule_text(variant.when, {})
+    return when, variant.why, assignments, f'return "{variant.name}", dict({config})'
+
+
+def scratch_lines(context: Context, scratch: tuple[ir.Nest, ...]) -> list[str]:
+    """Storage for the temporaries that pass between steps."""
+    lines = []
+    first = context.op.tensors[0].name
+    for nest in scratch:
+        sizes = ", ".join(whole(d) for d in nest.dims)
+        comma = "," if len(nest.dims) == 1 else ""
+        lines.append(
+            f"{nest.name} = torch.empty(({sizes}{comma}), dtype={host_dtype(context, nest.dtype)}, device={first}.device)"
+        )
+    return lines
+
+
+__all__ = ["LaunchView", "launch_view", "scratch_lines", "symbols"]

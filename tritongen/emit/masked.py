@@ -1,0 +1,76 @@
+"""What masked lanes hold: the `other` of each load, so that folds need no mask of their own.
+
+A softmax that loads -inf past the end of its row gets the maximum and, since exp(-inf - m) is 0,
+the sum right without a second mask. `choose_fill` finds such values by trying a few; where none
+serves, the fold masks its term.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+from tritongen.emit.folds import IDENTITY
+from tritongen.ir import nodes as ir
+
+UNKNOWN = None  # a number, the same for the whole row
+CANDIDATES = (0.0, -math.inf, math.inf, 1.0)
+
+
+def masked_value(expr: ir.Expr, lanes: dict[str, float | None]) -> float | None:
+    """The value of expr on masked lanes, UNKNOWN where it depends on the data."""
+    match expr:
+        case ir.Const(value):
+            return float(value)
+        case ir.Read(tensor):
+            return lanes.get(tensor)
+        case ir.Cast(arg, dtype) if dtype not in ir.INTS:
+            return masked_value(arg, lanes)
+        case ir.Call(fn, args):
+            return _call(fn, [masked_value(a, lanes) for a in args])
+    return UNKNOWN
+
+
+def _call(fn: str, args: list[float | None]) -> float | None:
+    if fn == "sub" and args[1] is UNKNOWN and args[0] in (math.inf, -math.inf):
+        return args[0]  # where the other is infinite too, the lanes inside are NaN all the same
+    if any(a is None for a in args):
+        return UNKNOWN
+    try:
+        return {
+            "add": lambda a, b: a + b,
+            "sub": lambda a, b: a - b,
+            "mul": lambda a, b: a * b,
+            "neg": lambda a: -a,
+            "exp": math.exp,
+            "abs": abs,
+            "square": lambda a: a * a,
+            "pow_int": lambda a, b: a**b,
+            "maximum": max,
+            "minimum": min,
+            "relu": lambda a: max(a, 0.0),
+        }[fn](*args)
+    except (KeyError, ArithmeticError, ValueError):
+        return UNKNOWN
+
+
+def choose_fill(nests: tuple[ir.Nest, ...], tensors: tuple[str, ...]) -> tuple[dict[str, float], set[str]]:
+    """({tensor: what its masked lanes hold}, the reducers that then need no mask)."""
+    if not tensors or len(tensors) > 3:
+        return {}, set()
+    best: tuple[dict[str, float], set[str]] = ({}, set())
+    for values in itertools.product(CANDIDATES, repeat=len(tensors)):
+        lanes: dict[str, float | None] = dict(zip(tensors, values))
+        served = set()
+        for nest in nests:
+            if isinstance(nest.body, ir.Reduce):
+                wanted = IDENTITY.get(nest.body.op)
+                held = masked_value(nest.body.body, lanes)
+                if held is not None and wanted == held and not nest.body.guards:
+                    served.add(nest.name)
+                lanes[nest.name] = UNKNOWN
+            else:
+                lanes[nest.name] = masked_value(nest.body, lanes)
+        if len(served) > len(best[1]):
+            best = dict(zip(tensors, values)), served
+    return best

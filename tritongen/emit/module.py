@@ -1,0 +1,231 @@
+"""Plans to the text of one generated module: kernels, choose, launch, checks, reference, wrapper.
+
+Input: for each op of a file its typings' plans. Output: Python source, walked against the allow-list
+(`allow.py`); formatting it is `format_source`, which the run-time path leaves out until someone asks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from types import SimpleNamespace
+
+from tritongen.emit import allow, folds
+from tritongen.emit.body import Context
+from tritongen.emit.contraction import contraction_view
+from tritongen.emit.launch import TORCH_DTYPES, LaunchView, launch_view, may_be_f64, scratch_lines
+from tritongen.emit.nest import nest_view
+from tritongen.emit.reference import reference_lines
+from tritongen.emit.sizes import size_lines
+from tritongen.emit.tiles import kernel_view
+from tritongen.emit.view import KernelView
+from tritongen.emit.wrapper import allocation, batch_lines, check_lines, docstring, parameters
+from tritongen.ir import nodes as ir
+from tritongen.ir.bounds import facts_of
+from tritongen.ir.helpers import HELPERS
+from tritongen.resources import folder
+from tritongen.schedule.canonical import canonical
+from tritongen.schedule.plan import Plan
+
+LINE_LENGTH = 100
+ALL_HELPERS = HELPERS | folds.HELPERS
+
+
+@dataclass(frozen=True, slots=True)
+class OpPlans:
+    """One op of a file: a plan for each of its typings."""
+
+    name: str
+    plans: tuple[Plan, ...]
+
+
+@lru_cache(maxsize=1)
+def environment():
+    """Jinja with line statements that read as Python comments; an undefined name is an error."""
+    import jinja2
+
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder("templates")),
+        line_statement_prefix="#%",
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+
+
+def format_source(source: str) -> str:
+    """The source as black prints it; its exact version is pinned, since `--check` compares bytes."""
+    import black
+
+    return black.format_str(source, mode=black.Mode(line_length=LINE_LENGTH))
+
+
+def module_source(title: str, source_name: str, text: str, items: tuple[OpPlans, ...], standalone: bool = False) -> str:
+    """The unformatted text of a module."""
+    views = [op_view(item) for item in items]
+    helpers = dict.fromkeys(h for v in views for h in v.helpers)
+    body = SimpleNamespace(
+        title=f"{title}: {', '.join(i.name for i in items)}" if len(items) > 1 else items[0].name,
+        spec=[_docstring_safe(line) for line in text.strip().splitlines()],
+        source=source_name,
+        digest=hashlib.sha256(text.encode()).hexdigest()[:8],
+        helpers=[ALL_HELPERS[h] for h in helpers],
+        ops=views,
+        runtime=not standalone,
+        first_kernel=views[0].first_kernel,
+        uses_multiprocessors=any("_multiprocessors(" in line for v in views for l in v.launches for line in l.lines),
+        imports=[],
+    )
+    libdevice = any(v.libdevice for v in views)
+    body.imports = _imports(body, views, libdevice, standalone)
+    out = environment().get_template("module.py.j2").render(module=body)
+    allow.walk(out)
+    return out
+
+
+def _docstring_safe(line: str) -> str:
+    return line.rstrip().replace("\\", "\\\\").replace('"""', "'''")
+
+
+def _imports(body, views, libdevice: bool, standalone: bool) -> list[str]:
+    everything = "\n".join(
+        line
+        for v in views
+        for line in (*v.checks, *v.reference, *(x for l in (*v.launches, *v.sequences) for x in (*l.lines, *(y for _, b in l.branches for y in b))))
+    )
+    lines = []
+    if re.search(r"\bmath\.", everything):
+        lines.append("import math")
+    if body.uses_multiprocessors:
+        lines.append("from functools import cache")
+    if lines:
+        lines.append("")
+    lines += ["import torch", "import triton", "import triton.language as tl"]
+    lines.append("from triton.runtime.interpreter import InterpretedFunction")
+    if libdevice:
+        lines.append("from triton.language.extra import libdevice")
+    if not standalone:
+        lines += ["", "from tritongen import runtime"]
+    return lines
+
+
+# ---- one op -------------------------------------------------------------------------------------
+def op_view(item: OpPlans) -> SimpleNamespace:
+    ops = tuple(p.op for p in item.plans)
+    op = ops[0]
+    kernels, launches, sequences, helpers, libdevice = [], [], [], {}, False
+    for plan in item.plans:
+        context = context_of(plan)
+        sequence_calls: list[str] = []
+        tensors = (*(t.name for t in plan.op.tensors), *(n.name for n in plan.scratch), *(o.name for o in plan.op.outputs))
+        for step in plan.steps:
+            views = {k.name: print_kernel(context, k) for k in step.kernels}
+            for view in views.values():
+                kernels.append(render_kernel(view))
+                helpers |= dict.fromkeys(view.helpers)
+                libdevice |= view.libdevice or any("libdevice." in ALL_HELPERS[h] for h in view.helpers)
+            launch = launch_view(context, step, views, tensors)
+            launches.append(_named(launch, single=len(step.variants) == 1))
+            sequence_calls.append(f"{launch.name}({launch.parameters})")
+        if len(plan.steps) > 1:
+            sequences.append(sequence(context, plan, tensors, sequence_calls))
+    params = parameters(op)
+    names = [o.name for o in op.outputs]
+    empty = [f"{n}.numel() > 0" for n in names]
+    returns = "torch.Tensor" if len(names) == 1 else f"tuple[{', '.join(['torch.Tensor'] * len(names))}]"
+    return SimpleNamespace(
+        name=item.name,
+        parameters=", ".join(f"{n}: {t}{f' = {d}' if d else ''}" for n, t, d in params),
+        plain=", ".join(n for n, _, _ in params),
+        returns=f" -> {returns}",
+        doc=docstring(op),
+        checks=check_lines(ops),
+        outputs=[(o.name, allocation(op, o)) for o in op.outputs],
+        output_names=", ".join(names),
+        not_empty=" or ".join(empty),
+        first=op.tensors[0].name,
+        dispatch=dispatch(item),
+        reference=reference_lines(op),
+        kernels=kernels,
+        launches=launches,
+        sequences=sequences,
+        helpers=list(helpers),
+        libdevice=libdevice,
+        first_kernel=item.plans[0].steps[0].kernels[0].name,
+    )
+
+
+def context_of(plan: Plan) -> Context:
+    op = plan.op
+    nests = canonical(op)
+    stored = (*op.tensors, *op.outputs)
+    dims = {t.name: t.dims for t in stored}
+    dtypes = {t.name: t.dtype for t in stored}
+    for nest in nests:
+        dims.setdefault(nest.name, nest.dims)
+        dtypes.setdefault(nest.name, nest.dtype)
+    wide = any(may_be_f64(t, op) for t in op.tensors)
+    return Context(op, dims, dtypes, facts_of(op), wide, frozenset(n.name for n in op.nests))
+
+
+def print_kernel(context: Context, kernel) -> KernelView:
+    if kernel.skeleton == "nest":
+        return nest_view(context, kernel)
+    if kernel.skeleton == "contraction":
+        return contraction_view(context, kernel)
+    return kernel_view(context, kernel)
+
+
+def render_kernel(view: KernelView) -> str:
+    return environment().get_template(f"{view.template}.py.j2").render(kernel=view, var=SimpleNamespace(**view.var))
+
+
+def _named(launch: LaunchView, single: bool) -> SimpleNamespace:
+    fields = {name: getattr(launch, name) for name in launch.__slots__}
+    return SimpleNamespace(**fields, single=single)
+
+
+def sequence(context: Context, plan: Plan, tensors, calls: list[str]) -> SimpleNamespace:
+    """`launch_<op>` of an op in several steps: scratch, then each step in turn."""
+    op = plan.op
+    scratch = {n.name for n in plan.scratch}
+    lines = [*scratch_lines(context, plan.scratch), *calls]
+    text = "\n".join(lines[: len(plan.scratch)])
+    opening = size_lines(op, text)
+    if "batch" in text:
+        opening += batch_lines(op)
+    given = [t for t in tensors if t not in scratch]
+    parameters_ = [*given, *(s.name for s in op.scalars), *(c.name for c in op.constants)]
+    return SimpleNamespace(
+        name=f"launch_{plan.name}",
+        parameters=", ".join(parameters_),
+        doc=f"{len(plan.steps)} steps, unchecked; what passes between them is in scratch storage.",
+        lines=[*opening, *lines],
+        branches=(),
+    )
+
+
+def dispatch(item: OpPlans) -> list[str]:
+    """The call of launch, by what kind of dtype the operands have where there are several typings."""
+    lines = []
+    for k, plan in enumerate(item.plans):
+        op = plan.op
+        names = [*(t.name for t in op.tensors), *(o.name for o in op.outputs)]
+        names += [s.name for s in op.scalars] + [c.name for c in op.constants]
+        call = f"launch_{plan.name}({', '.join(names)})"
+        if len(item.plans) == 1:
+            return [call]
+        tests = []
+        for p in op.typarams:
+            operand = next(t.name for t in op.tensors if t.dtype == p.name)
+            allowed = ", ".join(TORCH_DTYPES[d] for d in p.dtypes)
+            tests.append(f"{operand}.dtype in ({allowed},)")
+        keyword = "if" if k == 0 else "elif"
+        lines += [f"{keyword} {' and '.join(tests)}:" if k < len(item.plans) - 1 else "else:", f"    {call}"]
+    return lines
+
+
+__all__ = ["OpPlans", "format_source", "ir", "module_source"]

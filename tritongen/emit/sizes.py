@@ -1,0 +1,97 @@
+"""Where each size of an op is found on the host: in a tensor's shape, or by its formula.
+
+    size_text("D") -> "x.shape[-1]"        batch_shape("x") -> "x.shape[:-1]"
+"""
+
+from __future__ import annotations
+
+import re
+
+from tritongen.emit.body import launch_text
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Poly, Sym, denominator, is_fractional, numerator, symbols
+
+
+def dim_position(tensor: ir.Tensor, dim: int) -> int:
+    """The subscript of a dim in `shape`: negative behind the batch dims."""
+    before = tensor.dims[:dim]
+    return dim - len(tensor.dims) if ir.BATCH_SIZE in before else dim
+
+
+def shape_text(tensor: ir.Tensor, dim: int) -> str:
+    return f"{tensor.name}.shape[{dim_position(tensor, dim)}]"
+
+
+def batch_slice(tensor: ir.Tensor) -> str:
+    """The batch dims of a tensor's shape."""
+    at = tensor.dims.index(ir.BATCH_SIZE)
+    behind = len(tensor.dims) - at - 1
+    if at == 0 and behind == 0:
+        return f"{tensor.name}.shape"
+    return f"{tensor.name}.shape[{at or ''}:{-behind if behind else ''}]"
+
+
+def bare(p: Poly) -> str | None:
+    """The name of a dim that is a size alone."""
+    if len(p.terms) == 1:
+        ((monomial, value),) = p.terms
+        if value == 1 and len(monomial) == 1 and monomial[0][1] == 1 and isinstance(monomial[0][0], Sym):
+            return monomial[0][0].name
+    return None
+
+
+def whole(p: Poly) -> str:
+    """A size as Python text; an exact division is checked elsewhere."""
+    if is_fractional(p):
+        return f"({launch_text(numerator(p))}) // ({launch_text(denominator(p))})"
+    return launch_text(p)
+
+
+def binding_dims(op: ir.Op) -> dict[str, tuple[ir.Tensor, int]]:
+    """Size -> the first operand dim that binds it."""
+    constants = {c.name for c in op.constants} | {d.name for d in op.defines}
+    found: dict[str, tuple[ir.Tensor, int]] = {}
+    for tensor in op.tensors:
+        for k, dim in enumerate(tensor.dims):
+            name = bare(dim)
+            if name and name != ir.BATCH and name not in constants:
+                found.setdefault(name, (tensor, k))
+    return found
+
+
+def size_lines(op: ir.Op, text: str) -> list[str]:
+    """Assignments for every size that `text` names, in the order in which each can be computed."""
+    bound = binding_dims(op)
+    outputs = {bare(d): (o, k) for o in op.outputs for k, d in enumerate(o.dims) if bare(d)}
+    formulas = {d.name: d.value for d in op.defines}
+    needed = set(re.findall(r"[A-Za-z_]\w*", text))
+    lines: dict[str, str] = {}
+
+    def add(name: str) -> None:
+        if name in lines:
+            return
+        if name in bound:
+            lines[name] = f"{name} = {shape_text(*bound[name])}"
+        elif name in outputs:
+            lines[name] = f"{name} = {shape_text(*outputs[name])}"
+        elif name in formulas:
+            for inner in sorted(symbols(formulas[name])):
+                add(inner)
+            lines[name] = f"{name} = {whole(formulas[name])}"
+
+    for name in (*bound, *formulas):
+        if name in needed:
+            add(name)
+    return _together(op, lines)
+
+
+def _together(op: ir.Op, lines: dict[str, str]) -> list[str]:
+    """`M, K = x.shape` where all dims of one tensor are asked for at once."""
+    for tensor in (*op.tensors, *op.outputs):
+        names = [bare(d) for d in tensor.dims]
+        texts = [f"{n} = {shape_text(tensor, k)}" for k, n in enumerate(names) if n and n != ir.BATCH]
+        if len(texts) > 1 and len(texts) == len(names) and all(t in lines.values() for t in texts):
+            for k, (name, text) in enumerate(zip(names, texts)):
+                if lines.get(name) == text:
+                    lines[name] = f"{', '.join(names)} = {tensor.name}.shape" if k == 0 else ""
+    return [line for line in lines.values() if line]

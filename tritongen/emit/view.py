@@ -1,0 +1,32 @@
+"""What a template sees of a kernel: names, booleans and complete lines. No calls, no arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """One walk over an axis: what stands before it, in it, and after it."""
+
+    before: tuple[str, ...]
+    body: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelView:
+    name: str
+    template: str
+    doc: str
+    parameters: tuple[str, ...]
+    arguments: tuple[str, ...]  # what the launch passes for them, `NAME=value` for constexprs
+    var: dict[str, str]  # the skeleton's own variables, by role
+    prologue: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+    loops: tuple[Loop, ...] = ()
+    epilogue: tuple[str, ...] = ()
+    helpers: tuple[str, ...] = ()
+    libdevice: bool = False
+    blocks: tuple[str, ...] = ()  # constexprs that the variant's config gives
+    flags: dict[str, bool] = field(default_factory=dict)

@@ -1,0 +1,269 @@
+"""`allocate_<op>` and the public function: checks in the wording of ir/messages.py, then storage.
+
+Everything a call can get wrong is said here, on the host, naming operand, dim, expected and given.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tritongen.emit.launch import TORCH_DTYPES, batch_lines
+from tritongen.emit.sizes import bare, batch_slice, binding_dims, dim_position, shape_text, whole
+from tritongen.ir import messages
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Floor, is_fractional, denominator, numerator, walk, Group, is_size
+
+PYTHON_TYPES = {"int": "int", "float": "float", "bool": "bool"}
+RELATION_TEXT = messages.OPPOSITE
+
+
+@dataclass(frozen=True, slots=True)
+class WrapperView:
+    name: str
+    parameters: str  # with annotations and defaults
+    plain: str  # names only
+    returns: str
+    doc: tuple[str, ...]
+    checks: tuple[str, ...]
+    outputs: tuple[tuple[str, str], ...]  # name, allocation
+    first: str  # the operand that says where the call runs
+    launches: tuple[tuple[str, tuple[str, ...]], ...]  # condition, lines
+
+
+def parameters(op: ir.Op) -> list[tuple[str, str, str]]:
+    """(name, annotation, default) of each parameter, those without a default first as written."""
+    out = []
+    for p in op.params:
+        match p:
+            case ir.Tensor(name):
+                out.append((name, "torch.Tensor", ""))
+            case ir.Scalar(name, dtype, default):
+                kind = "int" if dtype in ir.INTS else "bool" if dtype == "bool" else "float"
+                out.append((name, f"{kind} | torch.Tensor", "" if default is None else repr(default)))
+            case ir.Constant(name, dtype, default):
+                out.append((name, PYTHON_TYPES[dtype], "" if default is None else repr(default)))
+    return sorted(out, key=lambda p: bool(p[2]))
+
+
+def refuse(condition: str, message: str) -> list[str]:
+    quote = "'" if '"' in re.sub(r"\{[^}]*\}", "", message) else '"'
+    prefix = "f" if "{" in message else ""
+    return [f"if {condition}:", f"    raise ValueError({prefix}{quote}{message}{quote})"]
+
+
+def check_lines(ops: tuple[ir.Op, ...]) -> list[str]:
+    """All checks of a call; `ops` are the typings, which differ in dtypes only."""
+    op = ops[0]
+    lines: list[str] = []
+    bound = binding_dims(op)
+    first = op.tensors[0]
+    for k, tensor in enumerate(op.tensors):
+        lines += dtype_check(ops, k)
+        lines += rank_check(op, tensor)
+        if tensor is not first:
+            lines += refuse(
+                f"{tensor.name}.device != {first.name}.device",
+                messages.DEVICE.format(
+                    op=op.name, operand=tensor.name, expected=f"{{{first.name}.device}}",
+                    source=messages.SOURCE.format(operand=first.name), given=f"{{{tensor.name}.device}}",
+                ),
+            )  # fmt: skip
+    for c in op.constants:
+        lines += constant_check(op, c)
+    sized = [f"{name} = {shape_text(*place)}" for name, place in bound.items()]
+    lines += sized
+    for tensor in op.tensors:
+        for k, dim in enumerate(tensor.dims):
+            name = bare(dim)
+            if name and name != ir.BATCH and name in bound and bound[name] != (tensor, k):
+                lines += refuse(
+                    f"{shape_text(tensor, k)} != {name}",
+                    messages.DIM.format(
+                        op=op.name, operand=tensor.name, dim=dim_position(tensor, k), size=name,
+                        expected=f"{{{name}}}", source=messages.SOURCE.format(operand=bound[name][0].name),
+                        given=f"{{{shape_text(tensor, k)}}}",
+                    ),
+                )  # fmt: skip
+    lines += fact_lines(op)
+    lines += dim_lines(op, bound)
+    lines += batch_checks(op)
+    lines += empty_checks(op)
+    return lines
+
+
+def dtype_check(ops: tuple[ir.Op, ...], position: int) -> list[str]:
+    op, tensor = ops[0], ops[0].tensors[position]
+    first = next((t for t in op.tensors if t.dtype == tensor.dtype), tensor)
+    params = [p for o in ops for p in o.typarams if p.name == tensor.dtype]
+    if params and first is not tensor:
+        source = messages.TYPE_SOURCE.format(typaram=tensor.dtype, operand=first.name)
+        condition, expected = f"{tensor.name}.dtype != {first.name}.dtype", f"{{{first.name}.dtype}}"
+    elif params:
+        allowed = list(dict.fromkeys(TORCH_DTYPES[d] for p in params for d in p.dtypes))
+        condition = f"{tensor.name}.dtype not in ({', '.join(allowed)}{',' if len(allowed) == 1 else ''})"
+        expected, source = _or(allowed), ""
+    else:
+        condition = f"{tensor.name}.dtype != {TORCH_DTYPES[tensor.dtype]}"
+        expected, source = TORCH_DTYPES[tensor.dtype], ""
+    return refuse(
+        condition,
+        messages.DTYPE.format(
+            op=op.name, operand=tensor.name, expected=expected, source=source, given=f"{{{tensor.name}.dtype}}"
+        ),
+    )
+
+
+def _or(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def rank_check(op: ir.Op, tensor: ir.Tensor) -> list[str]:
+    named = [d for d in tensor.dims if d != ir.BATCH_SIZE]
+    batched = len(named) < len(tensor.dims)
+    if batched and not named:
+        return []
+    expected = messages.dims_text(tuple("..." if d == ir.BATCH_SIZE else whole(d) for d in tensor.dims))
+    return refuse(
+        f"{tensor.name}.dim() {'<' if batched else '!='} {len(named)}",
+        messages.RANK.format(op=op.name, operand=tensor.name, expected=expected, given=f"{{{tensor.name}.dim()}}"),
+    )
+
+
+def constant_check(op: ir.Op, c: ir.Constant) -> list[str]:
+    if c.dtype == "float":
+        return []
+    kind = c.dtype
+    test = f"not isinstance({c.name}, {kind})" if kind == "bool" else f"type({c.name}) is not int"
+    return refuse(test, messages.CONSTANT.format(op=op.name, operand=c.name, expected=kind, given=f"{{{c.name}!r}}"))
+
+
+def fact_lines(op: ir.Op) -> list[str]:
+    lines: list[str] = []
+    for fact in op.facts:
+        match fact:
+            case ir.Define(name, value):
+                lines += division_checks(op, value)
+                if is_fractional(value):
+                    num, den = whole_part(value)
+                    lines += refuse(
+                        f"({num}) % ({den})",
+                        messages.FRACTION.format(op=op.name, size=name, value=str(value), given=f"{{({num}) / ({den})}}"),
+                    )
+                lines.append(f"{name} = {whole(value)}")
+                lines += refuse(
+                    f"{name} < 0",
+                    messages.NEGATIVE.format(op=op.name, size=name, value=whole(value), given=f"{{{name}}}"),
+                )
+            case ir.Require(left, relation, right, text):
+                lines += division_checks(op, left) + division_checks(op, right)
+                a, b = (f"({whole(p)})" if " " in whole(p) else whole(p) for p in (left, right))
+                lines += refuse(
+                    f"{a} {messages.OPPOSITE[relation]} {b}",
+                    messages.REQUIRE.format(
+                        op=op.name, fact=text, left=f"{{{whole(left)}}}", relation=messages.OPPOSITE[relation],
+                        right=f"{{{whole(right)}}}",
+                    ),
+                )  # fmt: skip
+    return lines
+
+
+def whole_part(p) -> tuple[str, str]:
+    from tritongen.emit.body import launch_text
+
+    return launch_text(numerator(p)), launch_text(denominator(p))
+
+
+def division_checks(op: ir.Op, p) -> list[str]:
+    """A divisor that may be 0 is refused before Python divides by it."""
+    lines = []
+    for atom in walk(p):
+        den = atom.den if isinstance(atom, Floor) else atom.poly if isinstance(atom, Group) else None
+        if den is not None and den.constant is None and is_size(den):
+            lines += refuse(f"{whole(den)} == 0" if " " not in whole(den) else f"({whole(den)}) == 0",
+                            messages.DIVISION.format(op=op.name, value=whole(p)))
+    return lines
+
+
+def dim_lines(op: ir.Op, bound) -> list[str]:
+    """Dims written as expressions, or as derived sizes, against what is given."""
+    lines: list[str] = []
+    derived = {d.name for d in op.defines} | {c.name for c in op.constants}
+    for tensor in op.tensors:
+        for k, dim in enumerate(tensor.dims):
+            name = bare(dim)
+            if dim == ir.BATCH_SIZE or (name and name not in derived):
+                continue
+            lines += refuse(
+                f"{shape_text(tensor, k)} != {whole(dim)}",
+                messages.DIM.format(
+                    op=op.name, operand=tensor.name, dim=dim_position(tensor, k), size=whole(dim),
+                    expected=f"{{{whole(dim)}}}", source="", given=f"{{{shape_text(tensor, k)}}}",
+                ),
+            )  # fmt: skip
+    return lines
+
+
+def batch_checks(op: ir.Op) -> list[str]:
+    batched = [t for t in op.tensors if ir.BATCH_SIZE in t.dims]
+    lines: list[str] = []
+    if len(batched) > 1:
+        shapes = ", ".join(batch_slice(t) for t in batched)
+        lines += ["try:", f"    batch_shape = torch.broadcast_shapes({shapes})", "except RuntimeError:"]
+        first, last = batched[0], batched[-1]
+        message = messages.BATCH.format(
+            op=op.name, operand=last.name, given=f"{{tuple({batch_slice(last)})}}",
+            expected=f"{{tuple({batch_slice(first)})}}", source=messages.SOURCE.format(operand=first.name),
+        )  # fmt: skip
+        lines.append(f'    raise ValueError(f"{message}") from None')
+    return lines
+
+
+def empty_checks(op: ir.Op) -> list[str]:
+    lines = []
+    for nest in op.nests:
+        for e in ir.walk(nest.body):
+            if isinstance(e, ir.Reduce) and e.op.startswith("arg"):
+                for b in e.binders:
+                    extent = whole(b.hi - b.lo)
+                    if b.hi == ir.BATCH_SIZE:
+                        continue
+                    lines += refuse(
+                        f"{extent} == 0",
+                        messages.EMPTY.format(op=op.name, operand=nest.name, reducer=e.op),
+                    )
+    return lines
+
+
+def allocation(op: ir.Op, output: ir.Tensor) -> str:
+    """torch.empty for one output."""
+    first = op.tensors[0]
+    batched = [t for t in op.tensors if ir.BATCH_SIZE in t.dims]
+    parts = []
+    for d in output.dims:
+        if d == ir.BATCH_SIZE:
+            parts.append(f"*{'batch_shape' if len(batched) > 1 else batch_slice(batched[0])}")
+        else:
+            parts.append(whole(d))
+    shape = parts[0][1:] if len(parts) == 1 and parts[0].startswith("*") else (
+        f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+    )
+    source = next((t for t in op.tensors if t.dtype == output.dtype), None)
+    dtype = TORCH_DTYPES.get(output.dtype) or f"{source.name}.dtype"
+    return f"torch.empty({shape}, dtype={dtype}, device={first.name}.device)"
+
+
+def docstring(op: ir.Op) -> tuple[str, ...]:
+    """What the op computes, shapes and dtypes of operands and results, errors."""
+    def shape(t: ir.Tensor) -> str:
+        inside = ", ".join("..." if d == ir.BATCH_SIZE else whole(d) for d in t.dims)
+        return f"{t.name}: {t.dtype}[{inside}]" if t.dims else f"{t.name}: {t.dtype}"
+
+    types = "; ".join(f"{p.name} is {_or(list(p.dtypes))}" for p in op.typarams)
+    lines = [op.doc or f"{', '.join(shape(o) for o in op.outputs)} from {', '.join(shape(t) for t in op.tensors)}."]
+    lines.append("")
+    lines.append((f"{types}; a" if types else "A") + "ny strides. Raises ValueError where operands do not fit.")
+    return tuple(lines)
+
+
+__all__ = ["WrapperView", "allocation", "batch_lines", "check_lines", "docstring", "parameters", "refuse"]

@@ -1,0 +1,280 @@
+"""Nests in the form that kernels are recognised in: one reducer a nest, at its root.
+
+Input: a verified op. Output: nests where every body is either one `Reduce` whose own body has no
+reducer, or pointwise. Reducers inside expressions become temporaries of their own, so
+
+    y[n, d] = e[n, d] / sum[k](e[n, k])    is    y_sum[n] = sum[k](e[n, k]);  y[n, d] = e[n, d] / y_sum[n]
+
+An index read through `// q` and `% q` is split into two digits where q divides its range, and the
+indices that walk the same dim of the same tensor get one name in all nests. Nothing is fused here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import (
+    Floor,
+    Idx,
+    Poly,
+    PolyLike,
+    affine,
+    atoms,
+    index,
+    indices,
+    is_size,
+    poly,
+    substitute,
+    substitute_atoms,
+    walk as walk_poly,
+)
+from tritongen.ir.bounds import Facts, facts_of, simplify
+
+
+def canonical(op: ir.Op) -> tuple[ir.Nest, ...]:
+    """The op's nests, lifted, split and with indices named alike."""
+    nests = lift(op)
+    facts = facts_of(op)
+    nests = tuple(split_digits(nest, facts) for nest in nests)
+    return unify(nests, facts)
+
+
+def same(facts: Facts, a: PolyLike, b: PolyLike) -> bool:
+    """Whether two sizes are equal whatever the call, by the facts."""
+    return not simplify(poly(a) - b, facts).terms
+
+
+# ---- reducers into nests of their own -----------------------------------------------------------
+def lift(op: ir.Op) -> tuple[ir.Nest, ...]:
+    """One reducer a nest: each inner reducer becomes a temporary over the indices it depends on."""
+    taken = {n.name for n in op.nests} | {p.name for p in op.params} | {o.name for o in op.outputs}
+    taken |= {binder.index for nest in op.nests for binder in nest.box}
+    done: list[ir.Nest] = []
+    for nest in op.nests:
+        if isinstance(nest.body, ir.Reduce) and nest.dtype == nest.body.dtype:
+            body = _lift_below(nest.body, nest, nest.box, taken, done)
+        else:
+            body = _lift(nest.body, nest, nest.box, taken, done)
+        done.append(replace(nest, body=body))
+    return tuple(done)
+
+
+def _lift_below(reduce: ir.Reduce, nest, scope, taken, done) -> ir.Reduce:
+    inner = scope + reduce.binders
+    return replace(reduce, body=_lift(reduce.body, nest, inner, taken, done))
+
+
+def _lift(expr: ir.Expr, nest: ir.Nest, scope: tuple[ir.Binder, ...], taken: set[str], done: list) -> ir.Expr:
+    match expr:
+        case ir.Reduce():
+            reduce = _lift_below(expr, nest, scope, taken, done)
+            used = free_indices(reduce)
+            box = tuple(b for b in scope if b.index in used)
+            for earlier in done:  # the same sum twice is one sum
+                if earlier.body == reduce and earlier.box == box and earlier.name not in _written(nest):
+                    return ir.Read(earlier.name, earlier.coords, None, earlier.dtype)
+            name = fresh(f"{nest.name}_{reduce.op}", taken)
+            coords = tuple(index(b.index) for b in box)
+            done.append(ir.Nest(name, box, coords, tuple(b.hi for b in box), reduce, reduce.dtype))
+            return ir.Read(name, coords, None, reduce.dtype)
+        case ir.Call(_, args):
+            return replace(expr, args=tuple(_lift(a, nest, scope, taken, done) for a in args))
+        case ir.Cast(arg):
+            return replace(expr, arg=_lift(arg, nest, scope, taken, done))
+    return expr
+
+
+def _written(nest: ir.Nest) -> set[str]:
+    return {nest.name}
+
+
+def fresh(name: str, taken: set[str]) -> str:
+    """name, or name2, name3 ... where it is taken; the result is taken from now on."""
+    for k in count(1):
+        candidate = name if k == 1 else f"{name}{k}"
+        if candidate not in taken:
+            taken.add(candidate)
+            return candidate
+    raise AssertionError
+
+
+# ---- what an expression depends on --------------------------------------------------------------
+def coordinates(expr: ir.Expr):
+    """Every Poly in an expression: coordinates of reads, guards, index values, binder ends."""
+    for node in ir.walk(expr):
+        match node:
+            case ir.Read(_, coords):
+                yield from coords
+            case ir.IndexValue(p):
+                yield p
+            case ir.Reduce(_, binders, guards):
+                yield from (g.poly for g in guards)
+                yield from (p for b in binders for p in (b.lo, b.hi))
+
+
+def free_indices(expr: ir.Expr) -> set[str]:
+    """The indices an expression depends on, its own binders left out."""
+    match expr:
+        case ir.Reduce(_, binders, guards, body):
+            inner = free_indices(body).union(*(indices(g.poly) for g in guards))
+            return inner - {b.index for b in binders}
+        case ir.Read(_, coords):
+            return set().union(*(indices(c) for c in coords))
+        case ir.IndexValue(p):
+            return set(indices(p))
+    return set().union(*(free_indices(part) for part in ir.parts(expr)))
+
+
+def reads(expr: ir.Expr) -> list[ir.Read]:
+    return [node for node in ir.walk(expr) if isinstance(node, ir.Read)]
+
+
+def tensors_read(expr: ir.Expr) -> set[str]:
+    """Names of all tensors an expression reads, gathered indices included."""
+    names = {read.tensor for read in reads(expr)}
+    for p in coordinates(expr):
+        names |= {atom.tensor for atom in walk_poly(p) if hasattr(atom, "tensor")}
+    return names
+
+
+def substitute_indices(expr: ir.Expr, values: dict[str, Poly]) -> ir.Expr:
+    """expr with indices replaced by coordinates, binders included where they map to an index."""
+    if not values:
+        return expr
+
+    def rename(binder: ir.Binder) -> ir.Binder:
+        new = values.get(binder.index)
+        if new is None:
+            return binder
+        return replace(binder, index=next(a.name for a in atoms(new) if isinstance(a, Idx)))
+
+    def change(node: ir.Expr) -> ir.Expr:
+        match node:
+            case ir.Read(_, coords):
+                return replace(node, coords=tuple(substitute(c, values) for c in coords))
+            case ir.IndexValue(p):
+                return replace(node, poly=substitute(p, values))
+            case ir.Reduce(_, binders, guards):
+                guards = tuple(replace(g, poly=substitute(g.poly, values)) for g in guards)
+                return replace(node, binders=tuple(map(rename, binders)), guards=guards)
+        return node
+
+    return ir.rebuild(expr, change)
+
+
+def rename_nest(nest: ir.Nest, names: dict[str, str]) -> ir.Nest:
+    """A nest with its indices renamed, box, coordinates and body alike."""
+    values = {old: index(new) for old, new in names.items() if old != new}
+    box = tuple(replace(b, index=names.get(b.index, b.index)) for b in nest.box)
+    coords = tuple(substitute(c, values) for c in nest.coords)
+    return replace(nest, box=box, coords=coords, body=substitute_indices(nest.body, values))
+
+
+def binders_of(nest: ir.Nest) -> tuple[ir.Binder, ...]:
+    """Binders of the reducer at the root, if there is one."""
+    return nest.body.binders if isinstance(nest.body, ir.Reduce) else ()
+
+
+# ---- digits -------------------------------------------------------------------------------------
+def split_digits(nest: ir.Nest, facts: Facts) -> ir.Nest:
+    """`f // q` and `f % q` of a plain index f with q dividing its range: f becomes f1 * q + f0."""
+    polys = [*coordinates(nest.body), *nest.coords]
+    for p in polys:
+        for atom in walk_poly(p):
+            if not (isinstance(atom, Floor) and is_size(atom.den)):
+                continue
+            plain = [b for b in (*nest.box, *binders_of(nest)) if atom.num == index(b.index)]
+            if plain and same(facts, plain[0].lo, 0) and same(facts, 
+                (plain[0].hi // atom.den) * atom.den, plain[0].hi
+            ):
+                return split_digits(_split(nest, plain[0], atom.den), facts)
+    return nest
+
+
+def _split(nest: ir.Nest, binder: ir.Binder, q: Poly) -> ir.Nest:
+    used = {b.index for b in (*nest.box, *binders_of(nest))}
+    high, low = fresh(f"{binder.index}1", used), fresh(f"{binder.index}0", used)
+    digits = (ir.Binder(high, Poly(), binder.hi // q), ir.Binder(low, Poly(), q))
+    number = index(high) * q + index(low)
+
+    def change_poly(p: Poly) -> Poly:
+        def change(atom):
+            if isinstance(atom, Floor) and atom.num == index(binder.index) and atom.den == q:
+                return index(high)
+            return number if atom == Idx(binder.index) else None
+
+        return substitute_atoms(p, change)
+
+    def spread(binders):
+        return tuple(d for b in binders for d in (digits if b.index == binder.index else (b,)))
+
+    def change(node: ir.Expr) -> ir.Expr:
+        match node:
+            case ir.Read(_, coords):
+                return replace(node, coords=tuple(map(change_poly, coords)))
+            case ir.IndexValue(p):
+                return replace(node, poly=change_poly(p))
+            case ir.Reduce(_, binders, guards):
+                guards = tuple(replace(g, poly=change_poly(g.poly)) for g in guards)
+                return replace(node, binders=spread(binders), guards=guards)
+        return node
+
+    coords = tuple(map(change_poly, nest.coords))
+    return replace(nest, box=spread(nest.box), coords=coords, body=ir.rebuild(nest.body, change))
+
+
+# ---- one name for one dim -----------------------------------------------------------------------
+def unify(nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[ir.Nest, ...]:
+    """Indices that subscript the same dim of the same tensor over the same range share a name."""
+    parent: dict = {}
+
+    def find(x):
+        while parent.setdefault(x, x) != x:
+            x = parent[x]
+        return x
+
+    def members(root):
+        return {x for x in parent if x[0] == "index" and find(x) == root}
+
+    for nest in nests:
+        ranges = {b.index: b for b in (*nest.box, *binders_of(nest))}
+        links = [(nest.name, nest.coords)]
+        links += [(read.tensor, read.coords) for read in reads(nest.body)]
+        for tensor, coords in links:
+            for dim, coordinate in enumerate(coords):
+                for name, weight in _digits(coordinate):
+                    b = ranges[name]
+                    place = ("dim", tensor, dim, str(simplify(weight, facts)), str(simplify(b.hi - b.lo, facts)), str(b.lo))
+                    one, other = find(("index", nest.name, name)), find(place)
+                    if one == other:
+                        continue
+                    nest_names = [x[1] for x in members(one) | members(other)]
+                    if len(nest_names) == len(set(nest_names)):
+                        parent[one] = other
+    return _rename_classes(nests, find)
+
+
+def _digits(coordinate: Poly) -> list[tuple[str, Poly]]:
+    """(index, weight) for every index that stands in an affine coordinate."""
+    parts = affine(coordinate)
+    if parts is None:
+        return []
+    return [(atom.name, weight) for atom, weight in parts[0].items() if isinstance(atom, Idx)]
+
+
+def _rename_classes(nests, find) -> tuple[ir.Nest, ...]:
+    """Name each class by its last writer's index (outputs stand last), never two classes alike."""
+    names: dict = {}
+    taken: set[str] = set()
+    for nest in reversed(nests):
+        for b in (*nest.box, *binders_of(nest)):
+            root = find(("index", nest.name, b.index))
+            if root not in names:
+                names[root] = fresh(b.index, taken)
+    out = []
+    for nest in nests:
+        own = {b.index: names[find(("index", nest.name, b.index))] for b in (*nest.box, *binders_of(nest))}
+        out.append(rename_nest(nest, own))
+    return tuple(out)

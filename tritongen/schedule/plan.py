@@ -1,0 +1,123 @@
+"""The plan of one op: data only, every decision with its reason.
+
+An op runs as *steps*, one after another; a step computes some stored values (outputs, or
+temporaries in scratch storage) and lists *variants*: ways to run it, each with a condition, a
+config and launches. First match wins and the last variant is universal. Conditions, configs, grids
+and scratch shapes are size expressions in the language (`Rule`): `emit` prints them as Python,
+`explain` and the tests evaluate them, nobody `eval`s them.
+
+No Triton text is here. What each skeleton does with a kernel is in its template.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Poly, poly
+
+Rule = str  # a size expression, parsed by schedule.rules
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Indices that one tile dim walks together, outermost first: `row` = (n, g), `col` = (c, h, w)."""
+
+    name: str
+    digits: tuple[ir.Binder, ...]
+
+    @property
+    def extent(self) -> Poly:
+        total = poly(1)
+        for digit in self.digits:
+            total = total * (digit.hi - digit.lo)
+        return total
+
+    def extent_of(self, names: tuple[str, ...]) -> Poly:
+        total = poly(1)
+        for digit in self.digits:
+            if digit.index in names:
+                total = total * (digit.hi - digit.lo)
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A tensor as one kernel sees it: reshaped to `shape`, dim k walked by the digits `runs[k]`."""
+
+    tensor: str
+    shape: tuple[Poly, ...]
+    runs: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One walk over the reduced axis: the folds that need nothing but earlier levels' results."""
+
+    folds: tuple[str, ...]
+    lines: tuple[str, ...]  # row values that follow from them
+
+
+@dataclass(frozen=True, slots=True)
+class KernelPlan:
+    """One kernel: its skeleton, what its tile walks, what it computes and what it stores.
+
+    `nests` holds, in order, every value the kernel computes; `views` how it sees the tensors it
+    touches (a tensor without a view is addressed dim by dim); `levels` is for walks that loop.
+    """
+
+    name: str
+    skeleton: str  # templates/<skeleton>.py.j2
+    role: str  # what this kernel is to its step: "whole", or "part 0", "part 1", ..., "finish"
+    axes: tuple[Axis, ...]
+    nests: tuple[ir.Nest, ...]
+    stores: tuple[str, ...]
+    views: tuple[View, ...] = ()
+    levels: tuple[Level, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    kernel: str
+    grid: tuple[Rule, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One way to run a step. `config` are (name, rule) pairs; upper-case names are constexprs."""
+
+    name: str
+    when: Rule
+    why: str
+    config: tuple[tuple[str, Rule], ...]
+    launches: tuple[Launch, ...]
+    scratch: tuple[tuple[str, str, tuple[Rule, ...]], ...] = ()  # name, dtype, shape
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is computed together. `facts` are the integers that the rules speak of, as sizes."""
+
+    name: str
+    skeleton: str
+    why: str
+    stores: tuple[str, ...]
+    facts: tuple[tuple[str, Poly], ...]
+    kernels: tuple[KernelPlan, ...]
+    variants: tuple[Variant, ...]
+
+    def kernel(self, name: str) -> KernelPlan:
+        return next(k for k in self.kernels if k.name == name)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One typing of an op, as steps; `scratch` are the temporaries that pass between steps.
+
+    `name` is the op's, with the kind behind it where there are several typings.
+    """
+
+    name: str
+    op: ir.Op
+    steps: tuple[Step, ...]
+    scratch: tuple[ir.Nest, ...]

@@ -1,0 +1,78 @@
+"""Size expressions of a plan: conditions, configs, grids.
+
+A rule is an expression in whole numbers, written as Python reads it: `min(64, cdiv(D, 4096))`,
+`rows < 2 * sms and D > 8192`, `8 if D > 1024 else 4`. It is parsed with `ast`, checked against a
+short list of nodes when the plan is made, printed as it stands by emit, and evaluated here for
+`explain` and the tests. The functions are pow2 (next power of two), cdiv, min and max.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Mapping
+from functools import lru_cache
+
+OPERATORS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
+
+
+def pow2(n: int) -> int:
+    """The least power of two that is at least n."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def cdiv(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+FUNCTIONS = {"pow2": pow2, "cdiv": cdiv, "min": min, "max": max}
+
+
+@lru_cache(maxsize=None)
+def parse(rule: str) -> ast.expr:
+    return ast.parse(rule, mode="eval").body
+
+
+def evaluate(rule: str, facts: Mapping[str, int]) -> int:
+    """The value of a rule; TypeError for a node that no rule may hold, KeyError for an unknown name."""
+    return _value(parse(rule), facts)
+
+
+def names(rule: str) -> set[str]:
+    """The names a rule speaks of, functions left out."""
+    return {n.id for n in ast.walk(parse(rule)) if isinstance(n, ast.Name)} - set(FUNCTIONS)
+
+
+def _value(node: ast.expr, facts: Mapping[str, int]):
+    match node:
+        case ast.Constant(value=int() as value):
+            return value
+        case ast.Name(id=name):
+            return facts[name]
+        case ast.BinOp(left=a, op=op, right=b):
+            return OPERATORS[type(op)](_value(a, facts), _value(b, facts))
+        case ast.Compare(left=a, ops=[op], comparators=[b]):
+            return OPERATORS[type(op)](_value(a, facts), _value(b, facts))
+        case ast.BoolOp(op=ast.And(), values=values):
+            return all(_value(v, facts) for v in values)
+        case ast.BoolOp(op=ast.Or(), values=values):
+            return any(_value(v, facts) for v in values)
+        case ast.UnaryOp(op=ast.Not(), operand=a):
+            return not _value(a, facts)
+        case ast.IfExp(test=test, body=a, orelse=b):
+            return _value(a, facts) if _value(test, facts) else _value(b, facts)
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
+            return FUNCTIONS[name](*(_value(a, facts) for a in args))
+    raise TypeError(f"not a size expression: {ast.unparse(node)}")

@@ -1,0 +1,294 @@
+"""Groups to steps: axes, kernels, variants. One function a kernel class, every constant with its reason.
+
+Input: a `Group`. Output: a `Step` whose rules speak of the step's facts (`rows`, `cols`, `sms`, ...).
+Figures are for one H200 and come from the design's performance page unless a comment says otherwise.
+"""
+
+from __future__ import annotations
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Poly, indices, poly
+from tritongen.ir.bounds import Facts
+from tritongen.schedule.canonical import reads
+from tritongen.schedule.group import Group, is_reducer
+from tritongen.schedule.plan import Axis, KernelPlan, Launch, Level, Step, Variant, View
+from tritongen.schedule.views import digits_by_dim, view_of, views
+
+
+def accesses(nests, stores, dims):
+    """(tensor, coords) of all reads of stored tensors and of all stores, in order of appearance."""
+    computed = {n.name for n in nests}
+    for nest in nests:
+        for read in reads(nest.body):
+            if read.tensor not in computed and read.tensor in dims:
+                yield read.tensor, read.coords
+    for nest in nests:
+        if nest.name in stores:
+            yield nest.name, nest.coords
+
+
+def make_step(name: str, group: Group, stores: tuple[str, ...], dims, facts: Facts) -> Step:
+    """The step of one group; `stores` are the values that someone outside it reads."""
+    return MAKERS[group.kind](name, group, stores, dims, facts)
+
+
+# ---- pointwise ----------------------------------------------------------------------------------
+def pointwise(name, group, stores, dims, facts) -> Step:
+    whole = (Axis("i", group.row),)
+    seen = views(accesses(group.nests, stores, dims), dims, whole, facts)
+    touched = {tensor for tensor, _ in accesses(group.nests, stores, dims)}
+    if all(len(v.runs) == 1 and len(v.runs[0]) == len(group.row) for v in seen) and len(seen) == len(touched):
+        return _flat(name, group, stores, whole, seen)
+    return _tile(name, group, stores, dims, facts)
+
+
+def _flat(name, group, stores, axes, seen) -> Step:
+    kernel = KernelPlan(f"{name}_flat", "flat", "whole", axes, group.nests, stores, seen)
+    variant = Variant(
+        "flat",
+        "True",
+        "every operand is walked as one run of elements",
+        # 16 bytes a thread and access, and several accesses in flight: 97% of copy.
+        (("BLOCK", "2048"), ("num_warps", "8")),
+        (Launch(kernel.name, ("cdiv(total, BLOCK)",)),),
+    )
+    facts = (("total", axes[0].extent),)
+    return Step(name, "pointwise", "no reducer", stores, facts, (kernel,), (variant,))
+
+
+def _tile(name, group, stores, dims, facts) -> Step:
+    touched = list(accesses(group.nests, stores, dims))
+    split = _column_digits(group, touched, dims, facts)
+    axes = (Axis("row", group.row[:split]), Axis("col", group.row[split:]))
+    seen = views(touched, dims, axes, facts)
+    kernel = KernelPlan(f"{name}_tile", "tile", "whole", axes, group.nests, stores, seen)
+    if _disagree(seen, axes):
+        config = (("ROWS", "64"), ("BLOCK", "64"), ("num_warps", "8"))
+        why = "operands disagree on the fastest axis: a square tile reads and writes whole lines"
+    else:
+        config = (
+            ("BLOCK", "min(1024, max(16, pow2(cols)))"),
+            ("ROWS", "max(1, 2048 // BLOCK)"),
+            ("num_warps", "8"),
+        )
+        why = "rows of the fastest axis"
+    grid = ("cdiv(rows, ROWS) * cdiv(cols, BLOCK)",)
+    variant = Variant("tile", "True", why, config, (Launch(kernel.name, grid),))
+    numbers = (("rows", axes[0].extent), ("cols", axes[1].extent))
+    return Step(name, "pointwise", "no reducer", stores, numbers, (kernel,), (variant,))
+
+
+def _column_digits(group, touched, dims, facts) -> int:
+    """Where the box splits into rows and columns: the longest tail that every tensor walks whole or not at all."""
+    box = [b.index for b in group.row]
+    extents = {b.index: b.hi - b.lo for b in group.row}
+    for split in range(max(len(box) - 1, 0)):
+        tail = box[split + 1 :]
+        if all(_walks_whole(coords, dims[tensor], tail, extents, facts) for tensor, coords in touched):
+            return split + 1
+    return max(len(box) - 1, 0)
+
+
+def _walks_whole(coords, dims, tail, extents, facts) -> bool:
+    used = set().union(*(indices(c) for c in coords)) & set(tail)
+    if not used:
+        return True
+    digits = digits_by_dim(coords, dims, extents, facts)
+    if digits is None or used != set(tail):
+        return False
+    start = digits.index(tail[0])
+    return list(digits[start : start + len(tail)]) == tail
+
+
+def _disagree(seen: tuple[View, ...], axes) -> bool:
+    last = {v.runs[-1] for v in seen if v.runs}
+    cols = {d.index for d in axes[1].digits}
+    return any(not set(run) & cols for run in last if run) and any(set(run) & cols for run in last)
+
+
+# ---- rows ---------------------------------------------------------------------------------------
+def rows(name, group, stores, dims, facts) -> Step:
+    touched = list(accesses(group.nests, stores, dims))
+    row = _in_storage_order(group.row, touched, dims, facts)
+    axes = (Axis("row", row), Axis("col", group.col))
+    seen = views(touched, dims, axes, facts)
+    levels = levels_of(group.nests)
+    resident = KernelPlan(f"{name}_rows", "rows", "whole", axes, group.nests, stores, seen, levels)
+    loop = KernelPlan(f"{name}_loop", "loop", "whole", axes, group.nests, stores, seen, levels)
+    parts = tuple(
+        KernelPlan(f"{name}_part{k if len(levels) > 2 else ''}", "part", f"part {k}", axes, group.nests, stores, seen, levels)
+        for k in range(1, len(levels))
+    )
+    finish = KernelPlan(f"{name}_finish", "finish", "finish", axes, group.nests, stores, seen, levels)
+    kernels = (resident, loop, *parts, finish)
+    numbers = (("rows", axes[0].extent), ("cols", axes[1].extent))
+    return Step(name, "rows", "reducers over one set of indices", stores, numbers, kernels, _row_variants(kernels, group, levels))
+
+
+def _row_variants(kernels, group, levels) -> tuple[Variant, ...]:
+    resident, loop, *parts, finish = kernels
+    grid = ("cdiv(rows, ROWS)",)
+    split_grid = ("PARTS", "cdiv(rows, ROWS)")
+    state = tuple(
+        (part, dtype, ("rows", "PARTS"))
+        for nest in group.nests
+        if is_reducer(nest)
+        for part, dtype in fold_state(nest)
+    )
+    return (
+        Variant(
+            "split",
+            "cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192",
+            "too few rows to fill the GPU: several programs share one",
+            (
+                ("ROWS", "32 if across else 1"),
+                ("BLOCK", "64 if across else 2048"),
+                ("PARTS", "pow2(max(1, min(64, cdiv(4 * sms, cdiv(rows, ROWS)), cdiv(cols, 2 * BLOCK))))"),
+                ("CHUNK", "BLOCK * cdiv(cols, BLOCK * PARTS)"),
+                ("num_warps", "8"),
+            ),
+            (*(Launch(p.name, split_grid) for p in parts), Launch(finish.name, split_grid)),
+            state,
+        ),
+        Variant(
+            "rows",
+            "cols <= (512 if across else 32768)",
+            "a row fits in registers",
+            (
+                ("BLOCK", "max(16, pow2(cols))"),
+                ("ROWS", "max(1, (8192 if across else 2048) // BLOCK)"),
+                ("num_warps", "8 if across else 4 if BLOCK <= 1024 else 8 if BLOCK <= 8192 else 32"),
+            ),
+            (Launch(resident.name, grid),),
+        ),
+        Variant(
+            "loop",
+            "True",
+            "any width",
+            (("ROWS", "32 if across else 1"), ("BLOCK", "64 if across else 4096"), ("num_warps", "8")),
+            (Launch(loop.name, grid),),
+        ),
+    )
+
+
+def fold_state(nest: ir.Nest) -> tuple[tuple[str, str], ...]:
+    """(name, dtype) of what one part of a reduction leaves behind."""
+    if nest.body.op.startswith("arg"):
+        return (f"{nest.name}_best", nest.body.body.dtype), (f"{nest.name}_at", "i64")
+    return ((f"{nest.name}_part", nest.dtype),)
+
+
+def levels_of(nests) -> tuple[Level, ...]:
+    """Folds by the number of earlier folds they wait for, each level with the row values it allows.
+
+    Level 0 has no folds: row values that need none.
+    """
+    depth: dict[str, int] = {}
+    for nest in nests:
+        below = max((depth[r.tensor] for r in reads(nest.body) if r.tensor in depth), default=0)
+        depth[nest.name] = below + (1 if is_reducer(nest) else 0)
+    count = max(depth[n.name] for n in nests if is_reducer(n))
+    row = next({b.index for b in n.box} for n in nests if is_reducer(n))
+    return tuple(
+        Level(
+            tuple(n.name for n in nests if is_reducer(n) and depth[n.name] == k),
+            tuple(
+                n.name
+                for n in nests
+                if not is_reducer(n) and depth[n.name] == k and {b.index for b in n.box} == row
+            ),
+        )
+        for k in range(count + 1)
+    )
+
+
+def _in_storage_order(row, touched, dims, facts):
+    """The kept indices in the order of the dims of the widest tensor, so that they make few runs."""
+    names = {b.index for b in row}
+    extents = {b.index: b.hi - b.lo for b in row}
+    best: tuple[str, ...] = ()
+    for tensor, coords in touched:
+        flat = [n for c in coords for n in _ordered(c, names)]
+        if len(flat) > len(best) and len(set(flat)) == len(flat):
+            best = tuple(flat)
+    place = {n: k for k, n in enumerate(best)}
+    return tuple(sorted(row, key=lambda b: place.get(b.index, len(place))))
+
+
+def _ordered(coordinate: Poly, names: set[str]) -> list[str]:
+    """The indices of one coordinate, the one with the largest weight first."""
+    found = [n for n in sorted(indices(coordinate)) if n in names]
+    return sorted(found, key=lambda n: coordinate_weight(coordinate, n) == poly(1))
+
+
+def coordinate_weight(coordinate: Poly, name: str) -> Poly:
+    from tritongen.ir.algebra import affine
+
+    parts = affine(coordinate)
+    return next((w for a, w in parts[0].items() if getattr(a, "name", "") == name), poly(0)) if parts else poly(0)
+
+
+# ---- the general nest ---------------------------------------------------------------------------
+def nest(name, group, stores, dims, facts) -> Step:
+    axes = (Axis("i", group.row),)
+    kernel = KernelPlan(f"{name}_nest", "nest", "whole", axes, group.nests, stores)
+    variant = Variant(
+        "nest",
+        "True",
+        "right for every shape: an element a lane, reducers as loops",
+        (("BLOCK", "256"), ("num_warps", "4")),
+        (Launch(kernel.name, ("cdiv(total, BLOCK)",)),),
+    )
+    facts_ = (("total", axes[0].extent),)
+    return Step(name, "nest", "no special form fits", stores, facts_, (kernel,), (variant,))
+
+
+# ---- contraction --------------------------------------------------------------------------------
+def contraction(name, group, stores, dims, facts) -> Step:
+    p = group.product
+    axes = (Axis("batch", p.batch), Axis("m", p.m), Axis("n", p.n), Axis("k", p.k))
+    seen = views(list(accesses(group.nests, stores, dims)), dims, axes, facts)
+    kernel = KernelPlan(f"{name}_tiles", "contraction", "whole", axes, group.nests, stores, seen)
+    grid = ("batch * cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",)
+    launch = (Launch(kernel.name, grid),)
+    wide = "64 // bytes * 2"  # K elements that make a 128-byte line
+    numbers = (("batch", axes[0].extent), ("M", axes[1].extent), ("N", axes[2].extent), ("K", axes[3].extent))
+
+    def tile(m, n, k, warps, stages):
+        return (
+            ("BLOCK_M", m),
+            ("BLOCK_N", n),
+            ("BLOCK_K", k),
+            ("GROUP_M", "8"),
+            ("num_warps", warps),
+            ("num_stages", stages),
+        )
+
+    variants = (
+        Variant(
+            "large",
+            "bytes <= 2 and batch * cdiv(M, 128) * cdiv(N, 256) >= sms",
+            "enough work for the widest tile on every multiprocessor",
+            tile("128", "256", wide, "8", "3"),
+            launch,
+        ),
+        Variant(
+            "medium",
+            "bytes <= 4 and batch * cdiv(M, 128) * cdiv(N, 128) >= sms",
+            "enough tiles of 128 x 128",
+            tile("128", "128", wide, "8", "4 if bytes <= 2 else 3"),
+            launch,
+        ),
+        Variant(
+            "slim",
+            "bytes <= 4 and M <= 32",
+            "few rows: deep in K, narrow in N",
+            tile("16 if M <= 16 else 32", "64", "128 // bytes * 2", "4", "4"),
+            launch,
+        ),
+        Variant("small", "True", "any size", tile("64", "64", "32", "4", "3 if bytes <= 4 else 2"), launch),
+    )
+    return Step(name, "contraction", "a sum of products of two factors", stores, numbers, (kernel,), variants)
+
+
+MAKERS = {"pointwise": pointwise, "rows": rows, "nest": nest, "contraction": contraction}

@@ -1,0 +1,97 @@
+"""How a tile sees a tensor: as a reshaped view with one stride per run of digits.
+
+`x[n, g * Cg + c, h, w]` over the axes row = (n, g) and col = (c, h, w) is the 2-D view
+[N * groups, Cg * H * W]: neighbouring digits of one axis, in order, are one run. A tensor that is
+read in another way (an offset, a reversal, a window, a fill) has no view and is addressed dim by dim.
+"""
+
+from __future__ import annotations
+
+from tritongen.ir.algebra import Idx, Poly, affine, index, poly
+from tritongen.ir.bounds import Facts
+from tritongen.schedule.canonical import same
+from tritongen.schedule.plan import Axis, View
+
+Digits = tuple[str, ...]
+
+
+def digits_of(coordinate: Poly, extents: dict[str, Poly], dim: Poly, facts: Facts) -> Digits | None:
+    """The digits, highest first, whose mixed-radix number this coordinate is, covering all of dim."""
+    parts = affine(coordinate)
+    if parts is None or parts[1].terms:
+        return None
+    left = dict(parts[0])
+    if not all(isinstance(atom, Idx) for atom in left):
+        return None
+    if not left:  # a literal 0 in a dim of size 1
+        return () if same(facts, dim, 1) else None
+    found: list[str] = []
+    weight = poly(1)
+    while left:
+        here = [a for a, w in left.items() if same(facts, w, weight)]
+        if len(here) != 1:
+            return None
+        del left[here[0]]
+        found.append(here[0].name)
+        weight = weight * extents[here[0].name]
+    return tuple(reversed(found)) if same(facts, weight, dim) else None
+
+
+def digits_by_dim(coords, dims, extents, facts) -> Digits | None:
+    """All digits of an access, dim after dim; None where some dim is not a whole mixed-radix number."""
+    out: list[str] = []
+    for coordinate, dim in zip(coords, dims):
+        digits = digits_of(coordinate, extents, dim, facts)
+        if digits is None:
+            return None
+        out += digits
+    return tuple(out) if len(set(out)) == len(out) else None
+
+
+def view_of(tensor: str, digits: Digits, axes: tuple[Axis, ...]) -> View:
+    """Neighbouring digits that follow each other on one axis become one run."""
+    place = {d.index: (a.name, k) for a in axes for k, d in enumerate(a.digits)}
+    extents = {d.index: d.hi - d.lo for a in axes for d in a.digits}
+    runs: list[list[str]] = []
+    for digit in digits:
+        axis, k = place[digit]
+        if runs and place[runs[-1][-1]] == (axis, k - 1):
+            runs[-1].append(digit)
+        else:
+            runs.append([digit])
+    shape = []
+    for run in runs:
+        total = poly(1)
+        for digit in run:
+            total = total * extents[digit]
+        shape.append(total)
+    return View(tensor, tuple(shape), tuple(tuple(run) for run in runs))
+
+
+def views(accesses, dims: dict[str, tuple[Poly, ...]], axes: tuple[Axis, ...], facts: Facts) -> tuple[View, ...]:
+    """A view for every tensor all of whose accesses (tensor, coords) are the same whole walk."""
+    extents = {d.index: d.hi - d.lo for a in axes for d in a.digits}
+    whole = {d.index for a in axes for d in a.digits if not d.lo.terms}
+    ways: dict[str, set[Digits | None]] = {}
+    for tensor, coords in accesses:
+        digits = digits_by_dim(coords, dims[tensor], extents, facts) if _known(coords, extents) else None
+        if digits is not None and not set(digits) <= whole:
+            digits = None
+        ways.setdefault(tensor, set()).add(digits)
+    return tuple(
+        view_of(tensor, digits, axes)
+        for tensor, found in ways.items()
+        if len(found) == 1 and (digits := next(iter(found))) is not None
+    )
+
+
+def _known(coords, extents) -> bool:
+    return all(
+        isinstance(atom, Idx) and atom.name in extents
+        for c in coords
+        for atom in (affine(c) or ({None: 0},))[0]
+    )
+
+
+def plain(names: Digits) -> tuple[Poly, ...]:
+    return tuple(index(n) for n in names)
