@@ -44,6 +44,7 @@ from tritongen.ir.nodes import (
     ScalarRef,
     Tensor,
     TypeParam,
+    kind_of,
     parts,
     rebuild,
     walk,
@@ -184,7 +185,12 @@ def line_ast(op: Op, nest: Nest, dims: Dims) -> ast.Assign:
             continue
         binder = box[str(coordinate)]
         left.append(printer.left(binder, nest.body, extent if nest.name in given else None))
-    return ast.Assign(nest.name, tuple(left) or None, printer.expr(nest.body))
+    body = nest.body
+    if isinstance(body, Cast) and body.dtype == nest.dtype and nest.name in given:
+        # The store rounds by itself, but only within a kind.
+        if kind_of(body.arg.dtype, op) == kind_of(body.dtype, op) == "float":
+            body = body.arg
+    return ast.Assign(nest.name, tuple(left) or None, printer.expr(body))
 
 
 @dataclass(frozen=True, slots=True)
