@@ -50,6 +50,7 @@ def test_result_dtype_is_torchs(one, other):
     f = tritongen.compile_expr("x * z")
     assert f(x, z).dtype == (x * z).dtype
     assert tritongen.compile_expr("x > z")(x, z).dtype == torch.bool
+    assert tritongen.compile_expr("f16(x * z)")(x, z).dtype == torch.float16
 
 
 def test_same_text_same_object_and_fast():

@@ -26,13 +26,25 @@ from tritongen.check import check
 from tritongen.errors import Diagnostic, SpecError
 from tritongen.expression import NUMBERS, Argument, Draft, text_of
 from tritongen.ir.binding import dtype_name, typing_of
+from tritongen.ir.nodes import FLOATS, INTS, NARROW_FLOATS
 from tritongen.runtime.load import load_file, load_text
 from tritongen.syntax import ast
 from tritongen.syntax.limits import read_source
 
-_lock = threading.RLock()
+CASTS = (*FLOATS, *NARROW_FLOATS, *INTS, "bool")
+
+_lock = threading.RLock()  # replaced in a forked child, where its holder does not exist
 _compiled: dict[tuple[str, str], Ops] = {}
 _expressions: dict[str, Expression] = {}
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class CompiledOp:
@@ -203,11 +215,14 @@ def _argument(kind: Any) -> Argument:
 
 def _result(draft: Draft, arguments: tuple[Argument, ...]) -> str:
     """The output's dtype: the promoted one of the floating operands, or what the expression says."""
+    value = draft.lines[-1].value
+    if isinstance(value, ast.Call) and value.name in CASTS:
+        return value.name
     probe = draft.probe(arguments)
     (checked,) = check(ast.File((probe,)))
     op = checked.typings[0]
-    value = probe.lines[-2].name
-    dtype = next(nest.dtype for nest in op.nests if nest.name == value)
+    name = probe.lines[-2].name
+    dtype = next(nest.dtype for nest in op.nests if nest.name == name)
     if dtype != "compute":
         return dtype
     floats = [

@@ -174,7 +174,7 @@ def _size(text: str) -> tuple[str, int]:
 def _report(error: SpecError) -> None:
     click.echo("\n\n".join(render(d) for d in error.diagnostics), err=True)
     count = sum(d.severity == "error" for d in error.diagnostics)
-    click.echo(f"\n{count} error{'s' if count != 1 else ''}; nothing was written", err=True)
+    click.echo(f"\n{count} error{'s' if count != 1 else ''}", err=True)
 
 
 def _print(text: str, language: str) -> None:
