@@ -185,10 +185,11 @@ def test_what_a_wrong_call_is_told():
     assert refused(LINEAR, x=x[None], w=w) == "linear: x: expected 2 dims [M, K], given 3"
     assert refused(LINEAR, x=x, w=w) == "linear: w: dim 1 (K): expected 64 (from x), given 32"
     assert refused(LINEAR, x=x, w=torch.ones(8, 64).half()) == (
-        "linear: w: expected dtype float32 (T, from x), given float16"
+        "linear: w: expected dtype torch.float32 (T, from x), given torch.float16"
     )
     assert refused(LINEAR, x=x.int(), w=w) == (
-        "linear: x: expected dtype float64 | float32 | float16 | bfloat16, given int32"
+        "linear: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16,"
+        " given torch.int32"
     )
     assert refused(LINEAR, x=x, w=torch.ones(8, 64, device="meta")) == (
         "linear: w: expected device cpu (from x), given meta"
@@ -207,7 +208,7 @@ def test_facts_are_checked_in_order_and_named():
     assert refused(CONV, x=x[:, :, :1], w=w, groups=3).startswith("conv1d: size P = ")
     assert refused(CONV, x=x, w=w, groups=3) == "conv1d: requires F % groups == 0: 1 != 0"
     assert refused(CONV, x=x, w=w, stride=0).startswith("conv1d: division by zero in ")
-    assert refused(CONV, x=x, w=w, stride=1.0) == "conv1d: stride: expected an int, given 1.0"
+    assert refused(CONV, x=x, w=w, stride=1.0) == "conv1d: stride: expected int, given 1.0"
     bound = bind(CONV, {"x": x, "w": torch.ones(4, 3, 3), "groups": 2, "stride": 2})
     assert bound.sizes["P"] == 4 and bound.dtypes == {"T": "f32", "compute": "f32"}
 
@@ -220,7 +221,7 @@ def test_batch_dims_broadcast_and_flatten():
     assert torch.equal(bound.values["x"].view(5, 4, 3, 7), x.expand(5, 4, 3, 7))
     assert torch.equal(bound.values["b"].view(5, 4, 3), b.expand(5, 4, 3))
     assert refused(two, x=x, b=torch.ones(2, 2)) == (
-        "softmax: b: batch shape [2, 2] does not broadcast with [5, 1, 3] (from x)"
+        "softmax: b: batch shape (2, 2) does not broadcast with (5, 1, 3) (from x)"
     )
 
 
@@ -350,7 +351,9 @@ def test_scalars_round_to_the_compute_type():
     op = reducer_op(call("mul", load("x", n), ScalarRef("s", "compute")), params=params)
     one = torch.ones(1)
     assert run(op, {"x": one})["y"].item() == torch.tensor(0.1).double().item()
-    assert run(op, {"x": one.double(), "s": torch.tensor(0.1, dtype=torch.float64)})["y"].item() == 0.1
+    assert (
+        run(op, {"x": one.double(), "s": torch.tensor(0.1, dtype=torch.float64)})["y"].item() == 0.1
+    )
 
 
 def test_a_read_that_leaves_its_tensor_is_a_bug_of_the_proof():

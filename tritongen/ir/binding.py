@@ -97,17 +97,16 @@ def dtype_name(dtype: torch.dtype) -> str:
 def bind(op: Op, args: Mapping[str, Any]) -> Bound:
     """Check the arguments as the wrapper does and settle every name of the op."""
     values = _with_defaults(op, args)
-    for p in op.params:
-        if isinstance(p, Tensor):
-            _check_tensor(op, p, values[p.name])
-        else:
-            _check_number(op, p, values[p.name])
-    _check_devices(op, values)
     dtypes = _bind_dtypes(op, values)
+    for p in (*op.scalars, *op.constants):
+        _check_number(op, p, values[p.name])
     sizes = {c.name: int(values[c.name]) for c in op.constants if c.dtype == "int"}
-    batch_shape = _bind_dims(op, values, sizes)
+    _bind_dims(op, values, sizes)
     _bind_facts(op, sizes)
     _check_dims(op, values, sizes)
+    batch_shape = _bind_batch(op, values)
+    if any(BATCH_SIZE in t.dims for t in op.tensors):
+        sizes[BATCH] = prod(batch_shape)
     bound = Bound(sizes, dtypes, batch_shape, values | _flattened(op, values, batch_shape))
     _check_outputs(op, bound)
     return bound
@@ -149,10 +148,14 @@ def _check_tensor(op: Op, operand: Tensor, value: Any) -> None:
         raise ValueError(messages.TENSOR.format(**names, given=type(value).__name__))
     if value.layout != torch.strided:
         raise ValueError(messages.LAYOUT.format(**names, given=value.layout))
+
+
+def _check_rank(op: Op, operand: Tensor, value: Any) -> None:
     named = sum(d != BATCH_SIZE for d in operand.dims)
     if value.ndim < named or (value.ndim > named and BATCH_SIZE not in operand.dims):
+        names = {"op": op.name, "operand": operand.name, "given": value.ndim}
         expected = messages.dims_text(tuple(text(d) for d in operand.dims))
-        raise ValueError(messages.RANK.format(**names, expected=expected, given=value.ndim))
+        raise ValueError(messages.RANK.format(**names, expected=expected))
 
 
 def _check_number(op: Op, p: Scalar | Constant, value: Any) -> None:
@@ -170,7 +173,7 @@ def _check_number(op: Op, p: Scalar | Constant, value: Any) -> None:
     if isinstance(p, Constant) and kind == "int":
         fits = ("int",)
     if given not in fits:
-        expected = {"float": "a number", "int": "an int", "bool": "a bool"}[kind]
+        expected = {"float": "number", "int": "int", "bool": "bool"}[kind]
         names = {"op": op.name, "operand": p.name}
         raise ValueError(template.format(**names, expected=expected, given=shown))
 
@@ -182,35 +185,37 @@ def _kind(dtype: str) -> str:
 
 
 # ---- operands against each other ----------------------------------------------------------------
-def _check_devices(op: Op, values: Mapping[str, Any]) -> None:
-    if not op.tensors:
-        return
-    first = op.tensors[0].name
-    expected = values[first].device
-    for t in op.tensors[1:]:
-        if values[t.name].device != expected:
-            source = messages.SOURCE.format(operand=first)
-            names = {"op": op.name, "operand": t.name, "expected": expected, "source": source}
-            raise ValueError(messages.DEVICE.format(**names, given=values[t.name].device))
-
-
 def _bind_dtypes(op: Op, values: Mapping[str, Any]) -> dict[str, str]:
+    """Each operand by itself, then against those before it: dtype, rank, device."""
     typarams = {p.name: p for p in op.typarams}
     dtypes: dict[str, str] = {}
     sources: dict[str, str] = {}
     for t in op.tensors:
-        given = dtype_name(values[t.name].dtype)
+        value = values[t.name]
+        _check_tensor(op, t, value)
+        given = dtype_name(value.dtype)
         accepted, source = _accepted(t, typarams, dtypes, sources)
         if given not in accepted:
-            expected = " | ".join(TORCH_NAMES[d] for d in accepted)
-            names = {"op": op.name, "operand": t.name, "expected": expected, "source": source}
-            raise ValueError(messages.DTYPE.format(**names, given=TORCH_NAMES.get(given, given)))
+            names = {"op": op.name, "operand": t.name, "expected": _or(accepted), "source": source}
+            raise ValueError(messages.DTYPE.format(**names, given=value.dtype))
+        _check_rank(op, t, value)
+        first = op.tensors[0].name
+        if value.device != values[first].device:
+            source = messages.SOURCE.format(operand=first)
+            names = {"expected": values[first].device, "source": source, "given": value.device}
+            raise ValueError(messages.DEVICE.format(op=op.name, operand=t.name, **names))
         if t.dtype in typarams:
             dtypes.setdefault(t.dtype, given)
             sources.setdefault(t.dtype, t.name)
     concrete = {dtypes.get(t.dtype, t.dtype) for t in op.tensors}
-    dtypes["compute"] = "f64" if "f64" in concrete else "f32"
-    return dtypes
+    # A type parameter of an output alone is the first of its dtypes.
+    dtypes |= {p.name: p.dtypes[0] for p in op.typarams if p.name not in dtypes}
+    return dtypes | {"compute": "f64" if "f64" in concrete else "f32"}
+
+
+def _or(dtypes: tuple[str, ...]) -> str:
+    *most, last = (f"torch.{TORCH_NAMES[d]}" for d in dtypes)
+    return f"{', '.join(most)} or {last}" if most else last
 
 
 def _accepted(
@@ -239,14 +244,10 @@ def _batch_part(t: Tensor, shape: tuple[int, ...]) -> tuple[int, int]:
     return t.dims.index(BATCH_SIZE), len(shape) - (len(t.dims) - 1)
 
 
-def _bind_dims(op: Op, values: Mapping[str, Any], sizes: dict[str, int]) -> tuple[int, ...]:
-    """Every bare symbol by the first operand that has it; the batch shape by broadcasting."""
-    import torch
-
+def _bind_dims(op: Op, values: Mapping[str, Any], sizes: dict[str, int]) -> None:
+    """Every bare symbol by the first operand that has it."""
     settled = set(sizes) | {d.name for d in op.defines}
     sources: dict[str, str] = {}
-    batch_shape: tuple[int, ...] = ()
-    batch_source = ""
     for t in op.tensors:
         shape = tuple(values[t.name].shape)
         for position, d in _named_dims(t, len(shape)):
@@ -258,18 +259,27 @@ def _bind_dims(op: Op, values: Mapping[str, Any], sizes: dict[str, int]) -> tupl
             elif shape[position] != sizes[name]:
                 source = messages.SOURCE.format(operand=sources[name])
                 raise ValueError(_dim_error(op, t, position, d, sizes[name], shape, source))
-        if BATCH_SIZE in t.dims:
-            start, number = _batch_part(t, shape)
-            given = shape[start : start + number]
-            try:
-                batch_shape = tuple(torch.broadcast_shapes(batch_shape, given))
-            except RuntimeError:
-                source = messages.SOURCE.format(operand=batch_source)
-                names = {"op": op.name, "operand": t.name, "expected": list(batch_shape)}
-                wording = messages.BATCH.format(**names, source=source, given=list(given))
-                raise ValueError(wording) from None
-            batch_source = batch_source or t.name
-            sizes[BATCH] = prod(batch_shape)
+
+
+def _bind_batch(op: Op, values: Mapping[str, Any]) -> tuple[int, ...]:
+    """The shape that the batch dims of all operands broadcast to."""
+    import torch
+
+    batch_shape: tuple[int, ...] = ()
+    first = ""
+    for t in op.tensors:
+        if BATCH_SIZE not in t.dims:
+            continue
+        shape = tuple(values[t.name].shape)
+        start, number = _batch_part(t, shape)
+        given = shape[start : start + number]
+        try:
+            batch_shape = tuple(torch.broadcast_shapes(batch_shape, given))
+        except RuntimeError:
+            source = messages.SOURCE.format(operand=first)
+            names = {"op": op.name, "operand": t.name, "expected": batch_shape, "source": source}
+            raise ValueError(messages.BATCH.format(**names, given=given)) from None
+        first = first or t.name
     return batch_shape
 
 
