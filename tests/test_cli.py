@@ -117,6 +117,14 @@ def test_a_name_that_is_no_module(project):
         assert result.exit_code == 2 and "a spec is named like" in result.stderr
 
 
+def test_a_folder_name_never_becomes_code(project):
+    folder = project / 'x"""\nimport os  # '
+    folder.mkdir()
+    (folder / "relu.op").write_text(RELU)
+    assert run("build", str(folder / "relu.op")).exit_code == 0
+    assert "import os" not in Path("generated/relu.py").read_text()
+
+
 @pytest.mark.parametrize(
     "stage, shown",
     [("ast", "OpDef("), ("ir", "op relu<T: float>"), ("plan", "pointwise"), ("source", "tl.load")],

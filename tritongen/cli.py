@@ -11,6 +11,7 @@ heavy is imported before a command needs it: `build` needs neither torch nor tri
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -104,9 +105,10 @@ def _compile(spec: Path, standalone: bool) -> str:
 def shown_name(spec: Path) -> str:
     """How a generated file names its spec: the same from wherever in the project it is built."""
     try:
-        return spec.resolve().relative_to(Path.cwd()).as_posix()
+        shown = spec.resolve().relative_to(Path.cwd()).as_posix()
     except ValueError:
         return spec.name
+    return shown if re.fullmatch(r"[\w./+-]+", shown, re.ASCII) else spec.name
 
 
 def _fail_if_stale(specs: tuple[Path, ...], output: Path, texts: dict[str, str]) -> None:
