@@ -1,0 +1,12 @@
+"""Gradients, derived on the IR: the adjoint of a nest is a nest.
+
+    gradient(op)  ->  the op that takes op's operands and dy, and gives dx
+
+`backward.py` is where to start reading: `lift` names what is wanted again, `flow` hands a line's
+gradient to its reads, `invert` and `term` turn each into a sum over the read's own indices, `zero`
+drops what vanishes. Nothing here schedules or writes Triton.
+"""
+
+from tritongen.autodiff.backward import NotDifferentiable, gradient
+
+__all__ = ["NotDifferentiable", "gradient"]

@@ -1,0 +1,329 @@
+"""The backward op of an op.
+
+Input: an op. Output: an op over the same operands, the outputs that derivatives read, and `dy` for
+each output y, which gives `dx` for each floating operand and scalar x:
+
+    op square<T: float>(x: T[N]) -> y: T[N] { y[n] = x[n] * x[n] }
+    op square_backward<T: float>(x: T[N], dy: T[N]) -> dx: T[N] { dx[n] = dy[n] * x[n] + dy[n] * x[n] }
+
+Its lines: forward temporaries that are wanted again, the gradients of temporaries from the last to
+the first, those of the operands. Batch dims are summed over only where an operand has none of them:
+where they broadcast, whoever calls sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from tritongen.autodiff import exprs, flow, zero
+from tritongen.autodiff.invert import Target, invert
+from tritongen.autodiff.lift import lift
+from tritongen.autodiff.term import write
+from tritongen.errors import Diagnostic, SpecError
+from tritongen.ir import algebra
+from tritongen.ir.algebra import Fetch, Poly, Sym, index
+from tritongen.ir.bounds import Facts, facts_of
+from tritongen.ir.nodes import (
+    BATCH,
+    BATCH_SIZE,
+    Binder,
+    Cast,
+    Const,
+    Constant,
+    Expr,
+    Nest,
+    Op,
+    Param,
+    Read,
+    ScalarRef,
+    Tensor,
+    kind_of,
+    walk,
+)
+from tritongen.syntax.names import kind_of as reserved_as
+
+ZERO = Poly()
+
+
+class NotDifferentiable(SpecError):
+    """An op whose gradient is not to be had; says why."""
+
+    def __init__(self, op: Op, reason: str, help: str = ""):
+        message = f"the gradient of `{op.name}` cannot be derived: {reason}"
+        super().__init__((Diagnostic("E701", message, help=help),))
+
+
+def gradient(op: Op, wrt: Iterable[str] | None = None) -> Op:
+    """The backward op; `wrt` names the operands and scalars wanted, by default all that are floats."""
+    if op.gradient == "none":
+        raise NotDifferentiable(op, "it says `grad none`")
+    wanted = _wanted(op, wrt)
+    if isinstance(op.gradient, tuple):
+        return _assemble(op, (*op.nests, *op.gradient), wanted)
+    tape = _Tape(op, facts_of(op), wanted)
+    tape.forward = lift(op, op.nests, tape.free_name)
+    tape.find_active()
+    for nest in reversed(tape.forward):
+        tape.pull(nest)
+    nests = (*tape.values, *tape.backward, *(tape.operand(p) for p in wanted))
+    return _assemble(op, nests, wanted)
+
+
+def _wanted(op: Op, wrt: Iterable[str] | None) -> tuple[Param, ...]:
+    floats = [
+        p for p in op.params if not isinstance(p, Constant) and kind_of(p.dtype, op) == "float"
+    ]
+    if wrt is not None:
+        names = set(wrt)
+        floats = [p for p in floats if p.name in names]
+    if not floats:
+        raise NotDifferentiable(op, "no operand of it is a float")
+    if not any(kind_of(o.dtype, op) == "float" for o in op.outputs):
+        raise NotDifferentiable(op, "no output of it is a float")
+    return tuple(floats)
+
+
+@dataclass(slots=True)
+class _Tape:
+    """One derivation: what is known of every tensor's gradient so far, last lines first."""
+
+    op: Op
+    facts: Facts
+    wanted: tuple[Param, ...]
+    forward: tuple[Nest, ...] = ()
+    values: list[Nest] = field(default_factory=list)  # forward nests that may be wanted again
+    backward: list[Nest] = field(default_factory=list)  # gradients of temporaries
+    parts: dict[str, list[Expr]] = field(default_factory=dict)  # contributions to a gradient
+    targets: dict[str, Target] = field(default_factory=dict)
+    shapes: dict[str, Tensor] = field(default_factory=dict)
+    active: set[str] = field(default_factory=set)
+    names: set[str] = field(default_factory=set)
+
+    # ---- names --------------------------------------------------------------------------------
+    def free_name(self, name: str) -> str:
+        if not self.names:
+            self.names |= _names_of(self.op)
+        found = exprs.free_name(name, self.names)
+        self.names.add(found)
+        return found
+
+    @property
+    def not_indices(self) -> frozenset[str]:
+        return frozenset(self.shapes) | {p.name for p in self.op.params}
+
+    # ---- what varies --------------------------------------------------------------------------
+    def find_active(self) -> None:
+        """Which tensors depend on what is wanted; where the gradient of each is gathered."""
+        self.active = {p.name for p in self.wanted}
+        tensors = (*self.op.tensors, *self.op.outputs)
+        self.shapes = {t.name: t for t in tensors}
+        self.shapes |= {f"d{o.name}": replace(o, name=f"d{o.name}") for o in self.op.outputs}
+        for nest in self.forward:
+            self._see(nest)
+            line = flow.Line(nest, nest.body, self.varies)
+            extreme = flow.extreme_of(nest)
+            if kind_of(nest.dtype, self.op) == "float" and flow.varies(line, nest.body):
+                self.active.add(nest.name)
+                if extreme is not None:
+                    at = flow.winner(nest, extreme, self.free_name(flow.winner_name(nest)))
+                    self._see(at)
+                    self.values.append(at)
+            self.values.append(nest)
+        for p in self.wanted:
+            self.targets[p.name] = self._operand_target(p)
+
+    def _see(self, nest: Nest) -> None:
+        self.shapes[nest.name] = Tensor(nest.name, nest.dtype, nest.dims)
+        self.targets[nest.name] = Target(nest.name, nest.box, nest.coords, nest.dims)
+
+    def varies(self, node: Read | ScalarRef) -> bool:
+        return (node.tensor if isinstance(node, Read) else node.name) in self.active
+
+    def _operand_target(self, p: Param) -> Target:
+        dims = p.dims if isinstance(p, Tensor) else ()
+        taken: set[str] = set()
+        box = []
+        for position, dim in enumerate(dims):
+            name = self._index_name(p.name, position, dim)
+            name = exprs.free_name(name, taken, self.not_indices) if name != BATCH else name
+            taken.add(name)
+            box.append(Binder(name, ZERO, dim))
+        return Target(p.name, tuple(box), tuple(index(b.index) for b in box), dims)
+
+    def _index_name(self, tensor: str, position: int, dim: Poly) -> str:
+        """The index that reads the dim alone somewhere, else the dim's own name in lower case."""
+        for nest in self.forward:
+            for node in walk(nest.body):
+                if isinstance(node, Read) and node.tensor == tensor:
+                    c = node.coords[position]
+                    name = next((a.name for a in algebra.atoms(c)), "") if len(c.terms) == 1 else ""
+                    if name and c == index(name):
+                        return name
+        name = algebra.text(dim).lower()
+        plain = name.isidentifier() and not reserved_as(name)
+        return name if plain or dim == BATCH_SIZE else "i"
+
+    # ---- gradients ----------------------------------------------------------------------------
+    def pull(self, nest: Nest) -> None:
+        """Settle the gradient of what a nest writes, and hand it to what the nest reads."""
+        if nest.name not in self.active:
+            return
+        weight = self._settle(nest)
+        if weight is None:
+            return
+        line = flow.Line(nest, self._value(nest), self.varies)
+        for use in flow.uses(line, weight):
+            name = use.node.tensor if isinstance(use.node, Read) else use.node.name
+            self._contribute(nest, use, name)
+
+    def _contribute(self, nest: Nest, use: flow.Use, name: str) -> None:
+        target = self.targets[name]
+        system = invert(use, nest.box, target, self.facts)
+        term = exprs.cast(write(system, self.shapes), exprs.COMPUTE)
+        if not exprs.is_zero(term):
+            in_force = {b.index for b in target.box}
+            term = exprs.name_binders(term, in_force, self.not_indices)
+            self.parts.setdefault(name, []).append(term)
+
+    def _value(self, nest: Nest) -> Expr:
+        """The value of a nest, read where it was written."""
+        read = Read(nest.name, nest.coords, None, nest.dtype)
+        return exprs.cast(read, exprs.compute_dtype(nest.body.dtype))
+
+    def _settle(self, nest: Nest) -> Expr | None:
+        """The gradient of what a nest writes as a read, after adding a line for it where it needs one."""
+        terms = self._surviving(nest.name, self.parts.pop(nest.name, []))
+        output = next((o for o in self.op.outputs if o.name == nest.name), None)
+        given = None
+        if output is not None:
+            given = Read(f"d{nest.name}", nest.coords, None, output.dtype)
+            given = exprs.cast(given, exprs.compute_dtype(output.dtype))
+            given = exprs.cast(given, exprs.COMPUTE)
+            terms = [given, *terms]
+        if not terms:
+            return None
+        dtype = exprs.compute_dtype(nest.body.dtype)
+        if given is not None and len(terms) == 1:
+            return exprs.cast(given, dtype)
+        name = self.free_name(f"d{nest.name}_total" if given is not None else f"d{nest.name}")
+        line = Nest(name, nest.box, nest.coords, nest.dims, _sum(terms), exprs.COMPUTE)
+        self._see(line)
+        self.backward.append(line)
+        return exprs.cast(Read(name, nest.coords, None, exprs.COMPUTE), dtype)
+
+    def _surviving(self, name: str, terms: list[Expr]) -> list[Expr]:
+        """Without what is 0 whatever the operands: all terms together, or each alone."""
+        lines = {n.name: n for n in (*self.values, *self.backward)}
+        if len(terms) > 1 and zero.vanishes(_sum(terms), lines):
+            return []
+        return [t for t in terms if not zero.vanishes(t, lines)]
+
+    def operand(self, p: Param) -> Nest:
+        """The line of an operand's gradient."""
+        target = self.targets[p.name]
+        terms = self._surviving(p.name, self.parts.get(p.name, []))
+        body = exprs.cast(_sum(terms), p.dtype)
+        return Nest(f"d{p.name}", target.box, target.coords, target.dims, body, p.dtype)
+
+
+def _sum(terms: list[Expr]) -> Expr:
+    total: Expr = Const(0.0, exprs.COMPUTE)
+    for term in terms:
+        total = exprs.add(total, term)
+    return total
+
+
+def _names_of(op: Op) -> set[str]:
+    names = {p.name for p in (*op.params, *op.outputs)}
+    names |= {f"d{name}" for name in names} | {nest.name for nest in op.nests}
+    for nest in op.nests:
+        names |= {b.index for b in nest.box}
+        names |= {b.index for e in walk(nest.body) for b in getattr(e, "binders", ())}
+    return names
+
+
+# ---- the op -------------------------------------------------------------------------------------
+def _assemble(op: Op, nests: tuple[Nest, ...], wanted: tuple[Param, ...]) -> Op:
+    """The backward op: lines that lead to an output, operands that are read or that bind a size."""
+    outputs = tuple(
+        Tensor(f"d{p.name}", p.dtype, p.dims if isinstance(p, Tensor) else ()) for p in wanted
+    )
+    given = {o.name for o in op.outputs}
+    nests = _reached(nests, {o.name for o in outputs}, given)
+    read = set().union(*(tensors_read(nest.body) for nest in nests))
+    cotangents = tuple(
+        replace(o, name=f"d{o.name}") for o in op.outputs if kind_of(o.dtype, op) == "float"
+    )
+    saved = tuple(o for o in op.outputs if o.name in read)
+    params = (*op.params, *saved, *(c for c in cotangents if c.name in read))
+    return replace(
+        op,
+        name=f"{op.name}_backward",
+        params=_needed_params(op, params, outputs, nests, read),
+        outputs=outputs,
+        nests=nests,
+        gradient="none",
+        ref=None,
+        doc="",
+        tolerances=(),
+        tune=(),
+        text="",
+    )
+
+
+def _reached(nests: tuple[Nest, ...], wanted: set[str], given: set[str]) -> tuple[Nest, ...]:
+    """Nests that `wanted` depends on; what is given is read, never computed again."""
+    kept: list[Nest] = []
+    needed = set(wanted)
+    for nest in reversed(nests):
+        if nest.name in needed and nest.name not in given:
+            kept.append(nest)
+            needed |= tensors_read(nest.body)
+    return tuple(reversed(kept))
+
+
+def tensors_read(expr: Expr) -> set[str]:
+    """Every tensor that an expression reads, gathered indices included, and every scalar."""
+    names = {node.tensor for node in walk(expr) if isinstance(node, Read)}
+    names |= {node.name for node in walk(expr) if isinstance(node, ScalarRef)}
+    for p in exprs.coordinates(expr):
+        names |= {a.tensor for a in algebra.walk(p) if isinstance(a, Fetch)}
+    return names
+
+
+def _needed_params(
+    op: Op,
+    params: tuple[Param, ...],
+    outputs: tuple[Tensor, ...],
+    nests: tuple[Nest, ...],
+    read: set[str],
+) -> tuple[Param, ...]:
+    """Params that are read, and before others those that alone bind a size, batch or dtype in use."""
+    kept = {p.name for p in params if p.name in read or isinstance(p, Constant)}
+
+    def binds(p: Param) -> set[str]:
+        if not isinstance(p, Tensor):
+            return set()
+        return {a.name for d in p.dims for a in algebra.walk(d) if d == algebra.poly(a)} | {p.dtype}
+
+    used = {name for p in params for name in binds(p)}
+    sizes = _symbols(op, outputs, nests) & used
+    for p in params:
+        missing = sizes - set().union(*(binds(q) for q in params if q.name in kept))
+        if missing & binds(p):
+            kept.add(p.name)
+    return tuple(p for p in params if p.name in kept)
+
+
+def _symbols(op: Op, outputs: tuple[Tensor, ...], nests: tuple[Nest, ...]) -> set[str]:
+    """Sizes that the backward op speaks of, and the type parameters of its outputs."""
+    polys = [d for t in outputs for d in t.dims]
+    for fact in op.facts:
+        polys += [fact.value] if hasattr(fact, "value") else [fact.left, fact.right]
+    for nest in nests:
+        polys += [*nest.dims, *exprs.coordinates(nest.body)]
+        polys += [p for b in nest.box for p in (b.lo, b.hi)]
+    names = {a.name for p in polys for a in algebra.walk(p) if isinstance(a, Sym)}
+    defined = {d.name for d in op.defines}
+    return (names - defined) | {t.dtype for t in outputs}

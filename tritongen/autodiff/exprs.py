@@ -1,0 +1,260 @@
+"""Expressions built with the identities a person applies without thinking: x * 1, x + 0, a - (-b).
+
+Input: expressions of the IR. Output: expressions, as `add(w, neg(p))` gives `w - p`. A `where` with
+a zero branch takes factors into its other branch, so that what is not taken is never multiplied:
+0 * inf cannot arise. Also here: substitution, renaming, and what an expression depends on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import count
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Atom, Idx, Poly, index, indices, substitute_atoms
+from tritongen.ir.nodes import Binder, Call, Cast, Const, Expr, IndexValue, Read, Reduce
+
+COMPUTE = "compute"
+Change = Callable[[Atom], "Poly | None"]
+
+
+# ---- numbers ------------------------------------------------------------------------------------
+def number(value: float, dtype: str) -> Const:
+    return Const(float(value), dtype)
+
+
+def is_number(expr: Expr, value: float) -> bool:
+    return isinstance(expr, Const) and not isinstance(expr.value, bool) and expr.value == value
+
+
+def is_zero(expr: Expr) -> bool:
+    return is_number(expr, 0)
+
+
+def call(fn: str, *args: Expr, dtype: str = "") -> Call:
+    return Call(fn, args, dtype or args[-1].dtype)
+
+
+# ---- arithmetic ---------------------------------------------------------------------------------
+def neg(a: Expr) -> Expr:
+    match a:
+        case Const(value, dtype):
+            return Const(-value, dtype) if value else a
+        case Call("neg", (inner,)):
+            return inner
+        case Call("sub", (x, y)):
+            return sub(y, x)
+        case Call("mul" | "div" as fn, (x, y)) if isinstance(x, Const):
+            return call(fn, neg(x), y)
+        case Call("where", (c, x, y)) if is_zero(x) or is_zero(y):
+            return where(c, neg(x), neg(y))
+    return call("neg", a)
+
+
+def add(a: Expr, b: Expr) -> Expr:
+    match a, b:
+        case _ if is_zero(a):
+            return b
+        case _ if is_zero(b):
+            return a
+        case Const(x, dtype), Const(y):
+            return Const(x + y, dtype)
+        case _, Call("neg", (inner,)):
+            return sub(a, inner)
+        case Call("neg", (inner,)), _:
+            return sub(b, inner)
+        case Call("where", (c, x, y)), Call("where", (d, z, w)) if c == d:
+            return where(c, add(x, z), add(y, w))
+    return call("add", a, b)
+
+
+def sub(a: Expr, b: Expr) -> Expr:
+    match a, b:
+        case _ if is_zero(b):
+            return a
+        case _ if is_zero(a):
+            return neg(b)
+        case Const(x, dtype), Const(y):
+            return Const(x - y, dtype)
+        case _, Call("neg", (inner,)):
+            return add(a, inner)
+    return call("sub", a, b)
+
+
+def mul(a: Expr, b: Expr) -> Expr:
+    match a, b:
+        case _ if is_zero(a) or is_number(b, 1):
+            return a
+        case _ if is_zero(b) or is_number(a, 1):
+            return b
+        case Const(x, dtype), Const(y):
+            return Const(x * y, dtype)
+        case _ if is_number(a, -1):
+            return neg(b)
+        case _ if is_number(b, -1):
+            return neg(a)
+        case Call("where", (c, x, y)), _ if is_zero(x) or is_zero(y):
+            return where(c, mul(x, b), mul(y, b))
+        case _, Call("where", (c, x, y)) if is_zero(x) or is_zero(y):
+            return where(c, mul(a, x), mul(a, y))
+        case Call("neg", (inner,)), _:
+            return neg(mul(inner, b))
+        case _, Call("neg", (inner,)):
+            return neg(mul(a, inner))
+        case _, Call("div", (x, y)) if is_number(x, 1):
+            return div(a, y)
+        case _, Const():
+            return mul(b, a)
+        case Const(), Call("mul", (Const() as c, x)):
+            return mul(mul(a, c), x)
+    return call("mul", a, b)
+
+
+def div(a: Expr, b: Expr) -> Expr:
+    match a:
+        case _ if is_zero(a) or is_number(b, 1):
+            return a
+        case Call("neg", (inner,)):
+            return neg(div(inner, b))
+        case Call("where", (c, x, y)) if is_zero(x) or is_zero(y):
+            return where(c, div(x, b), div(y, b))
+    return call("div", a, b)
+
+
+def where(condition: Expr, yes: Expr, no: Expr) -> Expr:
+    if isinstance(condition, Const):
+        return yes if condition.value else no
+    return yes if yes == no else Call("where", (condition, yes, no), yes.dtype)
+
+
+def cast(expr: Expr, dtype: str) -> Expr:
+    """expr in dtype, going back over casts between compute types rather than adding to them."""
+    match expr:
+        case _ if expr.dtype == dtype:
+            return expr
+        case Const(value):
+            return Const(value, dtype)
+        case Cast(arg, "f64" | "compute") if arg.dtype == dtype:
+            return arg
+    return Cast(expr, dtype)
+
+
+def compute_dtype(dtype: str) -> str:
+    """The float type in which values of a float dtype are computed."""
+    return "f64" if dtype == "f64" else COMPUTE
+
+
+# ---- coordinates --------------------------------------------------------------------------------
+def coordinates(expr: Expr) -> Iterator[Poly]:
+    """Every coordinate, index value and guard below."""
+    for node in ir.walk(expr):
+        match node:
+            case Read(_, coords):
+                yield from coords
+            case IndexValue(p):
+                yield p
+            case Reduce(guards=guards):
+                yield from (g.poly for g in guards)
+
+
+def map_polys(expr: Expr, change: Callable[[Poly], Poly]) -> Expr:
+    """expr with `change` applied to every coordinate, index value and guard."""
+
+    def node(e: Expr) -> Expr:
+        match e:
+            case Read(_, coords):
+                return replace(e, coords=tuple(map(change, coords)))
+            case IndexValue(p):
+                return replace(e, poly=change(p))
+            case Reduce(guards=guards) if guards:
+                return replace(e, guards=tuple(replace(g, poly=change(g.poly)) for g in guards))
+        return e
+
+    return ir.rebuild(expr, node)
+
+
+def substitute(expr: Expr, change: Change) -> Expr:
+    return map_polys(expr, lambda p: substitute_atoms(p, change))
+
+
+def by_name(values: dict[str, Poly]) -> Change:
+    return lambda atom: values.get(atom.name) if isinstance(atom, Idx) else None
+
+
+def free_indices(expr: Expr) -> frozenset[str]:
+    """The indices an expression depends on, its own binders left out."""
+    match expr:
+        case Reduce(_, binders, guards, body):
+            inner = free_indices(body).union(*(indices(g.poly) for g in guards))
+            return inner - {b.index for b in binders}
+        case Read(_, coords):
+            return frozenset().union(*map(indices, coords))
+        case IndexValue(p):
+            return indices(p)
+    return frozenset().union(*map(free_indices, ir.parts(expr)))
+
+
+# ---- names of binders ---------------------------------------------------------------------------
+MARK = "~"  # parts a name of ours from the one it came from, until `name_binders` settles it
+_serial = count()
+
+
+def unique(name: str) -> str:
+    """A name that nothing else has; what it came from stands before the mark."""
+    return f"{name.split(MARK)[0]}{MARK}{next(_serial)}"
+
+
+def rename_binders(expr: Expr, name: Callable[[str], str]) -> Expr:
+    """expr with every reducer's binders renamed, outermost first."""
+    match expr:
+        case Call(_, args):
+            return replace(expr, args=tuple(rename_binders(a, name) for a in args))
+        case Cast(arg):
+            return replace(expr, arg=rename_binders(arg, name))
+        case Reduce():
+            return _rename(expr, name)
+    return expr
+
+
+def _rename(reduce: Reduce, name: Callable[[str], str]) -> Reduce:
+    names = {b.index: name(b.index) for b in reduce.binders}
+    change = by_name({old: index(new) for old, new in names.items()})
+    inner = substitute(replace(reduce, binders=()), change)
+    binders = tuple(replace(b, index=names[b.index]) for b in reduce.binders)
+    return replace(inner, binders=binders, body=rename_binders(inner.body, name))
+
+
+def with_own_binders(expr: Expr) -> Expr:
+    """expr with binders that no other expression has."""
+    return rename_binders(expr, unique)
+
+
+def name_binders(expr: Expr, in_force: Iterable[str], reserved: frozenset[str]) -> Expr:
+    """expr with readable binders: the name each came from, or its first free variation."""
+    match expr:
+        case Call(_, args):
+            args = tuple(name_binders(a, in_force, reserved) for a in args)
+            return replace(expr, args=args)
+        case Cast(arg):
+            return replace(expr, arg=name_binders(arg, in_force, reserved))
+        case Reduce():
+            taken = set(in_force)
+            chosen: dict[str, str] = {}
+            for b in expr.binders:
+                chosen[b.index] = free_name(b.index.split(MARK)[0], taken, reserved)
+                taken.add(chosen[b.index])
+            change = by_name({old: index(new) for old, new in chosen.items()})
+            inner = substitute(replace(expr, binders=()), change)
+            binders = tuple(Binder(chosen[b.index], b.lo, b.hi) for b in expr.binders)
+            return replace(inner, binders=binders, body=name_binders(inner.body, taken, reserved))
+    return expr
+
+
+def free_name(name: str, *taken: Iterable[str]) -> str:
+    """name, or name2, name3 ... where it is taken."""
+    if not any(name in names for names in taken):
+        return name
+    return next(
+        f"{name}{k}" for k in count(2) if not any(f"{name}{k}" in names for names in taken)
+    )

@@ -1,0 +1,193 @@
+"""How much each read of a line counts: the derivative of one nest, before any index is inverted.
+
+Input: a body with its reducers at linear places (`lift.py`) and the gradient of its value. Output:
+one `Use` per read, e.g. for `y[n] = sum[k](a[n, k] * b[k])` under weight dy[n]:
+
+    Use(a[n, k], dy[n] * b[k], binders=(k,))    Use(b[k], dy[n] * a[n, k], binders=(k,))
+
+Equal subexpressions are one: what reaches them is summed before it is handed down, so a chain of
+functions costs one product a link. Not here: who reads what, and where it ends up (`invert.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from tritongen.autodiff import exprs
+from tritongen.autodiff.partials import partial
+from tritongen.ir.algebra import Poly, index
+from tritongen.ir.nodes import (
+    Binder,
+    Call,
+    Cast,
+    Expr,
+    Guard,
+    IndexValue,
+    Nest,
+    Read,
+    Reduce,
+    ScalarRef,
+    parts,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """`node` is read once per point of the nest's box and of `binders` that passes `guards`."""
+
+    node: Read | ScalarRef
+    weight: Expr
+    binders: tuple[Binder, ...] = ()
+    guards: tuple[Guard, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The nest that is differentiated: how its own value is read, and what of it varies."""
+
+    nest: Nest
+    value: Expr
+    varies: Callable[[Read | ScalarRef], bool]
+
+
+def uses(line: Line, weight: Expr) -> Iterator[Use]:
+    yield from _scope(line, line.nest.body, Use(line.nest.body, weight))
+
+
+def winner_name(nest: Nest) -> str:
+    """Where the element that a max or min reducer took is kept."""
+    return f"{nest.name}_at"
+
+
+def winner(nest: Nest, reduce: Reduce, name: str) -> Nest:
+    """The nest that holds the row-major number of the element taken."""
+    body = replace(reduce, op=f"arg{reduce.op}", dtype="i64")
+    return replace(nest, name=name, body=body, dtype="i64")
+
+
+def extreme_of(nest: Nest) -> Reduce | None:
+    """The max or min reducer that a nest is, casts aside."""
+    body = nest.body
+    while isinstance(body, Cast):
+        body = body.arg
+    return body if isinstance(body, Reduce) and body.op in ("max", "min") else None
+
+
+def _scope(line: Line, root: Expr, at: Use) -> Iterator[Use]:
+    """Uses below `root`, under the binders and guards of `at`."""
+    weights = {root: at.weight}
+    for node in reversed(_order(line, root)):
+        weight = weights.get(node)
+        if weight is None or exprs.is_zero(weight):
+            continue
+        match node:
+            case Read() | ScalarRef():
+                yield replace(at, node=node, weight=weight)
+            case Cast(arg):
+                _hand(weights, arg, exprs.cast(weight, exprs.compute_dtype(arg.dtype)))
+            case Call():
+                value = line.value if node is _core(root) and root is line.nest.body else node
+                for arg, w in _shares(line, node, weight, value):
+                    _hand(weights, arg, w)
+            case Reduce():
+                inner = replace(
+                    at, binders=at.binders + node.binders, guards=at.guards + node.guards
+                )
+                body = replace(inner, weight=_into(line, node, weight))
+                yield from _scope(line, node.body, body)
+
+
+def _core(root: Expr) -> Expr:
+    while isinstance(root, Cast):
+        root = root.arg
+    return root
+
+
+def _hand(weights: dict[Expr, Expr], node: Expr, weight: Expr) -> None:
+    weights[node] = exprs.add(weights[node], weight) if node in weights else weight
+
+
+def _order(line: Line, root: Expr) -> list[Expr]:
+    """The subexpressions through which the value varies, reducers' bodies apart, each after its parts."""
+    order: dict[Expr, None] = {}
+
+    def visit(node: Expr) -> None:
+        if node in order or not varies(line, node):
+            return
+        if not isinstance(node, Reduce):
+            for part in parts(node):
+                visit(part)
+        order[node] = None
+
+    visit(root)
+    return list(order)
+
+
+def varies(line: Line, expr: Expr) -> bool:
+    """Whether a gradient may pass through."""
+    match expr:
+        case Read() | ScalarRef():
+            return line.varies(expr)
+        case Call("detach"):
+            return False
+        case Call("where", (_, yes, no)):
+            return varies(line, yes) or varies(line, no)
+    return any(varies(line, part) for part in parts(expr))
+
+
+def _shares(line: Line, call: Call, weight: Expr, value: Expr) -> Iterator[tuple[Expr, Expr]]:
+    """What of a call's gradient each argument gets."""
+    if call.fn == "where":
+        condition, yes, no = call.args
+        zero = exprs.number(0, weight.dtype)
+        yield yes, exprs.where(condition, weight, zero)
+        yield no, exprs.where(condition, zero, weight)
+        return
+    for position, arg in enumerate(call.args):
+        if varies(line, arg):
+            slope = partial(call, position, value)
+            if slope is not None:
+                yield arg, exprs.mul(weight, slope)
+
+
+# ---- reducers -----------------------------------------------------------------------------------
+def _into(line: Line, reduce: Reduce, weight: Expr) -> Expr:
+    """The gradient of each term, from that of the whole."""
+    match reduce.op:
+        case "sum":
+            return weight
+        case "prod":
+            return exprs.mul(weight, _others(reduce))
+        case "max" | "min":
+            at = Read(winner_name(line.nest), line.nest.coords, None, "i64")
+            zero = exprs.number(0, weight.dtype)
+            return exprs.where(exprs.call("eq", number_of(reduce), at, dtype="bool"), weight, zero)
+    raise TypeError(reduce.op)
+
+
+def number_of(reduce: Reduce) -> IndexValue:
+    """The row-major number of a term in its box, as argmax counts."""
+    total = Poly()
+    for b in reduce.binders:
+        total = total * (b.hi - b.lo) + index(b.index) - b.lo
+    return IndexValue(total, "i64")
+
+
+def _others(reduce: Reduce) -> Expr:
+    """The product of all terms but this one; dividing by it would fail at 0.
+
+    With one binder it is the product of those before times that of those after.
+    """
+    other = exprs.with_own_binders(reduce)
+    pairs = [(index(b.index), index(c.index)) for b, c in zip(reduce.binders, other.binders)]
+    if len(pairs) == 1:
+        ((here, there),) = pairs
+        before = replace(other, guards=(*other.guards, Guard(here - there - 1, ">=")))
+        after = replace(other, guards=(*other.guards, Guard(there - here - 1, ">=")))
+        return exprs.mul(before, exprs.with_own_binders(after))
+    here, there = number_of(reduce), number_of(other)
+    same = exprs.call("eq", there, here, dtype="bool")
+    one = exprs.number(1, reduce.dtype)
+    return replace(other, body=exprs.where(same, one, other.body))
+

@@ -1,0 +1,148 @@
+"""The forward lines with a name for everything whose value the gradient will want.
+
+Input: the nests of an op. Output: nests that compute the same, in which a reducer stands only where
+the value is linear in it, and what depends on fewer indices than its line is a line of its own:
+
+    y[n, d] = e[n, d] / sum[k](e[n, k])       y_sum[n] = sum[k](e[n, k]);  y[n, d] = e[n, d] / y_sum[n]
+    y[n, d] = x[n, d] * rsqrt(v[n] + eps)     y_rsqrt[n] = rsqrt(v[n] + eps);  y[n, d] = x[n, d] * y_rsqrt[n]
+
+A person's backward has the same names. The forward kernels never see these: `schedule` lifts by its
+own rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from tritongen.autodiff import exprs
+from tritongen.ir.algebra import index
+from tritongen.ir.nodes import (
+    Binder,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    IndexValue,
+    Nest,
+    Op,
+    Read,
+    Reduce,
+    ScalarRef,
+    kind_of,
+    rebuild,
+    walk,
+)
+
+CHEAP = ("add", "sub", "mul", "neg")
+
+
+@dataclass(slots=True)
+class _Lifter:
+    op: Op
+    name: Callable[[str], str]
+    done: list[Nest] = field(default_factory=list)
+    known: dict[tuple, Nest] = field(default_factory=dict)
+
+
+def lift(op: Op, nests: tuple[Nest, ...], name: Callable[[str], str]) -> tuple[Nest, ...]:
+    """The nests, lifted; `name` gives a free name for a new one."""
+    lifter = _Lifter(op, name)
+    for nest in nests:
+        if kind_of(nest.dtype, op) == "float":
+            nest = replace(nest, body=_line(lifter, nest))
+        lifter.done.append(nest)
+    return tuple(lifter.done)
+
+
+def _line(lifter: _Lifter, nest: Nest) -> Expr:
+    casts, body = [], nest.body
+    while isinstance(body, Cast):
+        casts.append(body.dtype)
+        body = body.arg
+    if isinstance(body, Reduce) and kind_of(body.dtype, lifter.op) == "float":
+        # A whole line may be any reducer; below it only sums may stand where they are.
+        inner = _visit(lifter, nest, body.body, nest.box + body.binders, body.op == "sum")
+        body = replace(body, body=inner)
+    else:
+        body = _visit(lifter, nest, body, nest.box, True)
+    for dtype in reversed(casts):
+        body = Cast(body, dtype)
+    return body
+
+
+def _visit(
+    lifter: _Lifter, nest: Nest, expr: Expr, scope: tuple[Binder, ...], linear: bool
+) -> Expr:
+    """expr with its reducers and invariants lifted; `linear`: so is the line in expr."""
+    in_force = {b.index for b in scope}
+    match expr:
+        case Reduce():
+            stays = expr.op == "sum" and linear and in_force <= exprs.free_indices(expr)
+            inner = _visit(lifter, nest, expr.body, scope + expr.binders, expr.op == "sum")
+            reduce = replace(expr, body=inner)
+            if stays or kind_of(expr.dtype, lifter.op) != "float":
+                return reduce
+            return _name(lifter, nest, reduce, scope, expr.op)
+        case Cast(arg):
+            return replace(expr, arg=_visit(lifter, nest, arg, scope, linear))
+        case Call(fn, args):
+            inner = linear and _is_linear(expr)
+            call = replace(
+                expr, args=tuple(_visit(lifter, nest, a, scope, inner) for a in args)
+            )
+            if _is_costly(lifter, call) and exprs.free_indices(call) < in_force:
+                return _name(lifter, nest, call, scope, fn)
+            return call
+    return expr
+
+
+def _is_linear(call: Call) -> bool:
+    """Whether no argument's value is needed for another's gradient."""
+    if call.fn in ("add", "sub", "neg"):
+        return True
+    numbers = [_is_known(a) for a in call.args]
+    return (call.fn == "mul" and any(numbers)) or (call.fn == "div" and numbers[1])
+
+
+def _is_known(expr: Expr) -> bool:
+    return all(isinstance(node, (Const, IndexValue, Cast, Call)) for node in walk(expr))
+
+
+def _is_costly(lifter: _Lifter, expr: Call) -> bool:
+    """Whether expr is a float that takes more than sums and products of what is read."""
+    if kind_of(expr.dtype, lifter.op) != "float" or _is_known(expr):
+        return False
+    calls = [node for node in walk(expr) if isinstance(node, Call)]
+    reads = any(isinstance(node, (Read, ScalarRef)) for node in walk(expr))
+    return reads and any(c.fn not in CHEAP for c in calls)
+
+
+def _name(
+    lifter: _Lifter, nest: Nest, expr: Expr, scope: tuple[Binder, ...], what: str
+) -> Read:
+    """A nest for expr over the indices that it depends on, and a read of it."""
+    used = exprs.free_indices(expr)
+    box = tuple(b for b in scope if b.index in used)
+    earlier = lifter.known.get((expr, box))
+    if earlier is None:
+        coords = tuple(index(b.index) for b in box)
+        dims = tuple(b.hi for b in box)
+        body = _guarded_reads(expr) if len(scope) > len(nest.box) else expr
+        name = lifter.name(f"{nest.name}_{what}")
+        earlier = Nest(name, box, coords, dims, body, expr.dtype)
+        lifter.known[expr, box] = earlier
+        lifter.done.append(earlier)
+    return Read(earlier.name, earlier.coords, None, earlier.dtype)
+
+
+def _guarded_reads(expr: Expr) -> Expr:
+    """Below a reducer a guard may have kept a read inside; a line of its own has no such guard."""
+
+    def change(node: Expr) -> Expr:
+        if isinstance(node, Read) and node.fill is None:
+            plain = all(len(c.terms) <= 1 for c in node.coords)
+            return node if plain else replace(node, fill=False if node.dtype == "bool" else 0)
+        return node
+
+    return rebuild(expr, change)

@@ -1,0 +1,222 @@
+"""One contribution to a gradient, written out: an inverted read as a sum over what is left to visit.
+
+Input: a `System`, solved. Output: an expression over the target's indices, such as
+
+    sum[r]((dy[n, (i - r + pad) / stride] else 0) * w[r])
+
+A guard that always holds goes; one that fails only where a factor of the term reads its `else 0` goes
+too, which is what makes a convolution's gradient read like a convolution; the others stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tritongen.autodiff import exprs
+from tritongen.autodiff.invert import System, decide
+from tritongen.ir import nodes
+from tritongen.ir.algebra import (
+    Atom,
+    Fetch,
+    Floor,
+    Poly,
+    denominator,
+    floordiv,
+    index,
+    indices,
+    is_fractional,
+    is_index_like,
+    numerator,
+    poly,
+    substitute_atoms,
+    walk,
+)
+from tritongen.ir.bounds import simplify
+from tritongen.ir.nodes import (
+    Binder,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Guard,
+    IndexValue,
+    Read,
+    Reduce,
+    ScalarRef,
+    Tensor,
+    rebuild,
+)
+
+ZERO = Poly()
+TAME = ("add", "sub", "mul", "neg", "where")
+Shapes = Mapping[str, Tensor]  # everything that may be read
+
+
+def write(system: System, shapes: Shapes) -> Expr:
+    """The sum over the unknowns left, or the bare weight where none is."""
+    _tidy(system)
+    ranges = system.ranges | _inner_ranges(system.weight)
+    weight = exprs.map_polys(system.weight, lambda p: _filled_fetches(system, p, ranges, shapes))
+    weight = rebuild(weight, lambda e: _filled(system, e, ranges, shapes))
+    guards = _needed(system, weight, shapes)
+    if guards is None:
+        return exprs.number(0, weight.dtype)
+    binders = tuple(Binder(name, lo, hi) for name, (lo, hi) in system.unknown.items())
+    left = set(system.unknown)
+    inner = tuple(g for g in guards if indices(g.poly) & left)
+    outer = tuple(g for g in guards if not indices(g.poly) & left)
+    if binders and not exprs.is_zero(weight):
+        weight = Reduce("sum", binders, inner, weight, weight.dtype)
+    if not outer or exprs.is_zero(weight):
+        return weight
+    condition = _condition(outer, shapes)
+    return exprs.where(condition, weight, exprs.number(0, weight.dtype))
+
+
+# ---- coordinates --------------------------------------------------------------------------------
+def _tidy(system: System) -> None:
+    """Floors of what is known to be a remainder are 0."""
+
+    def change(atom: Atom) -> Poly | None:
+        if not isinstance(atom, Floor) or not is_index_like(atom):
+            return None
+        settled = system.proves(atom.num, ">=", ZERO) and system.proves(atom.num, "<", atom.den)
+        return ZERO if settled else None
+
+    system.weight = exprs.substitute(system.weight, change)
+    system.guards = [Guard(substitute_atoms(g.poly, change), g.op) for g in system.guards]
+
+
+def _inner_ranges(expr: Expr) -> dict[str, tuple[Poly, Poly]]:
+    reduces = (node for node in nodes.walk(expr) if isinstance(node, Reduce))
+    return {b.index: (b.lo, b.hi) for r in reduces for b in r.binders}
+
+
+def _inside(system: System, coords: tuple[Poly, ...], dims: tuple[Poly, ...], ranges) -> bool:
+    """Whether the coordinates are in bounds wherever the guards hold or not."""
+    for c, dim in zip(coords, dims):
+        plain = next((r for name, r in ranges.items() if c == index(name)), None)
+        if plain == (ZERO, dim) or (c == ZERO and dim == poly(1)):
+            continue
+        if is_fractional(c) or any(isinstance(a, Fetch) for a in walk(c)):
+            return False
+        for left, right in ((c, ZERO), (dim - 1, c)):
+            if decide(left, ">=", right, system.facts, ranges) is not True:
+                return False
+    return True
+
+
+def _filled(system: System, expr: Expr, ranges, shapes: Shapes) -> Expr:
+    """A read that only the guards, or the box it came from, kept inside gets a fill."""
+    if not isinstance(expr, Read) or expr.fill is not None:
+        return expr
+    if _inside(system, expr.coords, shapes[expr.tensor].dims, ranges):
+        return expr
+    return replace(expr, fill={"bool": False, "i64": -1}.get(expr.dtype, 0))
+
+
+def _filled_fetches(system: System, p: Poly, ranges, shapes: Shapes) -> Poly:
+    def change(atom: Atom) -> Poly | None:
+        if isinstance(atom, Fetch) and atom.fill is None:
+            if not _inside(system, atom.coords, shapes[atom.tensor].dims, ranges):
+                return poly(replace(atom, fill=-1))
+        return None
+
+    return substitute_atoms(p, change)
+
+
+# ---- guards -------------------------------------------------------------------------------------
+def _needed(system: System, weight: Expr, shapes: Shapes) -> tuple[Guard, ...] | None:
+    """The guards that have to stay; None where one of them never holds."""
+    implied = _implied(weight, shapes) if _is_tame(weight) else frozenset()
+    implied = frozenset(simplify(p, system.facts) for p in implied)
+    kept: dict[Guard, None] = {}
+    for guard in system.guards:
+        if guard.op == ">=" and simplify(guard.poly, system.facts) in implied:
+            continue
+        for part in _whole(guard):
+            part = replace(part, poly=_filled_fetches(system, part.poly, system.ranges, shapes))
+            verdict = decide(part.poly, part.op, ZERO, system.facts, system.ranges)
+            if verdict is False:
+                return None
+            if verdict is None:
+                kept[part] = None
+    return tuple(kept)
+
+
+def _whole(guard: Guard) -> tuple[Guard, ...]:
+    """A guard without fractions: that it divides is a guard of its own."""
+    if not is_fractional(guard.poly):
+        return (guard,)
+    above, below = numerator(guard.poly), denominator(guard.poly)
+    if guard.op == "==":
+        return (Guard(above, "=="),)
+    exact = Guard(above - below * floordiv(above, below), "==")
+    return (exact, Guard(above, ">="))
+
+
+def _condition(guards: tuple[Guard, ...], shapes: Shapes) -> Expr:
+    def compare(guard: Guard) -> Expr:
+        p, fn = guard.poly, {">=": "ge", "==": "eq"}[guard.op]
+        if fn == "ge" and dict(p.terms).get((), 0) == -1:
+            p, fn = p + 1, "gt"
+        left, right = sides(p)
+        return exprs.call(fn, _side(left, shapes), _side(right, shapes), dtype="bool")
+
+    first, *rest = map(compare, guards)
+    for other in rest:
+        first = exprs.call("and", first, other)
+    return first
+
+
+def sides(p: Poly) -> tuple[Poly, Poly]:
+    """p as left - right, without minus signs."""
+    positive = Poly(tuple(t for t in p.terms if t[1] > 0))
+    return positive, positive - p
+
+
+def _side(p: Poly, shapes: Shapes) -> Expr:
+    """One side of a comparison, as the checker types it."""
+    if p.constant is not None:
+        return Const(int(p.constant), "i64")
+    if len(p.terms) == 1 and p == poly(atom := p.terms[0][0][0][0]) and isinstance(atom, Fetch):
+        read = Read(atom.tensor, atom.coords, atom.fill, shapes[atom.tensor].dtype)
+        return exprs.cast(read, "i64")
+    return IndexValue(p, "i64")
+
+
+# ---- factors that vanish ------------------------------------------------------------------------
+def _is_tame(expr: Expr) -> bool:
+    """Whether a fill of 0 in any read leaves every factor finite: sums and products of reads."""
+    match expr:
+        case Const() | ScalarRef() | IndexValue():
+            return True
+        case Read(fill=fill):
+            return fill is None or abs(fill) < float("inf")
+        case Cast(arg):
+            return _is_tame(arg)
+        case Call("where", (_, yes, no)):
+            return _is_tame(yes) and _is_tame(no)
+        case Call("div", (a, b)):
+            return _is_tame(a) and not any(isinstance(e, (Read, Reduce)) for e in nodes.walk(b))
+        case Call(fn, args) if fn in TAME:
+            return all(map(_is_tame, args))
+    return False
+
+
+def _implied(expr: Expr, shapes: Shapes) -> frozenset[Poly]:
+    """Polys that are >= 0 wherever expr is not 0, by its reads with `else 0`."""
+    match expr:
+        case Read(tensor, coords, fill) if fill == 0:
+            dims = shapes[tensor].dims
+            return frozenset(p for c, d in zip(coords, dims) for p in (c, d - 1 - c))
+        case Cast(arg) | Call("neg", (arg,)) | Call("div", (arg, _)):
+            return _implied(arg, shapes)
+        case Call("mul", (a, b)):
+            return _implied(a, shapes) | _implied(b, shapes)
+        case Call("add" | "sub", (a, b)) | Call("where", (_, a, b)):
+            if exprs.is_zero(a) or exprs.is_zero(b):
+                return _implied(b if exprs.is_zero(a) else a, shapes)
+            return _implied(a, shapes) & _implied(b, shapes)
+    return frozenset()

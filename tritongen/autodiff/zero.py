@@ -1,0 +1,255 @@
+"""A test for zero: proves that softmax's gradient through its max vanishes, a variance's through its mean.
+
+Input: an expression and the lines it may look through. Output: True where it is 0 whatever is read:
+
+    dlse - sum[v](dlse / s * exp(x[v] - m))  with  s = sum[v](exp(x[v] - m))   ->   True
+
+The normal form is a polynomial over opaque atoms (reads, functions of normal forms, sums of one
+product) with sizes as coefficients; sums are linear, and what has no binder in it leaves the sum.
+It decides what is dropped and never rewrites what is kept. Where it grows too large the answer is
+False, which costs time in the kernel and is never wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from functools import lru_cache
+from itertools import permutations
+
+from tritongen.autodiff import exprs
+from tritongen.ir.algebra import Poly, index, indices, numerator, poly, reciprocal
+from tritongen.ir.nodes import (
+    Binder,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Guard,
+    IndexValue,
+    Nest,
+    Read,
+    Reduce,
+)
+
+# An atom is (kind, data...); a monomial is a sorted tuple of (atom, power); a form maps monomials to sizes.
+Atom = tuple
+Monomial = tuple
+Form = dict
+LIMIT = 96  # terms in a form
+MOST_BINDERS = 5
+
+
+class TooLarge(Exception):
+    """The normal form outgrew what is worth computing."""
+
+
+def vanishes(expr: Expr, lines: Mapping[str, Nest]) -> bool:
+    if exprs.is_zero(expr):
+        return True
+    try:
+        form = _normal(exprs.with_own_binders(expr), lines)
+    except (TooLarge, RecursionError):
+        return False
+    return all(not numerator(size).terms for size in form.values())
+
+
+# ---- polynomials over atoms ---------------------------------------------------------------------
+def _sum(a: Form, b: Form, sign: int = 1) -> Form:
+    total = dict(a)
+    for monomial, size in b.items():
+        total[monomial] = total.get(monomial, Poly()) + size * sign
+    total = {m: s for m, s in total.items() if s.terms}
+    if len(total) > LIMIT:
+        raise TooLarge
+    return total
+
+
+def _product(a: Form, b: Form) -> Form:
+    total: Form = {}
+    for left, s in a.items():
+        for right, t in b.items():
+            total = _sum(total, {_times(left, right): s * t})
+    return total
+
+
+def _times(left: Monomial, right: Monomial) -> Monomial:
+    powers = dict(left)
+    for atom, power in right:
+        powers[atom] = powers.get(atom, 0) + power
+    return tuple(sorted(((a, k) for a, k in powers.items() if k), key=_text))
+
+
+def _inverse(form: Form) -> Form:
+    if len(form) == 1:
+        ((monomial, size),) = form.items()
+        return {tuple((a, -k) for a, k in monomial): reciprocal(size)}
+    return _atom("inverse", _key(form))
+
+
+def _power(form: Form, n: int) -> Form:
+    total: Form = {(): poly(1)}
+    for _ in range(abs(n)):
+        total = _product(total, form)
+    return total if n >= 0 else _inverse(total)
+
+
+def _atom(*atom) -> Form:
+    return {((atom, 1),): poly(1)}
+
+
+def _key(form: Form) -> tuple:
+    """A form as a value that may stand in an atom."""
+    return tuple(sorted(form.items(), key=_text))
+
+
+@lru_cache(maxsize=4096)
+def _text(value: tuple) -> str:
+    return repr(value)
+
+
+# ---- expressions --------------------------------------------------------------------------------
+def _normal(expr: Expr, lines: Mapping[str, Nest]) -> Form:
+    match expr:
+        case Const(value):
+            if isinstance(value, bool) or value != value or abs(value) == float("inf"):
+                return _atom("value", expr)
+            return {(): poly(Fraction(value))} if value else {}
+        case IndexValue(p):
+            return _atom("value", expr) if indices(p) else ({(): p} if p.terms else {})
+        case Cast(arg):
+            return _normal(arg, lines)
+        case Read():
+            return _read(expr, lines)
+        case Reduce("sum", binders, guards, body):
+            form = _normal(body, lines)
+            for guard in guards:
+                form = _product(form, _atom("guard", guard))
+            return _summed(form, binders)
+        case Call(fn, args):
+            return _call(fn, args, lines)
+    return _atom("value", expr)
+
+
+def _read(read: Read, lines: Mapping[str, Nest]) -> Form:
+    """A read of a line is the line, at those coordinates; a reducer that is no sum stays a read."""
+    nest = lines.get(read.tensor)
+    if nest is None or read.fill is not None or not _is_open(nest.body):
+        return _atom("value", read)
+    values = {b.index: c for b, c in zip(_left(nest), _right(nest, read))}
+    body = exprs.substitute(exprs.with_own_binders(nest.body), exprs.by_name(values))
+    return _normal(body, lines)
+
+
+def _left(nest: Nest) -> list[Binder]:
+    box = {index(b.index): b for b in nest.box}
+    return [box[c] for c in nest.coords if c in box]
+
+
+def _right(nest: Nest, read: Read) -> list[Poly]:
+    box = {index(b.index) for b in nest.box}
+    return [c for own, c in zip(nest.coords, read.coords) if own in box]
+
+
+def _is_open(body: Expr) -> bool:
+    while isinstance(body, Cast):
+        body = body.arg
+    return not isinstance(body, Reduce) or body.op == "sum"
+
+
+def _call(fn: str, args: tuple[Expr, ...], lines: Mapping[str, Nest]) -> Form:
+    if fn == "where":
+        condition = _atom("value", args[0])
+        yes, no = (_normal(a, lines) for a in args[1:])
+        return _sum(no, _product(condition, _sum(yes, no, -1)))
+    if fn == "pow_int":
+        return _power(_normal(args[0], lines), args[1].value)
+    forms = [_normal(a, lines) for a in args]
+    match fn, forms:
+        case "add", [a, b]:
+            return _sum(a, b)
+        case "sub", [a, b]:
+            return _sum(a, b, -1)
+        case "neg", [a]:
+            return _sum({}, a, -1)
+        case "mul", [a, b]:
+            return _product(a, b)
+        case "div", [a, b] if b:
+            return _product(a, _inverse(b))
+    return _atom("call", fn, *map(_key, forms))
+
+
+# ---- sums ---------------------------------------------------------------------------------------
+def _summed(form: Form, binders: tuple[Binder, ...]) -> Form:
+    for b in binders:
+        total: Form = {}
+        for monomial, size in form.items():
+            inside = tuple(pair for pair in monomial if b.index in _indices(pair))
+            outside = tuple(pair for pair in monomial if b.index not in _indices(pair))
+            if not inside:
+                term = {outside: size * (b.hi - b.lo)}
+            else:
+                term = {_times(outside, ((_canonical((b,), inside), 1),)): size}
+            total = _sum(total, term)
+        form = total
+    return form
+
+
+def _canonical(binders: tuple[Binder, ...], inside: Monomial) -> Atom:
+    """sum[b](f * sum[c](g)) as sum[b, c](f * g), its binders numbered in the least order."""
+    while nested := next((a for a, k in inside if a[0] == "sum" and k == 1), None):
+        _, ranges, product = nested
+        names = {name: exprs.unique("b") for name, _, _ in ranges}
+        rest = tuple(pair for pair in inside if pair[0] != nested)
+        inside = _times(rest, _renamed(product, names))
+        binders += tuple(Binder(names[name], lo, hi) for name, lo, hi in ranges)
+    if len(binders) > MOST_BINDERS:
+        raise TooLarge
+    return min((_numbered(order, inside) for order in permutations(binders)), key=_text)
+
+
+def _numbered(binders: Iterable[Binder], inside: Monomial) -> Atom:
+    binders = tuple(binders)
+    depth = _depth(inside)
+    names = {b.index: f"#{depth}.{i}" for i, b in enumerate(binders)}
+    ranges = tuple((names[b.index], b.lo, b.hi) for b in binders)
+    return ("sum", ranges, _renamed(inside, names))
+
+
+def _depth(value) -> int:
+    """How many sums stand inside one another; numbers of nested ones must differ."""
+    if not isinstance(value, tuple):
+        return 0
+    below = max(map(_depth, value), default=0)
+    return below + 1 if value and value[0] == "sum" else below
+
+
+def _renamed(value, names: Mapping[str, str]):
+    """An atom, monomial or key with indices renamed, and what is sorted sorted again."""
+    change = exprs.by_name({old: index(new) for old, new in names.items()})
+    match value:
+        case Poly():
+            return value
+        case Guard(p, op):
+            return Guard(exprs.substitute(IndexValue(p, "i64"), change).poly, op)
+        case tuple():
+            parts = tuple(_renamed(part, names) for part in value)
+            pairs = bool(parts) and all(isinstance(p, tuple) and len(p) == 2 for p in parts)
+            return tuple(sorted(parts, key=_text)) if pairs else parts
+        case str() | int() | Fraction():
+            return value
+    return exprs.substitute(value, change)
+
+
+def _indices(value) -> frozenset[str]:
+    match value:
+        case ("sum", ranges, product):
+            return _indices(product) - {name for name, _, _ in ranges}
+        case tuple():
+            return frozenset().union(*map(_indices, value))
+        case Guard(p):
+            return indices(p)
+        case Poly() | str() | int():
+            return frozenset()
+    return exprs.free_indices(value)
+
