@@ -1,5 +1,471 @@
+"""Ops that call ops: the callee's body, pasted into the caller under fresh names.
+
+Input: a line without indices, `y = silu(conv2d(x, w, b, pad = 1))`. Output: the line with every op
+call replaced by the name of a temporary, whose nests now stand in the scope; the callee's facts are
+proven, or required. Not here: the renaming itself (`inline`), refs (`compose`).
+"""
+
 from __future__ import annotations
 
+from dataclasses import replace
 
-def expand_calls(scope, line):
-    return line.value
+from tritongen.check import functions, pointwise
+from tritongen.check.coordinates import size_of
+from tritongen.check.inline import ONE, Renaming, renamed_nest
+from tritongen.check.prune import pruned
+from tritongen.check.ranges import Frame
+from tritongen.check.report import Skip
+from tritongen.check.scope import Scope, Variable
+from tritongen.check.trees import walk
+from tritongen.check.values import Value, convert, store
+from tritongen.errors import SpecError
+from tritongen.ir import bounds
+from tritongen.ir.algebra import Poly, Sym, size, text
+from tritongen.ir.nodes import (
+    BATCH_SIZE,
+    Cast,
+    Constant,
+    Define,
+    Nest,
+    Op,
+    Read,
+    Reduce,
+    Require,
+    Scalar,
+    Tensor,
+    kind_of,
+)
+from tritongen.ir.nodes import walk as walk_expr
+from tritongen.syntax import ast
+from tritongen.syntax.unparse import unparse
+
+def is_op_call(scope: Scope, node: ast.Node) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and functions.builtin(node.name) is None
+        and not scope.is_dtype(node.name)
+        and scope.library.fn(node.name) is None
+        and scope.library.op(node.name) is not None
+    )
+
+
+def expand_calls(scope: Scope, line: ast.Assign) -> ast.Expr | None:
+    """The right side without op calls; None where the line was one, and is written."""
+    if is_op_call(scope, line.value):
+        _inline(scope, line.value, line)
+        return None
+    return _expanded(scope, line.value)
+
+
+def _expanded(scope: Scope, node: ast.Expr) -> ast.Expr:
+    if not any(is_op_call(scope, n) for n in walk(node)):
+        return node
+    match node:
+        case ast.Call() if is_op_call(scope, node):
+            return ast.Name(_inline(scope, node, None), span=node.span)
+        case ast.Call(_, args, keywords):
+            changed = tuple(replace(k, value=_expanded(scope, k.value)) for k in keywords)
+            return replace(node, args=tuple(_expanded(scope, a) for a in args), keywords=changed)
+        case ast.Unary(_, x) | ast.Not(x):
+            return replace(node, x=_expanded(scope, x))
+        case ast.Binary(_, a, b) | ast.Compare(_, a, b) | ast.BoolOp(_, a, b):
+            return replace(node, a=_expanded(scope, a), b=_expanded(scope, b))
+    return node
+
+
+# ---- the callee ---------------------------------------------------------------------------------
+def _typings(scope: Scope, node: ast.Call) -> tuple[Op, ...]:
+    """The callee, checked; its own errors are shown where it stands."""
+    from tritongen.check.op import check_op
+
+    definition, library = scope.library.op(node.name)
+    path = [*library.in_progress, node.name]
+    if node.name in library.in_progress:
+        chain = " -> ".join(path[path.index(node.name) :])
+        scope.report.fail("E502", f"`{node.name}` calls itself: {chain}", node.span)
+    if len(definition.outputs) > 1:
+        message = f"`{node.name}` has {len(definition.outputs)} outputs"
+        help = "only an op with one output can be called"
+        scope.report.fail("E503", message, node.span, help=help)
+    if node.name not in library.checked:
+        try:
+            library.checked[node.name] = check_op(definition, library).typings
+        except SpecError as error:
+            library.checked[node.name] = error
+    found = library.checked[node.name]
+    if isinstance(found, SpecError):
+        if definition.span.source is not (node.span and node.span.source):
+            raise found
+        raise Skip
+    return found
+
+
+def _inline(scope: Scope, node: ast.Call, line: ast.Assign | None) -> str:
+    """Write the callee's nests; the name of its result."""
+    typings = _typings(scope, node)
+    callee = typings[0]
+    names = [p.name for p in callee.params]
+    given = functions.match_arguments(scope, node, names, f"{node.name}({', '.join(names)})")
+    for p in callee.params:
+        if p.name not in given and (isinstance(p, Tensor) or p.default is None):
+            message = f"`{node.name}` needs its argument `{p.name}`"
+            scope.report.fail("E501", message, node.span)
+    tensors = {p.name: _tensor(scope, p, given[p.name]) for p in callee.tensors}
+    dtypes, callee = _bind_dtypes(scope, node, typings, tensors)
+    sizes, own_batch, batch_dims = _bind_dims(scope, node, callee, tensors)
+    sizes |= _int_constants(scope, callee, given)
+    _bind_facts(scope, node, callee, tensors, sizes, batch_dims)
+    renaming = Renaming(
+        {name: v.name for name, v in tensors.items()} | _result_names(scope, callee, line),
+        {name: v.dtype for name, v in tensors.items()} | _result_dtypes(scope, callee),
+        _floats(callee),
+        own_batch,
+        sizes,
+        _index_names(scope, callee),
+        _numbers(scope, callee, given),
+        dtypes,
+        (),
+    )
+    renaming = replace(renaming, batch=_batch(scope, callee, renaming, batch_dims))
+    for nest in callee.nests:
+        _write(scope, callee, nest, renaming, line)
+    if any(isinstance(e, Reduce) for nest in callee.nests for e in walk_expr(nest.body)):
+        scope.precisions.add(callee.precision)
+    return renaming.tensors[callee.outputs[0].name]
+
+
+def _floats(callee: Op) -> frozenset[str]:
+    tensors = (*callee.tensors, *callee.outputs)
+    return frozenset(t.name for t in tensors if kind_of(t.dtype, callee) == "float")
+
+
+def _write(
+    scope: Scope, callee: Op, nest: Nest, renaming: Renaming, line: ast.Assign | None
+) -> None:
+    is_result = nest.name == callee.outputs[0].name
+    floats = kind_of(nest.dtype, callee) == "float"
+    if is_result and floats and isinstance(nest.body, Cast):
+        nest = replace(nest, body=nest.body.arg, dtype=nest.body.arg.dtype)  # no store, no rounding
+    new = pruned(scope, renamed_nest(nest, renaming))
+    output = scope.outputs.get(new.name)
+    if output is not None:
+        _check_result(scope, new, output, line)
+        body = store(scope, Value(new.body), output.dtype, line.span)
+        new = replace(new, dims=output.dims, body=body, dtype=output.dtype)
+        scope.variables[new.name] = output
+    else:
+        scope.variables[new.name] = Variable(new.name, new.dims, new.dtype, "temporary", None)
+    scope.used.add(new.name)
+    scope.index_names |= {b.index for b in new.box}
+    scope.taken |= {b.index for b in new.box}
+    scope.nests.append(new)
+
+
+def _check_result(scope: Scope, new: Nest, output: Variable, line: ast.Assign) -> None:
+    if len(new.dims) != len(output.dims) or (BATCH_SIZE in new.dims) != (BATCH_SIZE in output.dims):
+        shown = ", ".join(map(text, new.dims))
+        scope.report.fail(
+            "E201",
+            f"the result has the dims [{shown}], not those of `{output.name}`",
+            line.span,
+            notes=((output.span, "declared here"),),
+        )
+    for ours, theirs in zip(output.dims, new.dims):
+        _agree(scope, ours, theirs, line.value, f"`{output.name}`")
+
+
+def _result_names(scope: Scope, callee: Op, line: ast.Assign | None) -> dict[str, str]:
+    names = {}
+    for nest in callee.nests:
+        if nest.name == callee.outputs[0].name:
+            names[nest.name] = line.name if line is not None else scope.fresh(callee.name)
+        else:
+            names[nest.name] = scope.fresh(nest.name)
+    return names
+
+
+def _result_dtypes(scope: Scope, callee: Op) -> dict[str, str]:
+    """The callee's output is a temporary here: floats are not rounded."""
+    (output,) = callee.outputs
+    if kind_of(output.dtype, callee) == "float":
+        return {output.name: "compute"}
+    return {}
+
+
+def _index_names(scope: Scope, callee: Op) -> dict[str, str]:
+    """Fresh names for the callee's indices that mean something else here."""
+    own = {b.index for nest in callee.nests for b in nest.box}
+    own |= {
+        b.index
+        for nest in callee.nests
+        for e in walk_expr(nest.body)
+        if isinstance(e, Reduce)
+        for b in e.binders
+    }
+    taken = scope.taken - scope.index_names
+    renamed: dict[str, str] = {}
+    for name in sorted(own - {"..."}):
+        if name in taken:
+            number = 2
+            while f"{name}{number}" in taken | own | set(renamed.values()):
+                number += 1
+            renamed[name] = f"{name}{number}"
+    return renamed
+
+
+def _batch(
+    scope: Scope, callee: Op, renaming: Renaming, dims: tuple[Poly, ...]
+) -> tuple[tuple[str, Poly], ...]:
+    """An index for each of the dims that `...` stands for."""
+    taken = (scope.taken - scope.index_names) | set(renaming.indices.values())
+    for nest in callee.nests:
+        taken |= {b.index for b in nest.box}
+        for e in walk_expr(nest.body):
+            if isinstance(e, Reduce):
+                taken |= {b.index for b in e.binders}
+    taken -= {"..."}
+    found = []
+    for dim in dims:
+        name = pointwise.index_name(dim, taken)
+        taken.add(name)
+        found.append((name, dim))
+    return tuple(found)
+
+
+# ---- arguments ----------------------------------------------------------------------------------
+def _tensor(scope: Scope, p: Tensor, node: ast.Expr) -> Variable:
+    """A tensor argument; an expression of tensors gets a line of its own."""
+    value = _expanded(scope, node)
+    if isinstance(value, ast.Name) and value.name in scope.variables:
+        scope.used.add(value.name)
+        return scope.variables[value.name]
+    if not any(isinstance(n, ast.Name) and n.name in scope.variables for n in walk(value)):
+        message = f"`{unparse(node)}` is no tensor, `{p.name}` is one"
+        scope.report.fail("E303", message, node.span)
+    from tritongen.check.lines import write
+
+    line = ast.Assign(scope.fresh(p.name), None, value, span=node.span)
+    target, frame = pointwise.broadcast(scope, line, value)
+    write(scope, line, target, frame, value)
+    scope.used.add(line.name)
+    return scope.variables[line.name]
+
+
+def _int_constants(scope: Scope, callee: Op, given: dict[str, ast.Expr]) -> dict[str, Poly]:
+    found = {}
+    for p in callee.constants:
+        if p.dtype != "int":
+            continue
+        node = given.get(p.name)
+        found[p.name] = size_of(scope, node if node is not None else ast.Number(p.default))
+    return found
+
+
+def _numbers(scope: Scope, callee: Op, given: dict[str, ast.Expr]) -> dict:
+    """Scalars, and constants that are no sizes, as expressions of the caller."""
+    from tritongen.check.lower import lower
+
+    found = {}
+    for p in callee.params:
+        if isinstance(p, Tensor) or (isinstance(p, Constant) and p.dtype == "int"):
+            continue
+        node = given.get(p.name)
+        if node is None:
+            node = ast.Bool(p.default) if isinstance(p.default, bool) else ast.Number(p.default)
+        value = lower(scope, Frame(), node)
+        kind = "float" if p.dtype == "float" else scope.kind(p.dtype)
+        settled = isinstance(p, Scalar) or _is_constant(scope, node)
+        rank_0 = value.weak or not any(
+            isinstance(e, Read) and e.coords for e in walk_expr(value.expr)
+        )
+        if not settled or not rank_0:
+            what = "a scalar" if isinstance(p, Scalar) else "a constant"
+            message = f"`{p.name}` of `{callee.name}` is {what}"
+            scope.report.fail("E303", message, node.span)
+        dtype = {"float": "compute", "int": "i64", "bool": "bool"}[kind]
+        found[p.name] = convert(scope, value, dtype)
+    return found
+
+
+def _is_constant(scope: Scope, node: ast.Expr) -> bool:
+    return all(n.name in scope.constants for n in walk(node) if isinstance(n, ast.Name))
+
+
+# ---- dtypes and dims ----------------------------------------------------------------------------
+def _bind_dtypes(
+    scope: Scope, node: ast.Call, typings: tuple[Op, ...], tensors: dict[str, Variable]
+) -> tuple[dict[str, str], Op]:
+    """What each type parameter of the callee is here, and the typing for these kinds."""
+    names = {p.name for p in typings[0].typarams}
+    dtypes: dict[str, str] = {}
+    for t in typings[0].tensors:
+        here = tensors[t.name]
+        if t.dtype not in names:
+            if scope.kind(here.dtype) != kind_of(t.dtype, typings[0]):
+                _refuse(scope, node, t, here, t.dtype)
+            continue
+        before = dtypes.get(t.dtype)
+        if before is None or before == "compute" and scope.kind(here.dtype) == "float":
+            dtypes[t.dtype] = here.dtype
+        elif here.dtype != before and here.dtype != "compute":
+            _refuse(scope, node, t, here, before)
+        elif scope.kind(before) != scope.kind(here.dtype):
+            _refuse(scope, node, t, here, before)
+    for typing in typings:
+        if all(scope.kind(dtypes[p.name]) == p.kind for p in typing.typarams if p.name in dtypes):
+            _check_family(scope, node, typing, dtypes)
+            return dtypes, typing
+    shown = ", ".join(f"{name} = {dtype}" for name, dtype in dtypes.items())
+    scope.report.fail("E301", f"`{node.name}` does not take {shown}", node.span)
+
+
+def _refuse(scope: Scope, node: ast.Call, t: Tensor, here: Variable, wanted: str) -> None:
+    scope.report.fail(
+        "E301",
+        f"`{t.name}` of `{node.name}` is {wanted}, `{here.name}` is {here.dtype}",
+        node.span,
+        notes=((here.span, "declared here"),),
+    )
+
+
+def _check_family(scope: Scope, node: ast.Call, callee: Op, dtypes: dict[str, str]) -> None:
+    families = {p.name: p.dtypes for p in scope.typarams}
+    for p in callee.typarams:
+        here = dtypes.get(p.name)
+        if here is None or here == "compute":
+            continue
+        beyond = set(families.get(here, (here,))) - set(p.dtypes)
+        if beyond:
+            message = f"`{node.name}` does not take {', '.join(sorted(beyond))}"
+            scope.report.fail("E301", message, node.span)
+
+
+def _bind_dims(scope: Scope, node: ast.Call, callee: Op, tensors: dict[str, Variable]):
+    """The callee's sizes, and the dims for which its `...` stands, argument by argument."""
+    settled = {d.name for d in callee.defines} | {c.name for c in callee.constants}
+    sizes: dict[str, Poly] = {}
+    own_batch: dict[str, tuple[Poly, ...]] = {}
+    batch: tuple[Poly, ...] = ()
+    for t in callee.tensors:
+        here = tensors[t.name]
+        pairs, own = _paired(scope, node, t, here)
+        if own is not None:
+            own_batch[t.name] = own
+            batch = _broadcast(scope, node, batch, own)
+        for theirs, ours in pairs:
+            name = _bare(theirs)
+            if name is None or name in settled:
+                continue
+            if name in sizes:
+                _agree(scope, sizes[name], ours, node, f"`{t.name}` of `{node.name}`")
+            sizes.setdefault(name, ours)
+    return sizes, own_batch, batch
+
+
+def _paired(scope: Scope, node: ast.Call, t: Tensor, here: Variable):
+    """Dims of the callee with dims of the argument, and what its `...` stands for."""
+    if BATCH_SIZE in t.dims:
+        at = t.dims.index(BATCH_SIZE)
+        after = len(t.dims) - at - 1
+        if len(here.dims) < len(t.dims) - 1:
+            _wrong_rank(scope, node, t, here)
+        end = len(here.dims) - after
+        own = here.dims[at:end]
+        pairs = [*zip(t.dims[:at], here.dims[:at]), *zip(t.dims[at + 1 :], here.dims[end:])]
+    else:
+        own = None
+        if len(here.dims) != len(t.dims):
+            _wrong_rank(scope, node, t, here)
+        pairs = list(zip(t.dims, here.dims))
+    if any(ours == BATCH_SIZE for _, ours in pairs):
+        _wrong_rank(scope, node, t, here)
+    return pairs, own
+
+
+def _wrong_rank(scope: Scope, node: ast.Call, t: Tensor, here: Variable) -> None:
+    wanted, given = (", ".join(map(text, dims)) for dims in (t.dims, here.dims))
+    scope.report.fail(
+        "E201",
+        f"`{t.name}` of `{node.name}` has the dims [{wanted}], `{here.name}` has [{given}]",
+        node.span,
+        notes=((here.span, "declared here"),),
+    )
+
+
+def _broadcast(
+    scope: Scope, node: ast.Call, a: tuple[Poly, ...], b: tuple[Poly, ...]
+) -> tuple[Poly, ...]:
+    long, short = (a, b) if len(a) >= len(b) else (b, a)
+    if BATCH_SIZE in long and BATCH_SIZE not in short and short:
+        trailing = len(long) - 1 - long.index(BATCH_SIZE)
+        if len(short) > trailing:
+            scope.report.fail("E207", "named dims do not line up with `...`", node.span)
+    result = list(long)
+    for k in range(1, len(short) + 1):
+        if long[-k] == ONE:
+            result[-k] = short[-k]
+        elif short[-k] != ONE:
+            _agree(scope, long[-k], short[-k], node, f"`{node.name}`")
+    return tuple(result)
+
+
+def _bare(d: Poly) -> str | None:
+    match d.terms:
+        case ((((Sym(name), 1),), 1),):
+            return name
+    return None
+
+
+def _agree(scope: Scope, a: Poly, b: Poly, node: ast.Expr, where: str) -> None:
+    if a == b:
+        return
+    verdict = bounds.prove(a, "==", b, scope.known)
+    if verdict is False:
+        message = f"{where}: {text(a)} and {text(b)} are never equal"
+        scope.report.fail("E504", message, node.span)
+    if verdict is None:
+        scope.require(Require(a, "==", b, f"{text(a)} == {text(b)}"))
+
+
+# ---- facts --------------------------------------------------------------------------------------
+def _bind_facts(
+    scope: Scope,
+    node: ast.Call,
+    callee: Op,
+    tensors: dict[str, Variable],
+    sizes: dict[str, Poly],
+    batch: tuple[Poly, ...],
+) -> None:
+    """Derived sizes get a value, a name of the caller, or a new one; the rest is proven or asked."""
+    empty = Renaming({}, {}, frozenset(), {}, sizes, {}, {}, {}, tuple(("", d) for d in batch))
+    for fact in callee.facts:
+        if isinstance(fact, Define):
+            sizes[fact.name] = _named(scope, fact.name, empty.poly(fact.value))
+            continue
+        left, right = empty.poly(fact.left), empty.poly(fact.right)
+        verdict = bounds.prove(left, fact.op, right, scope.known)
+        shown = f"{text(left)} {fact.op} {text(right)}"
+        if verdict is False:
+            message = f"`{node.name}` requires {fact.text}, here {shown}, which never holds"
+            scope.report.fail("E504", message, node.span)
+        if verdict is None:
+            scope.require(Require(left, fact.op, right, shown))
+    for t in callee.tensors:
+        pairs, _ = _paired(scope, node, t, tensors[t.name])
+        for theirs, ours in pairs:
+            _agree(scope, empty.poly(theirs), ours, node, f"`{t.name}` of `{node.name}`")
+
+
+def _named(scope: Scope, name: str, value: Poly) -> Poly:
+    """A derived size: itself where it is short, the caller's name for it, or a name of its own."""
+    if len(value.terms) <= 1 and (value.constant is not None or _bare(value)):
+        return value
+    plain = bounds.simplify(value, scope.known)
+    for known in scope.sizes:
+        if bounds.simplify(size(known), scope.known) == plain:
+            return size(known)
+    new = scope.fresh(name)
+    scope.sizes[new] = None
+    scope.facts.append(Define(new, value))
+    scope.known = bounds.define(scope.known, new, value)
+    return size(new)

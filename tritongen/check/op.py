@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tritongen.check import clauses, functions, lines, signature
+from tritongen.check import clauses, lines, signature
 from tritongen.check.functions import Library
 from tritongen.check.report import Report
 from tritongen.errors import Diagnostic, SpecError
 from tritongen.ir.nodes import Op, TypeParam
 from tritongen.ir.verify import verify
 from tritongen.syntax import ast
+from tritongen.syntax.unparse import unparse
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +37,14 @@ def check_op(op: ast.OpDef, library: Library, typing: Mapping[str, str] | None =
         if all(wanted.get(p.name, p.kind) == p.kind for p in choice)
     ]
     ops, reports = [], []
-    for choice in choices:
-        report = Report()
-        ops.append(_typed(op, choice, library, report))
-        reports.append(report)
+    library.in_progress.append(op.name)
+    try:
+        for choice in choices:
+            report = Report()
+            ops.append(_typed(op, choice, library, report))
+            reports.append(report)
+    finally:
+        library.in_progress.pop()
     errors = _merged([r.errors for r in reports], choices)
     if errors:
         raise SpecError(errors)
@@ -55,6 +60,8 @@ def _typed(
     scope = signature.scope_of(op, choice, library, report)
     lines.check_lines(scope, op.lines)
     details = clauses.clauses_of(scope, op)
+    if len(scope.precisions) == 1:
+        details.setdefault("precision", *scope.precisions)
     signature.unused_operands(scope, op)
     if report.errors:
         return None
@@ -91,8 +98,6 @@ def _merged(
 def text_of(op: ast.OpDef) -> str:
     """The op as it is written, from `op` to its closing brace."""
     if op.span is None:
-        from tritongen.syntax.unparse import unparse
-
         return unparse(op)
     text = op.span.source.text
     start = text.rindex("op", 0, op.span.start)
@@ -103,5 +108,3 @@ def text_of(op: ast.OpDef) -> str:
         at = text.index("\n", at) if text[at] == "#" else at + 1
     return text[start : at + 1]
 
-
-__all__ = ["Checked", "check_op", "functions"]

@@ -34,7 +34,7 @@ def broadcast(scope: Scope, line: ast.Assign, value: ast.Expr) -> tuple[Target, 
         if dim == ONE:
             coords.append(ZERO)
             continue
-        name = _index_name(dim, taken - scope.index_names | {b.index for b in binders})
+        name = index_name(dim, taken - scope.index_names | {b.index for b in binders})
         binders.append(Binder(name, ZERO, dim))
         coords.append(index(name))
     scope.taken |= {b.index for b in binders}
@@ -49,7 +49,7 @@ def _tensor_names(scope: Scope, value: ast.Expr) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _index_name(dim: Poly, taken: set[str]) -> str:
+def index_name(dim: Poly, taken: set[str]) -> str:
     """`M` gives m, `...` itself; a letter for an expression."""
     if dim == BATCH_SIZE:
         return BATCH
@@ -90,7 +90,7 @@ def _joined(scope: Scope, dims: Dims, tensor: Variable, line: ast.Assign) -> Dim
         if a == ONE:
             result[-k] = b
         elif b != ONE and a != b:
-            agree(scope, _index_name(a, set()), a, b, line)
+            agree(scope, index_name(a, set()), a, b, line)
     return tuple(result)
 
 
@@ -111,7 +111,7 @@ def _aligned(scope: Scope, tensor: Variable, output: Variable, line: ast.Assign)
         if BATCH_SIZE in (a, b) and a != b:
             _batch_mismatch(scope, tensor, line)
         if b != ONE and a != b:
-            agree(scope, _index_name(a, set()), a, b, line)
+            agree(scope, index_name(a, set()), a, b, line)
 
 
 def _check_batch(scope: Scope, a: Dims, b: Dims, tensor: Variable, line: ast.Assign) -> None:

@@ -48,6 +48,7 @@ class Scope:
     index_names: set[str] = field(default_factory=set)
     nests: list[Nest] = field(default_factory=list)
     library: Any = None
+    precisions: set[str] = field(default_factory=set)  # of the callees with reducers
 
     def kind(self, dtype: str) -> str:
         """float, int or bool."""
