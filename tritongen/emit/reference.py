@@ -26,20 +26,47 @@ from tritongen.syntax.ref import parse_ref, ref_python
 PYTHON_TYPES = {"float": "float", "int": "int", "bool": "bool"}
 
 
-def reference_lines(op: Op) -> list[str]:
-    """`def <op>_reference(...)`, one logical line an entry; black lays them out."""
-    names = Names(op)
-    body = _by_ref(op, names) if op.ref is not None else _by_nests(op, names)
+def reference_lines(*typings: Op) -> list[str]:
+    """`def <op>_reference(...)` for all typings of one op, a logical line an entry, not yet laid out."""
+    op = typings[0]
     result = "torch.Tensor"
     if len(op.outputs) > 1:
         result = f"tuple[{', '.join([result] * len(op.outputs))}]"
-    params = ", ".join(_param(p, op) for p in op.params)
+    # As the public function has them: Python wants parameters with a default last.
+    ordered = sorted(op.params, key=lambda p: getattr(p, "default", None) is not None)
+    params = ", ".join(_param(p, op) for p in ordered)
     how = "the function its spec names" if op.ref is not None else "its spec, line by line"
+    body: list[str] = []
+    for typing in typings[:-1]:
+        body += [f"if {_is_typing(typing)}:", *_indented(_body(typing)), ""]
+    body += _body(typings[-1])
     return [
         f"def {op.name}_reference({params}) -> {result}:",
         f'    """What {op.name} computes on CPU tensors: {how}."""',
-        *(f"    {line}" if line else "" for line in body),
+        *_indented(body),
     ]
+
+
+def _body(op: Op) -> list[str]:
+    return _by_ref(op, Names(op)) if op.ref is not None else _by_nests(op, Names(op))
+
+
+def _indented(lines: list[str]) -> list[str]:
+    return [f"    {line}" if line else "" for line in lines]
+
+
+def _is_typing(op: Op) -> str:
+    """Whether the operands' dtypes are of the kinds of this typing."""
+    tests = []
+    for p in op.typarams:
+        first = next((t.name for t in op.tensors if t.dtype == p.name), None)
+        if first is None:
+            continue
+        listed = ", ".join(f"torch.{TORCH_NAMES[d]}" for d in p.dtypes)
+        is_bool = f"{first}.dtype == torch.bool"
+        named = is_bool if p.kind == "bool" else f"{first}.dtype in ({listed},)"
+        tests.append(f"{first}.is_floating_point()" if p.kind == "float" else named)
+    return " and ".join(tests)
 
 
 def _param(p: Param, op: Op) -> str:
@@ -63,7 +90,14 @@ def _dtype_lines(op: Op, names: Names, rest: list[str]) -> list[str]:
     """Storage dtypes by name, and floating operands widened; `rest` is the code that follows."""
     used = set(re.findall(r"\w+", "\n".join(rest)))
     first_of = {t.dtype: t.name for t in reversed(op.tensors)}
-    lines = [f"{p.name} = {first_of[p.name]}.dtype" for p in op.typarams if p.name in used]
+    lines = []
+    for p in op.typarams:
+        if p.name in used:
+            alone = (
+                f"torch.{TORCH_NAMES[p.dtypes[0]]}"  # of an output only: the first of its dtypes
+            )
+            dtype = f"{first_of[p.name]}.dtype" if p.name in first_of else alone
+            lines.append(f"{p.name} = {dtype}")
     floats = [t for t in op.tensors if kind_of(t.dtype, op) == "float"]
     wide = {t.dtype: t.name for t in reversed(floats) if _may_be_f64(t, op)}
     if not floats and names.compute not in used:
