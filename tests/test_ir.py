@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
 
+from tritongen.check import check
+from tritongen.emit.reference import reference_lines
 from tritongen.ir import interp, nodes
 from tritongen.ir.algebra import Fetch, index, poly, size
-from tritongen.ir.binding import bind, typing_of
+from tritongen.ir.binding import bind, torch_dtype, typing_of
 from tritongen.ir.interp import count_points, run, run_rounded
 from tritongen.ir.nodes import (
     BATCH,
@@ -32,7 +36,9 @@ from tritongen.ir.nodes import (
     Tensor,
     TypeParam,
 )
+from tritongen.ir.print import NotWritable, print_op
 from tritongen.ir.verify import InvalidIR, verify
+from tritongen.syntax.parse import parse
 
 FLOAT = (TypeParam("T", "float", ("f64", "f32", "f16", "bf16")),)
 INT = (TypeParam("T", "int", ("i64", "i32", "i16", "i8", "u8")),)
@@ -407,3 +413,105 @@ def test_every_output_is_written_once():
     with pytest.raises(InvalidIR, match=r"softmax: nest e: m\[...\] is read before"):
         verify(replace(SOFTMAX, nests=SOFTMAX.nests[1:]))
     assert nodes.kind_of("compute", SOFTMAX) == "float"
+
+
+# ---- the printer --------------------------------------------------------------------------------
+EXTRA = """
+op guards<T: float>(x: T[N, D], t: i64[N]) -> y: T[N, D] {
+  m[n, d < D] = mean[k <= d](x[n, k]) + sum[k > d](x[n, k]) + max[2 <= k < d](x[n, k] else 0)
+  s[n, d < D] = sum[k < D](where(t[n] == k and (d - k) % 3 == 0, x[n, k] ** 2, 0))
+  y[n, d]     = m[n, d] + s[n, d] - (x[n, (d + t[n]) % D] else 0) * (x[n, (d - 1) / 2] else -1)
+}
+
+op ints<T: float | int>(x: T[N, D], u: u8[N]) -> (v: T[N], c: i64[N], z: bool[N]) {
+  v[n] = max[d](x[n, d])
+  c[n] = sum[d](x[n, d] > 0) + u[n]
+  z[n] = any[d](x[n, d] > v[n]) or not (u[n] == 3)
+}
+
+op batched<T: float>(x: T[N, ..., D], b: T[...], const k: int = 2, a: f32 = 0.5) -> y: T[N, ..., D]
+    with D % k == 0 {
+  m[n]         = mean[..., d](x[n, ..., d])
+  y[n, ..., d] = a * max(x[n, ..., d], 0) - b[...] + m[n] * (d % k) * (d // (D // k))
+}
+"""
+SPECS = Path(__file__).parents[1] / "specs"
+SHAPES = {
+    "softmax": {"x": (2, 3, 5)},
+    "layer_norm": {"x": (2, 1, 5), "w": (5,), "b": (5,)},
+    "group_norm": {"x": (2, 6, 2, 3), "gain": (6,), "bias": (6,), "groups": 3},
+    "conv2d": {"x": (2, 4, 5, 6), "w": (6, 2, 3, 2), "b": (6,), "pad": 1, "stride": 2, "groups": 2},
+    "conv_transpose2d": {"x": (1, 2, 3, 2), "w": (2, 3, 2, 3), "stride": 2, "pad": 1},
+    "max_pool2d": {"x": (1, 2, 5, 4), "win": 3, "pad": 1},
+    "cross_entropy": {"x": (4, 3), "target": (4,)},
+    "cumsum": {"x": (2, 5)},
+    "huber": {"x": (3, 2), "t": (2,)},
+    "int8_linear": {"x": (3, 4), "w": (2, 4), "sx": (3,), "sw": (2,)},
+    "guards": {"x": (3, 5), "t": (3,)},
+    "ints": {"x": (3, 5), "u": (3,)},
+    "batched": {"x": (2, 1, 3, 4), "b": (2, 1)},
+}
+
+
+@cache
+def typings(name: str) -> tuple[Op, ...]:
+    path = SPECS / f"{name}.op"
+    ops = check(parse(path.read_text() if path.exists() else EXTRA))
+    return next(c.typings for c in ops if c.name == name)
+
+
+def without_texts(op: Op) -> Op:
+    facts = tuple(replace(f, text="") if isinstance(f, Require) else f for f in op.facts)
+    return replace(op, text="", doc="", facts=facts)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_what_is_printed_checks_to_the_same_op(name):
+    for op in typings(name):
+        (printed,) = check(parse(print_op(op)))
+        assert without_texts(op) in map(without_texts, printed.typings)
+
+
+def test_a_guard_without_a_form_in_the_language_is_refused():
+    hidden = reduce("argmax", over(d=D), X, ((d - n) / 2, "=="), dtype="i64")
+    with pytest.raises(NotWritable):
+        print_op(reducer_op(hidden, "i64"))
+
+
+# ---- the reference ------------------------------------------------------------------------------
+def drawn(op: Op, shapes: dict) -> dict[str, object]:
+    torch.manual_seed(0)
+    bound = {p.name: p.dtypes for p in op.typarams}
+    args = dict(shapes)
+    for t in op.tensors:
+        dtypes = bound.get(t.dtype, (t.dtype,))
+        dtype = torch_dtype("f32" if "f32" in dtypes else dtypes[0])
+        values = torch.randn(shapes[t.name]) * 3
+        args[t.name] = values.abs().to(dtype) if dtype == torch.uint8 else values.to(dtype)
+    return args
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("empty", [False, True])
+def test_the_reference_computes_what_the_oracle_does(name, empty):
+    for op in typings(name):
+        ops = tuple(replace(o, ref=None) for o in typings(name))
+        namespace = {"torch": torch}
+        exec("\n".join(reference_lines(*ops)), namespace)
+        args = drawn(op, SHAPES[name])
+        if empty and name not in ("ints", "conv_transpose2d", "max_pool2d", "huber"):
+            args = {
+                k: v[:0] if k in ("x", "t", "target", "sx", "u") else v for k, v in args.items()
+            }
+        got = namespace[f"{name}_reference"](**args)
+        expected = run_rounded(op, args).values()
+        for g, e in zip(got if isinstance(got, tuple) else (got,), expected, strict=True):
+            torch.testing.assert_close(g, e, equal_nan=True)
+
+
+def test_a_ref_is_computed_in_the_compute_type_and_rounded_once():
+    namespace = {"torch": torch}
+    exec("\n".join(reference_lines(*typings("softmax"))), namespace)
+    x = torch.randn(3, 9).bfloat16()
+    expected = torch.softmax(x.float(), -1).bfloat16()
+    assert torch.equal(namespace["softmax_reference"](x), expected)

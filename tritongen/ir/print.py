@@ -16,7 +16,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tritongen.ir.algebra import Fetch, Idx, Poly, poly, size, substitute, symbols
+from tritongen.ir.algebra import (
+    Fetch,
+    Idx,
+    Poly,
+    affine,
+    indices,
+    is_size,
+    poly,
+    size,
+    substitute,
+    symbols,
+)
 from tritongen.ir.algebra import walk as walk_poly
 from tritongen.ir.functions import FUNCTIONS
 from tritongen.ir.nodes import (
@@ -49,7 +60,15 @@ from tritongen.ir.nodes import (
     rebuild,
     walk,
 )
-from tritongen.ir.print_poly import bound_ast, condition_ast, literal, number, poly_ast, read_ast
+from tritongen.ir.print_poly import (
+    bound_ast,
+    bound_of,
+    condition_ast,
+    literal,
+    number,
+    poly_ast,
+    read_ast,
+)
 from tritongen.syntax import ast
 from tritongen.syntax.unparse import unparse
 
@@ -175,7 +194,7 @@ def _mean(expr: Expr) -> Reduce | None:
 
 # ---- lines --------------------------------------------------------------------------------------
 def line_ast(op: Op, nest: Nest, dims: Dims) -> ast.Assign:
-    printer = _Printer(op, dims)
+    printer = _Printer(op, dims, {b.index: (b.lo, b.hi) for b in nest.box})
     given = {o.name for o in op.outputs} | {f"d{t.name}" for t in op.tensors}
     box = {b.index: b for b in nest.box}
     left = []
@@ -197,6 +216,7 @@ def line_ast(op: Op, nest: Nest, dims: Dims) -> ast.Assign:
 class _Printer:
     op: Op
     dims: Dims
+    ranges: dict[str, tuple[Poly, Poly]]  # of the indices in force
 
     def left(self, b: Binder, body: Expr, extent: Poly | None) -> ast.Index | ast.Binder:
         """An index of a left side; bare where an output's dim or the reads give its range."""
@@ -208,12 +228,12 @@ class _Printer:
         low = None if b.lo == poly(0) else poly_ast(b.lo)
         return ast.Binder(b.index, low, False, poly_ast(b.hi), True)
 
-    def implied(self, index: str, bodies: tuple[Expr, ...]) -> Poly | None:
-        """The dim that the index subscripts alone in reads without `else`, if it is one."""
+    def implied(self, index: str, bodies: tuple[Expr, ...], padded: bool = False) -> Poly | None:
+        """The dim that the index subscripts alone, in reads without `else` unless padded."""
         found: set[Poly] = set()
         for body in bodies:
             for tensor, coords, fill in _reads(body):
-                if fill is None:
+                if fill is None or padded:
                     pairs = zip(coords, self.dims[tensor])
                     found |= {d for c, d in pairs if c == poly(Idx(index))}
         return found.pop() if len(found) == 1 else None
@@ -254,38 +274,60 @@ class _Printer:
 
     # ---- reducers -------------------------------------------------------------------------------
     def reduce(self, r: Reduce, name: str) -> ast.Expr:
-        own = {b.index for b in r.binders}
         guards = list(r.guards)
-        binders = tuple(self.binder(b, r.body, guards, own - {b.index}) for b in r.binders)
+        binders = []
+        printer = self
+        for b in r.binders:
+            binders.append(printer.binder(b, r.body, guards))
+            printer = printer.inside((b,))
         body = r.body
         if guards:
             body = fill_reads(body, self.dims, {b.index: b for b in r.binders})
-        printed = self.expr(body)
+        printed = printer.expr(body)
         if guards:
             printed = ast.Call("where", (_all(guards), printed, self.identity(r)))
-        return ast.Reduce(name, binders, printed) if binders else printed
+        return ast.Reduce(name, tuple(binders), printed) if binders else printed
 
-    def binder(self, b: Binder, body: Expr, guards: list[Guard], others: set[str]) -> ast.Binder:
+    def inside(self, binders: tuple[Binder, ...]) -> _Printer:
+        return replace(self, ranges=self.ranges | {b.index: (b.lo, b.hi) for b in binders})
+
+    def binder(self, b: Binder, body: Expr, guards: list[Guard]) -> ast.Binder:
         """The binder with its range and the guards that are bounds of it, which it takes away."""
         if b.index == BATCH:
             return ast.Binder(BATCH)
-        implied = self.implied(b.index, (body,)) == b.hi
         low = None if b.lo == poly(0) else poly_ast(b.lo)
-        high = None if implied else poly_ast(b.hi)
+        high = None if self.implied(b.index, (body,)) == b.hi else poly_ast(b.hi)
         result = ast.Binder(b.index, low, False, high, True)
-        taken = {"low": low is not None, "high": high is not None}
+        taken = set()
         for guard in tuple(guards):
-            bound = bound_ast(b.index, guard.poly) if guard.op == ">=" else None
-            if bound is None or any(Idx(name) in walk_poly(guard.poly) for name in others):
+            found = bound_of(b.index, guard.poly) if guard.op == ">=" else None
+            if found is None or found[0] in taken or not self.gives_range(b, body, *found):
                 continue
-            upper, e, strict = bound
+            upper, bound = found
+            taken.add(upper)
             side = "high" if upper else "low"
-            if taken[side]:
-                continue
-            taken[side] = True
+            e, strict = bound_ast(upper, bound)
             result = replace(result, **{side: e, f"{side}_strict": strict})
             guards.remove(guard)
         return result
+
+    def gives_range(self, b: Binder, body: Expr, upper: bool, bound: Poly) -> bool:
+        """Whether the checker makes the binder's end of the bound: the furthest that it reaches."""
+        if any(name not in self.ranges for name in indices(bound)) or is_size(bound):
+            return False
+        if any(isinstance(atom, Fetch) for atom in walk_poly(bound)):
+            end = self.implied(b.index, (body,), padded=True) if upper else poly(0)
+            return end == (b.hi if upper else b.lo)
+        split = affine(bound)
+        if split is None:
+            return False
+        factors, end = split
+        for atom, factor in factors.items():
+            if not isinstance(atom, Idx) or factor.constant is None:
+                return False
+            lo, hi = self.ranges[atom.name]
+            end = end + factor * (hi - 1 if (factor.constant > 0) == upper else lo)
+        return end + 1 == b.hi if upper else end == b.lo
 
     def identity(self, r: Reduce) -> ast.Expr:
         """What a term that a guard drops counts as."""

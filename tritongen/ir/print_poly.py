@@ -65,8 +65,8 @@ def condition_ast(p: Poly, op: str) -> ast.Expr:
     return ast.BoolOp("and", exact, condition_ast(above, op))
 
 
-def bound_ast(index: str, p: Poly) -> tuple[bool, ast.Expr, bool] | None:
-    """The guard `p >= 0` as a bound of the index: whether it is the upper one, the bound, strict."""
+def bound_of(index: str, p: Poly) -> tuple[bool, Poly] | None:
+    """The guard `p >= 0` as `index <= bound` (True) or `index >= bound` (False)."""
     own = [(m, c) for m, c in p.terms if any(_mentions(atom, index) for atom, _ in m)]
     if len(own) != 1 or own[0][0] != ((Idx(index), 1),) or abs(own[0][1]) != 1:
         return None
@@ -74,9 +74,13 @@ def bound_ast(index: str, p: Poly) -> tuple[bool, ast.Expr, bool] | None:
     rest = p - Poly((own[0],))
     if is_fractional(rest):
         return None
-    bound = rest if upper else -rest
+    return upper, rest if upper else -rest
+
+
+def bound_ast(upper: bool, bound: Poly) -> tuple[ast.Expr, bool]:
+    """The bound as written, and whether it is strict: `k <= i - 1` is `k < i`."""
     strict = _constant_part(bound) == (-1 if upper else 1)
-    return upper, poly_ast(bound + (1 if upper else -1) if strict else bound), strict
+    return poly_ast(bound + (1 if upper else -1) if strict else bound), strict
 
 
 def _mentions(atom: Atom, index: str) -> bool:
