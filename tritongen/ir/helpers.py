@@ -97,9 +97,13 @@ def _floor_mod(a, b):
 def _float_floor_div(a, b):
     """floor(a / b) from the exact remainder, so that a rounded quotient never steps up."""
     rest = libdevice.fmod(a, b)
-    quotient = (a - rest) / b
+    if rest.dtype == tl.float64:
+        quotient = (a - rest) / b
+    else:
+        quotient = tl.div_rn(a - rest, b)
     quotient = tl.where((rest != 0) & ((rest < 0) ^ (b < 0)), quotient - 1.0, quotient)
-    down = tl.floor(quotient)
+    down = libdevice.trunc(quotient)
+    down = tl.where(down > quotient, down - 1.0, down)
     nearest = tl.where(quotient - down > 0.5, down + 1.0, down)
     return tl.where(b == 0.0, a / b, nearest)
 ''',
