@@ -46,6 +46,7 @@ CODES = {
     "E112": "a name declared twice, or used for two things",
     "E113": "an unknown name",
     "E114": "a cycle, or a name read before the line that assigns it",
+    "E115": "an operand that nothing reads",
     # indices and ranges
     "E201": "a different number of indices than dims",
     "E202": "an index that nothing binds",
@@ -81,7 +82,7 @@ CODES = {
     "E801": "a tile or warp count that is no power of two",
     "E802": "a tuned value out of range",
     # warnings
-    "W001": "an operand that nothing reads",
+    "W001": "a temporary that nothing reads",
     "W002": "an output index that the right side never uses",
     "W003": "an `else` that no read needs",
 }

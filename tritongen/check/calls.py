@@ -36,6 +36,7 @@ from tritongen.ir.nodes import (
     kind_of,
 )
 from tritongen.ir.nodes import walk as walk_expr
+from tritongen.ir.print_poly import poly_ast
 from tritongen.syntax import ast
 from tritongen.syntax.unparse import unparse
 
@@ -87,17 +88,11 @@ def _typings(scope: Scope, node: ast.Call) -> tuple[Op, ...]:
         message = f"`{node.name}` has {len(definition.outputs)} outputs"
         help = "only an op with one output can be called"
         scope.report.fail("E503", message, node.span, help=help)
-    if node.name not in library.checked:
-        try:
-            library.checked[node.name] = check_op(definition, library).typings
-        except SpecError as error:
-            library.checked[node.name] = error
-    found = library.checked[node.name]
-    if isinstance(found, SpecError):
-        if definition.span.source is not (node.span and node.span.source):
-            raise found
-        raise Skip
-    return found
+    try:
+        return check_op(definition, library).typings
+    except SpecError as error:
+        scope.report.diagnostics.extend(error.diagnostics)
+        raise Skip from None
 
 
 def _inline(scope: Scope, node: ast.Call, line: ast.Assign | None) -> str:
@@ -444,7 +439,7 @@ def _bind_facts(
             continue
         left, right = empty.poly(fact.left), empty.poly(fact.right)
         verdict = bounds.prove(left, fact.op, right, scope.known)
-        shown = f"{text(left)} {fact.op} {text(right)}"
+        shown = unparse(ast.Compare(fact.op, poly_ast(left), poly_ast(right)))
         if verdict is False:
             message = f"`{node.name}` requires {fact.text}, here {shown}, which never holds"
             scope.report.fail("E504", message, node.span)

@@ -85,6 +85,11 @@ def _ref(scope: Scope, clause: ast.Ref) -> None:
 def gradient(scope: Scope, op: ast.OpDef, block: ast.GradBlock) -> tuple[Nest, ...]:
     """The nests of a `grad` block: `dx` of each floating operand and scalar, from `dy` of each output."""
     inner = _grad_scope(scope, op, block)
+    assigned = {line.name for line in block.lines}
+    for name in [name for name in inner.outputs if name not in assigned]:
+        del inner.outputs[name]
+        help = f"assign it, with zeros where nothing flows back: `{name}[...] = ...`"
+        scope.report.add("E702", f"the `grad` block gives no `{name}`", block.span, help=help)
     lines.check_lines(inner, block.lines)
     scope.used |= inner.used
     return tuple(inner.nests)

@@ -49,13 +49,9 @@ def _once(scope: Scope, lines: tuple[ast.Assign, ...]) -> list[ast.Assign]:
                 notes=((first[line.name].span, "first here"),),
                 help="each line gives one name its value, once",
             )
-        elif line.name in scope.variables and line.name not in scope.outputs:
-            message = f"`{line.name}` is an operand, which no line may assign"
-            note = (scope.variables[line.name].span, "declared here")
-            scope.report.add("E112", message, line.span, notes=(note,))
-        else:
-            first[line.name] = line
-    return list(first.values())
+        first.setdefault(line.name, line)
+    known = (scope.variables, scope.scalars, scope.constants)
+    return [line for line in first.values() if not any(line.name in names for names in known)]
 
 
 def in_order(scope: Scope, lines: list[ast.Assign]) -> list[ast.Assign]:

@@ -14,7 +14,7 @@ from tritongen.check.coordinates import unbound_size
 from tritongen.check.ranges import lower, wrong_rank
 from tritongen.check.report import Skip
 from tritongen.check.scope import Scope
-from tritongen.check.trees import parts, walk
+from tritongen.check.trees import mentions, parts, walk
 from tritongen.errors import Span
 from tritongen.ir.nodes import BATCH
 from tritongen.syntax import ast
@@ -70,7 +70,8 @@ def _visit(line: Line, node: ast.Node, bound: frozenset[str], subscript: bool) -
                 _unbound(line, BATCH, node.span)
             return False
         case ast.Call():
-            _callee(line, node)
+            if not _callee(line, node):
+                return True
     silent = False
     for part in parts(node):
         silent |= _visit(line, part, bound, subscript)
@@ -187,10 +188,11 @@ def _renamed(node: ast.Node, old: str, new: str) -> ast.Node:
     return change(node)
 
 
-def _callee(line: Line, node: ast.Call) -> None:
+def _callee(line: Line, node: ast.Call) -> bool:
+    """Whether the arguments are worth a look."""
     scope = line.scope
     if scope.is_dtype(node.name) or functions.builtin(node.name) or scope.library.fn(node.name):
-        return
+        return True
     if scope.library.op(node.name) is not None:
         if line.indexed:
             scope.report.add(
@@ -199,22 +201,28 @@ def _callee(line: Line, node: ast.Call) -> None:
                 node.span,
                 help=f"give it a line of its own: `{scope.free('t')} = {unparse(node)}`",
             )
-        return
+            scope.used |= mentions(node)
+        return not line.indexed
     try:
         functions.unknown(scope, node)
     except Skip:
         pass
+    return True
 
 
 def _unbound(line: Line, name: str, span: Span | None) -> None:
     """E202, with the line summed over everything that it leaves unbound."""
     assign = line.assign
     missing = _unbound_names(line, assign.value, frozenset(_left_names(assign)))
+    message = f"index `{name}` is not bound"
+    here = range(assign.span.start, assign.value.span.end) if assign.span else range(0)
+    if any(d.message == message and d.span.start in here for d in line.scope.report.errors):
+        return  # said of this line already
     binders = tuple(ast.Binder(n) for n in missing)
     corrected = replace(assign, value=ast.Reduce("sum", binders, assign.value))
     label = "appears on the right only"
     help = f"to sum over it: `{unparse(corrected)}`"
-    line.scope.report.add("E202", f"index `{name}` is not bound", span, label=label, help=help)
+    line.scope.report.add("E202", message, span, label=label, help=help)
 
 
 def _unbound_names(line: Line, node: ast.Node, bound: frozenset[str]) -> list[str]:

@@ -30,6 +30,20 @@ class Checked:
 
 def check_op(op: ast.OpDef, library: Library, typing: Mapping[str, str] | None = None) -> Checked:
     """All typings of an op; `typing` narrows type parameters to a kind."""
+    found = library.checked.get(op.name) if typing is None else None
+    if found is None:
+        try:
+            found = _check(op, library, typing)
+        except SpecError as error:
+            found = error
+        if not library.in_progress and typing is None:
+            library.checked[op.name] = found
+    if isinstance(found, SpecError):
+        raise found
+    return found
+
+
+def _check(op: ast.OpDef, library: Library, typing: Mapping[str, str] | None) -> Checked:
     wanted = typing or {}
     choices = [
         choice

@@ -168,22 +168,27 @@ def range_from_reads(
     value = inside.value if isinstance(inside, ast.Assign) else inside
     found: list[tuple[Poly, ast.Read]] = list(_alone(scope, name, value, padded))
     if not found:
-        bounded = f"{name} < N"
-        help = f"bound it: `[{bounded}]`"
-        if isinstance(inside, ast.Assign):
-            shown = ", ".join(
-                bounded if i is at else unparse(i) for i in (inside.indices or ())
-            )
-            help = f"bound it, as in `{inside.name}[{shown}]`"
-        elif isinstance(inside, ast.Reduce):
-            shown = ", ".join(bounded if b is at else unparse(b) for b in inside.binders)
-            help = f"bound it, as in `{inside.op}[{shown}](...)`"
+        help = f"bound it, as in `{_bounded(scope, inside, value, padded)}`"
         scope.report.fail("E203", f"nothing gives index `{name}` a range", at.span, help=help)
     first, _ = found[0]
     for other, node in found[1:]:
         if other != first:
             agree(scope, name, first, other, node)
     return first
+
+
+def _bounded(scope: Scope, inside: ast.Assign | ast.Reduce, value: ast.Node, padded: bool) -> str:
+    """The left side or the reducer, with a bound for every index that has no range."""
+
+    def shown(i: ast.Node) -> str:
+        is_free = isinstance(i, ast.Name) or isinstance(i, ast.Binder) and i.high is None
+        if is_free and i.name != BATCH and not any(_alone(scope, i.name, value, padded)):
+            return f"{i.name} < {i.name.upper()}"
+        return unparse(i)
+
+    if isinstance(inside, ast.Assign):
+        return f"{inside.name}[{', '.join(map(shown, inside.indices or ()))}]"
+    return f"{inside.op}[{', '.join(map(shown, inside.binders))}](...)"
 
 
 def _alone(scope: Scope, name: str, node: ast.Node, padded: bool) -> Iterator[tuple[Poly, ast.Read]]:

@@ -112,7 +112,8 @@ def _plain(frame: Frame, c: Poly, dim: Poly) -> bool:
 def _needs_fill(scope: Scope, frame: Frame, node: ast.Read, c: Poly, dim: Poly) -> bool:
     if node.fill is not None:
         return True
-    what = "is read at the call" if not is_fractional(c) else f"may not divide by {text(denominator(c))}"
+    below = text(denominator(c))
+    what = "is read at the call" if below == "1" else f"is whole only where {below} divides it"
     _unsafe(scope, node, f"`{text(c)}` {what}")
     return True
 

@@ -107,7 +107,7 @@ def declare(scope: Scope, op: ast.OpDef) -> None:
             add(name, "size", span)
     outputs = {o.name for o in op.outputs}
     for line in op.lines:
-        if line.name not in outputs:
+        if line.name not in outputs and seen.get(line.name, ("",))[0] != "temporary":
             add(line.name, "temporary", line.span)
     scope.taken |= set(seen)
     for line in op.lines:
@@ -329,6 +329,8 @@ def tensors_of(scope: Scope, op: ast.OpDef) -> tuple[tuple, tuple]:
 
 def unused_operands(scope: Scope, op: ast.OpDef) -> None:
     """E115: nothing reads it, and it gives no size that something else needs."""
+    if scope.report.errors:
+        return  # a line that is wrong may be what reads it
     donors: dict[str, list[str]] = {}
     for p in op.params:
         if isinstance(p, ast.Operand):
