@@ -99,7 +99,16 @@ def _compile(spec: Path, standalone: bool) -> str:
     from tritongen.syntax.limits import read_source
 
     source = read_source(spec)
-    return pipeline.build(source.text, shown_name(spec), standalone=standalone).source
+    try:
+        return pipeline.build(source.text, shown_name(spec), standalone=standalone).source
+    except SpecError:
+        raise
+    except Exception:
+        click.echo(
+            f"error: {spec}: a fault of the compiler, not of the spec; nothing was written",
+            err=True,
+        )
+        raise
 
 
 def shown_name(spec: Path) -> str:

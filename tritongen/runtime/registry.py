@@ -67,6 +67,8 @@ def op(
                 return registered(*args, **kwargs)
             return function(*args, **kwargs)
 
+        # Code of its own: torch.compile counts recompilations per code object, not per function.
+        call.__code__ = call.__code__.replace(co_name=function.__name__)
         call.spec = spec
         call.source = source
         call.reference = reference
