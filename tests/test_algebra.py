@@ -31,7 +31,8 @@ from tritongen.ir.algebra import (
 
 INDICES, SIZES = ("i", "j"), ("A", "B")
 ENVIRONMENTS = [
-    dict(zip(INDICES + SIZES, values)) for values in product((-2, 0, 3), (0, 1, 5), (1, 4), (2, 3))
+    dict(zip(INDICES + SIZES, values, strict=True))
+    for values in product((-2, 0, 3), (0, 1, 5), (1, 4), (2, 3))
 ]
 
 # A tree is nested tuples; `build` makes a poly of it, `value` computes it without the algebra.

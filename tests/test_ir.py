@@ -63,7 +63,10 @@ def reduce(op, box, body, *guards, dtype="compute") -> Reduce:
     return Reduce(op, box, tuple(Guard(p, how) for p, how in guards), body, dtype)
 
 
-def reducer_op(expr, out="T", dims=(N,), box=None, params=(Tensor("x", "T", (N, D)),), kind=FLOAT):
+ROWS = (Tensor("x", "T", (N, D)),)
+
+
+def reducer_op(expr, out="T", dims=(N,), box=None, params=ROWS, kind=FLOAT):
     """y[n] = expr over x[n, d]."""
     box = over(n=N) if box is None else box
     nest = Nest("y", box, tuple(index(b.index) for b in box), dims, expr, out)

@@ -18,7 +18,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from tritongen.emit.reference_nests import Names, Nests, poly_code, size_names
+from tritongen.emit.reference_nests import Nests
+from tritongen.emit.reference_sizes import Names, poly_code, size_names
 from tritongen.ir.binding import TORCH_NAMES
 from tritongen.ir.nodes import BATCH_SIZE, Constant, Op, Param, Scalar, Tensor, kind_of
 from tritongen.syntax.ref import parse_ref, ref_python
@@ -48,7 +49,8 @@ def reference_lines(*typings: Op) -> list[str]:
 
 
 def _body(op: Op) -> list[str]:
-    return _by_ref(op, Names(op)) if op.ref is not None else _by_nests(op, Names(op))
+    names = Names(op)
+    return _by_nests(op, names) if op.ref is None else _by_ref(op, names, op.ref)
 
 
 def _indented(lines: list[str]) -> list[str]:
@@ -124,8 +126,8 @@ def torch_dtype_code(dtype: str, names: Names) -> str:
 
 
 # ---- by the ref clause --------------------------------------------------------------------------
-def _by_ref(op: Op, names: Names) -> list[str]:
-    program = parse_ref(op.ref)
+def _by_ref(op: Op, names: Names, ref: str) -> list[str]:
+    program = parse_ref(ref)
     *steps, result = ref_python(program).split("\n")
     lines = [
         # torch's own functions take numbers only.
@@ -160,7 +162,7 @@ PADDED = '''
 def {padded}(tensor, fill, *index):
     """tensor[index], and fill where an index is outside."""
     index = torch.broadcast_tensors(*(torch.as_tensor(i, device=tensor.device) for i in index))
-    inside = torch.stack([(i >= 0) & (i < n) for i, n in zip(index, tensor.shape)]).all(0)
+    inside = torch.stack([(i >= 0) & (i < n) for i, n in zip(index, tensor.shape, strict=True)]).all(0)
     if tensor.numel() == 0:
         return tensor.new_full(inside.shape, fill)
     index = tuple(torch.where(inside, i, 0) for i in index)
@@ -186,9 +188,9 @@ def _size_lines(op: Op, names: Names) -> list[str]:
             lines.append(f"{', '.join(name for name, _ in new)}{comma} = {t.name}.shape")
         else:
             lines += [f"{name} = {t.name}.shape[{i}]" for name, i in new]
-    for d in op.defines:
-        if d.name in used:
-            lines.append(f"{d.name} = {poly_code(d.value, names)}")
+    for define in op.defines:
+        if define.name in used:
+            lines.append(f"{define.name} = {poly_code(define.value, names)}")
     return lines + _batch_lines(op, names)
 
 
@@ -212,7 +214,7 @@ def _batch_lines(op: Op, names: Names) -> list[str]:
     shapes = [f"{t.name}.shape{_batch_slice(t)}" for t in batched]
     shape = shapes[0] if len(shapes) == 1 else f"torch.broadcast_shapes({', '.join(shapes)})"
     lines = [f"{names.batch} = {shape}", f"{names.rows} = {names.batch}.numel()"]
-    for t, own in zip(batched, shapes):
+    for t, own in zip(batched, shapes, strict=True):
         value = t.name
         if len(batched) > 1:
             at = t.dims.index(BATCH_SIZE)

@@ -12,7 +12,7 @@ the IR has them. Nothing is computed here: that is `interp.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -98,8 +98,9 @@ def bind(op: Op, args: Mapping[str, Any]) -> Bound:
     """Check the arguments as the wrapper does and settle every name of the op."""
     values = _with_defaults(op, args)
     dtypes = _bind_dtypes(op, values)
-    for p in (*op.scalars, *op.constants):
-        _check_number(op, p, values[p.name])
+    for p in op.params:
+        if not isinstance(p, Tensor):
+            _check_number(op, p, values[p.name])
     sizes = {c.name: int(values[c.name]) for c in op.constants if c.dtype == "int"}
     _bind_dims(op, values, sizes)
     _bind_facts(op, sizes)
@@ -112,16 +113,15 @@ def bind(op: Op, args: Mapping[str, Any]) -> Bound:
     return bound
 
 
-def typing_of(typings: Iterable[Op], args: Mapping[str, Any]) -> Op:
+def typing_of(typings: Sequence[Op], args: Mapping[str, Any]) -> Op:
     """The typing whose type parameters fit the arguments; the last one, to complain, where none does."""
-    op = None
     for op in typings:
         try:
             _bind_dtypes(op, _with_defaults(op, args))
         except ValueError:
             continue
         return op
-    return op
+    return typings[-1]
 
 
 def _with_defaults(op: Op, args: Mapping[str, Any]) -> dict[str, Any]:

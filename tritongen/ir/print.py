@@ -20,6 +20,7 @@ from tritongen.ir.algebra import (
     Fetch,
     Idx,
     Poly,
+    Sym,
     affine,
     indices,
     is_size,
@@ -57,8 +58,6 @@ from tritongen.ir.nodes import (
     TypeParam,
     kind_of,
     parts,
-    rebuild,
-    walk,
 )
 from tritongen.ir.print_poly import (
     bound_ast,
@@ -69,6 +68,7 @@ from tritongen.ir.print_poly import (
     poly_ast,
     read_ast,
 )
+from tritongen.ir.reads import fill_reads, reads_of
 from tritongen.syntax import ast
 from tritongen.syntax.unparse import unparse
 
@@ -95,7 +95,7 @@ def op_ast(op: Op) -> ast.OpDef:
         tuple(_param(p) for p in op.params),
         tuple(_tensor(t) for t in op.outputs),
         # Other facts follow from dims and reads, and the checker finds them again.
-        tuple(_fact(f) for f in op.facts if isinstance(f, Define) or f.origin == "fact"),
+        tuple(_fact(f, op) for f in op.facts if isinstance(f, Define) or f.origin == "fact"),
         _count_line(op) + lines if any(_counts_batch(nest.body) for nest in op.nests) else lines,
         tuple(_clauses(op, dims)),
     )
@@ -123,12 +123,15 @@ def _tensor(t: Tensor) -> ast.Operand:
     return ast.Operand(t.name, ast.Type(t.dtype, dims or None))
 
 
-def _fact(fact: Fact) -> ast.Fact:
+def _fact(fact: Fact, op: Op) -> ast.Fact:
     match fact:
+        case Define(name, value) if any(poly(Sym(name)) in t.dims for t in op.tensors):
+            # What an operand binds is required: the gradient of an output is one.
+            return ast.Require(ast.Compare("==", poly_ast(poly(Sym(name))), poly_ast(value)))
         case Define(name, value):
             return ast.Define(name, poly_ast(value))
-        case Require(left, op, right):
-            return ast.Require(ast.Compare(op, poly_ast(left), poly_ast(right)))
+        case Require(left, relation, right):
+            return ast.Require(ast.Compare(relation, poly_ast(left), poly_ast(right)))
     raise TypeError(fact)
 
 
@@ -150,7 +153,9 @@ def _clauses(op: Op, dims: Dims) -> list[ast.Clause]:
         clauses.append(ast.Autocast(op.autocast))
     clauses += [ast.Tol(t.dtype, t.rtol, t.atol) for t in op.tolerances]
     if op.tune:
-        clauses.append(ast.Tune(tuple(ast.Knob(name, values) for name, values in op.tune)))
+        clauses.append(
+            ast.Tune(tuple(ast.Knob(name, tuple(map(int, values))) for name, values in op.tune))
+        )
     return clauses
 
 
@@ -197,8 +202,8 @@ def line_ast(op: Op, nest: Nest, dims: Dims) -> ast.Assign:
     printer = _Printer(op, dims, {b.index: (b.lo, b.hi) for b in nest.box})
     given = {o.name for o in op.outputs} | {f"d{t.name}" for t in op.tensors}
     box = {b.index: b for b in nest.box}
-    left = []
-    for coordinate, extent in zip(nest.coords, nest.dims):
+    left: list[ast.Name | ast.Number | ast.Dots | ast.Binder] = []
+    for coordinate, extent in zip(nest.coords, nest.dims, strict=True):
         if coordinate.constant == 0:
             left.append(ast.Number(0))
             continue
@@ -218,7 +223,7 @@ class _Printer:
     dims: Dims
     ranges: dict[str, tuple[Poly, Poly]]  # of the indices in force
 
-    def left(self, b: Binder, body: Expr, extent: Poly | None) -> ast.Index | ast.Binder:
+    def left(self, b: Binder, body: Expr, extent: Poly | None) -> ast.Name | ast.Dots | ast.Binder:
         """An index of a left side; bare where an output's dim or the reads give its range."""
         if b.index == BATCH:
             return ast.Dots()
@@ -232,9 +237,9 @@ class _Printer:
         """The dim that the index subscripts alone, in reads without `else` unless padded."""
         found: set[Poly] = set()
         for body in bodies:
-            for tensor, coords, fill in _reads(body):
+            for tensor, coords, fill in reads_of(body):
                 if fill is None or padded:
-                    pairs = zip(coords, self.dims[tensor])
+                    pairs = zip(coords, self.dims[tensor], strict=True)
                     found |= {d for c, d in pairs if c == poly(Idx(index))}
         return found.pop() if len(found) == 1 else None
 
@@ -305,9 +310,11 @@ class _Printer:
                 continue
             upper, bound = found
             taken.add(upper)
-            side = "high" if upper else "low"
             e, strict = bound_ast(upper, bound)
-            result = replace(result, **{side: e, f"{side}_strict": strict})
+            if upper:
+                result = replace(result, high=e, high_strict=strict)
+            else:
+                result = replace(result, low=e, low_strict=strict)
             guards.remove(guard)
         return result
 
@@ -349,46 +356,3 @@ def _all(guards: list[Guard]) -> ast.Expr:
     for other in rest:
         first = ast.BoolOp("and", first, other)
     return first
-
-
-def _reads(expr: Expr):
-    """Every read below, those in coordinates included: tensor, coordinates, fill."""
-    for node in walk(expr):
-        polys: tuple[Poly, ...] = ()
-        match node:
-            case Read(tensor, coords, fill):
-                yield tensor, coords, fill
-                polys = coords
-            case IndexValue(p):
-                polys = (p,)
-            case Reduce(guards=guards):
-                polys = tuple(g.poly for g in guards)
-        for p in polys:
-            for atom in walk_poly(p):
-                if isinstance(atom, Fetch):
-                    yield atom.tensor, atom.coords, atom.fill
-
-
-def fill_reads(body: Expr, dims: Dims, binders: dict[str, Binder]) -> Expr:
-    """A `where` proves no bound: reads that only the guard kept inside get a fill."""
-
-    def inside(c: Poly, extent: Poly) -> bool:
-        return any(c == poly(Idx(b.index)) and b.hi == extent for b in binders.values())
-
-    def outer(c: Poly) -> bool:
-        ((monomial, value),) = c.terms if len(c.terms) == 1 else (((), 0),)
-        return (
-            value == 1
-            and len(monomial) == 1
-            and isinstance(monomial[0][0], Idx)
-            and (monomial[0][0].name not in binders)
-        )
-
-    def change(node: Expr) -> Expr:
-        if not isinstance(node, Read) or node.fill is not None:
-            return node
-        if all(inside(c, d) or outer(c) for c, d in zip(node.coords, dims[node.tensor])):
-            return node
-        return replace(node, fill=False if node.dtype == "bool" else 0)
-
-    return rebuild(body, change)

@@ -76,8 +76,11 @@ class _Scope:
     indices: frozenset[str]
     sizes: frozenset[str]
 
+    def failure(self, what: str) -> InvalidIR:
+        return InvalidIR(f"{self.op.name}: nest {self.nest}: {what}")
+
     def fail(self, what: str) -> None:
-        raise InvalidIR(f"{self.op.name}: nest {self.nest}: {what}")
+        raise self.failure(what)
 
     def inside(self, binders: tuple[Binder, ...]) -> _Scope:
         names = [b.index for b in binders]
@@ -190,7 +193,7 @@ def _expr(scope: _Scope, expr: Expr) -> None:
         case Const(value, dtype):
             _literal(scope, value, dtype, "literal")
         case ScalarRef(name):
-            names = {p.name for p in (*scope.op.scalars, *scope.op.constants)}
+            names = {p.name for p in scope.op.params if not isinstance(p, Tensor)}
             if name not in names:
                 scope.fail(f"no scalar or constant is named {name}")
         case IndexValue(p):
@@ -259,7 +262,7 @@ def _read(scope: _Scope, tensor: str, coords: tuple[Poly, ...]) -> _Known:
     known = scope.tensors.get(tensor)
     shown = f"{tensor}[{', '.join(map(text, coords))}]"
     if known is None:
-        scope.fail(f"{shown} is read before it is written")
+        raise scope.failure(f"{shown} is read before it is written")
     if len(coords) != known.rank:
         scope.fail(f"{shown} has {len(coords)} coordinates for {known.rank} dims")
     for c in coords:

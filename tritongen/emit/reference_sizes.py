@@ -1,0 +1,208 @@
+"""Sizes, coordinates and guards as Python, and the names that a reference may use.
+
+Input: a `Poly`. Output: text and precedence, in variables instead of indices:
+
+    p * stride + r - pad        the same
+    (p - r) / 2                 torch.where((p - r) % 2 == 0, (p - r) // 2, -1)
+
+Not here: expressions and nests (`reference_nests.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tritongen.ir.algebra import (
+    Atom,
+    Idx,
+    Poly,
+    Sym,
+    denominator,
+    indices,
+    is_fractional,
+    is_size,
+    numerator,
+    poly,
+    substitute_atoms,
+    symbols,
+)
+from tritongen.ir.nodes import (
+    BATCH,
+    Call,
+    Cast,
+    Expr,
+    Guard,
+    IndexValue,
+    Nest,
+    Op,
+    Read,
+    Reduce,
+    walk,
+)
+from tritongen.ir.print_poly import condition_ast, poly_ast
+from tritongen.ir.texts import ATOM, BIT_AND, COMPARE, SUM, TERM, UNARY, Text, fill
+from tritongen.syntax import ast
+
+PRECEDENCE = {"+": SUM, "-": SUM, "*": TERM, "/": TERM, "//": TERM, "%": TERM}
+
+
+class Names:
+    """The function's own names, which are none of the op's."""
+
+    def __init__(self, op: Op):
+        self.taken = {p.name for p in (*op.typarams, *op.params, *op.outputs)}
+        self.taken |= {name for nest in op.nests for name in (nest.name, *index_names(nest))}
+        self.taken |= {d.name for d in op.defines}
+        self.taken |= {str(d) for t in op.tensors for d in t.dims}
+        self.compute, self.batch = self.fresh("compute"), self.fresh("batch")
+        self.row, self.rows = self.fresh("row"), self.fresh("rows")
+        self.padded = self.fresh("padded")
+
+    def fresh(self, name: str) -> str:
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        return name
+
+
+def index_names(nest: Nest) -> set[str]:
+    binders = list(nest.box)
+    for node in walk(nest.body):
+        if isinstance(node, Reduce):
+            binders += node.binders
+    return {b.index for b in binders}
+
+
+def size_names(thing: Nest | Poly) -> set[str]:
+    """The names of sizes and constants that the thing uses."""
+    if isinstance(thing, Poly):
+        return set(symbols(thing))
+    found = set()
+    polys = list(thing.dims) + [p for b in thing.box for p in (b.lo, b.hi)]
+    for node in walk(thing.body):
+        match node:
+            case Read(coords=coords):
+                polys += coords
+            case IndexValue(p):
+                polys.append(p)
+            case Reduce(binders=binders, guards=guards):
+                polys += [p for b in binders for p in (b.lo, b.hi)] + [g.poly for g in guards]
+    for p in polys:
+        found |= symbols(p)
+    return found
+
+
+def free(expr: Expr) -> set[str]:
+    """The indices that the value depends on."""
+    match expr:
+        case Read(coords=coords):
+            return set().union(*(indices(c) for c in coords)) if coords else set()
+        case IndexValue(p):
+            return set(indices(p))
+        case Call(_, args):
+            return set().union(*(free(a) for a in args))
+        case Cast(arg):
+            return free(arg)
+        case Reduce(_, binders, guards, body):
+            inner = free(body).union(*(indices(g.poly) for g in guards))
+            return inner - {b.index for b in binders}
+    return set()
+
+
+def poly_code(p: Poly, names: Names) -> str:
+    """A size, in Python."""
+    return Printer(names, {}).poly(p)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Python text of an expression; `plain`: a Python number, not a tensor."""
+
+    text: str
+    precedence: int = ATOM
+    plain: bool = False
+
+    @property
+    def pair(self) -> tuple[str, int]:
+        return self.text, self.precedence
+
+
+# ---- sizes and coordinates ----------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Printer:
+    """Polys in Python; `indices` maps an index to its variable."""
+
+    names: Names
+    indices: dict[str, str]
+    pads: list[str] = field(default_factory=list)
+
+    def poly(self, p: Poly) -> tuple[str, int]:
+        return self.tree(poly_ast(self.renamed(p)))
+
+    def renamed(self, p: Poly) -> Poly:
+        def change(atom: Atom) -> Poly | None:
+            match atom:
+                case Sym(name) if name == BATCH:
+                    return poly(Sym(self.names.rows))
+                case Idx(name) if name in self.indices:
+                    return poly(Idx(self.indices[name]))
+            return None
+
+        return substitute_atoms(p, change)
+
+    def coordinate(self, p: Poly) -> str:
+        """A coordinate; -1, which is outside, where an exact division leaves a remainder."""
+        if not is_fractional(p):
+            return self.poly(p)[0]
+        above, below = self.poly(numerator(p)), self.poly(denominator(p))
+        above_text = above[0] if above[1] >= TERM else f"({above[0]})"
+        below_text = below[0] if below[1] > TERM else f"({below[0]})"
+        divides = f"{above_text} % {below_text} == 0"
+        return f"torch.where({divides}, {above_text} // {below_text}, -1)"
+
+    def read(self, tensor: str, coords: tuple[Poly, ...], filler) -> str:
+        if not coords:
+            return tensor
+        inside = ", ".join(self.coordinate(c) for c in coords)
+        if filler is None:
+            return f"{tensor}[{inside}]"
+        self.pads.append(tensor)
+        return f"{self.names.padded}({tensor}, {literal(filler)}, {inside})"
+
+    def condition(self, guard: Guard) -> Code:
+        renamed = self.renamed(guard.poly)
+        text, precedence = self.tree(condition_ast(renamed, guard.op))
+        return Code(text, precedence, is_size(guard.poly))
+
+    def tree(self, e: ast.Expr) -> tuple[str, int]:
+        match e:
+            case ast.Number(value):
+                return repr(value), ATOM
+            case ast.Name(name) | ast.Size(name):
+                return name, ATOM
+            case ast.Unary(op, x):
+                return fill(Text(op + "{a}", UNARY, (UNARY,)), [self.tree(x)])
+            case ast.Binary(op, a, b):
+                level = PRECEDENCE[op]
+                text = Text(f"{{a}} {op} {{b}}", level, (level, level + 1))
+                return fill(text, [self.tree(a), self.tree(b)])
+            case ast.Compare(op, a, b):
+                text = Text(f"{{a}} {op} {{b}}", COMPARE, (SUM, SUM))
+                return fill(text, [self.tree(a), self.tree(b)])
+            case ast.BoolOp("and", a, b):
+                text = Text("{a} & {b}", BIT_AND, (BIT_AND, BIT_AND + 1))
+                return fill(text, [self.tree(a), self.tree(b)])
+            case ast.Call(name, args):
+                return f"{name}({', '.join(self.tree(a)[0] for a in args)})", ATOM
+            case ast.Read(tensor, coords, filler):
+                # The printer of the language made this of a gather; its coordinates are renamed.
+                inside = ", ".join(self.tree(c)[0] for c in coords)
+                if filler is None:
+                    return f"{tensor}[{inside}]", ATOM
+                self.pads.append(tensor)
+                return f"{self.names.padded}({tensor}, {filler.value!r}, {inside})", ATOM
+        raise TypeError(e)
+
+
+def literal(value: int | float | bool) -> str:
+    return f'float("{value}")' if value in (float("inf"), float("-inf")) else repr(value)
