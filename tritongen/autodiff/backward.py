@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from tritongen.autodiff import exprs, flow, zero
+from tritongen.autodiff.inline import inline
 from tritongen.autodiff.invert import Target, invert
 from tritongen.autodiff.lift import lift
 from tritongen.autodiff.term import write
@@ -36,9 +37,12 @@ from tritongen.ir.nodes import (
     Op,
     Param,
     Read,
+    Reduce,
+    Scalar,
     ScalarRef,
     Tensor,
     kind_of,
+    rebuild,
     walk,
 )
 from tritongen.syntax.names import kind_of as reserved_as
@@ -67,7 +71,8 @@ def gradient(op: Op, wrt: Iterable[str] | None = None) -> Op:
     for nest in reversed(tape.forward):
         tape.pull(nest)
     nests = (*tape.values, *tape.backward, *(tape.operand(p) for p in wanted))
-    return _assemble(op, nests, wanted)
+    written = {nest.name for nest in op.nests} | {f"d{p.name}" for p in wanted}
+    return _assemble(op, nests, wanted, keep=written)
 
 
 def _wanted(op: Op, wrt: Iterable[str] | None) -> tuple[Param, ...]:
@@ -118,7 +123,7 @@ class _Tape:
         self.active = {p.name for p in self.wanted}
         tensors = (*self.op.tensors, *self.op.outputs)
         self.shapes = {t.name: t for t in tensors}
-        self.shapes |= {f"d{o.name}": replace(o, name=f"d{o.name}") for o in self.op.outputs}
+        self.shapes |= {f"d{o.name}": cotangent(o) for o in self.op.outputs}
         for nest in self.forward:
             self._see(nest)
             line = flow.Line(nest, nest.body, self.varies)
@@ -197,7 +202,7 @@ class _Tape:
         output = next((o for o in self.op.outputs if o.name == nest.name), None)
         given = None
         if output is not None:
-            given = Read(f"d{nest.name}", nest.coords, None, output.dtype)
+            given = Read(cotangent(output).name, nest.coords, None, output.dtype)
             given = exprs.cast(given, exprs.compute_dtype(output.dtype))
             given = exprs.cast(given, exprs.COMPUTE)
             terms = [given, *terms]
@@ -213,17 +218,43 @@ class _Tape:
         return exprs.cast(Read(name, nest.coords, None, exprs.COMPUTE), dtype)
 
     def _surviving(self, name: str, terms: list[Expr]) -> list[Expr]:
-        """Without what is 0 whatever the operands: all terms together, or each alone."""
+        """Without what is 0 whatever the operands: a term alone, or all of them together.
+
+        A term is 0 by what its own line says (a variance's, through its mean); all are by what was
+        made of it (softmax's, through its max).
+        """
         lines = {n.name: n for n in (*self.values, *self.backward)}
-        if len(terms) > 1 and zero.vanishes(_sum(terms), lines):
-            return []
-        return [t for t in terms if not zero.vanishes(t, lines)]
+        terms = [t for t in terms if not zero.vanishes(t, {name: lines[name]})]
+        if terms and self._is_shift(lines[name], lines):
+            return [] if zero.vanishes(_sum(terms), self._made_of(name)) else terms
+        return terms
+
+    def _is_shift(self, nest: Nest, lines: dict[str, Nest]) -> bool:
+        """Whether a line is a max or min, or pointwise in one: what is subtracted before exp.
+
+        Others are not worth the time that following all that is made of them takes.
+        """
+        if flow.extreme_of(nest) is not None:
+            return True
+        if any(isinstance(node, Reduce) for node in walk(nest.body)):
+            return False
+        read = (lines[name] for name in tensors_read(nest.body) if name in lines)
+        return any(flow.extreme_of(other) is not None for other in read)
+
+    def _made_of(self, name: str) -> dict[str, Nest]:
+        """The lines that depend on a line, and the gradients of any."""
+        found = {n.name: n for n in self.backward}
+        made = {name}
+        for nest in self.values:
+            if tensors_read(nest.body) & made:
+                made.add(nest.name)
+                found[nest.name] = nest
+        return found
 
     def operand(self, p: Param) -> Nest:
         """The line of an operand's gradient."""
         target = self.targets[p.name]
-        terms = self._surviving(p.name, self.parts.get(p.name, []))
-        body = exprs.cast(_sum(terms), p.dtype)
+        body = exprs.cast(_sum(self.parts.get(p.name, [])), p.dtype)
         return Nest(f"d{p.name}", target.box, target.coords, target.dims, body, p.dtype)
 
 
@@ -244,19 +275,25 @@ def _names_of(op: Op) -> set[str]:
 
 
 # ---- the op -------------------------------------------------------------------------------------
-def _assemble(op: Op, nests: tuple[Nest, ...], wanted: tuple[Param, ...]) -> Op:
-    """The backward op: lines that lead to an output, operands that are read or that bind a size."""
+def _assemble(
+    op: Op, nests: tuple[Nest, ...], wanted: tuple[Param, ...], keep: set[str] | None = None
+) -> Op:
+    """The backward op: lines that lead to an output, operands that are read or that bind a size.
+
+    Lines read once are pasted in, but those to `keep`; None keeps all.
+    """
     outputs = tuple(
         Tensor(f"d{p.name}", p.dtype, p.dims if isinstance(p, Tensor) else ()) for p in wanted
     )
     given = {o.name for o in op.outputs}
     nests = _reached(nests, {o.name for o in outputs}, given)
+    nests = nests if keep is None else inline(nests, keep)
     read = set().union(*(tensors_read(nest.body) for nest in nests))
-    cotangents = tuple(
-        replace(o, name=f"d{o.name}") for o in op.outputs if kind_of(o.dtype, op) == "float"
-    )
-    saved = tuple(o for o in op.outputs if o.name in read)
-    params = (*op.params, *saved, *(c for c in cotangents if c.name in read))
+    cotangents = (cotangent(o) for o in op.outputs if kind_of(o.dtype, op) == "float")
+    added = (p for p in (*op.outputs, *cotangents) if p.name in read)
+    params = (*op.params, *(p if p.dims else _as_scalar(p) for p in added))
+    scalars = {p.name for p in params if not isinstance(p, Tensor)}
+    nests = tuple(replace(nest, body=_with_scalars(nest.body, scalars)) for nest in nests)
     return replace(
         op,
         name=f"{op.name}_backward",
@@ -270,6 +307,28 @@ def _assemble(op: Op, nests: tuple[Nest, ...], wanted: tuple[Param, ...]) -> Op:
         tune=(),
         text="",
     )
+
+
+def cotangent(output: Tensor) -> Tensor:
+    """The operand that brings the gradient of an output."""
+    return replace(output, name=f"d{output.name}")
+
+
+def _as_scalar(t: Tensor) -> Scalar:
+    """An operand without dims: the language knows it as a run-time scalar."""
+    return Scalar(t.name, "f64" if t.dtype == "f64" else "f32", None)
+
+
+def _with_scalars(expr: Expr, scalars: set[str]) -> Expr:
+    def change(node: Expr) -> Expr:
+        match node:
+            case Read(name) if name in scalars:
+                return ScalarRef(name, exprs.COMPUTE)
+            case Cast(ScalarRef(), exprs.COMPUTE):
+                return node.arg
+        return node
+
+    return rebuild(expr, change)
 
 
 def _reached(nests: tuple[Nest, ...], wanted: set[str], given: set[str]) -> tuple[Nest, ...]:

@@ -135,7 +135,7 @@ def cast(expr: Expr, dtype: str) -> Expr:
             return expr
         case Const(value):
             return Const(value, dtype)
-        case Cast(arg, "f64" | "compute") if arg.dtype == dtype:
+        case Cast(arg, "f64" | "compute") if arg.dtype == dtype and dtype in ("f64", COMPUTE):
             return arg
     return Cast(expr, dtype)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from tritongen.autodiff import exprs
 from tritongen.autodiff.partials import partial
-from tritongen.ir.algebra import Poly, index
+from tritongen.ir.algebra import Fetch, Poly, index
 from tritongen.ir.nodes import (
     Binder,
     Call,
@@ -91,10 +91,9 @@ def _scope(line: Line, root: Expr, at: Use) -> Iterator[Use]:
                 for arg, w in _shares(line, node, weight, value):
                     _hand(weights, arg, w)
             case Reduce():
-                inner = replace(
-                    at, binders=at.binders + node.binders, guards=at.guards + node.guards
-                )
-                body = replace(inner, weight=_into(line, node, weight))
+                binders = at.binders + node.binders
+                guards = at.guards + node.guards + _chosen(line, node)
+                body = replace(at, weight=_into(node, weight), binders=binders, guards=guards)
                 yield from _scope(line, node.body, body)
 
 
@@ -152,26 +151,25 @@ def _shares(line: Line, call: Call, weight: Expr, value: Expr) -> Iterator[tuple
 
 
 # ---- reducers -----------------------------------------------------------------------------------
-def _into(line: Line, reduce: Reduce, weight: Expr) -> Expr:
+def _chosen(line: Line, reduce: Reduce) -> tuple[Guard, ...]:
+    """A max or min hands all to the term it took: that number in the box is the winner's."""
+    if reduce.op not in ("max", "min"):
+        return ()
+    at = Fetch(winner_name(line.nest), line.nest.coords)
+    return (Guard(number_of(reduce) - at, "=="),)
+
+
+def _into(reduce: Reduce, weight: Expr) -> Expr:
     """The gradient of each term, from that of the whole."""
-    match reduce.op:
-        case "sum":
-            return weight
-        case "prod":
-            return exprs.mul(weight, _others(reduce))
-        case "max" | "min":
-            at = Read(winner_name(line.nest), line.nest.coords, None, "i64")
-            zero = exprs.number(0, weight.dtype)
-            return exprs.where(exprs.call("eq", number_of(reduce), at, dtype="bool"), weight, zero)
-    raise TypeError(reduce.op)
+    return exprs.mul(weight, _others(reduce)) if reduce.op == "prod" else weight
 
 
-def number_of(reduce: Reduce) -> IndexValue:
+def number_of(reduce: Reduce) -> Poly:
     """The row-major number of a term in its box, as argmax counts."""
     total = Poly()
     for b in reduce.binders:
         total = total * (b.hi - b.lo) + index(b.index) - b.lo
-    return IndexValue(total, "i64")
+    return total
 
 
 def _others(reduce: Reduce) -> Expr:
@@ -186,7 +184,7 @@ def _others(reduce: Reduce) -> Expr:
         before = replace(other, guards=(*other.guards, Guard(here - there - 1, ">=")))
         after = replace(other, guards=(*other.guards, Guard(there - here - 1, ">=")))
         return exprs.mul(before, exprs.with_own_binders(after))
-    here, there = number_of(reduce), number_of(other)
+    here, there = (IndexValue(number_of(r), "i64") for r in (reduce, other))
     same = exprs.call("eq", there, here, dtype="bool")
     one = exprs.number(1, reduce.dtype)
     return replace(other, body=exprs.where(same, one, other.body))

@@ -78,12 +78,15 @@ def _visit(
     in_force = {b.index for b in scope}
     match expr:
         case Reduce():
-            stays = expr.op == "sum" and linear and in_force <= exprs.free_indices(expr)
-            inner = _visit(lifter, nest, expr.body, scope + expr.binders, expr.op == "sum")
-            reduce = replace(expr, body=inner)
-            if stays or kind_of(expr.dtype, lifter.op) != "float":
-                return reduce
-            return _name(lifter, nest, reduce, scope, expr.op)
+            if kind_of(expr.dtype, lifter.op) != "float":
+                return expr
+            used = exprs.free_indices(expr)
+            stays = expr.op == "sum" and linear and in_force <= used
+            own = tuple(b for b in scope if b.index in used) + expr.binders
+            reduce = replace(
+                expr, body=_visit(lifter, nest, expr.body, own, expr.op == "sum")
+            )
+            return reduce if stays else _name(lifter, nest, reduce, scope, expr.op)
         case Cast(arg):
             return replace(expr, arg=_visit(lifter, nest, arg, scope, linear))
         case Call(fn, args):

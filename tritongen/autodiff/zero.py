@@ -12,10 +12,10 @@ False, which costs time in the kernel and is never wrong.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from functools import lru_cache
-from itertools import permutations
+from itertools import permutations, product
 
 from tritongen.autodiff import exprs
 from tritongen.ir.algebra import Poly, index, indices, numerator, poly, reciprocal
@@ -37,7 +37,7 @@ Atom = tuple
 Monomial = tuple
 Form = dict
 LIMIT = 96  # terms in a form
-MOST_BINDERS = 5
+MOST_ALIKE = 4  # binders of one sum that nothing tells apart
 
 
 class TooLarge(Exception):
@@ -198,14 +198,28 @@ def _summed(form: Form, binders: tuple[Binder, ...]) -> Form:
 def _canonical(binders: tuple[Binder, ...], inside: Monomial) -> Atom:
     """sum[b](f * sum[c](g)) as sum[b, c](f * g), its binders numbered in the least order."""
     while nested := next((a for a, k in inside if a[0] == "sum" and k == 1), None):
-        _, ranges, product = nested
+        _, ranges, factors = nested
         names = {name: exprs.unique("b") for name, _, _ in ranges}
         rest = tuple(pair for pair in inside if pair[0] != nested)
-        inside = _times(rest, _renamed(product, names))
+        inside = _times(rest, _renamed(factors, names))
         binders += tuple(Binder(names[name], lo, hi) for name, lo, hi in ranges)
-    if len(binders) > MOST_BINDERS:
+    return min((_numbered(order, inside) for order in _orders(binders, inside)), key=_text)
+
+
+def _orders(binders: tuple[Binder, ...], inside: Monomial) -> Iterator[tuple[Binder, ...]]:
+    """Binders by how they are used; every order of those that are used alike."""
+    if len(binders) == 1:
+        yield binders
+        return
+    alike: dict[str, list[Binder]] = {}
+    for own in binders:
+        masks = {b.index: "#own" if b is own else "#other" for b in binders}
+        use = _text((own.lo, own.hi, _renamed(inside, masks)))
+        alike.setdefault(use, []).append(own)
+    if any(len(group) > MOST_ALIKE for group in alike.values()):
         raise TooLarge
-    return min((_numbered(order, inside) for order in permutations(binders)), key=_text)
+    for orders in product(*(permutations(alike[use]) for use in sorted(alike))):
+        yield tuple(b for order in orders for b in order)
 
 
 def _numbered(binders: Iterable[Binder], inside: Monomial) -> Atom:
@@ -243,8 +257,8 @@ def _renamed(value, names: Mapping[str, str]):
 
 def _indices(value) -> frozenset[str]:
     match value:
-        case ("sum", ranges, product):
-            return _indices(product) - {name for name, _, _ in ranges}
+        case ("sum", ranges, factors):
+            return _indices(factors) - {name for name, _, _ in ranges}
         case tuple():
             return frozenset().union(*map(_indices, value))
         case Guard(p):

@@ -1,0 +1,66 @@
+"""Lines that are read once, pasted into the line that reads them.
+
+Input: the lines of a backward op. Output: as many or fewer, which give the same outputs:
+
+    dz[d] = dy[d] + s * e[d];  dx[d] = dz[d]        dx[d] = dy[d] + s * e[d]
+
+Only pointwise lines, and only where no point is computed twice: the reader runs over the same
+indices. What is read more often, or is a sum, keeps its name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from tritongen.autodiff import exprs
+from tritongen.ir import algebra
+from tritongen.ir.algebra import Fetch, Poly
+from tritongen.ir.nodes import Call, Cast, Expr, Nest, Read, Reduce, walk
+
+
+def inline(nests: tuple[Nest, ...], keep: set[str]) -> tuple[Nest, ...]:
+    """The nests without those pasted in; `keep` are never pasted."""
+    reads = Counter(name for nest in nests for name in _tensors(nest.body))
+    done: list[Nest] = []
+    pasted: dict[str, Nest] = {}
+    for nest in nests:
+        nest = replace(nest, body=_paste(nest.body, len(nest.box), pasted))
+        pointwise = not any(isinstance(node, Reduce) for node in walk(nest.body))
+        if pointwise and reads[nest.name] == 1 and nest.name not in keep:
+            pasted[nest.name] = nest
+        done.append(nest)
+    left = {name for nest in done for name in _tensors(nest.body)}
+    return tuple(n for n in done if n.name in left or n.name not in pasted)
+
+
+def _paste(expr: Expr, rank: int, lines: dict[str, Nest]) -> Expr:
+    """expr with reads of lines replaced where `rank` indices in force are all that they have."""
+    match expr:
+        case Read(tensor, coords, None) if tensor in lines:
+            line = lines[tensor]
+            if len(line.box) == rank and _is_plain(coords):
+                here = dict(zip(line.coords, coords))
+                values = {b.index: here[algebra.index(b.index)] for b in line.box}
+                return exprs.substitute(line.body, exprs.by_name(values))
+        case Call(_, args):
+            return replace(expr, args=tuple(_paste(a, rank, lines) for a in args))
+        case Cast(arg):
+            return replace(expr, arg=_paste(arg, rank, lines))
+        case Reduce(binders=binders, body=body):
+            return replace(expr, body=_paste(body, rank + len(binders), lines))
+    return expr
+
+
+def _is_plain(coords: tuple[Poly, ...]) -> bool:
+    """Whether the coordinates are indices, each another."""
+    names = [name for c in coords for name in algebra.indices(c) if c == algebra.index(name)]
+    return len(set(names)) == len(coords)
+
+
+def _tensors(expr: Expr) -> list[str]:
+    """Tensors that expr reads, as often as it does."""
+    names = [node.tensor for node in walk(expr) if isinstance(node, Read)]
+    for p in exprs.coordinates(expr):
+        names += [a.tensor for a in algebra.walk(p) if isinstance(a, Fetch)]
+    return names
