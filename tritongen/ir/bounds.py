@@ -153,7 +153,7 @@ def prove(
             return None
         gap = numerator(gap)
     yes, no = (gap - 1, -gap) if op in ("<", ">") else (gap, -gap - 1)
-    seen = [evaluate(yes, point) >= 0 for point in _points(yes, facts)]
+    seen = [value >= 0 for value in _samples(yes, facts)]
     if all(seen) and nonnegative(yes, facts):
         return True
     return False if not any(seen) and nonnegative(no, facts) else None
@@ -164,7 +164,7 @@ def _zero(gap: Poly, facts: Facts) -> bool | None:
         return True
     if is_fractional(gap):
         return None
-    seen = [evaluate(gap, point) == 0 for point in _points(gap, facts)]
+    seen = [value == 0 for value in _samples(gap, facts)]
     if all(seen) and nonnegative(gap, facts) and nonnegative(-gap, facts):
         return True
     if not any(seen) and (nonnegative(gap - 1, facts) or nonnegative(-gap - 1, facts)):
@@ -172,8 +172,8 @@ def _zero(gap: Poly, facts: Facts) -> bool | None:
     return None
 
 
-def _points(p: Poly, facts: Facts) -> list[dict[str, int]]:
-    """A few points that the facts allow: one at which a claim fails saves the search for its proof."""
+def _samples(p: Poly, facts: Facts) -> list[Fraction]:
+    """p at a few points that the facts allow: one that refutes a claim saves the search for a proof."""
     relevant = [q for q in facts.known if not any(isinstance(a, Fetch) for a in walk(q))]
     ends = [end for pair in facts.ranges.values() for end in pair]
     if any(isinstance(a, Fetch) for a in walk(p)):
@@ -190,7 +190,7 @@ def _points(p: Poly, facts: Facts) -> list[dict[str, int]]:
                     break
             else:
                 if all(evaluate(q, point) >= 0 for q in relevant):
-                    found.append(point)
+                    found.append(evaluate(p, point))
         except ZeroDivisionError:
             continue
         if len(found) == POINTS:
@@ -270,15 +270,16 @@ def _without_floors(p: Poly, facts: Facts) -> Iterator[Poly]:
         if not isinstance(atom, Floor) or not plainly_nonnegative(atom.den - 1, facts):
             continue
         rest = p - scale * poly(atom)
-        times = scale * reciprocal(atom.den)
-        if not is_fractional(times):
-            if plainly_nonnegative(-times, facts):
-                yield rest + times * atom.num
-            elif plainly_nonnegative(times, facts):
-                yield rest + times * (atom.num - atom.den + 1)
         exact = _settled(atom, facts)
         if exact is not None:
             yield rest + scale * exact
+        times = scale * reciprocal(atom.den)
+        if is_fractional(times):  # d * p >= 0 says the same as p >= 0
+            rest, times = rest * atom.den, scale
+        if plainly_nonnegative(-times, facts):
+            yield rest + times * atom.num
+        elif plainly_nonnegative(times, facts):
+            yield rest + times * (atom.num - atom.den + 1)
 
 
 def _settled(atom: Floor, facts: Facts) -> Poly | None:
