@@ -518,3 +518,14 @@ def test_a_ref_is_computed_in_the_compute_type_and_rounded_once():
     x = torch.randn(3, 9).bfloat16()
     expected = torch.softmax(x.float(), -1).bfloat16()
     assert torch.equal(namespace["softmax_reference"](x), expected)
+
+
+def test_a_gather_at_a_divided_coordinate_reads_its_fill_between():
+    at = poly(Fetch("t", (n / 2,), -1))
+    params = (Tensor("x", "T", (N, D)), Tensor("t", "i64", (N,)))
+    op = reducer_op(load("x", n, at, fill=9), params=params)
+    namespace = {"torch": torch}
+    exec("\n".join(reference_lines(op)), namespace)
+    args = {"x": torch.arange(12.0).view(4, 3), "t": torch.tensor([2, 1, 0, 0])}
+    assert namespace["f_reference"](**args).tolist() == [2, 9, 7, 9]
+    assert run(op, args)["y"].tolist() == [2, 9, 7, 9]

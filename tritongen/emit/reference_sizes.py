@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from tritongen.ir.algebra import (
     Atom,
+    Fetch,
     Idx,
     Poly,
     Sym,
@@ -134,7 +135,8 @@ class Printer:
 
     names: Names
     indices: dict[str, str]
-    pads: list[str] = field(default_factory=list)
+    pads: list[str] = field(default_factory=list)  # tensors that are read with a fill
+    fetches: dict[str, str] = field(default_factory=dict)  # a gather's placeholder and its text
 
     def poly(self, p: Poly) -> tuple[str, int]:
         return self.tree(poly_ast(self.renamed(p)))
@@ -146,6 +148,10 @@ class Printer:
                     return poly(Sym(self.names.rows))
                 case Idx(name) if name in self.indices:
                     return poly(Idx(self.indices[name]))
+                case Fetch(tensor, coords, filler):
+                    text = self.read(tensor, coords, filler)
+                    self.fetches[f"@{len(self.fetches)}"] = text
+                    return poly(Idx(f"@{len(self.fetches) - 1}"))
             return None
 
         return substitute_atoms(p, change)
@@ -179,7 +185,7 @@ class Printer:
             case ast.Number(value):
                 return repr(value), ATOM
             case ast.Name(name) | ast.Size(name):
-                return name, ATOM
+                return self.fetches.get(name, name), ATOM
             case ast.Unary(op, x):
                 return fill(Text(op + "{a}", UNARY, (UNARY,)), [self.tree(x)])
             case ast.Binary(op, a, b):
@@ -194,13 +200,6 @@ class Printer:
                 return fill(text, [self.tree(a), self.tree(b)])
             case ast.Call(name, args):
                 return f"{name}({', '.join(self.tree(a)[0] for a in args)})", ATOM
-            case ast.Read(tensor, coords, filler):
-                # The printer of the language made this of a gather; its coordinates are renamed.
-                inside = ", ".join(self.tree(c)[0] for c in coords)
-                if filler is None:
-                    return f"{tensor}[{inside}]", ATOM
-                self.pads.append(tensor)
-                return f"{self.names.padded}({tensor}, {filler.value!r}, {inside})", ATOM
         raise TypeError(e)
 
 
