@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -137,7 +136,9 @@ def test_show(project, stage, shown):
 def test_show_ptx_without_a_gpu(project):
     env = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     command = [sys.executable, "-m", "tritongen", "show", "specs/relu.op", "--stage", "ptx"]
-    result = subprocess.run([*command, "--target", "sm_80"], capture_output=True, text=True, env=env)
+    result = subprocess.run(
+        [*command, "--target", "sm_80"], capture_output=True, text=True, env=env
+    )
     assert ".target sm_80" in result.stdout, result.stderr
 
 

@@ -98,13 +98,13 @@ def test_compile_and_export_keep_one_node(ops):
     torch.testing.assert_close(program.module()(torch.ones(9, 4)), torch.full((9, 4), 2.0))
 
 
-def test_many_ops_compile_each_on_its_own(cache, monkeypatch):
+def test_many_ops_compile_each_on_its_own(cache):
     text = HANDMADE.read_text()
-    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 2)
-    for k in range(4):
-        square = load.load_text("many", f"{text}\n# {k}\n").square
-        compiled = torch.compile(square, backend="aot_eager", fullgraph=True)
-        assert compiled(torch.tensor(3.0)).item() == 9
+    with torch._dynamo.config.patch(recompile_limit=2):
+        for k in range(4):
+            square = load.load_text("many", f"{text}\n# {k}\n").square
+            compiled = torch.compile(square, backend="aot_eager", fullgraph=True)
+            assert compiled(torch.tensor(3.0)).item() == 9
 
 
 def test_wrong_arguments_read_like_python(ops):

@@ -50,6 +50,8 @@ if hasattr(os, "register_at_fork"):
 class CompiledOp:
     """One op, ready to run."""
 
+    __name__: str
+
     def __init__(self, module: ModuleType, name: str, built: pipeline.Module, spec: str):
         function = getattr(module, name)
         functools.update_wrapper(self, function)

@@ -17,7 +17,7 @@ import functools
 import hashlib
 import inspect
 import linecache
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,7 +61,6 @@ def op(
         source = "".join(linecache.getlines(function.__code__.co_filename))
         registered = _register(function, allocate, backward, source)
 
-        @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             if _is_compiling() or not _eager(args) or (kwargs and not _eager(kwargs.values())):
                 return registered(*args, **kwargs)
@@ -69,15 +68,14 @@ def op(
 
         # Code of its own: torch.compile counts recompilations per code object, not per function.
         call.__code__ = call.__code__.replace(co_name=function.__name__)
-        call.spec = spec
-        call.source = source
-        call.reference = reference
+        functools.update_wrapper(call, function)
+        vars(call).update(spec=spec, source=source, reference=reference)
         return call
 
     return decorate
 
 
-def _eager(values: Sequence[Any]) -> bool:
+def _eager(values: Iterable[Any]) -> bool:
     """Whether calling the function itself on these is all that is asked for."""
     grad = _is_grad_enabled()
     for value in values:
