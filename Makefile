@@ -7,8 +7,8 @@ BIN    := .venv/bin
 .PHONY: demo test quick lint clean
 
 demo: .venv/installed
-	$(BIN)/tritongen build specs/softmax.op -o .demo
-	cat .demo/softmax.py
+	$(BIN)/tritongen build specs/softmax.op -o build/demo
+	cat build/demo/softmax.py
 	$(BIN)/tritongen check specs/softmax.op
 
 test: .venv/installed
@@ -29,4 +29,4 @@ lint: .venv/installed
 	touch $@
 
 clean:
-	rm -rf .venv .demo build dist *.egg-info
+	rm -rf .venv build dist *.egg-info

@@ -143,7 +143,7 @@ def check(specs: tuple[Path, ...], device: str | None, examples: int, seed: int)
     from tritongen.proof import check_spec
 
     failed = False
-    for spec in specs:
+    for spec in _with_progress(list(specs), "checking"):
         result = check_spec(spec, device=device, examples=examples, seed=seed)
         click.echo(str(result))
         failed |= not result.ok
