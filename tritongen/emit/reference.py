@@ -162,11 +162,12 @@ PADDED = '''
 def {padded}(tensor, fill, *index):
     """tensor[index], and fill where an index is outside."""
     index = torch.broadcast_tensors(*(torch.as_tensor(i, device=tensor.device) for i in index))
-    inside = torch.stack([(i >= 0) & (i < n) for i, n in zip(index, tensor.shape, strict=True)]).all(0)
+    inside = torch.ones_like(index[0], dtype=torch.bool)
+    for dim in range(tensor.dim()):
+        inside = inside & (index[dim] >= 0) & (index[dim] < tensor.shape[dim])
     if tensor.numel() == 0:
         return tensor.new_full(inside.shape, fill)
-    index = tuple(torch.where(inside, i, 0) for i in index)
-    return torch.where(inside, tensor[index], fill)
+    return torch.where(inside, tensor[tuple(i * inside for i in index)], fill)
 '''.strip()
 
 
