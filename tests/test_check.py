@@ -138,7 +138,8 @@ LANGUAGE = {
         X.sum(1, keepdim=True),
     ),
     "rank 0": (
-        F64 + "(x: T[M, N]) -> y: T { m = mean[i, j](x[i, j])\n y = sum[i, j]((x[i, j] - m) ** 2) }",
+        F64
+        + "(x: T[M, N]) -> y: T { m = mean[i, j](x[i, j])\n y = sum[i, j]((x[i, j] - m) ** 2) }",
         {"x": X},
         ((X - X.mean()) ** 2).sum(),
     ),

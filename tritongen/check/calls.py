@@ -40,6 +40,7 @@ from tritongen.ir.print_poly import poly_ast
 from tritongen.syntax import ast
 from tritongen.syntax.unparse import unparse
 
+
 def is_op_call(scope: Scope, node: ast.Node) -> bool:
     return (
         isinstance(node, ast.Call)

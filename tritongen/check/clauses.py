@@ -123,7 +123,9 @@ def _grad_scope(scope: Scope, op: ast.OpDef, block: ast.GradBlock) -> Scope:
         if operand.role == "operand" and scope.kind(operand.dtype) == "float":
             name = f"d{operand.name}"
             _claim(inner, name, block)
-            inner.outputs[name] = Variable(name, operand.dims, operand.dtype, "output", operand.span)
+            inner.outputs[name] = Variable(
+                name, operand.dims, operand.dtype, "output", operand.span
+            )
     assigned = {line.name for line in block.lines}
     for scalar in scope.scalars.values():
         name = f"d{scalar.name}"

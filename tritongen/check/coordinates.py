@@ -125,7 +125,9 @@ def _lower_name(scope: Scope, node: ast.Name, in_index: bool) -> Poly:
         return size(name)
     where = "an index" if in_index else "a size"
     if constant is not None:
-        scope.report.fail("E205", f"`{name}` is a {constant.dtype} constant, not {where}", node.span)
+        scope.report.fail(
+            "E205", f"`{name}` is a {constant.dtype} constant, not {where}", node.span
+        )
     if name in scope.scalars:
         help = f"make it a constant: `const {name}: int`"
         scope.report.fail(
@@ -133,7 +135,9 @@ def _lower_name(scope: Scope, node: ast.Name, in_index: bool) -> Poly:
         )
     if name in scope.variables or name in scope.outputs:
         scope.report.fail("E205", f"the tensor `{name}` cannot stand in {where}", node.span)
-    scope.report.fail("E113", f"unknown name `{name}`", node.span, help=scope.nearest(name, scope.taken))
+    scope.report.fail(
+        "E113", f"unknown name `{name}`", node.span, help=scope.nearest(name, scope.taken)
+    )
 
 
 def _division(scope: Scope, node: ast.Binary, op: str, a: Poly, b: Poly) -> Poly:

@@ -84,9 +84,7 @@ class Renaming:
                 continue
             own = self.own_batch.get(tensor, tuple(dim for _, dim in self.batch))
             used = self.batch[len(self.batch) - len(own) :]
-            result.extend(
-                ZERO if dim == ONE else index(name) for dim, (name, _) in zip(own, used)
-            )
+            result.extend(ZERO if dim == ONE else index(name) for dim, (name, _) in zip(own, used))
         return tuple(result)
 
     def dims(self, dims: tuple[Poly, ...]) -> tuple[Poly, ...]:
@@ -99,9 +97,7 @@ class Renaming:
         result: list[Binder] = []
         for b in binders:
             if b.index == BATCH:
-                result.extend(
-                    Binder(name, ZERO, dim) for name, dim in self.batch if dim != ONE
-                )
+                result.extend(Binder(name, ZERO, dim) for name, dim in self.batch if dim != ONE)
             else:
                 name = self.indices.get(b.index, b.index)
                 result.append(Binder(name, self.poly(b.lo), self.poly(b.hi)))

@@ -124,9 +124,7 @@ def write(scope: Scope, line: ast.Assign, target: Target, frame: Frame, value: a
         nest = Nest(line.name, target.box, target.coords, target.dims, body, output.dtype)
         scope.variables[line.name] = output
     else:
-        nest = Nest(
-            line.name, target.box, target.coords, target.dims, result.expr, result.dtype
-        )
+        nest = Nest(line.name, target.box, target.coords, target.dims, result.expr, result.dtype)
         scope.variables[line.name] = Variable(
             line.name, target.dims, result.dtype, "temporary", line.span
         )

@@ -140,9 +140,7 @@ def _macro(scope: Scope, frame: Frame, node: ast.Call) -> Value:
     """A macro's body with its parameters bound to values, so that no name can be captured."""
     fn = functions.macro(scope, node)
     arguments = functions.arguments(scope, fn, node)
-    lowered = dict(
-        zip(arguments, lower_all(scope, frame, tuple(arguments.values())), strict=True)
-    )
+    lowered = dict(zip(arguments, lower_all(scope, frame, tuple(arguments.values())), strict=True))
     inner = Frame(frame.ranges, frame.guards, None, lowered, frame.depth + 1)
     before = len(scope.report.diagnostics)
     try:
@@ -213,7 +211,9 @@ def _byte_sum(scope: Scope, frame: Frame, binders, guards, body: Value) -> Value
     for b in binders:
         terms = terms * (b.hi - b.lo)
     if bounds.prove(terms, "<", poly(I32_TERMS), scope.known) is not True:
-        shown = f"{text(terms)} < {I32_TERMS} (8-bit products add up in i32; cast an operand for more)"
+        shown = (
+            f"{text(terms)} < {I32_TERMS} (8-bit products add up in i32; cast an operand for more)"
+        )
         scope.require(Require(terms, "<", poly(I32_TERMS), shown, "bounds"))
     total = Reduce("sum", binders, guards, Call("mul", factors, "i32"), "i32")
     return Value(Cast(total, "i64"))
@@ -254,4 +254,3 @@ def _triangle(scope: Scope, frame: Frame, binders, guards) -> Poly | None:
         if inside is not True:
             return None
     return hi - lo if bounds.prove(hi, ">=", lo, frame.facts(scope)) is True else None
-

@@ -127,7 +127,9 @@ def _read(line: Line, node: ast.Read, bound: frozenset[str]) -> bool:
             except Skip:
                 pass
     elif name in scope.scalars or name in scope.constants or name in bound:
-        what = "an index" if name in bound else "a scalar" if name in scope.scalars else "a constant"
+        what = (
+            "an index" if name in bound else "a scalar" if name in scope.scalars else "a constant"
+        )
         scope.report.add("E303", f"`{name}` is {what}, not a tensor", node.span)
     elif name in scope.outputs:
         scope.report.add("E114", f"`{name}` is read but no line assigns it", node.span)
@@ -257,4 +259,3 @@ def unused_index_warnings(scope: Scope, assign: ast.Assign) -> None:
                 left.span,
                 label="every element along it is the same",
             )
-

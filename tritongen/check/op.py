@@ -121,4 +121,3 @@ def text_of(op: ast.OpDef) -> str:
     while at < len(text) and text[at] != "}":
         at = text.index("\n", at) if text[at] == "#" else at + 1
     return text[start : at + 1]
-

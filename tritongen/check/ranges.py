@@ -30,7 +30,9 @@ class Frame:
 
     ranges: Mapping[str, Range] = field(default_factory=dict)
     guards: tuple[Guard, ...] = ()
-    bare: Mapping[str, tuple[Poly, ...]] | None = None  # a line without indices: where tensors are read
+    bare: Mapping[str, tuple[Poly, ...]] | None = (
+        None  # a line without indices: where tensors are read
+    )
     macro: Mapping | None = None  # values of the parameters, in the body of a macro
     depth: int = 0
 
@@ -78,7 +80,9 @@ def target_of(scope: Scope, line: ast.Assign, fetch: FetchOf) -> Target:
             name = BATCH if isinstance(left, ast.Dots) else left.name
             if any(b.index == name for b in box):
                 help = "give each dim an index of its own"
-                scope.report.fail("E206", f"`{name}` stands twice on the left", left.span, help=help)
+                scope.report.fail(
+                    "E206", f"`{name}` stands twice on the left", left.span, help=help
+                )
             box.append(Binder(name, ZERO, dim))
         coords.append(coord)
         dims.append(dim)
@@ -103,7 +107,9 @@ def _left(
         case ast.Name(name) | ast.Binder(name):
             if declared == BATCH_SIZE:
                 help = f"write `...` for `{name}`"
-                scope.report.fail("E207", "the batch dims have the index `...`", left.span, help=help)
+                scope.report.fail(
+                    "E207", "the batch dims have the index `...`", left.span, help=help
+                )
             bound = _left_bound(scope, left) if isinstance(left, ast.Binder) else None
             if declared is None:
                 return index(name), bound or range_from_reads(scope, name, line, left, fetch)
@@ -191,7 +197,9 @@ def _bounded(scope: Scope, inside: ast.Assign | ast.Reduce, value: ast.Node, pad
     return f"{inside.op}[{', '.join(map(shown, inside.binders))}](...)"
 
 
-def _alone(scope: Scope, name: str, node: ast.Node, padded: bool) -> Iterator[tuple[Poly, ast.Read]]:
+def _alone(
+    scope: Scope, name: str, node: ast.Node, padded: bool
+) -> Iterator[tuple[Poly, ast.Read]]:
     for read in reads(node):
         variable = scope.variables.get(read.name)
         if variable is None or len(variable.dims) != len(read.indices):

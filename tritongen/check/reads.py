@@ -58,9 +58,7 @@ def read_at(
         else:
             coords.append(coordinate(scope, i, frame.names, fetch))
     fill = _fill(scope, variable, node.fill)
-    needed = [
-        _obligation(scope, frame, node, c, dim) for c, dim in zip(coords, variable.dims)
-    ]
+    needed = [_obligation(scope, frame, node, c, dim) for c, dim in zip(coords, variable.dims)]
     return tuple(coords), fill if any(needed) else None
 
 
@@ -73,7 +71,12 @@ def _fill(scope: Scope, variable: Variable, literal: ast.Literal | None):
         return float(value)
     if kind == "bool" and (isinstance(value, bool) or value in (0, 1)):
         return bool(value)
-    if kind == "int" and not isinstance(value, bool) and math.isfinite(value) and value == int(value):
+    if (
+        kind == "int"
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and value == int(value)
+    ):
         bits = LIMITS.get(scope.concrete(variable.dtype), 7)
         low, high = (0, 255) if variable.dtype == "u8" else (-(2**bits), 2**bits - 1)
         if low <= value <= high:
@@ -106,7 +109,9 @@ def _plain(frame: Frame, c: Poly, dim: Poly) -> bool:
     """Whether c is an index that runs over the dim, or the 0 of a dim of size 1."""
     if c == ZERO and dim == poly(1):
         return True
-    return any(c == index(name) and lo == ZERO and hi == dim for name, (lo, hi) in frame.ranges.items())
+    return any(
+        c == index(name) and lo == ZERO and hi == dim for name, (lo, hi) in frame.ranges.items()
+    )
 
 
 def _needs_fill(scope: Scope, frame: Frame, node: ast.Read, c: Poly, dim: Poly) -> bool:

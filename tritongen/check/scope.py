@@ -15,7 +15,16 @@ from tritongen.check.report import Report
 from tritongen.errors import Span
 from tritongen.ir import bounds
 from tritongen.ir.algebra import Poly
-from tritongen.ir.nodes import FLOATS, INTS, NARROW_FLOATS, Constant, Nest, Require, Scalar, TypeParam
+from tritongen.ir.nodes import (
+    FLOATS,
+    INTS,
+    NARROW_FLOATS,
+    Constant,
+    Nest,
+    Require,
+    Scalar,
+    TypeParam,
+)
 from tritongen.syntax import ast
 
 

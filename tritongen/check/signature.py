@@ -366,4 +366,3 @@ def _in_dims(op: ast.OpDef) -> set[str]:
         for d in p.type.dims or ()
     ]
     return {n.name for node in nodes for n in walk(node) if isinstance(n, ast.Name)}
-
