@@ -1,6 +1,6 @@
 """Proofs against brute force: what `prove` says holds at every point of every small size."""
 
-from functools import lru_cache
+from functools import cache
 from itertools import product
 
 import pytest
@@ -12,7 +12,7 @@ from tritongen.ir.bounds import corners, gather, peaks, prove, within
 from tritongen.ir.nodes import Define, Require
 
 A, B, K, P = map(size, "ABKP")  # A, B: sizes; K: a constant, of any sign; P: derived
-I, J = index("i"), index("j")
+I, J = index("i"), index("j")  # noqa: E741
 ZERO = poly(0)
 COMPARE = {
     "==": lambda a, b: a == b,
@@ -40,7 +40,7 @@ ATOMS = [I, J, I * K, A, B, K, P, poly(1), A // poly(2), I // poly(2), (I + J) /
 ATOMS_BY_K = [A // K, I // K, I % K, (I + K) % A, K * (A // K), I // B, K * (I // K)]
 
 
-@lru_cache(maxsize=None)
+@cache
 def values(facts):
     """Every small assignment that the facts allow."""
     return list(_values(facts))
@@ -49,7 +49,7 @@ def values(facts):
 def _values(facts):
     defined = {f.name for f in facts if isinstance(f, Define)}
     for point in product(range(5), range(4), (-2, -1, 1, 2, 3)):
-        found = dict(zip("ABK", point))
+        found = dict(zip("ABK", point, strict=True))
         try:
             for f in facts:
                 if isinstance(f, Define):
@@ -87,9 +87,9 @@ def test_a_proof_holds_at_every_point(facts, his, terms, op, guarded):
     ranges = [(ZERO, hi) for hi in his]
     known = gather(("A", "B", "P"), facts)
     guards = [I - J] if guarded else []
-    verdict = prove(gap, op, ZERO, known, dict(zip("ij", ranges)), guards)
-    ends = corners(gap, within(known, dict(zip("ij", ranges))))
-    tops = peaks(gap, within(known, dict(zip("ij", ranges))))
+    verdict = prove(gap, op, ZERO, known, dict(zip("ij", ranges, strict=True)), guards)
+    ends = corners(gap, within(known, dict(zip("ij", ranges, strict=True))))
+    tops = peaks(gap, within(known, dict(zip("ij", ranges, strict=True))))
     for point in points(facts, ranges):
         try:
             value = evaluate(gap, point)

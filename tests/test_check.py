@@ -108,13 +108,13 @@ LANGUAGE = {
         F64 + "(x: T[N], off: i64[M]) -> y: T[S] with S = M - 1 "
         "{ y[s] = sum[off[s] <= k < off[s + 1]](x[k]) }",
         {"x": V, "off": OFF},
-        torch.stack([V[a:b].sum() for a, b in zip(OFF, OFF[1:])]),
+        torch.stack([V[a:b].sum() for a, b in zip(OFF, OFF[1:], strict=False)]),
     ),
     "segment means": (
         F64 + "(x: T[N], off: i64[M]) -> y: T[S] with S = M - 1 "
         "{ y[s] = mean[off[s] <= k < off[s + 1]](x[k]) }",
         {"x": V, "off": OFF},
-        torch.stack([V[a:b].mean() for a, b in zip(OFF, OFF[1:])]),
+        torch.stack([V[a:b].mean() for a, b in zip(OFF, OFF[1:], strict=False)]),
     ),
     "batch reduced": (
         F64 + "(x: T[N, ...], w: T[N]) -> y: T[N] { y[n] = mean[...](x[n, ...]) * w[n] }",
@@ -228,7 +228,9 @@ def test_dtypes_are_those_of_torch(expression, expected, dtype):
     """`y` has the dtype that torch gives, so the store casts nothing, or is refused."""
     used = [p for p in ("a", "u", "i", "b", "x") if f"{p}[" in expression]
     params = ", ".join(
-        f"{p}: {d}[N]" for p, d in zip("auibx", ("i8", "u8", "i32", "bool", "f64")) if p in used
+        f"{p}: {d}[N]"
+        for p, d in zip("auibx", ("i8", "u8", "i32", "bool", "f64"), strict=True)
+        if p in used
     )
     op = typed(f"op f({params or 'i: i32[N]'}) -> y: {dtype}[N] {{ y[n] = {expression} }}")
     args = {p.name: ARGS[p.name] for p in op.tensors}

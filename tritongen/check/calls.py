@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tritongen.check import functions, pointwise
+from tritongen.check.arguments import agree_dims, bare, bind_dims, bind_dtypes, paired
 from tritongen.check.coordinates import size_of
-from tritongen.check.inline import ONE, Renaming, renamed_nest
+from tritongen.check.inline import Renaming, renamed_nest
 from tritongen.check.prune import pruned
 from tritongen.check.ranges import Frame
 from tritongen.check.report import Skip
@@ -20,7 +21,7 @@ from tritongen.check.trees import walk
 from tritongen.check.values import Value, convert, store
 from tritongen.errors import SpecError
 from tritongen.ir import bounds
-from tritongen.ir.algebra import Poly, Sym, size, text
+from tritongen.ir.algebra import Poly, size, text
 from tritongen.ir.nodes import (
     BATCH_SIZE,
     Cast,
@@ -107,8 +108,8 @@ def _inline(scope: Scope, node: ast.Call, line: ast.Assign | None) -> str:
             message = f"`{node.name}` needs its argument `{p.name}`"
             scope.report.fail("E501", message, node.span)
     tensors = {p.name: _tensor(scope, p, given[p.name]) for p in callee.tensors}
-    dtypes, callee = _bind_dtypes(scope, node, typings, tensors)
-    sizes, own_batch, batch_dims = _bind_dims(scope, node, callee, tensors)
+    dtypes, callee = bind_dtypes(scope, node, typings, tensors)
+    sizes, own_batch, batch_dims = bind_dims(scope, node, callee, tensors)
     sizes |= _int_constants(scope, callee, given)
     _bind_facts(scope, node, callee, tensors, sizes, batch_dims)
     renaming = Renaming(
@@ -166,8 +167,8 @@ def _check_result(scope: Scope, new: Nest, output: Variable, line: ast.Assign) -
             line.span,
             notes=((output.span, "declared here"),),
         )
-    for ours, theirs in zip(output.dims, new.dims):
-        _agree(scope, ours, theirs, line.value, f"`{output.name}`")
+    for ours, theirs in zip(output.dims, new.dims, strict=True):
+        agree_dims(scope, ours, theirs, line.value, f"`{output.name}`")
 
 
 def _result_names(scope: Scope, callee: Op, line: ast.Assign | None) -> dict[str, str]:
@@ -287,142 +288,6 @@ def _is_constant(scope: Scope, node: ast.Expr) -> bool:
     return all(n.name in scope.constants for n in walk(node) if isinstance(n, ast.Name))
 
 
-# ---- dtypes and dims ----------------------------------------------------------------------------
-def _bind_dtypes(
-    scope: Scope, node: ast.Call, typings: tuple[Op, ...], tensors: dict[str, Variable]
-) -> tuple[dict[str, str], Op]:
-    """What each type parameter of the callee is here, and the typing for these kinds."""
-    names = {p.name for p in typings[0].typarams}
-    dtypes: dict[str, str] = {}
-    for t in typings[0].tensors:
-        here = tensors[t.name]
-        if t.dtype not in names:
-            if scope.kind(here.dtype) != kind_of(t.dtype, typings[0]):
-                _refuse(scope, node, t, here, t.dtype)
-            continue
-        before = dtypes.get(t.dtype)
-        if before is None or before == "compute" and scope.kind(here.dtype) == "float":
-            dtypes[t.dtype] = here.dtype
-        elif here.dtype != before and here.dtype != "compute":
-            _refuse(scope, node, t, here, before)
-        elif scope.kind(before) != scope.kind(here.dtype):
-            _refuse(scope, node, t, here, before)
-    for typing in typings:
-        if all(scope.kind(dtypes[p.name]) == p.kind for p in typing.typarams if p.name in dtypes):
-            _check_family(scope, node, typing, dtypes)
-            return dtypes, typing
-    shown = ", ".join(f"{name} = {dtype}" for name, dtype in dtypes.items())
-    scope.report.fail("E301", f"`{node.name}` does not take {shown}", node.span)
-
-
-def _refuse(scope: Scope, node: ast.Call, t: Tensor, here: Variable, wanted: str) -> None:
-    scope.report.fail(
-        "E301",
-        f"`{t.name}` of `{node.name}` is {wanted}, `{here.name}` is {here.dtype}",
-        node.span,
-        notes=((here.span, "declared here"),),
-    )
-
-
-def _check_family(scope: Scope, node: ast.Call, callee: Op, dtypes: dict[str, str]) -> None:
-    families = {p.name: p.dtypes for p in scope.typarams}
-    for p in callee.typarams:
-        here = dtypes.get(p.name)
-        if here is None or here == "compute":
-            continue
-        beyond = set(families.get(here, (here,))) - set(p.dtypes)
-        if beyond:
-            message = f"`{node.name}` does not take {', '.join(sorted(beyond))}"
-            scope.report.fail("E301", message, node.span)
-
-
-def _bind_dims(scope: Scope, node: ast.Call, callee: Op, tensors: dict[str, Variable]):
-    """The callee's sizes, and the dims for which its `...` stands, argument by argument."""
-    settled = {d.name for d in callee.defines} | {c.name for c in callee.constants}
-    sizes: dict[str, Poly] = {}
-    own_batch: dict[str, tuple[Poly, ...]] = {}
-    batch: tuple[Poly, ...] = ()
-    for t in callee.tensors:
-        here = tensors[t.name]
-        pairs, own = _paired(scope, node, t, here)
-        if own is not None:
-            own_batch[t.name] = own
-            batch = _broadcast(scope, node, batch, own)
-        for theirs, ours in pairs:
-            name = _bare(theirs)
-            if name is None or name in settled:
-                continue
-            if name in sizes:
-                _agree(scope, sizes[name], ours, node, f"`{t.name}` of `{node.name}`")
-            sizes.setdefault(name, ours)
-    return sizes, own_batch, batch
-
-
-def _paired(scope: Scope, node: ast.Call, t: Tensor, here: Variable):
-    """Dims of the callee with dims of the argument, and what its `...` stands for."""
-    if BATCH_SIZE in t.dims:
-        at = t.dims.index(BATCH_SIZE)
-        after = len(t.dims) - at - 1
-        if len(here.dims) < len(t.dims) - 1:
-            _wrong_rank(scope, node, t, here)
-        end = len(here.dims) - after
-        own = here.dims[at:end]
-        pairs = [*zip(t.dims[:at], here.dims[:at]), *zip(t.dims[at + 1 :], here.dims[end:])]
-    else:
-        own = None
-        if len(here.dims) != len(t.dims):
-            _wrong_rank(scope, node, t, here)
-        pairs = list(zip(t.dims, here.dims))
-    if any(ours == BATCH_SIZE for _, ours in pairs):
-        _wrong_rank(scope, node, t, here)
-    return pairs, own
-
-
-def _wrong_rank(scope: Scope, node: ast.Call, t: Tensor, here: Variable) -> None:
-    wanted, given = (", ".join(map(text, dims)) for dims in (t.dims, here.dims))
-    scope.report.fail(
-        "E201",
-        f"`{t.name}` of `{node.name}` has the dims [{wanted}], `{here.name}` has [{given}]",
-        node.span,
-        notes=((here.span, "declared here"),),
-    )
-
-
-def _broadcast(
-    scope: Scope, node: ast.Call, a: tuple[Poly, ...], b: tuple[Poly, ...]
-) -> tuple[Poly, ...]:
-    long, short = (a, b) if len(a) >= len(b) else (b, a)
-    if BATCH_SIZE in long and BATCH_SIZE not in short and short:
-        trailing = len(long) - 1 - long.index(BATCH_SIZE)
-        if len(short) > trailing:
-            scope.report.fail("E207", "named dims do not line up with `...`", node.span)
-    result = list(long)
-    for k in range(1, len(short) + 1):
-        if long[-k] == ONE:
-            result[-k] = short[-k]
-        elif short[-k] != ONE:
-            _agree(scope, long[-k], short[-k], node, f"`{node.name}`")
-    return tuple(result)
-
-
-def _bare(d: Poly) -> str | None:
-    match d.terms:
-        case ((((Sym(name), 1),), 1),):
-            return name
-    return None
-
-
-def _agree(scope: Scope, a: Poly, b: Poly, node: ast.Expr, where: str) -> None:
-    if a == b:
-        return
-    verdict = bounds.prove(a, "==", b, scope.known)
-    if verdict is False:
-        message = f"{where}: {text(a)} and {text(b)} are never equal"
-        scope.report.fail("E504", message, node.span)
-    if verdict is None:
-        scope.require(Require(a, "==", b, f"{text(a)} == {text(b)}"))
-
-
 # ---- facts --------------------------------------------------------------------------------------
 def _bind_facts(
     scope: Scope,
@@ -447,14 +312,14 @@ def _bind_facts(
         if verdict is None:
             scope.require(Require(left, fact.op, right, shown))
     for t in callee.tensors:
-        pairs, _ = _paired(scope, node, t, tensors[t.name])
+        pairs, _ = paired(scope, node, t, tensors[t.name])
         for theirs, ours in pairs:
-            _agree(scope, empty.poly(theirs), ours, node, f"`{t.name}` of `{node.name}`")
+            agree_dims(scope, empty.poly(theirs), ours, node, f"`{t.name}` of `{node.name}`")
 
 
 def _named(scope: Scope, name: str, value: Poly) -> Poly:
     """A derived size: itself where it is short, the caller's name for it, or a name of its own."""
-    if len(value.terms) <= 1 and (value.constant is not None or _bare(value)):
+    if len(value.terms) <= 1 and (value.constant is not None or bare(value)):
         return value
     plain = bounds.simplify(value, scope.known)
     for known in scope.sizes:

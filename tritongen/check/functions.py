@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import NoReturn
 
 from tritongen.check.report import Skip
 from tritongen.check.scope import Scope
@@ -63,13 +64,10 @@ def builtin(name: str) -> Function | None:
 
 
 def macro(scope: Scope, node: ast.Call) -> ast.Fn:
-    fn = scope.library.fn(node.name)
-    if fn is None:
-        unknown(scope, node)
-    return fn
+    return scope.library.fn(node.name) or unknown(scope, node)
 
 
-def unknown(scope: Scope, node: ast.Call) -> None:
+def unknown(scope: Scope, node: ast.Call) -> NoReturn:
     known = scope.library.names() | {p.name for p in scope.typarams}
     scope.report.fail(
         "E113", f"unknown function `{node.name}`", node.span, help=scope.nearest(node.name, known)
@@ -109,7 +107,7 @@ def match_arguments(
     if len(node.args) > len(names):
         message = f"`{node.name}` takes {len(names)} arguments, {len(node.args)} given"
         scope.report.fail("E501", message, node.span, help=f"it is `{shown}`")
-    found = dict(zip(names, node.args))
+    found = dict(zip(names, node.args, strict=False))
     for keyword in node.keywords:
         if keyword.name not in names:
             near = scope.nearest(keyword.name, set(names)) or f"it is `{shown}`"

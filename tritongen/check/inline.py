@@ -84,7 +84,10 @@ class Renaming:
                 continue
             own = self.own_batch.get(tensor, tuple(dim for _, dim in self.batch))
             used = self.batch[len(self.batch) - len(own) :]
-            result.extend(ZERO if dim == ONE else index(name) for dim, (name, _) in zip(own, used))
+            result.extend(
+                ZERO if dim == ONE else index(name)
+                for dim, (name, _) in zip(own, used, strict=True)
+            )
         return tuple(result)
 
     def dims(self, dims: tuple[Poly, ...]) -> tuple[Poly, ...]:
@@ -142,7 +145,7 @@ def _change(node: Expr, to: Renaming) -> Expr:
                 body,
                 to.dtype(dtype),
             )
-        case Call(fn, args, dtype):
+        case Call(dtype=dtype):
             return folded(replace(node, dtype=to.dtype(dtype)))
         case Cast(arg, dtype):
             return _cast(arg, to.dtype(dtype))

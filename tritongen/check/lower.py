@@ -22,7 +22,6 @@ from tritongen.check.values import (
     number,
     of_poly,
     power,
-    promote,
 )
 from tritongen.errors import Span
 from tritongen.ir import bounds
@@ -50,9 +49,9 @@ def lower(scope: Scope, frame: Frame, node: ast.Expr) -> Value:
     match node:
         case ast.Number(value) | ast.Bool(value):
             return number(value)
-        case ast.Name(name):
+        case ast.Name():
             return _name(scope, frame, node)
-        case ast.Size(name):
+        case ast.Size():
             return of_poly(coordinate(scope, node, frame.names, None), weak=True)
         case ast.Read():
             coords, fill = read_at(scope, frame, node)

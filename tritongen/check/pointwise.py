@@ -75,7 +75,7 @@ def _coords_of(own: Dims, dims: Dims, coords: tuple[Poly, ...]) -> tuple[Poly, .
         whole = coords[len(dims) - len(own) :]
     else:
         whole = coords[len(coords) - len(own) :] if own else ()
-    return tuple(ZERO if d == ONE else c for d, c in zip(own, whole))
+    return tuple(ZERO if d == ONE else c for d, c in zip(own, whole, strict=True))
 
 
 def _joined(scope: Scope, dims: Dims, tensor: Variable, line: ast.Assign) -> Dims:

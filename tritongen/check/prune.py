@@ -59,7 +59,7 @@ def _settled(p: Poly, facts: bounds.Facts) -> Poly:
 
 def _inside(scope: Scope, facts: bounds.Facts, read: Read) -> bool:
     dims = scope.variables[read.tensor].dims
-    for c, dim in zip(read.coords, dims):
+    for c, dim in zip(read.coords, dims, strict=True):
         if is_fractional(c) or any(isinstance(a, Fetch) for a in walk(c)):
             return False
         for gap in (c, dim - 1 - c):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NoReturn
 
 from tritongen.check.coordinates import FetchOf, coordinate
 from tritongen.check.scope import Scope, Variable
@@ -130,7 +131,7 @@ def _left_bound(scope: Scope, left: ast.Binder) -> Poly:
     return high if left.high_strict else high + 1
 
 
-def wrong_rank(scope: Scope, variable: Variable, given: tuple, node: ast.Node) -> None:
+def wrong_rank(scope: Scope, variable: Variable, given: tuple, node: ast.Node) -> NoReturn:
     dims = ", ".join(map(text, variable.dims))
     names = ", ".join(lower(d) for d in variable.dims)
     has = "no dims" if not variable.dims else f"the dims [{dims}]"
@@ -206,7 +207,7 @@ def _alone(
             continue
         if read.fill is not None and not padded:
             continue
-        for dim, i in zip(variable.dims, read.indices):
+        for dim, i in zip(variable.dims, read.indices, strict=True):
             if isinstance(i, ast.Name) and i.name == name:
                 yield dim, read
 

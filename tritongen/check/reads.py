@@ -8,6 +8,7 @@ sizes decide, the wrapper checks. Not here: the proofs themselves (`ir.bounds`).
 from __future__ import annotations
 
 import math
+from typing import NoReturn
 
 from tritongen.check.coordinates import FetchOf, coordinate
 from tritongen.check.ranges import ZERO, Frame, wrong_rank
@@ -44,7 +45,7 @@ def read_at(
         wrong_rank(scope, variable, node.indices, node)
     fetch = fetch_of(scope, frame)
     coords = []
-    for i, dim in zip(node.indices, variable.dims):
+    for i, dim in zip(node.indices, variable.dims, strict=True):
         if isinstance(i, ast.Dots) != (dim == BATCH_SIZE):
             scope.report.fail(
                 "E207",
@@ -58,7 +59,10 @@ def read_at(
         else:
             coords.append(coordinate(scope, i, frame.names, fetch))
     fill = _fill(scope, variable, node.fill)
-    needed = [_obligation(scope, frame, node, c, dim) for c, dim in zip(coords, variable.dims)]
+    needed = [
+        _obligation(scope, frame, node, c, dim)
+        for c, dim in zip(coords, variable.dims, strict=True)
+    ]
     return tuple(coords), fill if any(needed) else None
 
 
@@ -123,7 +127,7 @@ def _needs_fill(scope: Scope, frame: Frame, node: ast.Read, c: Poly, dim: Poly) 
     return True
 
 
-def _unsafe(scope: Scope, node: ast.Read, label: str) -> None:
+def _unsafe(scope: Scope, node: ast.Read, label: str) -> NoReturn:
     shown = unparse(node)
     scope.report.fail(
         "E401",

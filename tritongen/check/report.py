@@ -8,6 +8,7 @@ the line at hand by raising `Skip`; the next line is still checked. Not here: ho
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from tritongen.errors import Diagnostic, Span
 
@@ -35,7 +36,7 @@ class Report:
         if found not in self.diagnostics:
             self.diagnostics.append(found)
 
-    def fail(self, code: str, message: str, span: Span | None, **details) -> None:
+    def fail(self, code: str, message: str, span: Span | None, **details) -> NoReturn:
         self.add(code, message, span, **details)
         raise Skip
 

@@ -9,7 +9,7 @@ indices and sizes stay one `IndexValue`. Not here: reads and reducers (`lower`).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tritongen.check.scope import Scope
 from tritongen.errors import Span
@@ -61,7 +61,9 @@ def promote(scope: Scope, values: tuple[Value, ...], span: Span | None) -> str:
     """The dtype in which values meet; E301 where integer dtypes have none at build time."""
     kinds = [scope.kind(v.dtype) for v in values]
     highest = max(kinds, key=RANK.__getitem__)
-    strong = [v.dtype for v, kind in zip(values, kinds) if kind == highest and not v.weak]
+    strong = [
+        v.dtype for v, kind in zip(values, kinds, strict=True) if kind == highest and not v.weak
+    ]
     if not strong:
         return WEAK_DTYPE[highest]
     if highest == "bool":
