@@ -19,8 +19,6 @@ from tritongen.resources import folder
 from tritongen.syntax import ast
 from tritongen.syntax.parse import parse_file
 
-MAX_MACRO_DEPTH = 16
-
 
 @dataclass(slots=True)
 class Library:

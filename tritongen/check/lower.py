@@ -7,7 +7,7 @@ guard, a macro its body. Not here: left sides and lines (`lines`), dtypes of ope
 
 from __future__ import annotations
 
-from tritongen.check import functions
+from tritongen.check import functions, macros
 from tritongen.check.coordinates import at_least, coordinate
 from tritongen.check.guards import split_guards
 from tritongen.check.ranges import ZERO, Frame, binders_of
@@ -121,7 +121,7 @@ def _call(scope: Scope, frame: Frame, node: ast.Call) -> Value:
         return cast(scope, lower(scope, frame, node.args[0]), node.name)
     row = functions.builtin(node.name)
     if row is None:
-        return _macro(scope, frame, node)
+        return macros.expand(scope, frame, node)
     if row.name in ("maximum", "minimum"):
         functions.arity(scope, node, 2, 8)
         first, *others = lower_all(scope, frame, node.args)
@@ -133,20 +133,6 @@ def _call(scope: Scope, frame: Frame, node: ast.Call) -> Value:
     if row.name == "pow":
         return power(scope, *values, node.span)
     return apply(scope, row, values, node.span)
-
-
-def _macro(scope: Scope, frame: Frame, node: ast.Call) -> Value:
-    """A macro's body with its parameters bound to values, so that no name can be captured."""
-    fn = functions.macro(scope, node)
-    arguments = functions.arguments(scope, fn, node)
-    lowered = dict(zip(arguments, lower_all(scope, frame, tuple(arguments.values())), strict=True))
-    inner = Frame(frame.ranges, frame.guards, None, lowered, frame.depth + 1)
-    before = len(scope.report.diagnostics)
-    try:
-        return lower(scope, inner, fn.body)
-    except Skip:
-        functions.blame_caller(scope, before, node)
-        raise
 
 
 # ---- reducers -----------------------------------------------------------------------------------

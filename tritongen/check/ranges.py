@@ -35,7 +35,6 @@ class Frame:
         None  # a line without indices: where tensors are read
     )
     macro: Mapping | None = None  # values of the parameters, in the body of a macro
-    depth: int = 0
 
     @property
     def names(self) -> frozenset[str]:
