@@ -62,6 +62,37 @@ def test_given_backward(ops):
     torch.testing.assert_close(functional, 2 * x.detach())
 
 
+SCALED = """
+import torch
+from tritongen import runtime
+
+def backward(x, s, dy):
+    return dy * s, (dy * x).sum()
+
+def forward(x, s=2.0, flip=False):
+    return (x * s, x.sum())
+
+@runtime.op(
+    "specs/scaled.op", allocate=forward, reference=forward,
+    backward=runtime.Backward(backward, wrt=("x", "s"), outputs=("y", "total")),
+)
+def scaled(x: torch.Tensor, s: float | torch.Tensor = 2.0, flip: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    return forward(x, s, flip)
+"""
+
+
+def test_a_scalar_gets_a_gradient_where_it_is_a_tensor(cache):
+    scaled = load.load_text("scaled", SCALED).scaled
+    x = torch.randn(4, requires_grad=True)
+    s = torch.tensor(3.0, requires_grad=True)
+    scaled(x, s)[0].sum().backward()
+    torch.testing.assert_close(x.grad, torch.full((4,), 3.0))
+    torch.testing.assert_close(s.grad, x.detach().sum())
+    x.grad = None
+    scaled(x, flip=True)[0].sum().backward()
+    torch.testing.assert_close(x.grad, torch.full((4,), 2.0))
+
+
 def test_vmap_and_fake_tensors(ops):
     x = torch.randn(3, 4)
     with warnings.catch_warnings():
