@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -70,10 +70,16 @@ def torch_int(dtype: str) -> torch.dtype:
     return {"i64": torch.int64, "i32": torch.int32, "i8": torch.int8, "u8": torch.uint8}[dtype]
 
 
-def pulled(op, args: dict, dys: dict | None = None, seed: int = 1):
-    """(gradients by our backward op, the cotangents used, the forward outputs)"""
+@lru_cache(maxsize=None)
+def backward(op):
     back = gradient(op)
     verify(back)
+    return back
+
+
+def pulled(op, args: dict, dys: dict | None = None, seed: int = 1):
+    """(gradients by our backward op, the cotangents used, the forward outputs)"""
+    back = backward(op)
     outputs = run(op, args)
     generator = torch.Generator().manual_seed(seed)
     dys = dys or {
@@ -154,7 +160,7 @@ FORWARD = {
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda p: p.stem)
 def test_every_spec_has_the_gradient_of_its_ref(path):
-    op = op_of(path.read_text())
+    op = spec(path.stem)
     case = dict(CASES.get(path.stem, {}))
     args = arguments(op, case.pop("sizes", {}), **case)
     if not any(kind_of(o.dtype, op) == "float" for o in op.outputs):
@@ -162,3 +168,202 @@ def test_every_spec_has_the_gradient_of_its_ref(path):
             gradient(op)
         return
     assert_like_torch(op, args, FORWARD.get(path.stem))
+
+
+# ---- the index algebra --------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "groups, stride, pad, dil", list(itertools.product((1, 2, 4), (1, 3), (0, 1), (1, 2)))
+)
+def test_conv2d(groups, stride, pad, dil):
+    op = spec("conv2d")
+    sizes = dict(N=2, C=4, H=9, W=8, F=8, R=3, S=3, Cg=4 // groups)
+    assert_like_torch(op, arguments(op, sizes, groups=groups, stride=stride, pad=pad, dil=dil))
+
+
+@pytest.mark.parametrize("win, stride, pad", ((2, 2, 0), (3, 2, 1), (3, 1, 1)))
+def test_max_pool_gives_a_tie_to_the_first(win, stride, pad):
+    op = spec("max_pool2d")
+    args = arguments(op, dict(H=9, W=8), win=win, stride=stride, pad=pad)
+    args["x"] = (args["x"] * 1.5).round().relu()
+    assert_like_torch(op, args)
+
+
+@pytest.mark.parametrize("stride, pad", ((1, 0), (2, 1), (3, 2)))
+def test_exact_division(stride, pad):
+    op = spec("conv_transpose1d")
+    assert_like_torch(op, arguments(op, dict(C=3, F=4, L=5, R=4), stride=stride, pad=pad))
+
+
+EMBEDDING = lambda t, ix: t[ix].sum(1)  # noqa: E731
+LINES = {
+    "pixel_shuffle": (
+        "x: T[N, C, H, W], const up: int = 2) -> y: T[N, F, P, Q]"
+        " with F = C // (up * up), C % (up * up) == 0, P = H * up, Q = W * up",
+        "y[n, c, h, w] = x[n, c * up * up + h % up * up + w % up, h // up, w // up] else 0",
+        lambda x, up: torch.nn.functional.pixel_shuffle(x, up),
+        dict(C=8),
+    ),
+    "roll": (
+        "x: T[N, D], const shift: int = 3) -> y: T[N, D]",
+        "y[n, i] = x[n, (i + shift) % D]",
+        lambda x, shift: torch.roll(x, -shift, 1),
+        dict(D=7),
+    ),
+    "flip": ("x: T[N, D]) -> y: T[N, D]", "y[n, i] = x[n, D - 1 - i]", lambda x: x.flip(1), {}),
+    "upsample": (
+        "x: T[N, D], const up: int = 3) -> y: T[N, P] with P = D * up",
+        "y[n, i] = x[n, i // up]",
+        lambda x, up: x.repeat_interleave(up, 1),
+        {},
+    ),
+    "chunk_mean": (
+        "x: T[N, D], const win: int = 4) -> y: T[N, P] with P = D // win",
+        "y[n, p] = sum[r < win](x[n, p * win + r])",
+        lambda x, win: x[:, : x.shape[1] // win * win].unflatten(1, (-1, win)).sum(2),
+        dict(D=10),
+    ),
+    "cumsum": ("x: T[N, D]) -> y: T[N, D]", "y[n, i] = sum[k <= i](x[n, k])", lambda x: x.cumsum(1), {}),
+    "embedding_bag": (
+        "t: T[V, D], ix: i64[N, K]) -> y: T[N, D]",
+        "y[n, d] = sum[k](t[ix[n, k], d] else 0)",
+        EMBEDDING,
+        dict(V=10, ix=torch.tensor([[1, 9, 1], [0, 3, 5]])),
+    ),
+    "tril_matmul": (
+        "a: T[N, N], b: T[N, M]) -> y: T[N, M]",
+        "y[i, j] = sum[k <= i](a[i, k] * b[k, j])",
+        lambda a, b: torch.tril(a) @ b,
+        {},
+    ),
+    "outer_diagonal": ("x: T[N, N]) -> y: T[N]", "y[i] = x[i, i] * x[i, 0]", lambda x: x.diagonal() * x[:, 0], {}),
+    "autocorrelation": (
+        "x: T[N, D], const lag: int = 2) -> y: T[N]",
+        "y[n] = sum[i, j < lag](x[n, i] * (x[n, i + j] else 0))",
+        lambda x, lag: sum((x[:, : x.shape[1] - j] * x[:, j:]).sum(1) for j in range(lag)),
+        dict(D=5),
+    ),
+    "concatenate": (
+        "x: T[N, A], z: T[N, B]) -> y: T[N, D] with D = A + B",
+        "y[n, i] = where(i < A, x[n, i] else 0, z[n, i - A] else 0)",
+        lambda x, z: torch.cat((x, z), 1),
+        {},
+    ),
+    "prod_with_zeros": (
+        "x: T[N, D]) -> y: T[N]",
+        "y[n] = prod[d](x[n, d])",
+        lambda x: x.prod(1),
+        dict(x=torch.tensor([[2.0, 0, 3], [0, 0, 5], [1, -2, 4]], dtype=torch.float64)),
+    ),
+    "prod_of_all": ("x: T[N, D]) -> y: T[N]", "y[n] = prod[d, m < N](x[m, d] * x[n, 0])",
+                    lambda x: torch.stack([(x * row[0]).prod() for row in x]), {}),
+    "min_and_max": (
+        "x: T[N, D]) -> y: T[N]",
+        "y[n] = max[d](x[n, d]) * exp(min[d](x[n, d]))",
+        lambda x: x.max(1)[0] * x.min(1)[0].exp(),
+        {},
+    ),
+    "outputs_feed_on": (
+        "x: T[N, D]) -> (s: T[N], y: T[N, D])",
+        "s[n] = sum[d](x[n, d])  y[n, d] = x[n, d] * s[n]",
+        lambda x: (x.sum(1), x * x.sum(1, keepdim=True)),
+        {},
+    ),
+    "variance_unbiased": (
+        "x: T[N, D]) -> y: T[N]",
+        "mu[n] = mean[d](x[n, d])  y[n] = sum[d]((x[n, d] - mu[n]) ** 2) / (D - 1)",
+        lambda x: x.var(1),
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_lines(name):
+    signature, body, forward, given = LINES[name]
+    op = op_of(f"op {name}_op<T: float>({signature} {{ {body} }}")
+    sizes = {k: v for k, v in given.items() if k[0].isupper()}
+    rest = {k: v for k, v in given.items() if not k[0].isupper()}
+    for name, value in rest.items():
+        tensor = next(p for p in op.params if p.name == name)
+        sizes |= {str(d): n for d, n in zip(tensor.dims, value.shape)}
+    assert_like_torch(op, arguments(op, sizes, **rest), forward)
+
+
+@lru_cache(maxsize=None)
+def spec(name: str):
+    return op_of(next(p for p in SPECS if p.stem == name).read_text())
+
+
+def grads(body: str, **args) -> dict:
+    """Gradients of y[n] = body, under dy = 1."""
+    operands = ", ".join(f"{name}: T[N]" for name in args)
+    op = op_of(f"op f_op<T: float>({operands}) -> y: T[N] {{ y[n] = {body} }}")
+    args = {k: torch.tensor(v, dtype=torch.float64) for k, v in args.items()}
+    dys = {"dy": torch.ones(len(next(iter(args.values())))).double()}
+    return {k: v.tolist() for k, v in pulled(op, args, dys)[0].items()}
+
+
+# ---- what torch does at the edges ---------------------------------------------------------------
+def test_a_branch_not_taken_gives_exactly_0():
+    assert grads("where(x[n] > 0, log(x[n]), 0)", x=[0.0, 2.0, -1.0]) == {"dx": [0.0, 0.5, 0.0]}
+    assert grads("where(x[n] > 0, 1 / x[n] * x[n], x[n])", x=[0.0]) == {"dx": [1.0]}
+
+
+def test_two_argument_max_splits_a_tie():
+    assert grads("max(a[n], b[n])", a=[1.0, 2.0, 3.0], b=[1.0, 3.0, 2.0]) == {
+        "da": [0.5, 0.0, 1.0],
+        "db": [0.5, 1.0, 0.0],
+    }
+    assert grads("max(x[n], 0)", x=[0.0, 1.0]) == {"dx": [0.5, 1.0]}
+    assert grads("relu(x[n])", x=[0.0, 1.0, -1.0]) == {"dx": [0.0, 1.0, 0.0]}
+
+
+def test_detach_and_steps_have_no_gradient():
+    assert grads("detach(x[n]) * x[n] + floor(x[n])", x=[3.0]) == {"dx": [3.0]}
+
+
+def test_ops_without_a_gradient_say_why():
+    with pytest.raises(NotDifferentiable, match="no output of it is a float"):
+        gradient(spec("row_argmax"))
+    with pytest.raises(NotDifferentiable, match="grad none"):
+        gradient(op_of("op f_op<T: float>(x: T[N]) -> y: T[N] { y[n] = x[n]  grad none }"))
+
+
+def test_a_gradient_written_by_hand_is_used():
+    op = op_of("op f_op<T: float>(x: T[N]) -> y: T[N] { y[n] = x[n]  grad { dx[n] = 7 * dy[n] } }")
+    args = {"x": torch.ones(2, dtype=torch.float64)}
+    assert pulled(op, args, {"dy": torch.tensor([1.0, 2.0])})[0]["dx"].tolist() == [7.0, 14.0]
+
+
+# ---- what it costs, how it reads ----------------------------------------------------------------
+@pytest.mark.parametrize("groups", (1, 4))
+def test_a_grouped_convolution_visits_no_point_in_vain(groups):
+    back = gradient(spec("conv2d"), wrt=["x"])
+    sizes = dict(N=2, C=4, H=9, W=8, F=8, R=3, S=3, Cg=4 // groups)
+    sizes |= dict(stride=1, pad=0, dil=1, groups=groups, P=7, Q=6)
+    assert count_points(back, sizes) == 2 * 4 * 9 * 8 * (8 // groups) * 3 * 3
+
+
+@pytest.mark.parametrize("name", ("softmax", "logsumexp", "log_softmax", "attention", "cross_entropy"))
+def test_the_shift_of_an_exponential_has_no_gradient(name):
+    back = backward(spec(name))
+    assert not [n.name for n in back.nests if n.name.endswith("_at")]
+
+
+def test_a_variance_has_no_gradient_through_its_mean():
+    (dmu,) = (line for line in print_op(backward(spec("layer_norm"))).split("\n") if "  dmu" in line)
+    assert "dvar" not in dmu
+
+
+@pytest.mark.parametrize("path", SPECS, ids=lambda p: p.stem)
+def test_a_gradient_is_text_of_the_language(path):
+    try:
+        back = backward(spec(path.stem))
+    except NotDifferentiable:
+        return
+    if path.stem == "full_sum":
+        pytest.skip("x gives dx its shape alone, and the language wants every operand read")
+    text = print_op(back)
+    again = check(parse(text))[-1].typings[0]
+    verify(again)
+    assert print_op(again) == text

@@ -162,9 +162,9 @@ class _Tape:
             for node in walk(nest.body):
                 if isinstance(node, Read) and node.tensor == tensor:
                     c = node.coords[position]
-                    name = next((a.name for a in algebra.atoms(c)), "") if len(c.terms) == 1 else ""
-                    if name and c == index(name):
-                        return name
+                    plain = [name for name in algebra.indices(c) if c == index(name)]
+                    if plain:
+                        return plain[0]
         name = algebra.text(dim).lower()
         plain = name.isidentifier() and not reserved_as(name)
         return name if plain or dim == BATCH_SIZE else "i"

@@ -175,17 +175,15 @@ def number_of(reduce: Reduce) -> Poly:
 def _others(reduce: Reduce) -> Expr:
     """The product of all terms but this one; dividing by it would fail at 0.
 
-    With one binder it is the product of those before times that of those after.
+    Over a whole dim it is the product of those before times that of those after: two scans.
     """
     other = exprs.with_own_binders(reduce)
-    pairs = [(index(b.index), index(c.index)) for b, c in zip(reduce.binders, other.binders)]
-    if len(pairs) == 1:
-        ((here, there),) = pairs
-        before = replace(other, guards=(*other.guards, Guard(here - there - 1, ">=")))
-        after = replace(other, guards=(*other.guards, Guard(there - here - 1, ">=")))
+    if len(reduce.binders) == 1 and not reduce.guards:
+        here, there = (index(r.binders[0].index) for r in (reduce, other))
+        before = replace(other, guards=(Guard(here - there - 1, ">="),))
+        after = replace(other, guards=(Guard(there - here - 1, ">="),))
         return exprs.mul(before, exprs.with_own_binders(after))
     here, there = (IndexValue(number_of(r), "i64") for r in (reduce, other))
     same = exprs.call("eq", there, here, dtype="bool")
     one = exprs.number(1, reduce.dtype)
     return replace(other, body=exprs.where(same, one, other.body))
-

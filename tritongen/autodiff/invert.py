@@ -47,6 +47,11 @@ def decide(left: Poly, op: str, right: Poly, facts: Facts, ranges: Ranges) -> bo
     def change(atom: Atom) -> Poly | None:
         return index("batch~") if atom == Idx(BATCH) else None
 
+    if op == ">=" and any(
+        left - right in (index(name) - lo, hi - 1 - index(name))
+        for name, (lo, hi) in ranges.items()
+    ):
+        return True
     ranges = {"batch~" if name == BATCH else name: r for name, r in ranges.items()}
     left, right = (substitute_atoms(p, change) for p in (left, right))
     return prove(left, op, right, facts, ranges)

@@ -34,6 +34,7 @@ from tritongen.ir.algebra import (
 )
 from tritongen.ir.bounds import simplify
 from tritongen.ir.nodes import (
+    INTS,
     Binder,
     Call,
     Cast,
@@ -49,6 +50,7 @@ from tritongen.ir.nodes import (
 )
 
 ZERO = Poly()
+OUTSIDE = dict.fromkeys(INTS, -1) | {"u8": 255, "bool": False}  # by dtype; floats 0
 TAME = ("add", "sub", "mul", "neg", "where")
 Shapes = Mapping[str, Tensor]  # everything that may be read
 
@@ -113,14 +115,14 @@ def _filled(system: System, expr: Expr, ranges, shapes: Shapes) -> Expr:
         return expr
     if _inside(system, expr.coords, shapes[expr.tensor].dims, ranges):
         return expr
-    return replace(expr, fill={"bool": False, "i64": -1}.get(expr.dtype, 0))
+    return replace(expr, fill=OUTSIDE.get(expr.dtype, 0.0))
 
 
 def _filled_fetches(system: System, p: Poly, ranges, shapes: Shapes) -> Poly:
     def change(atom: Atom) -> Poly | None:
         if isinstance(atom, Fetch) and atom.fill is None:
             if not _inside(system, atom.coords, shapes[atom.tensor].dims, ranges):
-                return poly(replace(atom, fill=-1))
+                return poly(replace(atom, fill=OUTSIDE[shapes[atom.tensor].dtype]))
         return None
 
     return substitute_atoms(p, change)
