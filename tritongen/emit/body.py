@@ -189,7 +189,9 @@ class Body:
         if name not in self.args.scalars:
             self.args.scalars[name] = name
             self.helpers["_scalar"] = None
-            self.prologue.append(f"{name} = _scalar({name}).to({self.dtype(dtype)})")
+            flag = self.names.free(f"{name.upper()}_IS_TENSOR")
+            self.args.constants[flag] = f"isinstance({name}, torch.Tensor)"
+            self.prologue.append(f"{name} = _scalar({name}, {flag}, {self.dtype(dtype)})")
         return name
 
     def dtype(self, dtype: str) -> str:
@@ -489,6 +491,9 @@ class Body:
     def store(self, nest: ir.Nest, value: str, checks: list[str] = ()) -> None:
         where, _, _ = self.address(nest.name, nest.coords)
         axes = self.axes_in(tuple(c for c in nest.coords if c.terms))
+        if not axes and self.axis_var:  # one element: the first lane of the tile writes it
+            axis, variable = next(iter(self.axis_var.items()))
+            where, axes = f"{where} + {variable}", frozenset({axis})
         mask = self.mask(axes, list(checks))
         self.line(f"tl.store({where}, {value}{f', mask={mask}' if mask else ''})")
 

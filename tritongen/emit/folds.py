@@ -42,12 +42,12 @@ def _first_min(a, i, b, j):
 ''',
     "_scalar": '''
 @triton.jit
-def _scalar(value):
-    """A run-time scalar: a number, or the element of a 0-dim tensor."""
-    if value.dtype.is_ptr():
-        return tl.load(value)
+def _scalar(value, IS_TENSOR: tl.constexpr, DTYPE: tl.constexpr):
+    """A run-time scalar: the element of a 0-dim tensor, or a number."""
+    if IS_TENSOR:
+        return tl.load(value).to(DTYPE)
     else:
-        return value
+        return tl.full((), value, DTYPE)
 ''',
 }
 HELPERS = {name: source.strip() + "\n" for name, source in HELPERS.items()}

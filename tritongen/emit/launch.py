@@ -7,6 +7,7 @@ its tensors to what the kernels walk, asks `choose`, and launches; it checks not
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 
 from tritongen.emit.body import Context, launch_text
@@ -61,14 +62,16 @@ def launch_view(context: Context, step: Step, kernels: dict[str, KernelView], te
     view_lines = [line for t in touched(step) for line in view_line(context, t, views.get(t))]
     fact_lines = [f"{name} = {text}" for name, text in fact_texts(context, step, views)]
     branches = tuple((v.name, branch(context, step, v, kernels)) for v in step.variants)
-    if len(step.variants) == 1:
+    if len({lines for _, lines in branches}) == 1:  # the variants differ in their configs alone
+        branches = branches[:1]
+    if len(branches) == 1:
         call = f"_, config = choose_{step.name}({', '.join(names)})"
     else:
         call = f"variant, config = choose_{step.name}({', '.join(names)})"
     body = [*view_lines, *fact_lines, call, *lines]
     everything = "\n".join([*body, *(x for _, ls in branches for x in ls)])
     opening = size_lines(op, everything)
-    if "batch" in everything:
+    if re.search(r"\bbatch(_shape)?\b", everything):
         opening += batch_lines(op)
     scalars = [s.name for s in op.scalars]
     constants = [c.name for c in op.constants]
@@ -91,7 +94,7 @@ def used_facts(step: Step) -> tuple[tuple[str, str], ...]:
     for v in step.variants:
         spoken |= rules.names(v.when).union(*(rules.names(r) for _, r in v.config))
     known = [n for n, _ in step.facts]
-    order = [*known, "across", "bytes", "sms"]
+    order = [*known, "across", "itemsize", "sms"]
     return tuple((n, n) for n in order if n in spoken - config)
 
 
@@ -109,9 +112,9 @@ def fact_texts(context: Context, step: Step, views: dict[str, View]):
             yield name, text
     if "across" in spoken:
         yield "across", across_text(step, views)
-    if "bytes" in spoken:
+    if "itemsize" in spoken:
         left = next(t for t in touched(step) if t in context.dtypes)
-        yield "bytes", f"{left}.element_size()"
+        yield "itemsize", f"{left}.element_size()"
     if "sms" in spoken:
         yield "sms", f"_multiprocessors({touched(step)[0]}.device)"
 

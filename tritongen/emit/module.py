@@ -26,7 +26,6 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.bounds import facts_of
 from tritongen.ir.helpers import HELPERS
 from tritongen.resources import folder
-from tritongen.schedule.canonical import canonical
 from tritongen.schedule.plan import Plan
 
 LINE_LENGTH = 100
@@ -128,7 +127,7 @@ def op_view(item: OpPlans) -> SimpleNamespace:
                 helpers |= dict.fromkeys(view.helpers)
                 libdevice |= view.libdevice or any("libdevice." in ALL_HELPERS[h] for h in view.helpers)
             launch = launch_view(context, step, views, tensors)
-            launches.append(_named(launch, single=len(step.variants) == 1))
+            launches.append(_named(launch, single=len(launch.branches) == 1))
             sequence_calls.append(f"{launch.name}({launch.parameters})")
         if len(plan.steps) > 1:
             sequences.append(sequence(context, plan, tensors, sequence_calls))
@@ -148,7 +147,7 @@ def op_view(item: OpPlans) -> SimpleNamespace:
         not_empty=" or ".join(empty),
         first=op.tensors[0].name,
         dispatch=dispatch(item),
-        reference=reference_lines(op),
+        reference=reference_lines(*ops),
         kernels=kernels,
         launches=launches,
         sequences=sequences,
@@ -160,11 +159,10 @@ def op_view(item: OpPlans) -> SimpleNamespace:
 
 def context_of(plan: Plan) -> Context:
     op = plan.op
-    nests = canonical(op)
     stored = (*op.tensors, *op.outputs)
     dims = {t.name: t.dims for t in stored}
     dtypes = {t.name: t.dtype for t in stored}
-    for nest in nests:
+    for nest in plan.nests:
         dims.setdefault(nest.name, nest.dims)
         dtypes.setdefault(nest.name, nest.dtype)
     wide = any(may_be_f64(t, op) for t in op.tensors)
@@ -195,7 +193,7 @@ def sequence(context: Context, plan: Plan, tensors, calls: list[str]) -> SimpleN
     lines = [*scratch_lines(context, plan.scratch), *calls]
     text = "\n".join(lines[: len(plan.scratch)])
     opening = size_lines(op, text)
-    if "batch" in text:
+    if re.search(r"\bbatch(_shape)?\b", text):
         opening += batch_lines(op)
     given = [t for t in tensors if t not in scratch]
     parameters_ = [*given, *(s.name for s in op.scalars), *(c.name for c in op.constants)]

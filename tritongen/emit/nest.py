@@ -46,7 +46,7 @@ def loops(body: Body, nest: ir.Nest) -> None:
     total = body.assign(body.fresh(f"{nest.name}_best") if is_arg else nest.name, f"tl.full((BLOCK,), {start}, {dtype})")
     if is_arg:
         body.assign(nest.name, f"tl.full((BLOCK,), {NO_PLACE}, tl.int64)")
-    saved, indent = (dict(body.cache), dict(body.index)), body.indent
+    saved, indent = dict(body.cache), body.indent
     for b in reduce.binders:
         low = f"{body.size(b.lo)[0]}, " if b.lo.terms else ""
         variable = body.index_name(b.index)
@@ -64,8 +64,9 @@ def loops(body: Body, nest: ir.Nest) -> None:
         body.line(f"{total}, {nest.name} = {arg_helper(body, nest)}({total}, {nest.name}, {value}, {place})")
     else:
         combine(body, nest, total, value)
-    body.cache, body.index = saved
-    body.indent = indent
+    body.cache, body.indent = saved, indent
+    for b in reduce.binders:
+        del body.index[b.index]
     body.values[nest.name] = (nest.name, ATOM)
 
 

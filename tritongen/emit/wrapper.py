@@ -249,7 +249,11 @@ def allocation(op: ir.Op, output: ir.Tensor) -> str:
         f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
     )
     source = next((t for t in op.tensors if t.dtype == output.dtype), None)
-    dtype = TORCH_DTYPES.get(output.dtype) or f"{source.name}.dtype"
+    param = next((p for p in op.typarams if p.name == output.dtype), None)
+    if source is not None:
+        dtype = f"{source.name}.dtype"
+    else:  # a type parameter that no operand binds is the first of its dtypes
+        dtype = TORCH_DTYPES[param.dtypes[0] if param else output.dtype]
     return f"torch.empty({shape}, dtype={dtype}, device={first.name}.device)"
 
 

@@ -375,6 +375,9 @@ def text(p: Poly, leaf: Callable[[Atom], str] | None = None) -> str:
     out = ""
     for monomial, value in positive_first:
         sign, body = ("-", _term(monomial, -value, leaf)) if value < 0 else ("+", _term(monomial, value, leaf))
+        if not out and sign == "-":
+            # -a // b would floor -a: a leading minus takes the whole quotient.
+            body = f"({body})" if "//" in body or "%" in body else body
         out += f" {sign} {body}" if out else (f"-{body}" if sign == "-" else body)
     return out
 

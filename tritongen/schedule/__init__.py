@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.bounds import facts_of
-from tritongen.schedule.canonical import canonical, tensors_read
+from tritongen.schedule.canonical import canonical, split_all, tensors_read
 from tritongen.schedule.group import group
 from tritongen.schedule.plan import Plan
 from tritongen.schedule.steps import make_step
@@ -18,8 +18,7 @@ def plan_op(op: ir.Op, name: str | None = None, only: str | None = None) -> Plan
     """The plan of one verified op."""
     own = name or op.name
     facts = facts_of(op)
-    nests = canonical(op)
-    groups = group(op, nests, facts, only)
+    nests, groups = best_form(op, facts, only)
     outputs = {o.name for o in op.outputs}
     dims = {t.name: t.dims for t in (*op.tensors, *op.outputs)} | {
         n.name: n.dims for n in nests if n.name not in outputs
@@ -31,7 +30,23 @@ def plan_op(op: ir.Op, name: str | None = None, only: str | None = None) -> Plan
         step = own if len(groups) == 1 else f"{own}_{stores[0] if stores else k}"
         steps.append(make_step(step, g, stores, dims, facts))
         scratch += [n for n in g.nests if n.name in stores and n.name not in outputs]
-    return Plan(own, op, tuple(steps), tuple(scratch))
+    return Plan(own, op, tuple(steps), tuple(scratch), nests)
+
+
+def best_form(op: ir.Op, facts, only: str | None):
+    """Canonical nests and their groups; digits are split only where that finds a faster class."""
+    whole = canonical(op, facts)
+    groups = group(op, whole, facts, only)
+    digits = split_all(whole, facts)
+    if digits == whole:
+        return whole, groups
+    split_groups = group(op, digits, facts, only)
+    better = _slowness(split_groups) < _slowness(groups)
+    return (digits, split_groups) if better else (whole, groups)
+
+
+def _slowness(groups) -> tuple[int, int]:
+    return sum(g.kind == "nest" for g in groups), len(groups)
 
 
 def _is_root(nest: ir.Nest, groups, own) -> bool:

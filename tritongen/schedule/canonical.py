@@ -30,15 +30,20 @@ from tritongen.ir.algebra import (
     substitute_atoms,
     walk as walk_poly,
 )
-from tritongen.ir.bounds import Facts, facts_of, simplify
+from tritongen.ir.bounds import Facts, simplify
 
 
-def canonical(op: ir.Op) -> tuple[ir.Nest, ...]:
-    """The op's nests, lifted, split and with indices named alike."""
-    nests = lift(op)
-    facts = facts_of(op)
-    nests = tuple(split_digits(nest, facts) for nest in nests)
-    return unify(nests, facts)
+def canonical(op: ir.Op, facts: Facts) -> tuple[ir.Nest, ...]:
+    """The op's nests, one reducer each, with indices named alike."""
+    return unify(lift(op), facts)
+
+
+def split_all(nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[ir.Nest, ...]:
+    """Nests in which no index is read through `// q` and `% q` where q divides its range."""
+    found = next(filter(None, (digits_in(nest, facts) for nest in nests)), None)
+    if found is None:
+        return nests
+    return split_all(unify(tuple(split(nest, *found) for nest in nests), facts), facts)
 
 
 def same(facts: Facts, a: PolyLike, b: PolyLike) -> bool:
@@ -178,22 +183,23 @@ def binders_of(nest: ir.Nest) -> tuple[ir.Binder, ...]:
 
 
 # ---- digits -------------------------------------------------------------------------------------
-def split_digits(nest: ir.Nest, facts: Facts) -> ir.Nest:
-    """`f // q` and `f % q` of a plain index f with q dividing its range: f becomes f1 * q + f0."""
-    polys = [*coordinates(nest.body), *nest.coords]
-    for p in polys:
+def digits_in(nest: ir.Nest, facts: Facts) -> tuple[ir.Binder, Poly] | None:
+    """An index f read through `f // q` (or `f % q`) whose range q divides, and q."""
+    for p in (*coordinates(nest.body), *nest.coords):
         for atom in walk_poly(p):
             if not (isinstance(atom, Floor) and is_size(atom.den)):
                 continue
-            plain = [b for b in (*nest.box, *binders_of(nest)) if atom.num == index(b.index)]
-            if plain and same(facts, plain[0].lo, 0) and same(facts, 
-                (plain[0].hi // atom.den) * atom.den, plain[0].hi
-            ):
-                return split_digits(_split(nest, plain[0], atom.den), facts)
-    return nest
+            for b in (*nest.box, *binders_of(nest)):
+                if atom.num == index(b.index) and not b.lo.terms:
+                    if same(facts, (b.hi // atom.den) * atom.den, b.hi):
+                        return b, atom.den
+    return None
 
 
-def _split(nest: ir.Nest, binder: ir.Binder, q: Poly) -> ir.Nest:
+def split(nest: ir.Nest, binder: ir.Binder, q: Poly) -> ir.Nest:
+    """A nest with an index as two digits, f1 * q + f0; as it is where it has no such index."""
+    if not any(b.index == binder.index and b.hi == binder.hi for b in (*nest.box, *binders_of(nest))):
+        return nest
     used = {b.index for b in (*nest.box, *binders_of(nest))}
     high, low = fresh(f"{binder.index}1", used), fresh(f"{binder.index}0", used)
     digits = (ir.Binder(high, Poly(), binder.hi // q), ir.Binder(low, Poly(), q))

@@ -115,14 +115,18 @@ def gather_lines(members, virtual, indices_in_tile: set[str]) -> tuple[ir.Nest, 
 
     its own, or over indices that the tile has not, is pasted into its reader.
     """
-    out: list[ir.Nest] = []
+    out: dict[str, ir.Nest] = {}
+
+    def add(nest: ir.Nest) -> None:
+        nest = replace(nest, body=paste(nest.body, virtual, indices_in_tile))
+        for name in sorted(tensors_read(nest.body)):
+            if name in virtual and name not in out:
+                add(virtual[name])
+        out[nest.name] = nest
+
     for member in members:
-        member = replace(member, body=paste(member.body, virtual, indices_in_tile))
-        for needed in closure(member, virtual):
-            if needed.name not in {n.name for n in out}:
-                out.append(replace(needed, body=paste(needed.body, virtual, indices_in_tile)))
-        out.append(member)
-    return tuple(out)
+        add(member)
+    return tuple(out.values())
 
 
 def paste(expr: ir.Expr, virtual: dict[str, ir.Nest], tile: set[str]) -> ir.Expr:
@@ -135,13 +139,26 @@ def paste(expr: ir.Expr, virtual: dict[str, ir.Nest], tile: set[str]) -> ir.Expr
             return node
         values = {}
         for at, own in zip(node.coords, nest.coords):
-            if own.terms:
-                (atom,) = [a for a in affine(own)[0]]
-                values[atom.name] = at
+            values |= solve_digits(own, at)
         body = paste(substitute_indices(nest.body, values), virtual, tile)
         return body if node.fill is None else _filled(body, node, nest)
 
     return ir.rebuild(expr, change)
+
+
+def solve_digits(own: Poly, at: Poly) -> dict[str, Poly]:
+    """The indices that make the coordinate `own` (an index, or digits f1 * q + f0) equal `at`."""
+    weights = {weight: atom.name for atom, weight in affine(own)[0].items()}
+    given = affine(at)
+    if given is not None and not given[1].terms and len(weights) > 1:
+        by_weight = {weight: poly(atom) for atom, weight in given[0].items()}
+        if set(by_weight) == set(weights):  # the same digits under other names
+            return {name: by_weight[weight] for weight, name in weights.items()}
+    values, rest = {}, at
+    for weight, name in sorted(weights.items(), key=lambda pair: pair[0] == poly(1)):
+        values[name] = rest if weight == poly(1) else rest // weight
+        rest = rest - values[name] * weight
+    return values
 
 
 def _filled(body: ir.Expr, read: ir.Read, nest: ir.Nest) -> ir.Expr:
@@ -162,8 +179,8 @@ def _filled(body: ir.Expr, read: ir.Read, nest: ir.Nest) -> ir.Expr:
 # ---- the classes --------------------------------------------------------------------------------
 def rows(members, virtual, by_name, facts, extending=False) -> Group | None:
     reducers = [n for n in members if is_reducer(n)]
-    if not reducers:
-        return None
+    if not reducers or (extending or len(reducers) > 1) and any(as_product(n, virtual, facts) for n in reducers):
+        return None  # products share a tile of tl.dot, not a row
     first = reducers[0]
     row, col = first.box, binders_of(first)
     row_names, col_names = {b.index for b in row}, {b.index for b in col}

@@ -74,6 +74,7 @@ class KernelPlan:
     stores: tuple[str, ...]
     views: tuple[View, ...] = ()
     levels: tuple[Level, ...] = ()
+    reload: bool = False  # tile values are computed again behind the last fold, from memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,3 +122,4 @@ class Plan:
     op: ir.Op
     steps: tuple[Step, ...]
     scratch: tuple[ir.Nest, ...]
+    nests: tuple[ir.Nest, ...]  # the canonical form that the steps were made from

@@ -7,7 +7,7 @@ Figures are for one H200 and come from the design's performance page unless a co
 from __future__ import annotations
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, indices, poly
+from tritongen.ir.algebra import Poly, affine, indices, poly
 from tritongen.ir.bounds import Facts
 from tritongen.schedule.canonical import reads
 from tritongen.schedule.group import Group, is_reducer
@@ -113,62 +113,104 @@ def rows(name, group, stores, dims, facts) -> Step:
     axes = (Axis("row", row), Axis("col", group.col))
     seen = views(touched, dims, axes, facts)
     levels = levels_of(group.nests)
-    resident = KernelPlan(f"{name}_rows", "rows", "whole", axes, group.nests, stores, seen, levels)
-    loop = KernelPlan(f"{name}_loop", "loop", "whole", axes, group.nests, stores, seen, levels)
+    shared = (axes, group.nests, stores, seen, levels)
+    resident = KernelPlan(f"{name}_rows", "rows", "whole", *shared)
+    again = (KernelPlan(f"{name}_wide", "rows", "whole", *shared, reload=True),) if _has_columns(touched, group) else ()
+    loop = KernelPlan(f"{name}_loop", "loop", "whole", *shared)
+    numbered = len(levels) > 2
     parts = tuple(
-        KernelPlan(f"{name}_part{k if len(levels) > 2 else ''}", "part", f"part {k}", axes, group.nests, stores, seen, levels)
-        for k in range(1, len(levels))
+        KernelPlan(f"{name}_part{k if numbered else ''}", "part", f"part {k}", *shared) for k in range(1, len(levels))
     )
-    finish = KernelPlan(f"{name}_finish", "finish", "finish", axes, group.nests, stores, seen, levels)
-    kernels = (resident, loop, *parts, finish)
+    finish = KernelPlan(f"{name}_finish", "finish", "finish", *shared)
     numbers = (("rows", axes[0].extent), ("cols", axes[1].extent))
-    return Step(name, "rows", "reducers over one set of indices", stores, numbers, kernels, _row_variants(kernels, group, levels))
+    split = _split_variant(parts, finish, group)
+    variants = (split, *_resident_variants(resident, again), _loop_variant(loop))
+    kernels = (resident, *again, loop, *parts, finish)
+    return Step(name, "rows", "reducers over one set of indices", stores, numbers, kernels, variants)
 
 
-def _row_variants(kernels, group, levels) -> tuple[Variant, ...]:
-    resident, loop, *parts, finish = kernels
-    grid = ("cdiv(rows, ROWS)",)
-    split_grid = ("PARTS", "cdiv(rows, ROWS)")
+def _has_columns(touched, group) -> bool:
+    """Whether some operand is the same for all rows (a gain, a bias), and a value over the tile is stored."""
+    col, row = {b.index for b in group.col}, {b.index for b in group.row}
+    used = [set().union(*(indices(c) for c in coords)) for _, coords in touched]
+    return any(u and u <= col for u in used) and any(u >= row | col for u in used)
+
+
+def _split_variant(parts, finish, group) -> Variant:
+    grid = ("PARTS", "cdiv(rows, ROWS)")
     state = tuple(
         (part, dtype, ("rows", "PARTS"))
         for nest in group.nests
         if is_reducer(nest)
         for part, dtype in fold_state(nest)
     )
+    config = (
+        ("ROWS", "32 if across else 1"),
+        ("BLOCK", "64 if across else 2048"),
+        ("PARTS", "pow2(max(1, min(256, cdiv(4 * sms, cdiv(rows, ROWS)), cdiv(cols, 2 * BLOCK))))"),
+        ("CHUNK", "BLOCK * cdiv(cols, BLOCK * PARTS)"),
+        ("num_warps", "8"),
+    )
+    return Variant(
+        "split",
+        "cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192",
+        "too few rows to fill the GPU: several programs share one",
+        config,
+        (*(Launch(p.name, grid) for p in parts), Launch(finish.name, grid)),
+        state,
+    )
+
+
+def _resident_variants(resident, again) -> tuple[Variant, ...]:
+    """Measured with softmax, rms_norm and layer_norm in bf16 at 256 to 16,384 wide, 2^27 elements.
+
+    Without column operands, one row of 8,192 in 4 warps reaches 95% of copy. With them, two things
+    count: several rows share each load of a gain (4 rows of 4,096 in 8 warps: 91 to 95%, one row: 78),
+    and beyond 4,096 a row, its gain and its bias no longer fit the registers of two programs a
+    multiprocessor; reading x again from L2 does (16,384 wide: 84%, held: 55 to 74).
+    """
+    grid = ("cdiv(rows, ROWS)",)
+    across = Variant(
+        "across",
+        "across and cols <= 512",
+        "short rows whose elements lie far apart: memory runs along the rows' own axis",
+        (("BLOCK", "max(16, pow2(cols))"), ("ROWS", "max(1, 8192 // BLOCK)"), ("num_warps", "8")),
+        (Launch(resident.name, grid),),
+    )
+    if not again:
+        config = (
+            ("BLOCK", "max(16, pow2(cols))"),
+            ("ROWS", "max(1, 2048 // BLOCK)"),
+            ("num_warps", "2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32"),
+        )
+        rows_ = Variant("rows", "cols <= 32768 and not across", "a row fits in registers", config, (Launch(resident.name, grid),))
+        return across, rows_
+    narrow = (
+        ("BLOCK", "max(16, pow2(cols))"),
+        ("ROWS", "max(1, 2048 // BLOCK) if BLOCK <= 1024 else 4"),
+        ("num_warps", "2 if BLOCK <= 1024 else 8"),
+    )
+    wide = (
+        ("BLOCK", "pow2(cols)"),
+        ("ROWS", "1"),
+        ("num_warps", "8 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32"),
+    )
     return (
+        across,
+        Variant("rows", "cols <= 4096 and not across", "rows fit in registers", narrow, (Launch(resident.name, grid),)),
         Variant(
-            "split",
-            "cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192",
-            "too few rows to fill the GPU: several programs share one",
-            (
-                ("ROWS", "32 if across else 1"),
-                ("BLOCK", "64 if across else 2048"),
-                ("PARTS", "pow2(max(1, min(64, cdiv(4 * sms, cdiv(rows, ROWS)), cdiv(cols, 2 * BLOCK))))"),
-                ("CHUNK", "BLOCK * cdiv(cols, BLOCK * PARTS)"),
-                ("num_warps", "8"),
-            ),
-            (*(Launch(p.name, split_grid) for p in parts), Launch(finish.name, split_grid)),
-            state,
-        ),
-        Variant(
-            "rows",
-            "cols <= (512 if across else 32768)",
-            "a row fits in registers",
-            (
-                ("BLOCK", "max(16, pow2(cols))"),
-                ("ROWS", "max(1, (8192 if across else 2048) // BLOCK)"),
-                ("num_warps", "8 if across else 4 if BLOCK <= 1024 else 8 if BLOCK <= 8192 else 32"),
-            ),
-            (Launch(resident.name, grid),),
-        ),
-        Variant(
-            "loop",
-            "True",
-            "any width",
-            (("ROWS", "32 if across else 1"), ("BLOCK", "64 if across else 4096"), ("num_warps", "8")),
-            (Launch(loop.name, grid),),
+            "wide",
+            "cols <= 32768 and not across",
+            "a row fits in registers, but not for long beside its column operands",
+            wide,
+            (Launch(again[0].name, grid),),
         ),
     )
+
+
+def _loop_variant(loop) -> Variant:
+    config = (("ROWS", "32 if across else 1"), ("BLOCK", "64 if across else 4096"), ("num_warps", "8"))
+    return Variant("loop", "True", "any width", config, (Launch(loop.name, ("cdiv(rows, ROWS)",)),))
 
 
 def fold_state(nest: ir.Nest) -> tuple[tuple[str, str], ...]:
@@ -222,8 +264,6 @@ def _ordered(coordinate: Poly, names: set[str]) -> list[str]:
 
 
 def coordinate_weight(coordinate: Poly, name: str) -> Poly:
-    from tritongen.ir.algebra import affine
-
     parts = affine(coordinate)
     return next((w for a, w in parts[0].items() if getattr(a, "name", "") == name), poly(0)) if parts else poly(0)
 
@@ -249,10 +289,11 @@ def contraction(name, group, stores, dims, facts) -> Step:
     axes = (Axis("batch", p.batch), Axis("m", p.m), Axis("n", p.n), Axis("k", p.k))
     seen = views(list(accesses(group.nests, stores, dims)), dims, axes, facts)
     kernel = KernelPlan(f"{name}_tiles", "contraction", "whole", axes, group.nests, stores, seen)
-    grid = ("batch * cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",)
+    times = "batches * " if p.batch else ""
+    grid = (f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",)
     launch = (Launch(kernel.name, grid),)
-    wide = "64 // bytes * 2"  # K elements that make a 128-byte line
-    numbers = (("batch", axes[0].extent), ("M", axes[1].extent), ("N", axes[2].extent), ("K", axes[3].extent))
+    wide = "128 // itemsize"  # K elements that make a 128-byte line
+    numbers = (("batches", axes[0].extent), ("M", axes[1].extent), ("N", axes[2].extent), ("K", axes[3].extent))
 
     def tile(m, n, k, warps, stages):
         return (
@@ -267,26 +308,26 @@ def contraction(name, group, stores, dims, facts) -> Step:
     variants = (
         Variant(
             "large",
-            "bytes <= 2 and batch * cdiv(M, 128) * cdiv(N, 256) >= sms",
+            f"itemsize <= 2 and {times}cdiv(M, 128) * cdiv(N, 256) >= sms",
             "enough work for the widest tile on every multiprocessor",
             tile("128", "256", wide, "8", "3"),
             launch,
         ),
         Variant(
             "medium",
-            "bytes <= 4 and batch * cdiv(M, 128) * cdiv(N, 128) >= sms",
+            f"itemsize <= 4 and {times}cdiv(M, 128) * cdiv(N, 128) >= sms",
             "enough tiles of 128 x 128",
-            tile("128", "128", wide, "8", "4 if bytes <= 2 else 3"),
+            tile("128", "128", wide, "8", "4 if itemsize <= 2 else 3"),
             launch,
         ),
         Variant(
             "slim",
-            "bytes <= 4 and M <= 32",
+            "itemsize <= 4 and M <= 32",
             "few rows: deep in K, narrow in N",
-            tile("16 if M <= 16 else 32", "64", "128 // bytes * 2", "4", "4"),
+            tile("16 if M <= 16 else 32", "64", "256 // itemsize", "4", "4"),
             launch,
         ),
-        Variant("small", "True", "any size", tile("64", "64", "32", "4", "3 if bytes <= 4 else 2"), launch),
+        Variant("small", "True", "any size", tile("64", "64", "32", "4", "3 if itemsize <= 4 else 2"), launch),
     )
     return Step(name, "contraction", "a sum of products of two factors", stores, numbers, (kernel,), variants)
 
