@@ -362,9 +362,8 @@ def _flattened(op: Op, values: Mapping[str, Any], batch_shape: tuple[int, ...]) 
         shape = tuple(value.shape)
         start, number = _batch_part(t, shape)
         head, tail = shape[:start], shape[start + number :]
-        aligned = value.reshape(
-            *head, *[1] * (len(batch_shape) - number), *shape[start : start + number], *tail
-        )
-        expanded = aligned.expand(*head, *batch_shape, *tail)
-        flat[t.name] = expanded.reshape(*head, prod(batch_shape), *tail)
+        missing = (1,) * (len(batch_shape) - number)
+        aligned = value.reshape((*head, *missing, *shape[start : start + number], *tail))
+        expanded = aligned.expand((*head, *batch_shape, *tail))
+        flat[t.name] = expanded.reshape((*head, prod(batch_shape), *tail))
     return flat

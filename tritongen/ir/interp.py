@@ -85,20 +85,20 @@ def count_points(op: Op, sizes: Mapping[str, int]) -> int:
 def _outputs(op: Op, args: Mapping[str, Any]) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
     bound = bind(op, args)
     declared = {o.name: o for o in op.outputs}
-    tensors = {t.name: _widen(bound.values[t.name]) for t in op.tensors}
+    tensors = {t.name: widen(bound.values[t.name]) for t in op.tensors}
     results = {}
     for nest in op.nests:
-        value = _Run(op, bound, tensors, nest.name).nest(nest)
+        value = Run(op, bound, tensors, nest.name).nest(nest)
         if nest.name in declared:
             rounded = value.to(torch_dtype(bound.dtype(nest.dtype)))
             shape = bound.shape(declared[nest.name])
             results[nest.name] = value.reshape(shape), rounded.reshape(shape)
-            value = _widen(rounded)
+            value = widen(rounded)
         tensors[nest.name] = value
     return {o.name: results[o.name] for o in op.outputs}
 
 
-def _widen(t: torch.Tensor) -> torch.Tensor:
+def widen(t: torch.Tensor) -> torch.Tensor:
     return t.to(torch.float64) if t.dtype.is_floating_point else t
 
 
@@ -107,7 +107,7 @@ Axes = Mapping[str, torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class Run:
     """One nest of one call; the methods follow the shape of an expression."""
 
     op: Op
@@ -122,8 +122,8 @@ class _Run:
         if not all(ranges):
             return result
         per_point = max(1, self.widest(nest.body))
-        for piece in _pieces(ranges, DENSE_LIMIT // per_point):
-            axes = _axes([(b.index, r) for b, r in zip(nest.box, piece)], self.device)
+        for piece in pieces(ranges, DENSE_LIMIT // per_point):
+            axes = axes_of([(b.index, r) for b, r in zip(nest.box, piece)], self.device)
             live = torch.ones((1,) * len(piece), dtype=torch.bool, device=self.device)
             value = self.value(nest.body, axes, live).expand([len(r) for r in piece])
             if nest.coords:
@@ -175,10 +175,13 @@ class _Run:
                 if fn in ("floordiv", "mod") and not _is_float(values[1]):
                     # torch raises on any zero; only one that matters is an error.
                     values[1] = torch.where(live, values[1], values[1].clamp(min=1))
-                return _torch_function(fn)(*values).to(self.dtype(dtype))
+                return self.function(fn)(*values).to(self.dtype(dtype))
             case Reduce():
                 return self.reduce(expr, axes, live)
         raise TypeError(expr)
+
+    def function(self, fn: str) -> Callable[..., torch.Tensor]:
+        return _torch_function(fn)
 
     def scalar(self, name: str, dtype: str) -> torch.Tensor:
         given = self.bound.values[name]
@@ -186,7 +189,7 @@ class _Run:
         if isinstance(given, float):
             value = torch.tensor(given, dtype=torch.float64, device=self.device)
         if kind_of(dtype, self.op) == "float":
-            return _widen(value.to(torch_dtype(self.bound.dtype(dtype))))
+            return widen(value.to(torch_dtype(self.bound.dtype(dtype))))
         return self.cast(value, dtype)
 
     def cast(self, value: torch.Tensor, dtype: str) -> torch.Tensor:
@@ -223,26 +226,29 @@ class _Run:
 
     # ---- reducers -------------------------------------------------------------------------------
     def reduce(self, expr: Reduce, axes: Axes, live: torch.Tensor) -> torch.Tensor:
+        inner, used, terms = self.space(expr, axes, live)
+        body = self.value(expr.body, inner, used)
+        body, terms = flat_terms(expr, body, terms), flat_terms(expr, terms, terms)
+        if expr.op in ("argmax", "argmin") and not bool((terms.any(-1) | ~live).all()):
+            names = {"op": self.op.name, "operand": self.name, "reducer": expr.op}
+            raise ValueError(messages.EMPTY.format(**names))
+        return fold(expr.op, body, terms).to(self.dtype(expr.dtype))
+
+    def space(
+        self, expr: Reduce, axes: Axes, live: torch.Tensor
+    ) -> tuple[Axes, torch.Tensor, torch.Tensor]:
+        """The axes of the terms, where a term matters, and which terms pass the guards."""
         k = len(expr.binders)
         ranges = [range(self.bound.size(b.lo), self.bound.size(b.hi)) for b in expr.binders]
         inner = {name: a[(...,) + (None,) * k] for name, a in axes.items()}
-        inner |= _axes([(b.index, r) for b, r in zip(expr.binders, ranges)], self.device)
+        inner |= axes_of([(b.index, r) for b, r in zip(expr.binders, ranges)], self.device)
         outer = torch.broadcast_shapes(live.shape, *(a.shape for a in axes.values()))
         shape = tuple(outer) + tuple(len(r) for r in ranges)
         terms = torch.ones((1,) * len(shape), dtype=torch.bool, device=self.device)
         for guard in expr.guards:
             terms = terms & self.passes(guard, inner, live[(...,) + (None,) * k])
         used = live[(...,) + (None,) * k] & terms
-        body = self.value(expr.body, inner, used).expand(shape)
-        terms = terms.expand(shape)
-        if k == 0:
-            body, terms = body[..., None], terms[..., None]
-        else:
-            body, terms = body.flatten(-k), terms.flatten(-k)
-        if expr.op in ("argmax", "argmin") and not bool((terms.any(-1) | ~live).all()):
-            names = {"op": self.op.name, "operand": self.name, "reducer": expr.op}
-            raise ValueError(messages.EMPTY.format(**names))
-        return _fold(expr.op, body, terms).to(self.dtype(expr.dtype))
+        return inner, used, terms.expand(shape)
 
     def passes(self, guard: Guard, axes: Axes, live: torch.Tensor) -> torch.Tensor:
         n, whole = self.coordinate(guard.poly, axes, live)
@@ -315,7 +321,7 @@ def _is_float(t: torch.Tensor) -> bool:
     return t.dtype.is_floating_point
 
 
-def _axes(ranges: list[tuple[str, range]], device: torch.device) -> dict[str, torch.Tensor]:
+def axes_of(ranges: list[tuple[str, range]], device: torch.device) -> dict[str, torch.Tensor]:
     """One arange per index, each along its own dim."""
     rank = len(ranges)
     return {
@@ -324,7 +330,7 @@ def _axes(ranges: list[tuple[str, range]], device: torch.device) -> dict[str, to
     }
 
 
-def _pieces(ranges: list[range], limit: int) -> Iterator[list[range]]:
+def pieces(ranges: list[range], limit: int) -> Iterator[list[range]]:
     """The box cut along its longest side until each piece has at most `limit` points."""
     longest = max(range(len(ranges)), key=lambda i: len(ranges[i]), default=None)
     if prod(len(r) for r in ranges) <= limit or longest is None or len(ranges[longest]) == 1:
@@ -333,7 +339,7 @@ def _pieces(ranges: list[range], limit: int) -> Iterator[list[range]]:
     r = ranges[longest]
     middle = r.start + len(r) // 2
     for half in (range(r.start, middle), range(middle, r.stop)):
-        yield from _pieces(ranges[:longest] + [half] + ranges[longest + 1 :], limit)
+        yield from pieces(ranges[:longest] + [half] + ranges[longest + 1 :], limit)
 
 
 def _identity(op: str, dtype: torch.dtype) -> int | float | bool:
@@ -349,7 +355,14 @@ def _identity(op: str, dtype: torch.dtype) -> int | float | bool:
     return torch.iinfo(dtype).min if least else torch.iinfo(dtype).max
 
 
-def _fold(op: str, body: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
+def flat_terms(expr: Reduce, part: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
+    """A value of every term, the dims of the terms as one."""
+    k = len(expr.binders)
+    part = part.expand(terms.shape)
+    return part.flatten(-k) if k else part[..., None]
+
+
+def fold(op: str, body: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
     """Reduce the last dim over the terms; sums and products keep the dtype and wrap."""
     identity = torch.tensor(_identity(op, body.dtype), dtype=body.dtype, device=body.device)
     if not body.shape[-1]:

@@ -15,8 +15,9 @@ import os
 from tritongen.runtime.registry import Backward, op
 
 if os.environ.get("TRITON_INTERPRET") == "1":
-    from tritongen.runtime.interpret import install_libdevice
+    from tritongen.runtime.interpret import install_libdevice, install_tree_reduce
 
     install_libdevice()
+    install_tree_reduce()
 
 __all__ = ["Backward", "op"]

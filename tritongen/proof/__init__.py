@@ -1,0 +1,92 @@
+"""The proof: tests that follow from a spec alone, and what they found.
+
+    result = check_spec(Path("specs/softmax.op"), device="cpu", examples=100)
+    result.ok, str(result), result.report
+
+Examples are drawn from the op (`cases`), answers bounded by an oracle in f64 (`oracle`), every variant
+is forced (`variants`) on poisoned, fenced outputs (`guarded`). `crosscompile` builds the kernels for
+GPUs that are not there. Importing this imports neither torch nor triton.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Result", "check_spec", "check_specs"]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of one file; `report` is plain data."""
+
+    report: dict[str, Any]
+
+    @property
+    def ok(self) -> bool:
+        return not self.report["failures"]
+
+    def __str__(self) -> str:
+        report = self.report
+        if self.ok:
+            dtypes = ", ".join(report["dtypes"])
+            variants = ", ".join(report["variants"])
+            head = f"{report['spec']}: {report['examples']} examples on {report['device']}"
+            return f"{head} ({dtypes}; {variants}): all right, {report['seconds']} s"
+        lines = [f"{report['spec']}: {len(report['failures'])} findings on {report['device']}"]
+        for failure in report["failures"]:
+            lines.append(f"  {failure['variant'] or 'build'}: {failure['problem']}")
+            lines += [f"    {failure['call']}"] if failure["call"] else []
+        return "\n".join(lines)
+
+
+def check_spec(
+    spec: Path, device: str | None = None, examples: int = 100, seed: int = 0
+) -> Result:
+    """The derived tests of one file."""
+    return next(check_specs([spec], device, examples, seed))
+
+
+def check_specs(
+    specs: Iterable[Path],
+    device: str | None = None,
+    examples: int = 100,
+    seed: int = 0,
+    processes: int | None = None,
+    seconds: float = 300,
+) -> Iterator[Result]:
+    """A result for each file, as they finish; `seconds` is what one file may take."""
+    from tritongen.proof.pool import run_jobs
+    from tritongen.syntax.limits import read_source
+
+    device = device or default_device()
+    jobs = [
+        {
+            "text": read_source(spec).text,
+            "name": _shown(spec),
+            "device": device,
+            "examples": examples,
+            "seed": seed,
+            "seconds": seconds,
+        }
+        for spec in specs
+    ]
+    processes = processes or min(len(jobs), os.cpu_count() or 1, 16)
+    for report in run_jobs(jobs, device, processes, timeout=seconds + 120):
+        yield Result(report)
+
+
+def default_device() -> str:
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _shown(spec: Path) -> str:
+    try:
+        return spec.resolve().relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return spec.name

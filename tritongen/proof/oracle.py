@@ -1,0 +1,281 @@
+"""What a call may answer: for every output a value in f64 and how far off a kernel may be.
+
+    expect(softmax, {"x": x})["y"]   # Expected(value, slack, dtype): y must be what some number
+                                     # in [value - slack, value + slack] rounds to
+
+The IR is walked as in `ir.interp`, with an error bound beside every value:
+- a row of the function table adds its `ulp`, and passes its arguments' errors on by evaluating it
+  at both ends of each;
+- a sum adds `SUM_ERROR * u * sum(|terms|)`, whatever its length: the classical `n * u` cannot fail;
+- reads, comparisons, where, max, integers are exact, so ops made of these have no slack at all;
+- past the largest number of the compute type anything goes (slack inf): f64 sees no overflow there.
+
+Not here: comparing (`judge.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from tritongen.ir.binding import bind, torch_dtype
+from tritongen.ir.functions import FUNCTIONS
+from tritongen.ir.interp import DENSE_LIMIT, Axes, Run, axes_of, flat_terms, fold, pieces, widen
+from tritongen.ir.nodes import (
+    Call,
+    Cast,
+    Const,
+    Expr,
+    IndexValue,
+    Nest,
+    Op,
+    Read,
+    Reduce,
+    ScalarRef,
+)
+
+# In units of u * sum(|terms|): 1 to 3 is seen with serial and tree sums; tf32x3 alone drops 4.
+SUM_ERROR = 8
+_UNIT = {"f32": 2.0**-24, "f64": 2.0**-53}
+_LARGEST = {"f32": torch.finfo(torch.float32).max, "f64": torch.finfo(torch.float64).max}
+_TINIEST = {"f32": 2.0**-126, "f64": 2.0**-1022}  # inexact functions may flush denormals
+_TF32 = 2.0**-11
+
+# A product that overflows alone may not do so inside a fused multiply-add.
+_MAY_FUSE = ("add", "sub", "mul", "square", "pow_int")
+
+Pair = tuple[torch.Tensor, "torch.Tensor | None"]  # a value and its error; None: exact
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """`slack` is None where the value is exact, inf where anything goes."""
+
+    value: torch.Tensor
+    slack: torch.Tensor | None
+    dtype: torch.dtype
+
+
+def expect(op: Op, args: Mapping[str, Any]) -> dict[str, Expected]:
+    """What the outputs of a call may be; ValueError or IndexError where the call is none."""
+    bound = bind(op, args)
+    declared = {o.name: o for o in op.outputs}
+    tolerances = {t.dtype: t for t in op.tolerances}
+    tensors = {t.name: widen(bound.values[t.name]) for t in op.tensors}
+    errors: dict[str, torch.Tensor | None] = dict.fromkeys(tensors)
+    found = {}
+    for nest in op.nests:
+        run = _Bounded(op, bound, tensors, nest.name, errors)
+        value, error = run.nest_pair(nest)
+        if nest.name in declared:
+            dtype = bound.dtype(nest.dtype)
+            if dtype in tolerances:
+                error = tolerances[dtype].atol + tolerances[dtype].rtol * value.abs()
+            shape = bound.shape(declared[nest.name])
+            slack = None if error is None else error.reshape(shape)
+            found[nest.name] = Expected(value.reshape(shape), slack, torch_dtype(dtype))
+            value, error = run.cast_pair(value, error, nest.dtype)
+        tensors[nest.name], errors[nest.name] = value, error
+    return {o.name: found[o.name] for o in op.outputs}
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounded(Run):
+    """One nest of one call; the methods follow the shape of an expression."""
+
+    errors: Mapping[str, torch.Tensor | None] = field(default_factory=dict)
+
+    @property
+    def compute(self) -> str:
+        return self.bound.dtypes["compute"]
+
+    def nest_pair(self, nest: Nest) -> Pair:
+        dims = [self.bound.size(d) for d in nest.dims]
+        value = torch.zeros(dims, dtype=self.dtype(nest.dtype), device=self.device)
+        error = torch.zeros(dims, dtype=torch.float64, device=self.device)
+        ranges = [range(self.bound.size(b.lo), self.bound.size(b.hi)) for b in nest.box]
+        if not all(ranges):
+            return value, None
+        exact = True
+        for piece in pieces(ranges, DENSE_LIMIT // max(1, self.widest(nest.body))):
+            axes = axes_of([(b.index, r) for b, r in zip(nest.box, piece)], self.device)
+            live = torch.ones((1,) * len(piece), dtype=torch.bool, device=self.device)
+            v, e = self.pair(nest.body, axes, live)
+            where = tuple(self.coordinate(c, axes, live)[0] for c in nest.coords) or ...
+            sizes = [len(r) for r in piece]
+            value[where] = v.expand(sizes).to(value.dtype)
+            if e is not None:
+                exact = False
+                error[where] = e.expand(sizes)
+        return value, None if exact else error
+
+    # ---- expressions ----------------------------------------------------------------------------
+    def pair(self, expr: Expr, axes: Axes, live: torch.Tensor) -> Pair:
+        """The value at every point and how far off it may be."""
+        match expr:
+            case Const() | ScalarRef() | IndexValue():
+                return self.value(expr, axes, live), None
+            case Read():
+                return self.read_pair(expr, axes, live)
+            case Cast(arg, dtype):
+                return self.cast_pair(*self.pair(arg, axes, live), dtype)
+            case Call("where", (condition, yes, no)):
+                return self.where_pair(condition, yes, no, axes, live)
+            case Call("pow_int", (base, Const(exponent))):
+                return self.call_pair(expr, (self.pair(base, axes, live),), lambda a: a**exponent)
+            case Call(fn, args):
+                pairs = tuple(self.pair(a, axes, live) for a in args)
+                if fn in ("floordiv", "mod") and not pairs[1][0].dtype.is_floating_point:
+                    divisor = pairs[1][0]
+                    pairs = pairs[0], (torch.where(live, divisor, divisor.clamp(min=1)), None)
+                return self.call_pair(expr, pairs, self.function(fn))
+            case Reduce():
+                return self.reduce_pair(expr, axes, live)
+        raise TypeError(expr)
+
+    def read_pair(self, expr: Read, axes: Axes, live: torch.Tensor) -> Pair:
+        value = self.value(expr, axes, live)
+        error = self.errors[expr.tensor]
+        if error is None or not error.numel():
+            return value, None
+        inside, where = self.place(self.tensors[expr.tensor], expr.coords, axes, live)
+        found = error[where] if where else error
+        return value, torch.where(inside, found, 0.0)
+
+    def cast_pair(self, value: torch.Tensor, error: torch.Tensor | None, dtype: str) -> Pair:
+        out = self.cast(value, dtype)
+        if error is None:
+            return out, None
+        if value.dtype == torch.bool:
+            return out, error
+        ends = (self.cast(value + error, dtype), self.cast(value - error, dtype))
+        return out, absorb(farthest(out, ends), (error,))
+
+    def where_pair(self, condition: Expr, yes: Expr, no: Expr, axes: Axes, live) -> Pair:
+        chosen, unsure = self.pair(condition, axes, live)
+        doubt = torch.zeros_like(chosen) if unsure is None else unsure > 0
+        a, ea = self.pair(yes, axes, live & (chosen | doubt))
+        b, eb = self.pair(no, axes, live & (~chosen | doubt))
+        value = torch.where(chosen, a, b)
+        if ea is None and eb is None and unsure is None:
+            return value, None
+        zero = torch.zeros((), dtype=torch.float64, device=self.device)
+        error = torch.where(chosen, zero if ea is None else ea, zero if eb is None else eb)
+        if unsure is not None:
+            either = distance(a, b) + (0 if ea is None else ea) + (0 if eb is None else eb)
+            error = torch.where(doubt, either, error)
+        return value, error
+
+    def call_pair(self, expr: Call, pairs: tuple[Pair, ...], function) -> Pair:
+        values = [v for v, _ in pairs]
+        target = self.dtype(expr.dtype)
+        out = function(*values).to(target)
+        error = None
+        for k, (v, e) in enumerate(pairs):
+            if e is None:
+                continue
+            moved = [~v] if v.dtype == torch.bool else [v + e, v - e]
+            ends = [function(*values[:k], m, *values[k + 1 :]).to(target) for m in moved]
+            spread = farthest(out, ends)
+            if v.dtype == torch.bool:
+                spread = torch.where(e > 0, spread, 0.0)
+            spread = absorb(spread, (e,))
+            error = spread if error is None else error + spread
+        if expr.fn in _MAY_FUSE and out.dtype.is_floating_point:
+            burst = out.isinf()
+            for v in values:
+                burst = burst & v.isfinite()
+            if bool(burst.any()):
+                error = torch.where(burst, math.inf, torch.zeros_like(out) if error is None else error)
+        return self.rounded(out, error, FUNCTIONS[expr.fn].ulp)
+
+    def rounded(self, out: torch.Tensor, error, ulp: float) -> Pair:
+        """The error after a function that is right to `ulp` units in the last place."""
+        if not out.dtype.is_floating_point:
+            return out, error
+        if ulp > 0:
+            # The f64 oracle is no better than an f64 kernel: both may be off.
+            units = 2 * ulp + (4 if self.compute == "f64" else 0)
+            own = units * _UNIT[self.compute] * out.abs() + _TINIEST[self.compute]
+            own = torch.where(out.isfinite(), own, 0.0)
+            error = own if error is None else error + own
+        return out, self.overflowed(out, error)
+
+    def overflowed(self, out: torch.Tensor, error: torch.Tensor | None):
+        """Anything goes once the compute type cannot hold what f64 holds."""
+        reach = out.abs() if error is None else out.abs() + error
+        beyond = out.isfinite() & (reach > _LARGEST[self.compute])
+        if error is None:
+            return torch.where(beyond, math.inf, 0.0) if bool(beyond.any()) else None
+        return torch.where(beyond, math.inf, error)
+
+    # ---- reducers -------------------------------------------------------------------------------
+    def reduce_pair(self, expr: Reduce, axes: Axes, live: torch.Tensor) -> Pair:
+        value = self.value(expr, axes, live)  # raises where there is nothing to choose from
+        inner, used, terms = self.space(expr, axes, live)
+        v, e = self.pair(expr.body, inner, used)
+        v, e = flat_terms(expr, v, terms), None if e is None else flat_terms(expr, e, terms)
+        terms = flat_terms(expr, terms, terms)
+        if expr.op in ("sum", "prod") and v.dtype.is_floating_point:
+            return value, self.overflowed(value, self.accumulated(expr, v, e, terms))
+        if e is None:
+            return value, None
+        anything = (terms & e.isinf()).any(-1)
+        if expr.op in ("argmax", "argmin"):
+            return value, torch.where(_contenders(expr.op, v, e, terms) > 1, math.inf, 0.0)
+        if v.dtype == torch.bool:
+            ends = [fold(expr.op, v | (e > 0), terms), fold(expr.op, v & (e == 0), terms)]
+        else:
+            ends = [fold(expr.op, v + e, terms), fold(expr.op, v - e, terms)]
+        return value, torch.where(anything, math.inf, farthest(value, ends))
+
+    def accumulated(self, expr: Reduce, v, e, terms) -> torch.Tensor:
+        """The error of a sum or product of floats."""
+        count = v.shape[-1]
+        size = torch.where(terms & v.isfinite(), v.abs(), 0.0)
+        spread = torch.zeros_like(size) if e is None else torch.where(terms, e, 0.0)
+        if expr.op == "prod":
+            size = torch.where(terms & v.isfinite(), v.abs(), 1.0)
+            wider = size * (1 + 2 * _UNIT[self.compute]) + spread
+            error = wider.prod(-1) - size.prod(-1) + _TINIEST[self.compute]
+            largest = size.clamp(min=1).prod(-1)
+        else:
+            unit = _TF32 if self.op.precision == "tf32" else _UNIT[self.compute]
+            few = min(SUM_ERROR, count + 3) if self.op.precision != "tf32" else 2
+            largest = size.sum(-1)
+            error = few * unit * largest + spread.sum(-1)
+        return torch.where(largest > _LARGEST[self.compute], math.inf, error)
+
+
+# ---- errors -------------------------------------------------------------------------------------
+def distance(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """|a - b|: 0 for equal infinities and for two NaNs, inf for one NaN."""
+    a, b = a.to(torch.float64), b.to(torch.float64)
+    same = (a == b) | (a.isnan() & b.isnan())
+    return torch.where(same, 0.0, (a - b).abs().nan_to_num(nan=math.inf, posinf=math.inf))
+
+
+def farthest(value: torch.Tensor, ends) -> torch.Tensor:
+    first, *rest = [distance(value, end) for end in ends]
+    for other in rest:
+        first = torch.maximum(first, other)
+    return first
+
+
+def absorb(error: torch.Tensor, sources) -> torch.Tensor:
+    """What depends on something that may be anything may be anything."""
+    for source in sources:
+        error = torch.where(source.isinf(), math.inf, error)
+    return error
+
+
+def _contenders(op: str, v: torch.Tensor, e: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
+    """How many terms may be the extreme one."""
+    sign = 1 if op == "argmax" else -1
+    low = torch.where(terms, sign * v - e, -math.inf).amax(-1, keepdim=True)
+    unsure = terms & ((sign * v + e >= low) | v.isnan() | e.isinf())
+    return unsure.sum(-1)

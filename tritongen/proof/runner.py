@@ -1,0 +1,271 @@
+"""The derived tests of one file of ops, in this process: every variant on many examples.
+
+    report = run_spec(text, "specs/softmax.op", device="cpu", examples=20, seed=0)
+    report["failures"]    # [] where all is well; each a dict with the smallest example found
+
+On "cpu" the kernels run in Triton's interpreter: TRITON_INTERPRET=1 must have been set before triton
+was imported (`pool.py` sees to it). Reports are plain data, ready for JSON. Not here: drawing
+examples (`cases.py`), the bounds (`oracle.py`), processes (`pool.py`).
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections import Counter
+from dataclasses import dataclass, field
+from random import Random
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from tritongen import pipeline
+from tritongen.proof.cases import Case, NoCase, arguments, draw_case, dtype_choices, simpler
+from tritongen.proof.guarded import guarded
+from tritongen.proof.judge import judge, no_worse_than_torch
+from tritongen.proof.oracle import Expected, expect
+from tritongen.proof.variants import Way, forced, ways
+from tritongen.runtime.load import load_text
+from tritongen.schedule.plan import Plan
+
+ATTEMPTS = {"cpu": 40, "cuda": 12}  # calls that a failure may cost while it is made smaller
+# Against torch's own largest error. Half types, and f32 through tf32x3, meet less even ground.
+TIMES_TORCH = {torch.float32: 4.0, torch.float16: 3.0, torch.bfloat16: 3.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way to run one typing: a module, its plan, and what is forced on it."""
+
+    name: str
+    module: ModuleType
+    plan: Plan
+    way: Way | None = None
+
+    def call(self, args: dict[str, Any], small: bool, number: bool) -> dict[str, torch.Tensor]:
+        op = self.plan.op
+        if self.way is None:
+            with guarded(self.module, number) as fences:
+                got = getattr(self.module, op.name)(**args)
+        else:
+            with forced(self.module, self.plan, self.way, small):
+                with guarded(self.module, number) as fences:
+                    got = getattr(self.module, op.name)(**args)
+        results = got if isinstance(got, tuple) else (got,)
+        if not fences.intact():
+            raise AssertionError("a kernel wrote outside its outputs")
+        return dict(zip((o.name for o in op.outputs), results, strict=True))
+
+
+@dataclass(slots=True)
+class Progress:
+    """What has been seen so far, of one file."""
+
+    device: str
+    examples: int = 0
+    calls: int = 0
+    rejected: int = 0
+    dtypes: Counter = field(default_factory=Counter)
+    variants: Counter = field(default_factory=Counter)
+    used: dict[str, float] = field(default_factory=dict)
+    failures: list[dict[str, Any]] = field(default_factory=list)
+
+
+def run_spec(
+    text: str, name: str, device: str, examples: int, seed: int = 0, seconds: float = 1e9
+) -> dict[str, Any]:
+    """Every op and typing of the file; stops drawing examples when `seconds` have passed."""
+    warnings.filterwarnings("ignore", message=".*cached copy.*")
+    start = time.monotonic()
+    progress = Progress(device)
+    built = pipeline.build(text, name)
+    universal = pipeline.build(text, name, only="nest")
+    modules = load_text(built.name, built.raw), load_text(f"{built.name}_nest", universal.raw)
+    for op_name, plans in built.plans.items():
+        for plan, nest_plan in zip(plans, universal.plans[op_name], strict=True):
+            candidates = candidates_of(modules, plan, nest_plan)
+            share = seconds * (1 if len(plans) == 1 else 0.5)
+            deadline = start + share if plan is plans[0] else start + seconds
+            _run_typing(progress, candidates, examples, Random(seed), deadline)
+    return report_of(progress, name, time.monotonic() - start)
+
+
+def report_of(progress: Progress, name: str, seconds: float) -> dict[str, Any]:
+    """What was seen, as plain data."""
+    return {
+        "spec": name,
+        "device": progress.device,
+        "examples": progress.examples,
+        "calls": progress.calls,
+        "rejected": progress.rejected,
+        "dtypes": dict(progress.dtypes),
+        "variants": dict(progress.variants),
+        "bound_used": {k: round(v, 3) for k, v in progress.used.items()},
+        "failures": progress.failures,
+        "seconds": round(seconds, 1),
+    }
+
+
+def candidates_of(modules, plan: Plan, nest_plan: Plan) -> tuple[Candidate, ...]:
+    """The module as it chooses, each variant forced, and the module of general nests."""
+    own = tuple(Candidate(way.name, modules[0], plan, way) for way in ways(plan))
+    return Candidate("chosen", modules[0], plan), *own, Candidate("nest", modules[1], nest_plan)
+
+
+def _run_typing(
+    progress: Progress, candidates, examples: int, random: Random, deadline: float
+) -> None:
+    op = candidates[0].plan.op
+    choices = dtype_choices(op, progress.device)
+    failed: set[tuple[str, str]] = set()
+    for k in range(examples if choices else 0):
+        if time.monotonic() > deadline:
+            return
+        try:
+            case = draw_case(op, random, choices[k % len(choices)], progress.device)
+        except NoCase:
+            progress.rejected += 1
+            continue
+        args = arguments(op, case, progress.device)
+        wanted = _expected(candidates[0], args)
+        if wanted is None:
+            progress.rejected += 1
+            continue
+        progress.examples += 1
+        progress.dtypes["+".join(dict.fromkeys(case.dtypes.values())) or "fixed"] += 1
+        for candidate in candidates:
+            _try(progress, candidate, case, args, wanted, k, failed)
+
+
+def _try(progress: Progress, candidate: Candidate, case: Case, args, wanted, k: int, failed) -> None:
+    """One candidate on one example; its first failure of a kind is made small and kept."""
+    small = k % 3 > 0
+    progress.calls += 1
+    problem, used = problem_with(candidate, args, wanted, small, number=k % 2 == 1)
+    progress.variants[candidate.name] += 1
+    if problem is None:
+        kind = str(candidate.plan.op.outputs[0].dtype)
+        concrete = case.dtypes.get(kind, kind)
+        progress.used[concrete] = max(progress.used.get(concrete, 0.0), used)
+        return
+    if not _is_recoverable(problem):
+        progress.failures.append(_failure(candidate, case, problem, small, k))
+        raise DeviceLost(progress)
+    key = (candidate.name, problem.split(":")[0][:20])
+    if key in failed or len(progress.failures) > 8:
+        return
+    failed.add(key)
+    case, problem = shrink(candidate, case, problem, small, k % 2 == 1, progress.device)
+    progress.failures.append(_failure(candidate, case, problem, small, k))
+
+
+class DeviceLost(Exception):
+    """The device takes no more work from this process; carries what was seen."""
+
+
+def _is_recoverable(problem: str) -> bool:
+    return not any(t in problem for t in ("illegal memory access", "device-side assert", "misaligned"))
+
+
+def problem_with(
+    candidate: Candidate, args: dict[str, Any], wanted: dict[str, Expected] | str, small: bool,
+    number: bool,
+) -> tuple[str | None, float]:  # fmt: skip
+    """What is wrong with one call, None where nothing is; and how much of the slack it took."""
+    try:
+        got = candidate.call(args, small, number)
+    except ValueError as error:
+        return (None, 0.0) if isinstance(wanted, str) else (f"ValueError: {error}", 0.0)
+    except Exception as error:  # whatever a kernel or its launch raises is a finding
+        return f"{type(error).__name__}: {str(error)[:600]}", 0.0
+    if isinstance(wanted, str):
+        return f"expected ValueError: {wanted}", 0.0
+    used = 0.0
+    for name, expected in wanted.items():
+        verdict = judge(got[name], expected)
+        if not verdict.ok:
+            return f"{name}: {verdict.detail}", 0.0
+        used = max(used, verdict.used)
+    return _against_torch(candidate, args, got, wanted), used
+
+
+def _against_torch(candidate: Candidate, args, got, wanted) -> str | None:
+    """The accuracy of torch's own function on the same call, where the spec names one."""
+    op = candidate.plan.op
+    if op.ref is None or any(e.slack is None for e in wanted.values()):
+        return None
+    host = {k: v.cpu() if isinstance(v, torch.Tensor) else v for k, v in args.items()}
+    try:
+        eager = getattr(candidate.module, f"{op.name}_reference")(**host)
+    except Exception:  # torch refuses some shapes that the op takes
+        return None
+    eager = eager if isinstance(eager, tuple) else (eager,)
+    for output, theirs in zip(op.outputs, eager, strict=True):
+        ours, expected = got[output.name], wanted[output.name]
+        times = TIMES_TORCH.get(ours.dtype)
+        if times is not None and bool(expected.value.isfinite().all()):
+            verdict = no_worse_than_torch(ours, theirs, expected, times)
+            if not verdict.ok:
+                return f"{output.name}: {verdict.detail}"
+    return None
+
+
+def _expected(candidate: Candidate, args: dict[str, Any]) -> dict[str, Expected] | str | None:
+    """What the oracle says; its complaint where the call must be refused; None where it is no call."""
+    host = {k: v.cpu() if isinstance(v, torch.Tensor) else v for k, v in args.items()}
+    try:
+        return expect(candidate.plan.op, host)
+    except ValueError as error:
+        return str(error)
+    except IndexError:
+        return None  # a gather that leaves its tensor: the caller's error, not checked at run time
+
+
+# ---- failures -----------------------------------------------------------------------------------
+def shrink(
+    candidate: Candidate, case: Case, problem: str, small: bool, number: bool, device: str
+) -> tuple[Case, str]:
+    """A simpler example that still fails."""
+    op, left = candidate.plan.op, ATTEMPTS[device]
+    while True:
+        for simple in simpler(op, case):
+            if left == 0:
+                return case, problem
+            left -= 1
+            args = arguments(op, simple, device)
+            wanted = _expected(candidate, args)
+            found = None
+            if wanted is not None:
+                found, _ = problem_with(candidate, args, wanted, small, number)
+            if found is not None:
+                case, problem = simple, found
+                break
+        else:
+            return case, problem
+
+
+def _failure(candidate: Candidate, case: Case, problem: str, small: bool, k: int) -> dict[str, Any]:
+    return {
+        "op": candidate.plan.op.name,
+        "variant": candidate.name,
+        "small": small,
+        "problem": problem,
+        "call": call_text(candidate, case),
+        "case": repr(case),
+    }
+
+
+def call_text(candidate: Candidate, case: Case) -> str:
+    """The call as a person reads it."""
+    op = candidate.plan.op
+    args = arguments(op, case, "cpu")
+    parts = []
+    for p in op.params:
+        value = args.get(p.name)
+        if isinstance(value, torch.Tensor):
+            kind = str(value.dtype).removeprefix("torch.")
+            parts.append(f"{p.name}={kind}{list(value.shape)} {case.layouts[p.name]}")
+        else:
+            parts.append(f"{p.name}={value!r}")
+    return f"{op.name}({', '.join(parts)})  # values {case.values!r}, seed {case.seed}"

@@ -1,0 +1,80 @@
+"""Every way to run an op, forced: a module's `choose_<step>` functions answer as told.
+
+    for way in ways(plan):
+        with forced(module, plan, way, small=True):
+            module.softmax(x)
+
+`small` shrinks the blocks, so that small shapes meet several tiles, loops and parts. Not here: which
+variant a call would choose (`tritongen.trace`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from tritongen.schedule.plan import Plan, Step, Variant
+from tritongen.schedule.rules import evaluate
+
+SMALL = {
+    **{"BLOCK": 16, "ROWS": 2, "PARTS": 4},
+    **{"BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 32, "GROUP_M": 2},
+    **{"num_warps": 4},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A variant for each step; where a step has fewer, its last, which fits every shape."""
+
+    name: str
+    variants: tuple[tuple[str, str], ...]  # step, variant
+
+
+def ways(plan: Plan) -> tuple[Way, ...]:
+    count = max(len(s.variants) for s in plan.steps)
+    found = {}
+    for k in range(count):
+        chosen = tuple((s.name, s.variants[min(k, len(s.variants) - 1)].name) for s in plan.steps)
+        found["+".join(dict.fromkeys(v for _, v in chosen))] = chosen
+    return tuple(Way(name, chosen) for name, chosen in found.items())
+
+
+@contextmanager
+def forced(module: ModuleType, plan: Plan, way: Way, small: bool) -> Iterator[None]:
+    before = {}
+    for step_name, variant_name in way.variants:
+        step = next(s for s in plan.steps if s.name == step_name)
+        variant = next(v for v in step.variants if v.name == variant_name)
+        name = f"choose_{step_name}"
+        before[name] = getattr(module, name)
+        setattr(module, name, _chooser(before[name], step, variant, small))
+    try:
+        yield
+    finally:
+        for name, function in before.items():
+            setattr(module, name, function)
+
+
+def _chooser(choose: Any, step: Step, variant: Variant, small: bool) -> Any:
+    names = choose.__code__.co_varnames[: choose.__code__.co_argcount]
+
+    def answer(*facts: int) -> tuple[str, dict[str, int]]:
+        return variant.name, config_of(step, variant, dict(zip(names, facts)), small)
+
+    return answer
+
+
+def config_of(step: Step, variant: Variant, facts: dict[str, int], small: bool) -> dict[str, int]:
+    """The variant's config for these facts; a later rule may speak of an earlier entry."""
+    resident = any(step.kernel(run.kernel).skeleton == "rows" for run in variant.launches)
+    config: dict[str, int] = {}
+    for name, rule in variant.config:
+        value = evaluate(rule, {**facts, **config})
+        if small and name in SMALL and not (resident and name == "BLOCK"):
+            value = SMALL[name]
+        config[name] = value
+    return config
