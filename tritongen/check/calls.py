@@ -77,7 +77,7 @@ def _expanded(scope: Scope, node: ast.Expr) -> ast.Expr:
 
 
 # ---- the callee ---------------------------------------------------------------------------------
-def _typings(scope: Scope, node: ast.Call) -> tuple[Op, ...]:
+def typings_of_callee(scope: Scope, node: ast.Call) -> tuple[Op, ...]:
     """The callee, checked; its own errors are shown where it stands."""
     from tritongen.check.op import check_op
 
@@ -99,7 +99,7 @@ def _typings(scope: Scope, node: ast.Call) -> tuple[Op, ...]:
 
 def _inline(scope: Scope, node: ast.Call, line: ast.Assign | None) -> str:
     """Write the callee's nests; the name of its result."""
-    typings = _typings(scope, node)
+    typings = typings_of_callee(scope, node)
     callee = typings[0]
     names = [p.name for p in callee.params]
     given = functions.match_arguments(scope, node, names, f"{node.name}({', '.join(names)})")

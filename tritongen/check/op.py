@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tritongen.check import clauses, lines, signature
+from tritongen.check.compose import composed_ref
 from tritongen.check.functions import Library
 from tritongen.check.report import Report
 from tritongen.errors import Diagnostic, SpecError
@@ -79,6 +80,8 @@ def _typed(
     signature.unused_operands(scope, op)
     if report.errors:
         return None
+    if "ref" not in details:
+        details["ref"] = composed_ref(scope, op)
     params, outputs = signature.tensors_of(scope, op)
     return Op(
         op.name,
