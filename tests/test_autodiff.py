@@ -60,7 +60,9 @@ def arguments(op, sizes: dict[str, int], seed: int = 0, **given) -> dict:
         elif p.dtype == "bool":
             args[p.name] = torch.rand(shape, generator=generator) < 0.5
         else:
-            args[p.name] = torch.randint(-3, 3, shape, generator=generator, dtype=torch_int(p.dtype))
+            args[p.name] = torch.randint(
+                -3, 3, shape, generator=generator, dtype=torch_int(p.dtype)
+            )
         if kind_of(p.dtype, op) == "float" and p.dtype in ("f32", "f16", "bf16"):
             args[p.name] = args[p.name].float()
     return args
@@ -111,7 +113,13 @@ def assert_like_torch(op, args: dict, forward=None, seed: int = 1) -> None:
     for (name, leaf), grad in zip(leaves.items(), wanted):
         grad = torch.zeros_like(leaf) if grad is None else grad
         ours = found[f"d{name}"]
-        torch.testing.assert_close(ours.sum_to_size(leaf.shape), grad, rtol=1e-8, atol=1e-9, msg=lambda text: f"{name}: {text}")
+        torch.testing.assert_close(
+            ours.sum_to_size(leaf.shape),
+            grad,
+            rtol=1e-8,
+            atol=1e-9,
+            msg=lambda text: f"{name}: {text}",
+        )
     for name in set(found) - {f"d{k}" for k in leaves}:
         torch.testing.assert_close(
             float(found[name]), slope(op, args, name[1:], dys), rtol=1e-5, atol=1e-6, msg=name
@@ -132,9 +140,13 @@ def slope(op, args: dict, scalar: str, dys: dict) -> float:
 # ---- every spec ---------------------------------------------------------------------------------
 positive = lambda shape: torch.rand(shape, dtype=torch.float64) + 0.5  # noqa: E731
 CASES = {
-    "conv2d": dict(sizes=dict(C=4, Cg=2, F=6, H=7, W=6, R=3, S=2), groups=2, pad=1, stride=2, dil=2),
+    "conv2d": dict(
+        sizes=dict(C=4, Cg=2, F=6, H=7, W=6, R=3, S=2), groups=2, pad=1, stride=2, dil=2
+    ),
     "conv1d": dict(sizes=dict(C=4, Cg=2, F=6, L=9, R=3), groups=2, pad=1, stride=2),
-    "conv3d": dict(sizes=dict(N=2, C=2, Cg=1, F=2, D=4, H=5, W=3, K=2, R=2, S=2), groups=2, pad=1, stride=2),
+    "conv3d": dict(
+        sizes=dict(N=2, C=2, Cg=1, F=2, D=4, H=5, W=3, K=2, R=2, S=2), groups=2, pad=1, stride=2
+    ),
     "conv_group_norm_silu": dict(sizes=dict(N=2, C=3, F=4, H=4, W=3, R=3, S=3), groups=2),
     "conv_transpose1d": dict(sizes=dict(L=4, R=3, C=4, F=3), stride=2, pad=1, out_pad=1),
     "conv_transpose2d": dict(sizes=dict(N=2, C=2, F=3, H=3, W=4, R=3, S=2), stride=2, pad=1),
@@ -222,7 +234,12 @@ LINES = {
         lambda x, win: x[:, : x.shape[1] // win * win].unflatten(1, (-1, win)).sum(2),
         dict(D=10),
     ),
-    "cumsum": ("x: T[N, D]) -> y: T[N, D]", "y[n, i] = sum[k <= i](x[n, k])", lambda x: x.cumsum(1), {}),
+    "cumsum": (
+        "x: T[N, D]) -> y: T[N, D]",
+        "y[n, i] = sum[k <= i](x[n, k])",
+        lambda x: x.cumsum(1),
+        {},
+    ),
     "embedding_bag": (
         "t: T[V, D], ix: i64[N, K]) -> y: T[N, D]",
         "y[n, d] = sum[k](t[ix[n, k], d] else 0)",
@@ -235,7 +252,12 @@ LINES = {
         lambda a, b: torch.tril(a) @ b,
         {},
     ),
-    "outer_diagonal": ("x: T[N, N]) -> y: T[N]", "y[i] = x[i, i] * x[i, 0]", lambda x: x.diagonal() * x[:, 0], {}),
+    "outer_diagonal": (
+        "x: T[N, N]) -> y: T[N]",
+        "y[i] = x[i, i] * x[i, 0]",
+        lambda x: x.diagonal() * x[:, 0],
+        {},
+    ),
     "autocorrelation": (
         "x: T[N, D], const lag: int = 2) -> y: T[N]",
         "y[n] = sum[i, j < lag](x[n, i] * (x[n, i + j] else 0))",
@@ -254,8 +276,12 @@ LINES = {
         lambda x: x.prod(1),
         dict(x=torch.tensor([[2.0, 0, 3], [0, 0, 5], [1, -2, 4]], dtype=torch.float64)),
     ),
-    "prod_of_all": ("x: T[N, D]) -> y: T[N]", "y[n] = prod[d, m < N](x[m, d] * x[n, 0])",
-                    lambda x: torch.stack([(x * row[0]).prod() for row in x]), {}),
+    "prod_of_all": (
+        "x: T[N, D]) -> y: T[N]",
+        "y[n] = prod[d, m < N](x[m, d] * x[n, 0])",
+        lambda x: torch.stack([(x * row[0]).prod() for row in x]),
+        {},
+    ),
     "min_and_max": (
         "x: T[N, D]) -> y: T[N]",
         "y[n] = max[d](x[n, d]) * exp(min[d](x[n, d]))",
@@ -344,14 +370,18 @@ def test_a_grouped_convolution_visits_no_point_in_vain(groups):
     assert count_points(back, sizes) == 2 * 4 * 9 * 8 * (8 // groups) * 3 * 3
 
 
-@pytest.mark.parametrize("name", ("softmax", "logsumexp", "log_softmax", "attention", "cross_entropy"))
+@pytest.mark.parametrize(
+    "name", ("softmax", "logsumexp", "log_softmax", "attention", "cross_entropy")
+)
 def test_the_shift_of_an_exponential_has_no_gradient(name):
     back = backward(spec(name))
     assert not [n.name for n in back.nests if n.name.endswith("_at")]
 
 
 def test_a_variance_has_no_gradient_through_its_mean():
-    (dmu,) = (line for line in print_op(backward(spec("layer_norm"))).split("\n") if "  dmu" in line)
+    (dmu,) = (
+        line for line in print_op(backward(spec("layer_norm"))).split("\n") if "  dmu" in line
+    )
     assert "dvar" not in dmu
 
 

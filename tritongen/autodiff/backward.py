@@ -13,23 +13,26 @@ where they broadcast, whoever calls sums.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from tritongen.autodiff import exprs, flow, zero
+from tritongen.autodiff.assemble import assemble, cotangent, reached, tensors_read
 from tritongen.autodiff.inline import inline
 from tritongen.autodiff.invert import Target, invert
 from tritongen.autodiff.lift import lift
+from tritongen.autodiff.quotients import quotients, use_quotients
 from tritongen.autodiff.term import write
 from tritongen.errors import Diagnostic, SpecError
 from tritongen.ir import algebra
-from tritongen.ir.algebra import Fetch, Poly, Sym, index
+from tritongen.ir.algebra import Poly, index
 from tritongen.ir.bounds import Facts, facts_of
 from tritongen.ir.nodes import (
     BATCH,
     BATCH_SIZE,
     Binder,
-    Cast,
+    Call,
     Const,
     Constant,
     Expr,
@@ -38,11 +41,9 @@ from tritongen.ir.nodes import (
     Param,
     Read,
     Reduce,
-    Scalar,
     ScalarRef,
     Tensor,
     kind_of,
-    rebuild,
     walk,
 )
 from tritongen.syntax.names import kind_of as reserved_as
@@ -64,15 +65,23 @@ def gradient(op: Op, wrt: Iterable[str] | None = None) -> Op:
         raise NotDifferentiable(op, "it says `grad none`")
     wanted = _wanted(op, wrt)
     if isinstance(op.gradient, tuple):
-        return _assemble(op, (*op.nests, *op.gradient), wanted)
+        return assemble(op, (*op.nests, *op.gradient), wanted)
     tape = _Tape(op, facts_of(op), wanted)
     tape.forward = lift(op, op.nests, tape.free_name)
     tape.find_active()
     for nest in reversed(tape.forward):
         tape.pull(nest)
     nests = (*tape.values, *tape.backward, *(tape.operand(p) for p in wanted))
-    written = {nest.name for nest in op.nests} | {f"d{p.name}" for p in wanted}
-    return _assemble(op, nests, wanted, keep=written)
+    return assemble(op, _tidied(op, nests, {f"d{p.name}" for p in wanted}), wanted)
+
+
+def _tidied(op: Op, nests: tuple[Nest, ...], gradients: set[str]) -> tuple[Nest, ...]:
+    """Without lines that lead nowhere or are read once, and with outputs where they are quotients."""
+    given = {o.name for o in op.outputs}
+    used = reached(nests, gradients, given)
+    read = set().union(*(tensors_read(nest.body) for nest in used))
+    known = quotients(tuple(nest for nest in nests if nest.name in given & read))
+    return use_quotients(inline(used, gradients | {nest.name for nest in op.nests}), known)
 
 
 def _wanted(op: Op, wrt: Iterable[str] | None) -> tuple[Param, ...]:
@@ -211,11 +220,27 @@ class _Tape:
         dtype = exprs.compute_dtype(nest.body.dtype)
         if given is not None and len(terms) == 1:
             return exprs.cast(given, dtype)
-        name = self.free_name(f"d{nest.name}_total" if given is not None else f"d{nest.name}")
-        line = Nest(name, nest.box, nest.coords, nest.dims, _sum(terms), exprs.COMPUTE)
+        total = _sum(terms)
+        if given is not None:
+            return exprs.cast(self._line(nest, f"d{nest.name}_total", total), dtype)
+        return exprs.cast(self._line_below(nest, total, f"d{nest.name}"), dtype)
+
+    def _line_below(self, nest: Nest, total: Expr, name: str) -> Expr:
+        """A line for the gradient, or for the sum in it where the rest is a factor or a sign."""
+        match total:
+            case Call("neg", (a,)) if _is_scaled_sum(a):
+                return exprs.neg(self._line_below(nest, a, _sum_name(nest)))
+            case Call("mul" | "div" as fn, (a, b)) if _is_scaled_sum(a):
+                return exprs.call(fn, self._line_below(nest, a, _sum_name(nest)), b)
+        return self._line(nest, name, total)
+
+    def _line(self, nest: Nest, name: str, body: Expr) -> Read:
+        """A new line over a nest's box, read back."""
+        name = self.free_name(name)
+        line = Nest(name, nest.box, nest.coords, nest.dims, body, exprs.COMPUTE)
         self._see(line)
         self.backward.append(line)
-        return exprs.cast(Read(name, nest.coords, None, exprs.COMPUTE), dtype)
+        return Read(name, nest.coords, None, exprs.COMPUTE)
 
     def _surviving(self, name: str, terms: list[Expr]) -> list[Expr]:
         """Without what is 0 whatever the operands: a term alone, or all of them together.
@@ -258,6 +283,23 @@ class _Tape:
         return Nest(f"d{p.name}", target.box, target.coords, target.dims, body, p.dtype)
 
 
+def _sum_name(nest: Nest) -> str:
+    """A name for the sum in a line's gradient; the line may be called a sum itself."""
+    return f"d{re.sub('_sum[0-9]*$', '', nest.name)}_sum"
+
+
+def _is_scaled_sum(expr: Expr) -> bool:
+    """Whether expr is one sum times or over what holds no other."""
+    match expr:
+        case Reduce():
+            return True
+        case Call("neg", (a,)):
+            return _is_scaled_sum(a)
+        case Call("mul" | "div", (a, b)):
+            return _is_scaled_sum(a) and not any(isinstance(e, Reduce) for e in walk(b))
+    return False
+
+
 def _sum(terms: list[Expr]) -> Expr:
     total: Expr = Const(0.0, exprs.COMPUTE)
     for term in terms:
@@ -272,117 +314,3 @@ def _names_of(op: Op) -> set[str]:
         names |= {b.index for b in nest.box}
         names |= {b.index for e in walk(nest.body) for b in getattr(e, "binders", ())}
     return names
-
-
-# ---- the op -------------------------------------------------------------------------------------
-def _assemble(
-    op: Op, nests: tuple[Nest, ...], wanted: tuple[Param, ...], keep: set[str] | None = None
-) -> Op:
-    """The backward op: lines that lead to an output, operands that are read or that bind a size.
-
-    Lines read once are pasted in, but those to `keep`; None keeps all.
-    """
-    outputs = tuple(
-        Tensor(f"d{p.name}", p.dtype, p.dims if isinstance(p, Tensor) else ()) for p in wanted
-    )
-    given = {o.name for o in op.outputs}
-    nests = _reached(nests, {o.name for o in outputs}, given)
-    nests = nests if keep is None else inline(nests, keep)
-    read = set().union(*(tensors_read(nest.body) for nest in nests))
-    cotangents = (cotangent(o) for o in op.outputs if kind_of(o.dtype, op) == "float")
-    added = (p for p in (*op.outputs, *cotangents) if p.name in read)
-    params = (*op.params, *(p if p.dims else _as_scalar(p) for p in added))
-    scalars = {p.name for p in params if not isinstance(p, Tensor)}
-    nests = tuple(replace(nest, body=_with_scalars(nest.body, scalars)) for nest in nests)
-    return replace(
-        op,
-        name=f"{op.name}_backward",
-        params=_needed_params(op, params, outputs, nests, read),
-        outputs=outputs,
-        nests=nests,
-        gradient="none",
-        ref=None,
-        doc="",
-        tolerances=(),
-        tune=(),
-        text="",
-    )
-
-
-def cotangent(output: Tensor) -> Tensor:
-    """The operand that brings the gradient of an output."""
-    return replace(output, name=f"d{output.name}")
-
-
-def _as_scalar(t: Tensor) -> Scalar:
-    """An operand without dims: the language knows it as a run-time scalar."""
-    return Scalar(t.name, "f64" if t.dtype == "f64" else "f32", None)
-
-
-def _with_scalars(expr: Expr, scalars: set[str]) -> Expr:
-    def change(node: Expr) -> Expr:
-        match node:
-            case Read(name) if name in scalars:
-                return ScalarRef(name, exprs.COMPUTE)
-            case Cast(ScalarRef(), exprs.COMPUTE):
-                return node.arg
-        return node
-
-    return rebuild(expr, change)
-
-
-def _reached(nests: tuple[Nest, ...], wanted: set[str], given: set[str]) -> tuple[Nest, ...]:
-    """Nests that `wanted` depends on; what is given is read, never computed again."""
-    kept: list[Nest] = []
-    needed = set(wanted)
-    for nest in reversed(nests):
-        if nest.name in needed and nest.name not in given:
-            kept.append(nest)
-            needed |= tensors_read(nest.body)
-    return tuple(reversed(kept))
-
-
-def tensors_read(expr: Expr) -> set[str]:
-    """Every tensor that an expression reads, gathered indices included, and every scalar."""
-    names = {node.tensor for node in walk(expr) if isinstance(node, Read)}
-    names |= {node.name for node in walk(expr) if isinstance(node, ScalarRef)}
-    for p in exprs.coordinates(expr):
-        names |= {a.tensor for a in algebra.walk(p) if isinstance(a, Fetch)}
-    return names
-
-
-def _needed_params(
-    op: Op,
-    params: tuple[Param, ...],
-    outputs: tuple[Tensor, ...],
-    nests: tuple[Nest, ...],
-    read: set[str],
-) -> tuple[Param, ...]:
-    """Params that are read, and before others those that alone bind a size, batch or dtype in use."""
-    kept = {p.name for p in params if p.name in read or isinstance(p, Constant)}
-
-    def binds(p: Param) -> set[str]:
-        if not isinstance(p, Tensor):
-            return set()
-        return {a.name for d in p.dims for a in algebra.walk(d) if d == algebra.poly(a)} | {p.dtype}
-
-    used = {name for p in params for name in binds(p)}
-    sizes = _symbols(op, outputs, nests) & used
-    for p in params:
-        missing = sizes - set().union(*(binds(q) for q in params if q.name in kept))
-        if missing & binds(p):
-            kept.add(p.name)
-    return tuple(p for p in params if p.name in kept)
-
-
-def _symbols(op: Op, outputs: tuple[Tensor, ...], nests: tuple[Nest, ...]) -> set[str]:
-    """Sizes that the backward op speaks of, and the type parameters of its outputs."""
-    polys = [d for t in outputs for d in t.dims]
-    for fact in op.facts:
-        polys += [fact.value] if hasattr(fact, "value") else [fact.left, fact.right]
-    for nest in nests:
-        polys += [*nest.dims, *exprs.coordinates(nest.body)]
-        polys += [p for b in nest.box for p in (b.lo, b.hi)]
-    names = {a.name for p in polys for a in algebra.walk(p) if isinstance(a, Sym)}
-    defined = {d.name for d in op.defines}
-    return (names - defined) | {t.dtype for t in outputs}

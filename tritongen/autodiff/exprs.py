@@ -66,6 +66,8 @@ def add(a: Expr, b: Expr) -> Expr:
             return sub(b, inner)
         case Call("where", (c, x, y)), Call("where", (d, z, w)) if c == d:
             return where(c, add(x, z), add(y, w))
+        case Call("div", (x, s)), Call("div", (y, t)) if s == t:
+            return div(add(x, y), s)
     return call("add", a, b)
 
 
@@ -79,6 +81,8 @@ def sub(a: Expr, b: Expr) -> Expr:
             return Const(x - y, dtype)
         case _, Call("neg", (inner,)):
             return add(a, inner)
+        case Call("div", (x, s)), Call("div", (y, t)) if s == t:
+            return div(sub(x, y), s)
     return call("sub", a, b)
 
 
@@ -255,6 +259,4 @@ def free_name(name: str, *taken: Iterable[str]) -> str:
     """name, or name2, name3 ... where it is taken."""
     if not any(name in names for names in taken):
         return name
-    return next(
-        f"{name}{k}" for k in count(2) if not any(f"{name}{k}" in names for names in taken)
-    )
+    return next(f"{name}{k}" for k in count(2) if not any(f"{name}{k}" in names for names in taken))

@@ -250,9 +250,7 @@ def _equal(system: System, a: Poly, b: Poly) -> bool:
     return not simplify(a - b, system.facts).terms
 
 
-def _read_digits(
-    system: System, chain: list[tuple[str, Poly, Poly]], target: Poly
-) -> None:
+def _read_digits(system: System, chain: list[tuple[str, Poly, Poly]], target: Poly) -> None:
     for (name, step, _), (_, next_step, _) in zip(chain, chain[1:]):
         digit = target // step - (target // next_step) * (next_step / step)
         del system.unknown[name]

@@ -83,17 +83,13 @@ def _visit(
             used = exprs.free_indices(expr)
             stays = expr.op == "sum" and linear and in_force <= used
             own = tuple(b for b in scope if b.index in used) + expr.binders
-            reduce = replace(
-                expr, body=_visit(lifter, nest, expr.body, own, expr.op == "sum")
-            )
+            reduce = replace(expr, body=_visit(lifter, nest, expr.body, own, expr.op == "sum"))
             return reduce if stays else _name(lifter, nest, reduce, scope, expr.op)
         case Cast(arg):
             return replace(expr, arg=_visit(lifter, nest, arg, scope, linear))
         case Call(fn, args):
             inner = linear and _is_linear(expr)
-            call = replace(
-                expr, args=tuple(_visit(lifter, nest, a, scope, inner) for a in args)
-            )
+            call = replace(expr, args=tuple(_visit(lifter, nest, a, scope, inner) for a in args))
             if _is_costly(lifter, call) and exprs.free_indices(call) < in_force:
                 return _name(lifter, nest, call, scope, fn)
             return call
@@ -121,9 +117,7 @@ def _is_costly(lifter: _Lifter, expr: Call) -> bool:
     return reads and any(c.fn not in CHEAP for c in calls)
 
 
-def _name(
-    lifter: _Lifter, nest: Nest, expr: Expr, scope: tuple[Binder, ...], what: str
-) -> Read:
+def _name(lifter: _Lifter, nest: Nest, expr: Expr, scope: tuple[Binder, ...], what: str) -> Read:
     """A nest for expr over the indices that it depends on, and a read of it."""
     used = exprs.free_indices(expr)
     box = tuple(b for b in scope if b.index in used)

@@ -69,11 +69,56 @@ def write(system: System, shapes: Shapes) -> Expr:
     inner = tuple(g for g in guards if indices(g.poly) & left)
     outer = tuple(g for g in guards if not indices(g.poly) & left)
     if binders and not exprs.is_zero(weight):
-        weight = Reduce("sum", binders, inner, weight, weight.dtype)
+        weight = _sum(binders, inner, weight)
     if not outer or exprs.is_zero(weight):
         return weight
     condition = _condition(outer, shapes)
     return exprs.where(condition, weight, exprs.number(0, weight.dtype))
+
+
+def _sum(binders: tuple[Binder, ...], guards: tuple[Guard, ...], weight: Expr) -> Expr:
+    """The sum, with factors that are the same for all terms before it.
+
+    Not under guards, where a sum of nothing is 0 whatever the factor.
+    """
+    own = {b.index for b in binders}
+
+    def total(e: Expr) -> Expr:
+        match e:
+            case Call("neg", (a,)):
+                return exprs.neg(total(a))
+            case Call("mul", (a, b)) if not exprs.free_indices(a) & own:
+                return exprs.mul(a, total(b))
+            case Call("mul", (a, b)) if not exprs.free_indices(b) & own:
+                return exprs.mul(total(a), b)
+            case Call("div", (a, b)) if not exprs.free_indices(b) & own:
+                return exprs.div(total(a), b)
+        return Reduce("sum", binders, guards, e, e.dtype)
+
+    return (
+        Reduce("sum", binders, guards, weight, weight.dtype)
+        if guards
+        else total(_gather(weight, own))
+    )
+
+
+def _gather(e: Expr, own: set[str]) -> Expr:
+    """A product with the factors that do not depend on `own` outermost."""
+    match e:
+        case Call("mul", (a, Call("div", (b, c)))):
+            return _gather(exprs.div(exprs.mul(a, b), c), own)
+        case Call("neg", (a,)):
+            return exprs.neg(_gather(a, own))
+        case Call("div", (a, b)):
+            return exprs.div(_gather(a, own), b)
+        case Call("mul", (a, b)):
+            a = _gather(a, own)
+            match a:
+                case Call("mul" | "div" as fn, (x, y)) if not exprs.free_indices(y) & own:
+                    inner = exprs.mul(x, b)
+                    return exprs.mul(inner, y) if fn == "mul" else exprs.div(inner, y)
+            return exprs.mul(a, b)
+    return e
 
 
 # ---- coordinates --------------------------------------------------------------------------------

@@ -266,4 +266,3 @@ def _indices(value) -> frozenset[str]:
         case Poly() | str() | int():
             return frozenset()
     return exprs.free_indices(value)
-

@@ -1,0 +1,138 @@
+"""The signature of a backward op, and its lines without those that lead nowhere.
+
+Input: an op, the lines of its gradient (forward ones among them), the operands wanted. Output: an op
+whose params are the forward op's, the outputs that are read, and `dy` per output y; whatever is
+neither read nor alone in binding a size or dtype is left out. Example: the gradient of `x + b` reads
+neither x nor b, and takes dy alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tritongen.autodiff import exprs
+from tritongen.ir import algebra
+from tritongen.ir.algebra import Fetch, Sym
+from tritongen.ir.nodes import (
+    Cast,
+    Constant,
+    Define,
+    Expr,
+    Nest,
+    Op,
+    Param,
+    Read,
+    Scalar,
+    ScalarRef,
+    Tensor,
+    kind_of,
+    rebuild,
+    walk,
+)
+
+
+def assemble(op: Op, nests: tuple[Nest, ...], wanted: tuple[Param, ...]) -> Op:
+    """The op of these lines: those that lead to a gradient, over params that are read or bind a size."""
+    outputs = tuple(
+        Tensor(f"d{p.name}", p.dtype, p.dims if isinstance(p, Tensor) else ()) for p in wanted
+    )
+    given = {o.name for o in op.outputs}
+    nests = reached(nests, {o.name for o in outputs}, given)
+    read = set().union(*(tensors_read(nest.body) for nest in nests))
+    cotangents = (cotangent(o) for o in op.outputs if kind_of(o.dtype, op) == "float")
+    added = (p for p in (*op.outputs, *cotangents) if p.name in read)
+    params = (*op.params, *(p if p.dims else _as_scalar(p) for p in added))
+    scalars = {p.name for p in params if not isinstance(p, Tensor)}
+    nests = tuple(replace(nest, body=_with_scalars(nest.body, scalars)) for nest in nests)
+    return replace(
+        op,
+        name=f"{op.name}_backward",
+        params=_needed_params(op, params, outputs, nests, read),
+        outputs=outputs,
+        nests=nests,
+        gradient="none",
+        ref=None,
+        doc="",
+        tolerances=(),
+        tune=(),
+        text="",
+    )
+
+
+def cotangent(output: Tensor) -> Tensor:
+    """The operand that brings the gradient of an output."""
+    return replace(output, name=f"d{output.name}")
+
+
+def _as_scalar(t: Tensor) -> Scalar:
+    """An operand without dims: the language knows it as a run-time scalar."""
+    return Scalar(t.name, "f64" if t.dtype == "f64" else "f32", None)
+
+
+def _with_scalars(expr: Expr, scalars: set[str]) -> Expr:
+    def change(node: Expr) -> Expr:
+        match node:
+            case Read(name) if name in scalars:
+                return ScalarRef(name, exprs.COMPUTE)
+            case Cast(ScalarRef(), exprs.COMPUTE):
+                return node.arg
+        return node
+
+    return rebuild(expr, change)
+
+
+def reached(nests: tuple[Nest, ...], wanted: set[str], given: set[str]) -> tuple[Nest, ...]:
+    """Nests that `wanted` depends on; what is given is read, never computed again."""
+    kept: list[Nest] = []
+    needed = set(wanted)
+    for nest in reversed(nests):
+        if nest.name in needed and nest.name not in given:
+            kept.append(nest)
+            needed |= tensors_read(nest.body)
+    return tuple(reversed(kept))
+
+
+def tensors_read(expr: Expr) -> set[str]:
+    """Every tensor that an expression reads, gathered indices included, and every scalar."""
+    names = {node.tensor for node in walk(expr) if isinstance(node, Read)}
+    names |= {node.name for node in walk(expr) if isinstance(node, ScalarRef)}
+    for p in exprs.coordinates(expr):
+        names |= {a.tensor for a in algebra.walk(p) if isinstance(a, Fetch)}
+    return names
+
+
+def _needed_params(
+    op: Op,
+    params: tuple[Param, ...],
+    outputs: tuple[Tensor, ...],
+    nests: tuple[Nest, ...],
+    read: set[str],
+) -> tuple[Param, ...]:
+    """Params that are read, and before others those that alone bind a size, batch or dtype in use."""
+    kept = {p.name for p in params if p.name in read or isinstance(p, Constant)}
+
+    def binds(p: Param) -> set[str]:
+        if not isinstance(p, Tensor):
+            return set()
+        return {a.name for d in p.dims for a in algebra.walk(d) if d == algebra.poly(a)} | {p.dtype}
+
+    used = {name for p in params for name in binds(p)}
+    sizes = _symbols(op, outputs, nests) & used
+    for p in params:
+        missing = sizes - set().union(*(binds(q) for q in params if q.name in kept))
+        if missing & binds(p):
+            kept.add(p.name)
+    return tuple(p for p in params if p.name in kept)
+
+
+def _symbols(op: Op, outputs: tuple[Tensor, ...], nests: tuple[Nest, ...]) -> set[str]:
+    """Sizes that the backward op speaks of, and the type parameters of its outputs."""
+    polys = [d for t in outputs for d in t.dims]
+    for fact in op.facts:
+        polys += [fact.value] if isinstance(fact, Define) else [fact.left, fact.right]
+    for nest in nests:
+        polys += [*nest.dims, *exprs.coordinates(nest.body)]
+        polys += [p for b in nest.box for p in (b.lo, b.hi)]
+    names = {a.name for p in polys for a in algebra.walk(p) if isinstance(a, Sym)}
+    defined = {d.name for d in op.defines}
+    return (names - defined) | {t.dtype for t in outputs}

@@ -1,0 +1,91 @@
+"""Quotients that an output already holds: `u / s * e` is `u * y` where the op says `y = e / s`.
+
+Input: the lines of a backward op and the forward lines of the outputs it reads anyway. Output: the
+lines with the output in the quotient's place. Softmax's gradient then is a person's:
+
+    dx[d] = (dy[d] - t) / s * e[d]        dx[d] = (dy[d] - t) * y[d]
+
+and x need not be kept. An output that nothing reads yet is never brought in: it costs its memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tritongen.autodiff import exprs
+from tritongen.ir.algebra import Poly, index, substitute
+from tritongen.ir.nodes import Call, Cast, Expr, IndexValue, Nest, Read, rebuild
+
+
+@dataclass(frozen=True, slots=True)
+class Quotient:
+    """`value` is above / below, at every point of the box."""
+
+    value: Expr
+    above: Expr
+    below: Expr
+    box: frozenset[str]
+
+
+def quotients(nests: tuple[Nest, ...]) -> tuple[Quotient, ...]:
+    """Those among the lines of outputs that are one."""
+    found = []
+    for nest in nests:
+        body = nest.body
+        while isinstance(body, Cast):
+            body = body.arg
+        if isinstance(body, Call) and body.fn == "div":
+            value = exprs.cast(Read(nest.name, nest.coords, None, nest.dtype), body.dtype)
+            above, below = body.args
+            if exprs.free_indices(above) == {b.index for b in nest.box}:
+                found.append(Quotient(value, above, below, exprs.free_indices(above)))
+    return tuple(found)
+
+
+def use_quotients(nests: tuple[Nest, ...], known: tuple[Quotient, ...]) -> tuple[Nest, ...]:
+    def change(expr: Expr) -> Expr:
+        match expr:
+            case Call("mul", (Call("div", (u, below)), above)) | Call(
+                "mul", (above, Call("div", (u, below)))
+            ):
+                for quotient in known:
+                    value = _found(quotient, above, below)
+                    if value is not None:
+                        return exprs.mul(u, value)
+        return expr
+
+    return tuple(replace(nest, body=rebuild(nest.body, change)) for nest in nests)
+
+
+def _found(quotient: Quotient, above: Expr, below: Expr) -> Expr | None:
+    """The quotient's value where it is above / below."""
+    here: dict[str, Poly] = {}
+    if not _matches(quotient.above, above, quotient.box, here):
+        return None
+    change = exprs.by_name(here)
+    if exprs.substitute(quotient.below, change) != below:
+        return None
+    return exprs.substitute(quotient.value, change)
+
+
+def _matches(pattern: Expr, expr: Expr, box: frozenset[str], here: dict[str, Poly]) -> bool:
+    """Whether expr is the pattern with other coordinates for the indices of the box, which `here` gets."""
+    match pattern, expr:
+        case Read(tensor, coords, fill), Read(other, others, filled):
+            same = tensor == other and fill == filled
+            return same and all(_coordinate(c, d, box, here) for c, d in zip(coords, others))
+        case IndexValue(p, dtype), IndexValue(q, other):
+            return dtype == other and _coordinate(p, q, box, here)
+        case Cast(arg, dtype), Cast(other, kind):
+            return dtype == kind and _matches(arg, other, box, here)
+        case Call(fn, args), Call(other, others):
+            same = fn == other and len(args) == len(others)
+            return same and all(_matches(a, b, box, here) for a, b in zip(args, others))
+    return pattern == expr and not exprs.free_indices(pattern) & box
+
+
+def _coordinate(pattern: Poly, p: Poly, box: frozenset[str], here: dict[str, Poly]) -> bool:
+    for name in box:
+        if pattern == index(name):
+            return here.setdefault(name, p) == p
+    return substitute(pattern, here) == p
