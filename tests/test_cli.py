@@ -4,10 +4,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
+from tritongen import proof
 from tritongen.cli import main
 
 RELU = "op relu<T: float>(x: T[...]) -> y: T[...] {\n  y = max(x, 0)\n}\n"
@@ -54,6 +56,19 @@ def test_one_bad_spec_and_nothing_is_written(project):
     assert "error[E202]: index `d` is not bound" in result.stderr
     assert "--> specs/bad.op:2" in result.stderr
     assert not Path("generated").exists()
+
+
+def test_check_tells_a_failure_from_a_bad_spec(project):
+    good = run("check", "specs/relu.op", "--examples", "2", "--device", "cpu")
+    assert good.exit_code == 0 and "specs/relu.op" in good.stdout
+    bad = run("check", "specs/relu.op", "specs/bad.op", "--device", "cpu")
+    assert bad.exit_code == 2 and bad.stdout == "" and "E202" in bad.stderr
+
+
+def test_a_finding_is_exit_code_1(project, monkeypatch):
+    found = SimpleNamespace(ok=False)
+    monkeypatch.setattr(proof, "check_specs", lambda *args: iter([found]))
+    assert run("check", "specs/relu.op").exit_code == 1
 
 
 def test_standalone_drops_the_runtime_and_nothing_else(project):

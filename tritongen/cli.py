@@ -68,21 +68,12 @@ def build(specs: tuple[Path, ...], output: Path, check: bool, standalone: bool) 
     names = _module_names(specs)
     for name in names:
         target(output, name)
-    texts = {}
-    findings: list[SpecError] = []
-    for spec, name in _with_progress(list(zip(specs, names, strict=True)), "building"):
-        try:
-            texts[name] = _compile(spec, standalone)
-        except SpecError as error:
-            findings.append(error)
-    if findings:
-        raise SpecError([d for error in findings for d in error.diagnostics])
+    texts = _compile_all(specs, standalone)
     if check:
         _fail_if_stale(specs, output, texts)
         return
     changed = write_all(output, texts)
-    for name in names:
-        path = output / f"{name}.py"
+    for path in (output / f"{name}.py" for name in texts):
         click.echo(f"{path}{'' if path in changed else ' (unchanged)'}")
 
 
@@ -92,6 +83,20 @@ def _module_names(specs: tuple[Path, ...]) -> list[str]:
         if names.count(name) > 1:
             raise OutputError(f"two of the specs would become {name}.py")
     return names
+
+
+def _compile_all(specs: tuple[Path, ...], standalone: bool = False) -> dict[str, str]:
+    """The module of every spec, by name; SpecError with the findings of all."""
+    texts = {}
+    findings: list[SpecError] = []
+    for spec in _with_progress(specs, len(specs), "building"):
+        try:
+            texts[spec.stem] = _compile(spec, standalone)
+        except SpecError as error:
+            findings.append(error)
+    if findings:
+        raise SpecError([d for error in findings for d in error.diagnostics])
+    return texts
 
 
 def _compile(spec: Path, standalone: bool) -> str:
@@ -140,11 +145,14 @@ def _fail_if_stale(specs: tuple[Path, ...], output: Path, texts: dict[str, str])
 @click.option("--seed", default=0, show_default=True, type=int)
 def check(specs: tuple[Path, ...], device: str | None, examples: int, seed: int) -> None:
     """Run the tests that follow from each SPEC: kernels against the oracle and torch."""
-    from tritongen.proof import check_spec
+    from tritongen.proof import check_specs
 
+    _module_names(specs)
+    _compile_all(specs)
     failed = False
-    for spec in _with_progress(list(specs), "checking"):
-        result = check_spec(spec, device=device, examples=examples, seed=seed)
+    for result in _with_progress(
+        check_specs(specs, device, examples, seed), len(specs), "checking"
+    ):
         click.echo(str(result))
         failed |= not result.ok
     if failed:
@@ -198,17 +206,17 @@ def _print(text: str, language: str) -> None:
     Console().print(Syntax(text, language, background_color="default"))
 
 
-def _with_progress(items: list[Item], label: str) -> Iterator[Item]:
-    """The items, with a progress bar once a second has passed."""
+def _with_progress(items: Iterable[Item], total: int, label: str) -> Iterator[Item]:
+    """The items, with a progress bar on a terminal once a second has passed."""
     start = time.monotonic()
-    rest: Iterable[Item] = iter(items)
-    for done, item in enumerate(rest):
+    rest = iter(items)
+    for done, item in enumerate(rest, 1):
         yield item
-        if time.monotonic() - start > 1 and sys.stderr.isatty() and done + 1 < len(items):
-            yield from _bar(rest, label, done + 1, len(items))
+        if time.monotonic() - start > 1 and sys.stderr.isatty() and done < total:
+            yield from _bar(rest, label, done, total)
 
 
-def _bar(rest: Iterable[Item], label: str, done: int, total: int) -> Iterator[Item]:
+def _bar(rest: Iterator[Item], label: str, done: int, total: int) -> Iterator[Item]:
     from rich.console import Console
     from rich.progress import Progress
 
