@@ -173,6 +173,11 @@ def floordiv(num: Poly, den: Poly) -> Poly:
     whole, rest = Poly(), Poly()
     for term in num.terms:
         part = Poly((term,))
+        if not term[0] and den.constant is not None and not is_fractional(part):
+            # `(n + 3) // 2` is `(n + 1) // 2 + 1`: equal sums stay equal under a floor.
+            carried = floor(term[1] / den.constant)
+            whole, rest = whole + carried, rest + (term[1] - carried * den.constant)
+            continue
         ratio = part * reciprocal(den)
         if is_fractional(part) or is_fractional(ratio) or len(den.terms) > 1:
             rest = rest + part
