@@ -11,7 +11,7 @@ from typing import Any
 from tritongen.check import lines
 from tritongen.check.scope import Scope, Variable
 from tritongen.check.signature import index_names
-from tritongen.errors import SpecError
+from tritongen.errors import Span, SpecError
 from tritongen.ir.nodes import Nest, Tolerance
 from tritongen.syntax import ast
 from tritongen.syntax.ref import parse_ref
@@ -132,10 +132,21 @@ def _grad_scope(scope: Scope, op: ast.OpDef, block: ast.GradBlock) -> Scope:
         if scope.kind(scalar.dtype) == "float" and name in assigned:
             _claim(inner, name, block)
             inner.outputs[name] = Variable(name, (), scalar.dtype, "output", None)
+    own = inner.taken - inner.index_names
     for line in block.lines:
-        inner.index_names |= {name for name, _ in index_names(line)}
+        if line.name in own and line.name not in inner.outputs:
+            _two_meanings(inner, line.name, line.span)
+        for name, span in index_names(line):
+            if name in own:
+                _two_meanings(inner, name, span)
+            inner.index_names.add(name)
         inner.taken.add(line.name)
     return inner
+
+
+def _two_meanings(scope: Scope, name: str, span: Span | None) -> None:
+    message = f"`{name}` has a meaning above already"
+    scope.report.add("E112", message, span, help=f"call it `{scope.free(name)}`")
 
 
 def _claim(scope: Scope, name: str, block: ast.GradBlock) -> None:

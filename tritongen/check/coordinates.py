@@ -14,6 +14,7 @@ from tritongen.check.scope import Scope
 from tritongen.ir import bounds
 from tritongen.ir.algebra import (
     Fetch,
+    Floor,
     Poly,
     affine,
     extreme,
@@ -24,6 +25,7 @@ from tritongen.ir.algebra import (
     size,
     symbols,
     text,
+    walk,
 )
 from tritongen.ir.nodes import Require
 from tritongen.syntax import ast
@@ -43,7 +45,7 @@ def coordinate(
 ) -> Poly:
     """An affine coordinate; E205 where it is none. `fetch` makes an integer read one, if it may."""
     p = _poly(scope, node, indices, fetch)
-    if affine(p) is None:
+    if not is_affine(p):
         scope.report.fail(
             "E205",
             f"the index `{unparse(node)}` is not affine",
@@ -51,6 +53,12 @@ def coordinate(
             help="an index is a sum of indices times sizes or constants, or its `//` and `%`",
         )
     return p
+
+
+def is_affine(p: Poly) -> bool:
+    """Whether p is affine in its indices, and so is everything floored in it."""
+    inner = (atom.num for atom in walk(p) if isinstance(atom, Floor))
+    return all(affine(q) is not None for q in (p, *inner))
 
 
 def _poly(scope: Scope, node: ast.Expr, indices: frozenset[str], fetch: FetchOf | None) -> Poly:
@@ -147,11 +155,16 @@ def _division(scope: Scope, node: ast.Binary, op: str, a: Poly, b: Poly) -> Poly
         )
     if not b.terms:
         scope.report.fail("E205", "division by zero", node.b.span)
-    if symbols(b) <= scope.constants.keys():
-        at_least(scope, b, 1)
+    divisor(scope, b)
     if op == "/":
         return a / b
     return floordiv(a, b) if op == "//" else a % b
+
+
+def divisor(scope: Scope, size: Poly) -> None:
+    """What divides is at least 1; where constants alone decide, the wrapper is asked."""
+    if symbols(size) <= scope.constants.keys():
+        at_least(scope, size, 1)
 
 
 def at_least(scope: Scope, constant: Poly, low: int) -> None:

@@ -7,8 +7,9 @@ floats stays a `where`.
 
 from __future__ import annotations
 
+from tritongen.check.coordinates import is_affine
 from tritongen.check.scope import Scope
-from tritongen.ir.algebra import Fetch, Poly, affine, poly
+from tritongen.ir.algebra import Fetch, Poly, poly
 from tritongen.ir.nodes import Call, Cast, Const, Expr, Guard, IndexValue, Read
 
 
@@ -43,7 +44,7 @@ def _guards(scope: Scope, condition: Expr) -> tuple[Guard, ...] | None:
             gap = {"gt": left - right - 1, "ge": left - right, "eq": left - right}.get(op)
             if gap is None:
                 gap = right - left - (1 if op == "lt" else 0)
-            if affine(gap) is None or gap.constant is not None:
+            if not is_affine(gap) or gap.constant is not None:
                 return None
             return (Guard(gap, "==" if op == "eq" else ">="),)
     return None

@@ -37,6 +37,8 @@ def check_line(scope: Scope, assign: ast.Assign, indexed: bool) -> bool:
     before = len(scope.report.errors)
     silent = _visit(line, assign.value, bound, subscript=False)
     for left in assign.indices or ():
+        if isinstance(left, ast.Dots) and not scope.has_batch:
+            no_batch(scope, left.span)
         if isinstance(left, ast.Binder):
             for part in parts(left):
                 silent |= _visit(line, part, frozenset(), subscript=True)
@@ -66,6 +68,9 @@ def _visit(line: Line, node: ast.Node, bound: frozenset[str], subscript: bool) -
         case ast.Reduce():
             return _reduce(line, node, bound)
         case ast.Dots():
+            if not line.scope.has_batch:
+                no_batch(line.scope, node.span)
+                return True
             if BATCH not in bound:
                 _unbound(line, BATCH, node.span)
             return False
@@ -144,15 +149,19 @@ def _read(line: Line, node: ast.Read, bound: frozenset[str]) -> bool:
 def _reduce(line: Line, node: ast.Reduce, bound: frozenset[str]) -> bool:
     scope, silent = line.scope, False
     for b in node.binders:
+        if b.name == BATCH and not scope.has_batch:
+            no_batch(scope, b.span)
+            silent = True
         if b.name in bound:
-            new = scope.free_index(b.name, bound)
-            renamed = _renamed(node, b.name, new)
+            help = f"use another index: `{unparse(_renamed(node, b.name, scope, bound))}`"
+            if b.name == BATCH:
+                help = f"give it a line of its own: `{scope.free('t')} = {unparse(node)}`"
             scope.report.add(
                 "E206",
                 f"`{b.name}` is in force already",
                 b.span,
                 label="this would hide it",
-                help=f"use another index: `{unparse(renamed)}`",
+                help=help,
             )
         for part in parts(b):
             silent |= _visit(line, part, bound, subscript=True)
@@ -160,8 +169,9 @@ def _reduce(line: Line, node: ast.Reduce, bound: frozenset[str]) -> bool:
     return _visit(line, node.body, bound, subscript=False) or silent
 
 
-def _renamed(node: ast.Node, old: str, new: str) -> ast.Node:
-    """An expression with an index renamed, for a help text."""
+def _renamed(node: ast.Node, old: str, scope: Scope, bound: frozenset[str]) -> ast.Node:
+    """An expression with an index renamed to a free one, for a help text."""
+    new = scope.free_index(old, bound)
 
     def change(n):
         match n:
@@ -188,6 +198,12 @@ def _renamed(node: ast.Node, old: str, new: str) -> ast.Node:
         return n
 
     return change(node)
+
+
+def no_batch(scope: Scope, span: Span | None) -> None:
+    message = "`...` is not bound"
+    help = "give an operand batch dims, as `x: T[..., D]`"
+    scope.report.add("E208", message, span, label="no operand has `...`", help=help)
 
 
 def _callee(line: Line, node: ast.Call) -> bool:

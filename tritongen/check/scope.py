@@ -16,6 +16,7 @@ from tritongen.errors import Span
 from tritongen.ir import bounds
 from tritongen.ir.algebra import Poly
 from tritongen.ir.nodes import (
+    BATCH_SIZE,
     FLOATS,
     INTS,
     NARROW_FLOATS,
@@ -86,6 +87,10 @@ class Scope:
             return
         self.facts.append(fact)
         self.known = bounds.require(self.known, fact.left, fact.op, fact.right)
+
+    @property
+    def has_batch(self) -> bool:
+        return any(BATCH_SIZE in v.dims for v in self.variables.values() if v.role == "operand")
 
     def readable(self) -> set[str]:
         """What may stand on the right by its name."""

@@ -65,8 +65,20 @@ def scope_of(
     _params(scope, op)
     _bind_sizes(scope, op)
     _dims(scope, op)
+    _check_batch(scope, op)
+    _check_typarams(scope, op)
     _facts(scope, op)
     return scope
+
+
+def _check_typarams(scope: Scope, op: ast.OpDef) -> None:
+    """E304 for a type parameter that no operand settles."""
+    settled = {v.dtype for v in scope.variables.values()}
+    for p in op.typarams:
+        if p.name not in settled and not scope.broken:
+            message = f"no operand has the type `{p.name}`"
+            help = "a call settles a type parameter by an operand's dtype: name a dtype instead"
+            scope.report.add("E304", message, p.span, help=help)
 
 
 # ---- names --------------------------------------------------------------------------------------
@@ -235,6 +247,17 @@ def _dims(scope: Scope, op: ast.OpDef) -> None:
         (scope.outputs if is_output else scope.variables)[p.name] = variable
 
 
+def _check_batch(scope: Scope, op: ast.OpDef) -> None:
+    """`...` of an output is that of the operands."""
+    for o in op.outputs:
+        for d in o.type.dims or ():
+            if isinstance(d, ast.Dots) and not scope.has_batch:
+                help = "give an operand batch dims, as `x: T[..., D]`"
+                label = "no operand has `...`"
+                scope.report.add("E208", "`...` is not bound", d.span, label=label, help=help)
+                scope.broken.add(o.name)
+
+
 def _dims_of(scope: Scope, p: ast.Operand) -> tuple[Poly, ...] | None:
     dims, failed = [], False
     for d in p.type.dims or ():
@@ -301,7 +324,8 @@ def _fact(scope: Scope, fact: ast.Fact) -> None:
                 help="a fact is `P = ...` or compares sizes, as `C % groups == 0`",
             )
         left, right = size_of(scope, part.a), size_of(scope, part.b)
-        if bounds.prove(left, part.op, right, scope.known) is False:
+        is_number = bounds.simplify(left - right, scope.known).constant is not None
+        if is_number and bounds.prove(left, part.op, right, scope.known) is False:
             scope.report.fail("E504", f"`{unparse(part)}` never holds", fact.span)
         scope.require(Require(left, part.op, right, unparse(part)))
 

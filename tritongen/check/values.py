@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from tritongen.check.coordinates import divisor
 from tritongen.check.scope import Scope
 from tritongen.errors import Span
 from tritongen.ir.algebra import Poly, affine, extreme, floordiv, is_size, poly
@@ -117,10 +118,13 @@ def apply(scope: Scope, row: Function, values: tuple[Value, ...], span: Span | N
     """A row of the function table applied to values."""
     if row.name == "where":
         return _where(scope, values, span)
+    if row.name in ("floordiv", "mod") and None not in (values[0].poly, values[1].poly):
+        divisor(scope, values[1].poly)
     folded = _fold(row.name, values)
     if folded is not None:
         return folded
     dtype = promote(scope, values, span)
+    _check_literals(scope, values, dtype, span)
     kind = scope.kind(dtype)
     shown = row.surface or row.name
     match row.args:
@@ -138,6 +142,22 @@ def apply(scope: Scope, row: Function, values: tuple[Value, ...], span: Span | N
     return Value(Call(row.name, args, result), weak)
 
 
+def _check_literals(scope: Scope, values: tuple[Value, ...], dtype: str, span: Span | None) -> None:
+    """E302 for a literal that the dtype of the others cannot hold, as torch."""
+    bits = BITS.get(scope.concrete(dtype))
+    if bits is None:
+        return
+    low, high = (0, 2**bits - 1) if dtype == "u8" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    for value in values:
+        if value.weak and isinstance(value.expr, Const) and not low <= value.expr.value <= high:
+            _refuse(
+                scope,
+                f"`{value.expr.value}` does not fit {dtype}",
+                span,
+                "cast the other side, as `i64(...)`",
+            )
+
+
 def _refuse(scope: Scope, message: str, span: Span | None, help: str) -> None:
     scope.report.fail("E302", message, span, help=help)
 
@@ -147,6 +167,7 @@ def _where(scope: Scope, values: tuple[Value, ...], span: Span | None) -> Value:
     if scope.kind(condition.dtype) != "bool":
         _refuse(scope, "the condition of `where` is no bool", span, "compare it: `... != 0`")
     dtype = promote(scope, (a, b), span)
+    _check_literals(scope, (a, b), dtype, span)
     args = (condition.expr, convert(scope, a, dtype), convert(scope, b, dtype))
     return Value(Call("where", args, dtype))
 

@@ -72,6 +72,7 @@ EFFORT = 4  # how many inequalities a proof may add
 POINTS = 12
 OFFSETS = (0, 0, 1, 1, 2, 3, 5)
 STEPS = 80  # how many polys a search may look at before it gives up
+TRIES = 400  # and how many it may come across
 
 
 # ---- proofs -------------------------------------------------------------------------------------
@@ -158,10 +159,14 @@ def _search(p: Poly, facts: Facts, effort: int) -> bool:
     """Breadth first, so that the shortest proof is found before the steps run out."""
     seen = {p}
     level = [p]
+    tried = 0
     for _ in range(effort):
         following = []
         for q in level:
             for weaker in _weaker(q, facts):
+                tried += 1
+                if tried > TRIES:
+                    return False
                 if weaker in seen:
                     continue
                 if plainly_nonnegative(weaker, facts):
