@@ -66,19 +66,8 @@ def scope_of(
     _bind_sizes(scope, op)
     _dims(scope, op)
     _check_batch(scope, op)
-    _check_typarams(scope, op)
     _facts(scope, op)
     return scope
-
-
-def _check_typarams(scope: Scope, op: ast.OpDef) -> None:
-    """E304 for a type parameter that no operand settles."""
-    settled = {v.dtype for v in scope.variables.values()}
-    for p in op.typarams:
-        if p.name not in settled and not scope.broken:
-            message = f"no operand has the type `{p.name}`"
-            help = "a call settles a type parameter by an operand's dtype: name a dtype instead"
-            scope.report.add("E304", message, p.span, help=help)
 
 
 # ---- names --------------------------------------------------------------------------------------
