@@ -47,9 +47,7 @@ def add2d_int_flat(x_ptr, y_ptr, z_ptr, total, x_i, y_i, z_i, BLOCK: tl.constexp
 def choose_add2d_float() -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # every operand is walked as one run of elements
-    BLOCK = 2048
-    num_warps = 8
-    return "flat", dict(BLOCK=BLOCK, num_warps=num_warps)
+    return "flat", dict(BLOCK=2048, num_warps=8)
 
 
 def launch_add2d_float(x, y, z) -> None:
@@ -69,9 +67,7 @@ def launch_add2d_float(x, y, z) -> None:
 def choose_add2d_int() -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # every operand is walked as one run of elements
-    BLOCK = 2048
-    num_warps = 8
-    return "flat", dict(BLOCK=BLOCK, num_warps=num_warps)
+    return "flat", dict(BLOCK=2048, num_warps=8)
 
 
 def launch_add2d_int(x, y, z) -> None:

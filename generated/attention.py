@@ -350,69 +350,39 @@ def choose_attention_s_sum(
     batches: int, M: int, N: int, itemsize: int, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    if (
-        itemsize <= 2 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
-    ):  # enough work for the widest tile on every multiprocessor
-        BLOCK_M = 128
-        BLOCK_N = 256
-        BLOCK_K = 128 // itemsize
-        GROUP_M = 8
-        num_warps = 8
-        num_stages = 3
+    # enough work for the widest tile on every multiprocessor
+    if itemsize <= 2 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
         return "large", dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=GROUP_M,
-            num_warps=num_warps,
-            num_stages=num_stages,
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
-    if (
-        itemsize <= 4 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms
-    ):  # enough tiles of 128 x 128
-        BLOCK_M = 128
-        BLOCK_N = 128
-        BLOCK_K = 128 // itemsize
-        GROUP_M = 8
-        num_warps = 8
-        num_stages = 4 if itemsize <= 2 else 3
+    # enough tiles of 128 x 128
+    if itemsize <= 4 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
         return "medium", dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=GROUP_M,
-            num_warps=num_warps,
-            num_stages=num_stages,
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if itemsize <= 2 else 3,
         )
-    if itemsize <= 4 and M <= 32:  # few rows: deep in K, narrow in N
-        BLOCK_M = 16 if M <= 16 else 32
-        BLOCK_N = 64
-        BLOCK_K = 256 // itemsize
-        GROUP_M = 8
-        num_warps = 4
-        num_stages = 4
+    # few rows: deep in K, narrow in N
+    if itemsize <= 4 and M <= 32:
         return "slim", dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=GROUP_M,
-            num_warps=num_warps,
-            num_stages=num_stages,
+            BLOCK_M=16 if M <= 16 else 32,
+            BLOCK_N=64,
+            BLOCK_K=256 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4,
         )
     # any size
-    BLOCK_M = 64
-    BLOCK_N = 64
-    BLOCK_K = 32
-    GROUP_M = 8
-    num_warps = 4
-    num_stages = 3 if itemsize <= 4 else 2
     return "small", dict(
-        BLOCK_M=BLOCK_M,
-        BLOCK_N=BLOCK_N,
-        BLOCK_K=BLOCK_K,
-        GROUP_M=GROUP_M,
-        num_warps=num_warps,
-        num_stages=num_stages,
+        BLOCK_M=64,
+        BLOCK_N=64,
+        BLOCK_K=32,
+        GROUP_M=8,
+        num_warps=4,
+        num_stages=3 if itemsize <= 4 else 2,
     )
 
 
@@ -426,7 +396,7 @@ def launch_attention_s_sum(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
     batches = B * H
     M = S
     N = L
-    itemsize = k.element_size()
+    itemsize = q.element_size()
     sms = _multiprocessors(k.device)
     _, config = choose_attention_s_sum(batches, M, N, itemsize, sms)
     PRECISION = "ieee" if torch.version.hip else "tf32x3"
@@ -456,9 +426,8 @@ def launch_attention_s_sum(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
 
 def choose_attention_m(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    if (
-        triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192
-    ):  # too few rows to fill the GPU: several programs share one
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
         ROWS = 32 if across else 1
         BLOCK = 64 if across else 2048
         PARTS = triton.next_power_of_2(
@@ -469,26 +438,27 @@ def choose_attention_m(rows: int, cols: int, across: bool, sms: int) -> tuple[st
                 ),
             )
         )
-        CHUNK = BLOCK * triton.cdiv(cols, BLOCK * PARTS)
-        num_warps = 8
-        return "split", dict(ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=CHUNK, num_warps=num_warps)
-    if (
-        across and cols <= 512
-    ):  # short rows whose elements lie far apart: memory runs along the rows' own axis
+        return "split", dict(
+            ROWS=ROWS,
+            BLOCK=BLOCK,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            num_warps=8,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
         BLOCK = max(16, triton.next_power_of_2(cols))
-        ROWS = max(1, 8192 // BLOCK)
-        num_warps = 8
-        return "across", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
-    if cols <= 32768 and (not across):  # a row fits in registers
+        return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
+    # a row fits in registers
+    if 0 < cols <= 32768 and (not across):
         BLOCK = max(16, triton.next_power_of_2(cols))
-        ROWS = max(1, 2048 // BLOCK)
-        num_warps = 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 2048 // BLOCK),
+            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+        )
     # any width
-    ROWS = 32 if across else 1
-    BLOCK = 64 if across else 4096
-    num_warps = 8
-    return "loop", dict(ROWS=ROWS, BLOCK=BLOCK, num_warps=num_warps)
+    return "loop", dict(ROWS=32 if across else 1, BLOCK=64 if across else 4096, num_warps=8)
 
 
 def launch_attention_m(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
@@ -591,69 +561,39 @@ def launch_attention_m(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
 
 def choose_attention_o(batches: int, M: int, N: int, itemsize: int, sms: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    if (
-        itemsize <= 2 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
-    ):  # enough work for the widest tile on every multiprocessor
-        BLOCK_M = 128
-        BLOCK_N = 256
-        BLOCK_K = 128 // itemsize
-        GROUP_M = 8
-        num_warps = 8
-        num_stages = 3
+    # enough work for the widest tile on every multiprocessor
+    if itemsize <= 2 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
         return "large", dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=GROUP_M,
-            num_warps=num_warps,
-            num_stages=num_stages,
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
-    if (
-        itemsize <= 4 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms
-    ):  # enough tiles of 128 x 128
-        BLOCK_M = 128
-        BLOCK_N = 128
-        BLOCK_K = 128 // itemsize
-        GROUP_M = 8
-        num_warps = 8
-        num_stages = 4 if itemsize <= 2 else 3
+    # enough tiles of 128 x 128
+    if itemsize <= 4 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
         return "medium", dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=GROUP_M,
-            num_warps=num_warps,
-            num_stages=num_stages,
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if itemsize <= 2 else 3,
         )
-    if itemsize <= 4 and M <= 32:  # few rows: deep in K, narrow in N
-        BLOCK_M = 16 if M <= 16 else 32
-        BLOCK_N = 64
-        BLOCK_K = 256 // itemsize
-        GROUP_M = 8
-        num_warps = 4
-        num_stages = 4
+    # few rows: deep in K, narrow in N
+    if itemsize <= 4 and M <= 32:
         return "slim", dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=GROUP_M,
-            num_warps=num_warps,
-            num_stages=num_stages,
+            BLOCK_M=16 if M <= 16 else 32,
+            BLOCK_N=64,
+            BLOCK_K=256 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4,
         )
     # any size
-    BLOCK_M = 64
-    BLOCK_N = 64
-    BLOCK_K = 32
-    GROUP_M = 8
-    num_warps = 4
-    num_stages = 3 if itemsize <= 4 else 2
     return "small", dict(
-        BLOCK_M=BLOCK_M,
-        BLOCK_N=BLOCK_N,
-        BLOCK_K=BLOCK_K,
-        GROUP_M=GROUP_M,
-        num_warps=num_warps,
-        num_stages=num_stages,
+        BLOCK_M=64,
+        BLOCK_N=64,
+        BLOCK_K=32,
+        GROUP_M=8,
+        num_warps=4,
+        num_stages=3 if itemsize <= 4 else 2,
     )
 
 
@@ -669,7 +609,7 @@ def launch_attention_o(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
     batches = B * H
     M = S
     N = E
-    itemsize = m.element_size()
+    itemsize = 2
     sms = _multiprocessors(m.device)
     _, config = choose_attention_o(batches, M, N, itemsize, sms)
     PRECISION = "ieee" if torch.version.hip else "tf32x3"

@@ -52,10 +52,7 @@ def bias_add_tile(
 def choose_bias_add() -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    ROWS = 64
-    BLOCK = 64
-    num_warps = 8
-    return "tile", dict(ROWS=ROWS, BLOCK=BLOCK, num_warps=num_warps)
+    return "tile", dict(ROWS=64, BLOCK=64, num_warps=8)
 
 
 def launch_bias_add(x, b, y) -> None:

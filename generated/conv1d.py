@@ -81,9 +81,7 @@ def conv1d_nest(
 def choose_conv1d() -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # right for every shape: an element a lane, reducers as loops
-    BLOCK = 256
-    num_warps = 4
-    return "nest", dict(BLOCK=BLOCK, num_warps=num_warps)
+    return "nest", dict(BLOCK=256, num_warps=4)
 
 
 def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:

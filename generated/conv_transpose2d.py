@@ -88,9 +88,7 @@ def conv_transpose2d_nest(
 def choose_conv_transpose2d() -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # right for every shape: an element a lane, reducers as loops
-    BLOCK = 256
-    num_warps = 4
-    return "nest", dict(BLOCK=BLOCK, num_warps=num_warps)
+    return "nest", dict(BLOCK=256, num_warps=4)
 
 
 def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:

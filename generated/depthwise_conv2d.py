@@ -82,9 +82,7 @@ def depthwise_conv2d_nest(
 def choose_depthwise_conv2d() -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # right for every shape: an element a lane, reducers as loops
-    BLOCK = 256
-    num_warps = 4
-    return "nest", dict(BLOCK=BLOCK, num_warps=num_warps)
+    return "nest", dict(BLOCK=256, num_warps=4)
 
 
 def launch_depthwise_conv2d(x, w, b, y, stride, pad) -> None:

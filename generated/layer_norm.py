@@ -293,9 +293,8 @@ def layer_norm_finish(
 
 def choose_layer_norm(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    if (
-        triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192
-    ):  # too few rows to fill the GPU: several programs share one
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
         ROWS = 32 if across else 1
         BLOCK = 64 if across else 2048
         PARTS = triton.next_power_of_2(
@@ -306,40 +305,39 @@ def choose_layer_norm(rows: int, cols: int, across: bool, sms: int) -> tuple[str
                 ),
             )
         )
-        CHUNK = BLOCK * triton.cdiv(cols, BLOCK * PARTS)
-        num_warps = 8
-        return "split", dict(ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=CHUNK, num_warps=num_warps)
-    if (
-        across and cols <= 512
-    ):  # short rows whose elements lie far apart: memory runs along the rows' own axis
+        return "split", dict(
+            ROWS=ROWS,
+            BLOCK=BLOCK,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            num_warps=8,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
         BLOCK = max(16, triton.next_power_of_2(cols))
-        ROWS = max(1, 8192 // BLOCK)
-        num_warps = 8
-        return "across", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
-    if cols <= 4096 and (not across):  # rows fit in registers
+        return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
+    # rows fit in registers
+    if 0 < cols <= 4096 and (not across):
         BLOCK = max(16, triton.next_power_of_2(cols))
-        ROWS = max(1, 2048 // BLOCK) if BLOCK <= 1024 else 4
-        num_warps = 2 if BLOCK <= 1024 else 8
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
-    if cols <= 32768 and (
-        not across
-    ):  # a row fits in registers, but not for long beside its column operands
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 2048 // BLOCK) if BLOCK <= 1024 else 4,
+            num_warps=2 if BLOCK <= 1024 else 8,
+        )
+    # a row fits in registers, but not for long beside its column operands
+    if 0 < cols <= 32768 and (not across):
         BLOCK = triton.next_power_of_2(cols)
-        ROWS = 1
-        num_warps = 8 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-        return "wide", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "wide", dict(
+            BLOCK=BLOCK, ROWS=1, num_warps=8 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+        )
     # any width
-    ROWS = 32 if across else 1
-    BLOCK = 64 if across else 4096
-    num_warps = 8
-    return "loop", dict(ROWS=ROWS, BLOCK=BLOCK, num_warps=num_warps)
+    return "loop", dict(ROWS=32 if across else 1, BLOCK=64 if across else 4096, num_warps=8)
 
 
 def launch_layer_norm(x, w, b, y, eps) -> None:
     """Computes y by the variant that fits, unchecked."""
     D = x.shape[-1]
-    batch_shape = y.shape[:-1]
-    batch = math.prod(batch_shape)
+    batch = math.prod(y.shape[:-1])
     x = x.reshape(batch, D)
     y = y.view(batch, D)
     rows = batch

@@ -92,9 +92,7 @@ def max_pool3d_nest(
 def choose_max_pool3d() -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # right for every shape: an element a lane, reducers as loops
-    BLOCK = 256
-    num_warps = 4
-    return "nest", dict(BLOCK=BLOCK, num_warps=num_warps)
+    return "nest", dict(BLOCK=256, num_warps=4)
 
 
 def launch_max_pool3d(x, y, win, stride, pad) -> None:

@@ -253,9 +253,8 @@ def row_argmax_int_finish(
 
 def choose_row_argmax_float(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    if (
-        triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192
-    ):  # too few rows to fill the GPU: several programs share one
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
         ROWS = 32 if across else 1
         BLOCK = 64 if across else 2048
         PARTS = triton.next_power_of_2(
@@ -266,26 +265,27 @@ def choose_row_argmax_float(rows: int, cols: int, across: bool, sms: int) -> tup
                 ),
             )
         )
-        CHUNK = BLOCK * triton.cdiv(cols, BLOCK * PARTS)
-        num_warps = 8
-        return "split", dict(ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=CHUNK, num_warps=num_warps)
-    if (
-        across and cols <= 512
-    ):  # short rows whose elements lie far apart: memory runs along the rows' own axis
+        return "split", dict(
+            ROWS=ROWS,
+            BLOCK=BLOCK,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            num_warps=8,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
         BLOCK = max(16, triton.next_power_of_2(cols))
-        ROWS = max(1, 8192 // BLOCK)
-        num_warps = 8
-        return "across", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
-    if cols <= 32768 and (not across):  # a row fits in registers
+        return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
+    # a row fits in registers
+    if 0 < cols <= 32768 and (not across):
         BLOCK = max(16, triton.next_power_of_2(cols))
-        ROWS = max(1, 2048 // BLOCK)
-        num_warps = 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 2048 // BLOCK),
+            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+        )
     # any width
-    ROWS = 32 if across else 1
-    BLOCK = 64 if across else 4096
-    num_warps = 8
-    return "loop", dict(ROWS=ROWS, BLOCK=BLOCK, num_warps=num_warps)
+    return "loop", dict(ROWS=32 if across else 1, BLOCK=64 if across else 4096, num_warps=8)
 
 
 def launch_row_argmax_float(x, i) -> None:
@@ -326,9 +326,8 @@ def launch_row_argmax_float(x, i) -> None:
 
 def choose_row_argmax_int(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    if (
-        triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192
-    ):  # too few rows to fill the GPU: several programs share one
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
         ROWS = 32 if across else 1
         BLOCK = 64 if across else 2048
         PARTS = triton.next_power_of_2(
@@ -339,26 +338,27 @@ def choose_row_argmax_int(rows: int, cols: int, across: bool, sms: int) -> tuple
                 ),
             )
         )
-        CHUNK = BLOCK * triton.cdiv(cols, BLOCK * PARTS)
-        num_warps = 8
-        return "split", dict(ROWS=ROWS, BLOCK=BLOCK, PARTS=PARTS, CHUNK=CHUNK, num_warps=num_warps)
-    if (
-        across and cols <= 512
-    ):  # short rows whose elements lie far apart: memory runs along the rows' own axis
+        return "split", dict(
+            ROWS=ROWS,
+            BLOCK=BLOCK,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            num_warps=8,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
         BLOCK = max(16, triton.next_power_of_2(cols))
-        ROWS = max(1, 8192 // BLOCK)
-        num_warps = 8
-        return "across", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
-    if cols <= 32768 and (not across):  # a row fits in registers
+        return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
+    # a row fits in registers
+    if 0 < cols <= 32768 and (not across):
         BLOCK = max(16, triton.next_power_of_2(cols))
-        ROWS = max(1, 2048 // BLOCK)
-        num_warps = 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-        return "rows", dict(BLOCK=BLOCK, ROWS=ROWS, num_warps=num_warps)
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 2048 // BLOCK),
+            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+        )
     # any width
-    ROWS = 32 if across else 1
-    BLOCK = 64 if across else 4096
-    num_warps = 8
-    return "loop", dict(ROWS=ROWS, BLOCK=BLOCK, num_warps=num_warps)
+    return "loop", dict(ROWS=32 if across else 1, BLOCK=64 if across else 4096, num_warps=8)
 
 
 def launch_row_argmax_int(x, i) -> None:

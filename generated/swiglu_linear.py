@@ -134,69 +134,39 @@ def swiglu_linear_y_tiles(
 
 def choose_swiglu_linear_gate(M: int, N: int, itemsize: int, sms: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    if (
-        itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
-    ):  # enough work for the widest tile on every multiprocessor
-        BLOCK_M = 128
-        BLOCK_N = 256
-        BLOCK_K = 128 // itemsize
-        GROUP_M = 8
-        num_warps = 8
-        num_stages = 3
+    # enough work for the widest tile on every multiprocessor
+    if itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
         return "large", dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=GROUP_M,
-            num_warps=num_warps,
-            num_stages=num_stages,
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
-    if (
-        itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms
-    ):  # enough tiles of 128 x 128
-        BLOCK_M = 128
-        BLOCK_N = 128
-        BLOCK_K = 128 // itemsize
-        GROUP_M = 8
-        num_warps = 8
-        num_stages = 4 if itemsize <= 2 else 3
+    # enough tiles of 128 x 128
+    if itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
         return "medium", dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=GROUP_M,
-            num_warps=num_warps,
-            num_stages=num_stages,
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if itemsize <= 2 else 3,
         )
-    if itemsize <= 4 and M <= 32:  # few rows: deep in K, narrow in N
-        BLOCK_M = 16 if M <= 16 else 32
-        BLOCK_N = 64
-        BLOCK_K = 256 // itemsize
-        GROUP_M = 8
-        num_warps = 4
-        num_stages = 4
+    # few rows: deep in K, narrow in N
+    if itemsize <= 4 and M <= 32:
         return "slim", dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=GROUP_M,
-            num_warps=num_warps,
-            num_stages=num_stages,
+            BLOCK_M=16 if M <= 16 else 32,
+            BLOCK_N=64,
+            BLOCK_K=256 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4,
         )
     # any size
-    BLOCK_M = 64
-    BLOCK_N = 64
-    BLOCK_K = 32
-    GROUP_M = 8
-    num_warps = 4
-    num_stages = 3 if itemsize <= 4 else 2
     return "small", dict(
-        BLOCK_M=BLOCK_M,
-        BLOCK_N=BLOCK_N,
-        BLOCK_K=BLOCK_K,
-        GROUP_M=GROUP_M,
-        num_warps=num_warps,
-        num_stages=num_stages,
+        BLOCK_M=64,
+        BLOCK_N=64,
+        BLOCK_K=32,
+        GROUP_M=8,
+        num_warps=4,
+        num_stages=3 if itemsize <= 4 else 2,
     )
 
 
@@ -204,7 +174,7 @@ def launch_swiglu_linear_gate(x, wg, wu, gate, y) -> None:
     """Computes gate by the variant that fits, unchecked."""
     M, K = x.shape
     N = wg.shape[0]
-    itemsize = wg.element_size()
+    itemsize = x.element_size()
     sms = _multiprocessors(wg.device)
     _, config = choose_swiglu_linear_gate(M, N, itemsize, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else tl.float32
@@ -232,69 +202,39 @@ def launch_swiglu_linear_gate(x, wg, wu, gate, y) -> None:
 
 def choose_swiglu_linear_y(M: int, N: int, itemsize: int, sms: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    if (
-        itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
-    ):  # enough work for the widest tile on every multiprocessor
-        BLOCK_M = 128
-        BLOCK_N = 256
-        BLOCK_K = 128 // itemsize
-        GROUP_M = 8
-        num_warps = 8
-        num_stages = 3
+    # enough work for the widest tile on every multiprocessor
+    if itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
         return "large", dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=GROUP_M,
-            num_warps=num_warps,
-            num_stages=num_stages,
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
-    if (
-        itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms
-    ):  # enough tiles of 128 x 128
-        BLOCK_M = 128
-        BLOCK_N = 128
-        BLOCK_K = 128 // itemsize
-        GROUP_M = 8
-        num_warps = 8
-        num_stages = 4 if itemsize <= 2 else 3
+    # enough tiles of 128 x 128
+    if itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
         return "medium", dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=GROUP_M,
-            num_warps=num_warps,
-            num_stages=num_stages,
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if itemsize <= 2 else 3,
         )
-    if itemsize <= 4 and M <= 32:  # few rows: deep in K, narrow in N
-        BLOCK_M = 16 if M <= 16 else 32
-        BLOCK_N = 64
-        BLOCK_K = 256 // itemsize
-        GROUP_M = 8
-        num_warps = 4
-        num_stages = 4
+    # few rows: deep in K, narrow in N
+    if itemsize <= 4 and M <= 32:
         return "slim", dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=BLOCK_K,
-            GROUP_M=GROUP_M,
-            num_warps=num_warps,
-            num_stages=num_stages,
+            BLOCK_M=16 if M <= 16 else 32,
+            BLOCK_N=64,
+            BLOCK_K=256 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4,
         )
     # any size
-    BLOCK_M = 64
-    BLOCK_N = 64
-    BLOCK_K = 32
-    GROUP_M = 8
-    num_warps = 4
-    num_stages = 3 if itemsize <= 4 else 2
     return "small", dict(
-        BLOCK_M=BLOCK_M,
-        BLOCK_N=BLOCK_N,
-        BLOCK_K=BLOCK_K,
-        GROUP_M=GROUP_M,
-        num_warps=num_warps,
-        num_stages=num_stages,
+        BLOCK_M=64,
+        BLOCK_N=64,
+        BLOCK_K=32,
+        GROUP_M=8,
+        num_warps=4,
+        num_stages=3 if itemsize <= 4 else 2,
     )
 
 
@@ -302,7 +242,7 @@ def launch_swiglu_linear_y(x, wg, wu, gate, y) -> None:
     """Computes y by the variant that fits, unchecked."""
     M, K = x.shape
     N = wg.shape[0]
-    itemsize = wu.element_size()
+    itemsize = x.element_size()
     sms = _multiprocessors(wu.device)
     _, config = choose_swiglu_linear_y(M, N, itemsize, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else tl.float32

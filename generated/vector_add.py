@@ -47,9 +47,7 @@ def vector_add_int_flat(x_ptr, y_ptr, z_ptr, N, x_n, y_n, z_n, BLOCK: tl.constex
 def choose_vector_add_float() -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # every operand is walked as one run of elements
-    BLOCK = 2048
-    num_warps = 8
-    return "flat", dict(BLOCK=BLOCK, num_warps=num_warps)
+    return "flat", dict(BLOCK=2048, num_warps=8)
 
 
 def launch_vector_add_float(x, y, z) -> None:
@@ -66,9 +64,7 @@ def launch_vector_add_float(x, y, z) -> None:
 def choose_vector_add_int() -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # every operand is walked as one run of elements
-    BLOCK = 2048
-    num_warps = 8
-    return "flat", dict(BLOCK=BLOCK, num_warps=num_warps)
+    return "flat", dict(BLOCK=2048, num_warps=8)
 
 
 def launch_vector_add_int(x, y, z) -> None:

@@ -14,7 +14,7 @@ IMPORTS = {
 }  # fmt: skip
 BARE_CALLS = {
     "range", "float", "min", "max", "isinstance", "type", "tuple", "str", "dict", "getattr", "ValueError", "len",
-    "slice", "int", "bool", "abs",
+    "slice", "int", "bool", "abs", "all", "any", "zip", "enumerate",
 }  # fmt: skip
 ROOTS = {"tl", "torch", "triton", "math", "libdevice", "runtime"}
 REFUSED = (

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 
 from tritongen.emit.body import Context, launch_text
+from tritongen.emit.contraction import storage_dtype
 from tritongen.emit.sizes import batch_slice, bare, size_lines, whole
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
@@ -56,10 +57,12 @@ def launch_view(context: Context, step: Step, kernels: dict[str, KernelView], te
     op = context.op
     facts = used_facts(step)
     names = [n for n, _ in facts]
-    parameters = ", ".join(f"{n}: {'bool' if n == 'across' else 'int'}" for n in names)
+    parameters = ", ".join(f"{n}: {'bool' if n in ('across', 'turned') else 'int'}" for n in names)
     views = {v.tensor: v for k in step.kernels for v in k.views}
     lines = [*step_values(context, step, kernels)]
-    view_lines = [line for t in touched(step) for line in view_line(context, t, views.get(t))]
+    view_lines = merge_lines(context, step) or [
+        line for t in touched(step) for line in view_line(context, t, views.get(t))
+    ]
     fact_lines = [f"{name} = {text}" for name, text in fact_texts(context, step, views)]
     branches = tuple((v.name, branch(context, step, v, kernels)) for v in step.variants)
     if len({lines for _, lines in branches}) == 1:  # the variants differ in their configs alone
@@ -71,8 +74,7 @@ def launch_view(context: Context, step: Step, kernels: dict[str, KernelView], te
     body = [*view_lines, *fact_lines, call, *lines]
     everything = "\n".join([*body, *(x for _, ls in branches for x in ls)])
     opening = size_lines(op, everything)
-    if re.search(r"\bbatch(_shape)?\b", everything):
-        opening += batch_lines(op)
+    opening += batch_lines(op, everything)
     scalars = [s.name for s in op.scalars]
     constants = [c.name for c in op.constants]
     return LaunchView(
@@ -94,7 +96,7 @@ def used_facts(step: Step) -> tuple[tuple[str, str], ...]:
     for v in step.variants:
         spoken |= rules.names(v.when).union(*(rules.names(r) for _, r in v.config))
     known = [n for n, _ in step.facts]
-    order = [*known, "across", "itemsize", "sms"]
+    order = [*known, "across", "turned", "itemsize", "sms"]
     return tuple((n, n) for n in order if n in spoken - config)
 
 
@@ -110,13 +112,41 @@ def fact_texts(context: Context, step: Step, views: dict[str, View]):
         text = launch_text(p) if p.terms else "0"
         if name in spoken and text != name:
             yield name, text
+    if step.merged:
+        yield "turned", f"any(0 < t.stride(1) < t.stride(2) for t in ({', '.join(step.merged)}))"
     if "across" in spoken:
         yield "across", across_text(step, views)
     if "itemsize" in spoken:
-        left = next(t for t in touched(step) if t in context.dtypes)
-        yield "itemsize", f"{left}.element_size()"
+        yield "itemsize", itemsize_text(context, step)
     if "sms" in spoken:
         yield "sms", f"_multiprocessors({touched(step)[0]}.device)"
+
+
+def itemsize_text(context: Context, step: Step) -> str:
+    """Bytes of one element of what goes into tl.dot: as stored, or as computed before."""
+    left, right = step.kernels[0].nests[0].body.body.args
+    narrow = storage_dtype(left, right)
+    if not narrow:
+        return f"8 if {is_wide_text(context)} else 4" if context.wide else "4"
+    source = next((e.tensor for e in ir.walk(left) if isinstance(e, ir.Read) and e.dtype == narrow), None)
+    return f"{source}.element_size()" if source in touched(step) else "2"
+
+
+def merge_lines(context: Context, step: Step) -> list[str]:
+    """Operands broadcast to the batch shape, and the batch dims of all merged to three."""
+    if not step.merged:
+        return []
+    op = context.op
+    batched = [t.name for t in op.tensors if ir.BATCH_SIZE in t.dims]
+    lines = [f"{t} = {t}.expand(batch_shape)" for t in step.merged if t in batched and len(batched) > 1]
+    names = ", ".join(step.merged)
+    last = step.stores[-1]
+    return [
+        *lines,
+        f"{names} = _three_dims({names})",
+        f"outer, middle, inner = {last}.shape",
+        f"total = {last}.numel()",
+    ]
 
 
 def across_text(step: Step, views: dict[str, View]) -> str:
@@ -152,7 +182,8 @@ def view_line(context: Context, tensor: str, view: View | None) -> list[str]:
     operand = next((t for t in op.tensors if t.name == tensor), None)
     if batched and operand and sum(ir.BATCH_SIZE in t.dims for t in op.tensors) > 1:
         sizes = ", ".join(f"*batch_shape" if d == ir.BATCH_SIZE else whole(d) for d in dims)
-        out += f".expand({sizes})"
+        # A batch of no dims leaves expand without an argument.
+        out += ".expand(batch_shape)" if sizes == "*batch_shape" else f".expand({sizes})"
     shape = dims if view is None else view.shape
     if shape != dims or batched and not _one_batch(context, tensor):
         inside = ", ".join(whole(d) for d in shape) or ""
@@ -165,17 +196,22 @@ def _one_batch(context: Context, tensor: str) -> bool:
     return tensor not in {t.name for t in (*context.op.tensors, *context.op.outputs)}
 
 
-def batch_lines(op: ir.Op) -> list[str]:
-    """The batch shape of the call, and how many elements it has."""
+def batch_lines(op: ir.Op, text: str) -> list[str]:
+    """The batch shape of the call and its number of elements, where `text` speaks of them."""
+    counted = re.search(r"\bbatch\b", text)
+    if not counted and not re.search(r"\bbatch_shape\b", text):
+        return []
     source = next((o for o in op.outputs if ir.BATCH_SIZE in o.dims), None)
     batched = [t for t in op.tensors if ir.BATCH_SIZE in t.dims]
     if source is not None:
-        text = batch_slice(source)
+        shape = batch_slice(source)
     elif len(batched) == 1:
-        text = batch_slice(batched[0])
+        shape = batch_slice(batched[0])
     else:
-        text = f"torch.broadcast_shapes({', '.join(batch_slice(t) for t in batched)})"
-    return [f"batch_shape = {text}", "batch = math.prod(batch_shape)"]
+        shape = f"torch.broadcast_shapes({', '.join(batch_slice(t) for t in batched)})"
+    if not re.search(r"\bbatch_shape\b", text):
+        return [f"batch = math.prod({shape})"]
+    return [f"batch_shape = {shape}", *(["batch = math.prod(batch_shape)"] if counted else [])]
 
 
 def step_values(context: Context, step: Step, kernels: dict[str, KernelView]) -> list[str]:
@@ -199,10 +235,15 @@ def step_values(context: Context, step: Step, kernels: dict[str, KernelView]) ->
 
 
 def compute_text(context: Context) -> str:
+    return f"tl.float64 if {is_wide_text(context)} else tl.float32"
+
+
+def is_wide_text(context: Context) -> str:
+    """Whether the call computes in f64."""
     floats = [t.name for t in context.op.tensors if may_be_f64(t, context.op)]
     if len(floats) == 1:
-        return f"tl.float64 if {floats[0]}.dtype == torch.float64 else tl.float32"
-    return f"tl.float64 if torch.float64 in ({', '.join(f'{f}.dtype' for f in floats)}) else tl.float32"
+        return f"{floats[0]}.dtype == torch.float64"
+    return f"torch.float64 in ({', '.join(f'{f}.dtype' for f in floats)})"
 
 
 def may_be_f64(tensor: ir.Tensor, op: ir.Op) -> bool:
@@ -238,21 +279,21 @@ def host_dtype(context: Context, dtype: str) -> str:
     if dtype == "compute":
         if not context.wide:
             return "torch.float32"
-        floats = [t.name for t in context.op.tensors if may_be_f64(t, context.op)]
-        inside = f"{floats[0]}.dtype == torch.float64" if len(floats) == 1 else (
-            f"torch.float64 in ({', '.join(f'{f}.dtype' for f in floats)})"
-        )
-        return f"torch.float64 if {inside} else torch.float32"
+        return f"torch.float64 if {is_wide_text(context)} else torch.float32"
     if dtype in TORCH_DTYPES:
         return TORCH_DTYPES[dtype]
     return f"{next(t.name for t in context.op.tensors if t.dtype == dtype)}.dtype"
 
 
 def choose_branch(variant: Variant) -> tuple[str, str, tuple[str, ...], str]:
-    assignments = tuple(f"{name} = {rule_text(rule, {})}" for name, rule in variant.config)
-    config = ", ".join(f"{name}={name}" for name, _ in variant.config)
+    """(condition, reason, assignments, return): what another entry speaks of gets a name of its own."""
+    spoken = set().union(*(rules.names(rule) for _, rule in variant.config))
+    named = [(name, rule_text(rule, {})) for name, rule in variant.config if name in spoken]
+    entries = ", ".join(
+        f"{name}={name if name in spoken else rule_text(rule, {})}" for name, rule in variant.config
+    )
     when = "" if variant.when == "True" else rule_text(variant.when, {})
-    return when, variant.why, assignments, f'return "{variant.name}", dict({config})'
+    return when, variant.why, tuple(f"{n} = {text}" for n, text in named), f'return "{variant.name}", dict({entries})'
 
 
 def scratch_lines(context: Context, scratch: tuple[ir.Nest, ...]) -> list[str]:

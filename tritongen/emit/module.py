@@ -15,13 +15,13 @@ from types import SimpleNamespace
 from tritongen.emit import allow, folds
 from tritongen.emit.body import Context
 from tritongen.emit.contraction import contraction_view
-from tritongen.emit.launch import TORCH_DTYPES, LaunchView, launch_view, may_be_f64, scratch_lines
+from tritongen.emit.launch import TORCH_DTYPES, LaunchView, batch_lines, launch_view, may_be_f64, scratch_lines
 from tritongen.emit.nest import nest_view
 from tritongen.emit.reference import reference_lines
 from tritongen.emit.sizes import size_lines
 from tritongen.emit.tiles import kernel_view
 from tritongen.emit.view import KernelView
-from tritongen.emit.wrapper import allocation, batch_lines, check_lines, docstring, parameters
+from tritongen.emit.wrapper import allocation, check_lines, docstring, parameters
 from tritongen.ir import nodes as ir
 from tritongen.ir.bounds import facts_of
 from tritongen.ir.helpers import HELPERS
@@ -75,6 +75,7 @@ def module_source(title: str, source_name: str, text: str, items: tuple[OpPlans,
         ops=views,
         runtime=not standalone,
         first_kernel=views[0].first_kernel,
+        merges=any("_three_dims(" in line for v in views for l in v.launches for line in l.lines),
         uses_multiprocessors=any("_multiprocessors(" in line for v in views for l in v.launches for line in l.lines),
         imports=[],
     )
@@ -193,8 +194,7 @@ def sequence(context: Context, plan: Plan, tensors, calls: list[str]) -> SimpleN
     lines = [*scratch_lines(context, plan.scratch), *calls]
     text = "\n".join(lines[: len(plan.scratch)])
     opening = size_lines(op, text)
-    if re.search(r"\bbatch(_shape)?\b", text):
-        opening += batch_lines(op)
+    opening += batch_lines(op, text)
     given = [t for t in tensors if t not in scratch]
     parameters_ = [*given, *(s.name for s in op.scalars), *(c.name for c in op.constants)]
     return SimpleNamespace(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tritongen.emit.launch import TORCH_DTYPES, batch_lines
+from tritongen.emit.launch import TORCH_DTYPES
 from tritongen.emit.sizes import bare, batch_slice, binding_dims, dim_position, shape_text, whole
 from tritongen.ir import messages
 from tritongen.ir import nodes as ir
@@ -270,4 +270,4 @@ def docstring(op: ir.Op) -> tuple[str, ...]:
     return tuple(lines)
 
 
-__all__ = ["WrapperView", "allocation", "batch_lines", "check_lines", "docstring", "parameters", "refuse"]
+__all__ = ["WrapperView", "allocation", "check_lines", "docstring", "parameters", "refuse"]

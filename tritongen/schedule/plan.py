@@ -106,6 +106,7 @@ class Step:
     facts: tuple[tuple[str, Poly], ...]
     kernels: tuple[KernelPlan, ...]
     variants: tuple[Variant, ...]
+    merged: tuple[str, ...] = ()  # tensors whose batch dims the launch merges to three
 
     def kernel(self, name: str) -> KernelPlan:
         return next(k for k in self.kernels if k.name == name)

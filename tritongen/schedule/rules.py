@@ -63,8 +63,9 @@ def _value(node: ast.expr, facts: Mapping[str, int]):
             return facts[name]
         case ast.BinOp(left=a, op=op, right=b):
             return OPERATORS[type(op)](_value(a, facts), _value(b, facts))
-        case ast.Compare(left=a, ops=[op], comparators=[b]):
-            return OPERATORS[type(op)](_value(a, facts), _value(b, facts))
+        case ast.Compare(left=first, ops=ops, comparators=rest):
+            values = [_value(v, facts) for v in (first, *rest)]
+            return all(OPERATORS[type(op)](a, b) for op, a, b in zip(ops, values, values[1:]))
         case ast.BoolOp(op=ast.And(), values=values):
             return all(_value(v, facts) for v in values)
         case ast.BoolOp(op=ast.Or(), values=values):

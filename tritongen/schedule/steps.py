@@ -6,8 +6,10 @@ Figures are for one H200 and come from the design's performance page unless a co
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, affine, indices, poly
+from tritongen.ir.algebra import Poly, affine, index, indices, poly, size
 from tritongen.ir.bounds import Facts
 from tritongen.schedule.canonical import reads
 from tritongen.schedule.group import Group, is_reducer
@@ -20,7 +22,7 @@ def accesses(nests, stores, dims):
     computed = {n.name for n in nests}
     for nest in nests:
         for read in reads(nest.body):
-            if read.tensor not in computed and read.tensor in dims:
+            if read.tensor not in computed and (dims is None or read.tensor in dims):
                 yield read.tensor, read.coords
     for nest in nests:
         if nest.name in stores:
@@ -43,17 +45,65 @@ def pointwise(name, group, stores, dims, facts) -> Step:
 
 
 def _flat(name, group, stores, axes, seen) -> Step:
+    if [d.index for d in group.row] == [ir.BATCH]:
+        return _merged(name, group, stores)
     kernel = KernelPlan(f"{name}_flat", "flat", "whole", axes, group.nests, stores, seen)
-    variant = Variant(
-        "flat",
-        "True",
-        "every operand is walked as one run of elements",
-        # 16 bytes a thread and access, and several accesses in flight: 97% of copy.
-        (("BLOCK", "2048"), ("num_warps", "8")),
-        (Launch(kernel.name, ("cdiv(total, BLOCK)",)),),
+    variant = _flat_variant(kernel, "True", "every operand is walked as one run of elements")
+    numbers = (("total", axes[0].extent),)
+    return Step(name, "pointwise", "no reducer", stores, numbers, (kernel,), (variant,))
+
+
+def _flat_variant(kernel: KernelPlan, when: str, why: str) -> Variant:
+    # 16 bytes a thread and access, and several accesses in flight: 97% of copy.
+    config = (("BLOCK", "2048"), ("num_warps", "8"))
+    return Variant("flat", when, why, config, (Launch(kernel.name, ("cdiv(total, BLOCK)",)),))
+
+
+def _merged(name, group, stores) -> Step:
+    """A box of batch dims alone: the launch merges them to three dims, to one where all lie in one run."""
+    tensors = dict.fromkeys(t for t, coords in accesses(group.nests, stores, None) if coords)
+    one = Axis("i", (ir.Binder(ir.BATCH, Poly(), size("total")),))
+    run = tuple(View(t, (poly(1), poly(1), size("total")), ((), (), (ir.BATCH,))) for t in tensors)
+    kernel = KernelPlan(f"{name}_flat", "flat", "whole", (one,), group.nests, stores, run)
+    strided, fallback = _strided(name, group, stores, tuple(tensors))
+    flat = _flat_variant(kernel, "outer * middle == 1", "every operand lies in one run")
+    numbers = tuple((d, size(d)) for d in (*BATCH_DIGITS, "total"))
+    kernels, variants = (kernel, strided), (flat, fallback)
+    return Step(name, "pointwise", "no reducer", stores, numbers, kernels, variants, merged=tuple(tensors))
+
+
+BATCH_DIGITS = ("outer", "middle", "inner")
+
+
+def _strided(name, group, stores, tensors: tuple[str, ...]) -> tuple[KernelPlan, Variant]:
+    """Operands of any rank and strides, as three dims."""
+    digits = tuple(ir.Binder(f"{d}_at", Poly(), size(d)) for d in BATCH_DIGITS)
+    axes = (Axis("row", digits[:2]), Axis("col", digits[2:]))
+    nests = tuple(_with_batch(n, digits) for n in group.nests)
+    runs = tuple((d.index,) for d in digits)
+    seen = tuple(View(t, tuple(size(d) for d in BATCH_DIGITS), runs) for t in tensors)
+    kernel = KernelPlan(f"{name}_strided", "tile", "whole", axes, nests, stores, seen)
+    config = (
+        ("BLOCK", "64 if turned else min(1024, max(16, pow2(inner)))"),
+        ("ROWS", "max(1, 4096 // BLOCK)"),
+        ("num_warps", "8"),
     )
-    facts = (("total", axes[0].extent),)
-    return Step(name, "pointwise", "no reducer", stores, facts, (kernel,), (variant,))
+    why = "any strides: a square tile where memory runs along another dim than the last"
+    grid = ("cdiv(outer * middle, ROWS) * cdiv(inner, BLOCK)",)
+    return kernel, Variant("strided", "True", why, config, (Launch(kernel.name, grid),))
+
+
+def _with_batch(nest: ir.Nest, digits) -> ir.Nest:
+    """A nest over the batch dims as three indices."""
+    three = tuple(index(d.index) for d in digits)
+
+    def spread(coords):
+        return tuple(c for p in coords for c in (three if p == index(ir.BATCH) else (p,)))
+
+    def change(node: ir.Expr) -> ir.Expr:
+        return replace(node, coords=spread(node.coords)) if isinstance(node, ir.Read) else node
+
+    return replace(nest, box=digits, coords=spread(nest.coords), body=ir.rebuild(nest.body, change))
 
 
 def _tile(name, group, stores, dims, facts) -> Step:
@@ -164,7 +214,8 @@ def _split_variant(parts, finish, group) -> Variant:
 def _resident_variants(resident, again) -> tuple[Variant, ...]:
     """Measured with softmax, rms_norm and layer_norm in bf16 at 256 to 16,384 wide, 2^27 elements.
 
-    Without column operands, one row of 8,192 in 4 warps reaches 95% of copy. With them, two things
+    An empty row goes to the loop, which has no masked lanes to keep out of its folds. Without column
+    operands, one row of 8,192 in 4 warps reaches 95% of copy. With them, two things
     count: several rows share each load of a gain (4 rows of 4,096 in 8 warps: 91 to 95%, one row: 78),
     and beyond 4,096 a row, its gain and its bias no longer fit the registers of two programs a
     multiprocessor; reading x again from L2 does (16,384 wide: 84%, held: 55 to 74).
@@ -172,7 +223,7 @@ def _resident_variants(resident, again) -> tuple[Variant, ...]:
     grid = ("cdiv(rows, ROWS)",)
     across = Variant(
         "across",
-        "across and cols <= 512",
+        "across and 0 < cols <= 512",
         "short rows whose elements lie far apart: memory runs along the rows' own axis",
         (("BLOCK", "max(16, pow2(cols))"), ("ROWS", "max(1, 8192 // BLOCK)"), ("num_warps", "8")),
         (Launch(resident.name, grid),),
@@ -183,7 +234,7 @@ def _resident_variants(resident, again) -> tuple[Variant, ...]:
             ("ROWS", "max(1, 2048 // BLOCK)"),
             ("num_warps", "2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32"),
         )
-        rows_ = Variant("rows", "cols <= 32768 and not across", "a row fits in registers", config, (Launch(resident.name, grid),))
+        rows_ = Variant("rows", "0 < cols <= 32768 and not across", "a row fits in registers", config, (Launch(resident.name, grid),))
         return across, rows_
     narrow = (
         ("BLOCK", "max(16, pow2(cols))"),
@@ -197,10 +248,10 @@ def _resident_variants(resident, again) -> tuple[Variant, ...]:
     )
     return (
         across,
-        Variant("rows", "cols <= 4096 and not across", "rows fit in registers", narrow, (Launch(resident.name, grid),)),
+        Variant("rows", "0 < cols <= 4096 and not across", "rows fit in registers", narrow, (Launch(resident.name, grid),)),
         Variant(
             "wide",
-            "cols <= 32768 and not across",
+            "0 < cols <= 32768 and not across",
             "a row fits in registers, but not for long beside its column operands",
             wide,
             (Launch(again[0].name, grid),),
