@@ -204,7 +204,7 @@ class Body:
         if dtype in TRITON_DTYPES:
             return TRITON_DTYPES[dtype]
         for pointer, tensor in self.args.pointers.items():
-            if self.context.dtypes[tensor] == dtype:
+            if self.context.dtypes.get(tensor) == dtype:  # parts of folds have none
                 return f"{pointer}.dtype.element_ty"
         operand = next(t.name for t in (*self.op.tensors, *self.op.outputs) if t.dtype == dtype)
         self.args.constants.setdefault(dtype, f"getattr(tl, str({operand}.dtype)[6:])")
