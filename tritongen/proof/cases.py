@@ -42,7 +42,8 @@ from tritongen.proof.values import LAYOUTS, MODES, Filling, fill_tensor
 
 # 0, 1, primes, powers of two and their neighbours; small ones more often.
 SIZES = (0, 1, 1, 2, 3, 3, 4, 5, 7, 8, 9, 13, 16, 17, 23, 31, 32, 33, 61, 64, 65, 127, 128, 130)
-BATCHES = ((), (1,), (3,), (2, 3), (7,), (0,), (2, 1, 3), (17,), (2, 0, 3), (33,))
+FULL_BATCHES = ((), (1,), (3,), (2, 3), (7,), (2, 1, 3), (17,), (33,))
+BATCHES = (*FULL_BATCHES, (0,), (2, 0, 3))
 MOST_POINTS = {"cpu": 12_000, "cuda": 400_000}
 _HOLDS = {
     "==": lambda a, b: a == b,
@@ -141,13 +142,27 @@ def free_sizes(op: Op) -> tuple[str, ...]:
 
 
 def _draw_sizes(op: Op, random: Random) -> dict[str, int]:
-    narrow = len(free_sizes(op)) > 3
-    sizes = {n: random.choice(SIZES[:14] if narrow else SIZES) for n in free_sizes(op)}
+    names = free_sizes(op)
+    pool = SIZES if len(names) <= 3 else SIZES[:14]
+    if random.random() < 0.85:  # an empty operand leaves little to see
+        pool = tuple(n for n in pool if n)
+    sizes = {n: random.choice(pool) for n in names}
     for c in op.constants:
         if c.dtype == "int":
             small = random.choice((1, 1, 2, 2, 3, 0))
             sizes[c.name] = small if c.default is None or random.random() < 0.5 else c.default
     return sizes
+
+
+def satisfying(op: Op, size: int, random: Random) -> dict[str, int]:
+    """Every size at one value, and constants at their defaults, as far as the facts allow."""
+    sizes = dict.fromkeys(free_sizes(op), size)
+    sizes |= {c.name: 1 if c.default is None else c.default for c in op.constants if c.dtype == "int"}
+    for _ in range(20):
+        found = _satisfy(op, sizes, random)
+        if found is not None:
+            return found
+    raise NoCase(f"{op.name}: no sizes found that satisfy its facts")
 
 
 def _satisfy(op: Op, sizes: dict[str, int], random: Random) -> dict[str, int] | None:
@@ -242,7 +257,7 @@ def _draw_numbers(op: Op, sizes: dict[str, int], random: Random) -> dict[str, An
 
 def _draw_batches(op: Op, random: Random) -> dict[str, tuple[int, ...]]:
     """The batch dims of each operand: some shape, with dims left out or 1 where others have them."""
-    whole = random.choice(BATCHES)
+    whole = random.choice(BATCHES if random.random() < 0.2 else FULL_BATCHES)
     batches = {}
     several = sum(BATCH_SIZE in t.dims for t in op.tensors) > 1
     for t in op.tensors:

@@ -1,6 +1,8 @@
 """Jobs of the proof in processes of their own, since a process either interprets kernels or compiles them.
 
     for report in run_jobs(jobs, device="cpu", processes=2): ...
+    with Worker("cpu") as worker:
+        report = worker.ask(job)
 
 A process that dies or hangs costs its job a failing report and is replaced. Not here: what a job
 does (`runner.py`).
@@ -22,6 +24,51 @@ from tritongen.proof.worker import broken
 Job = dict[str, Any]
 
 
+class Worker:
+    """A process that proves one file of ops after another."""
+
+    def __init__(self, device: str):
+        self.device = device
+        self.process: subprocess.Popen | None = None
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.stop()
+
+    def ask(self, job: Job, timeout: float = 600) -> dict[str, Any]:
+        if self.process is None or self.process.poll() is not None:
+            self.process = _start(self.device)
+        process = self.process
+        alarm = threading.Timer(timeout, process.kill)
+        alarm.start()
+        try:
+            process.stdin.write(json.dumps(job) + "\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        finally:
+            alarm.cancel()
+        if line:
+            return json.loads(line)
+        process.wait()
+        return broken(job, f"the process ended with {process.returncode} (limit {timeout:.0f} s)")
+
+    def stop(self) -> None:
+        if self.process is None:
+            return
+        try:
+            self.process.stdin.close()
+            self.process.wait(10)
+        except (BrokenPipeError, subprocess.TimeoutExpired):
+            self.process.kill()
+            self.process.wait()
+        self.process.stdout.close()
+        self.process = None
+
+
 def run_jobs(
     jobs: Sequence[Job], device: str, processes: int = 1, timeout: float = 600
 ) -> Iterator[dict[str, Any]]:
@@ -31,26 +78,22 @@ def run_jobs(
     for job in jobs:
         waiting.put(job)
     for _ in range(min(processes, len(jobs))):
-        threading.Thread(target=_serve, args=(waiting, reports, device, timeout), daemon=True).start()
+        arguments = (waiting, reports, device, timeout)
+        threading.Thread(target=_serve, args=arguments, daemon=True).start()
     for _ in jobs:
         yield reports.get()
 
 
 def _serve(waiting, reports, device: str, timeout: float) -> None:
-    worker = None
-    while True:
-        try:
-            job = waiting.get_nowait()
-        except queue.Empty:
-            break
-        if worker is None or worker.poll() is not None:
-            worker = _start(device)
-        reports.put(_ask(worker, job, timeout))
-        if device == "cuda":  # one spec a process: a device error of one must not fail the next
-            _stop(worker)
-            worker = None
-    if worker is not None:
-        _stop(worker)
+    with Worker(device) as worker:
+        while True:
+            try:
+                job = waiting.get_nowait()
+            except queue.Empty:
+                return
+            reports.put(worker.ask(job, timeout))
+            if device == "cuda":  # one file a process: a device error of one must not fail the next
+                worker.stop()
 
 
 def _start(device: str) -> subprocess.Popen:
@@ -62,28 +105,3 @@ def _start(device: str) -> subprocess.Popen:
     return subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     )
-
-
-def _ask(worker: subprocess.Popen, job: Job, timeout: float) -> dict[str, Any]:
-    alarm = threading.Timer(timeout, worker.kill)
-    alarm.start()
-    try:
-        worker.stdin.write(json.dumps(job) + "\n")
-        worker.stdin.flush()
-        line = worker.stdout.readline()
-    except BrokenPipeError:
-        line = ""
-    finally:
-        alarm.cancel()
-    if line:
-        return json.loads(line)
-    worker.wait()
-    return broken(job, f"the process ended with {worker.returncode} (limit {timeout:.0f} s)")
-
-
-def _stop(worker: subprocess.Popen) -> None:
-    try:
-        worker.stdin.close()
-        worker.wait(10)
-    except (BrokenPipeError, subprocess.TimeoutExpired):
-        worker.kill()

@@ -25,11 +25,11 @@ from tritongen.proof.cases import Case, NoCase, arguments, draw_case, dtype_choi
 from tritongen.proof.guarded import guarded
 from tritongen.proof.judge import judge, no_worse_than_torch
 from tritongen.proof.oracle import Expected, expect
-from tritongen.proof.variants import Way, forced, ways
+from tritongen.proof.variants import Way, forced, meant_for, ways
 from tritongen.runtime.load import load_text
 from tritongen.schedule.plan import Plan
 
-ATTEMPTS = {"cpu": 40, "cuda": 12}  # calls that a failure may cost while it is made smaller
+ATTEMPTS = {"cpu": 40, "cuda": 12}
 # Against torch's own largest error. Half types, and f32 through tf32x3, meet less even ground.
 TIMES_TORCH = {torch.float32: 4.0, torch.float16: 3.0, torch.bfloat16: 3.0}
 
@@ -70,24 +70,37 @@ class Progress:
     variants: Counter = field(default_factory=Counter)
     used: dict[str, float] = field(default_factory=dict)
     failures: list[dict[str, Any]] = field(default_factory=list)
+    attempts: int = 0  # calls that a failure may cost while it is made smaller
 
 
 def run_spec(
-    text: str, name: str, device: str, examples: int, seed: int = 0, seconds: float = 1e9
+    text: str,
+    name: str,
+    device: str,
+    examples: int,
+    seed: int = 0,
+    seconds: float = 1e9,
+    source: str | None = None,
+    stop: bool = False,
 ) -> dict[str, Any]:
-    """Every op and typing of the file; stops drawing examples when `seconds` have passed."""
+    """Every op and typing of the file; stops drawing examples when `seconds` have passed.
+
+    `source` is proved in place of the module that the spec gives: one that was edited, or an old one.
+    `stop`: at the first example that fails.
+    """
     warnings.filterwarnings("ignore", message=".*cached copy.*")
     start = time.monotonic()
-    progress = Progress(device)
+    progress = Progress(device, attempts=0 if stop else ATTEMPTS[device])
     built = pipeline.build(text, name)
     universal = pipeline.build(text, name, only="nest")
-    modules = load_text(built.name, built.raw), load_text(f"{built.name}_nest", universal.raw)
+    modules = load_text(built.name, source or built.raw), load_text(f"{built.name}_nest", universal.raw)
     for op_name, plans in built.plans.items():
         for plan, nest_plan in zip(plans, universal.plans[op_name], strict=True):
             candidates = candidates_of(modules, plan, nest_plan)
             share = seconds * (1 if len(plans) == 1 else 0.5)
             deadline = start + share if plan is plans[0] else start + seconds
-            _run_typing(progress, candidates, examples, Random(seed), deadline)
+            if not (stop and progress.failures):
+                _run_typing(progress, candidates, examples, Random(seed), deadline, stop)
     return report_of(progress, name, time.monotonic() - start)
 
 
@@ -114,13 +127,13 @@ def candidates_of(modules, plan: Plan, nest_plan: Plan) -> tuple[Candidate, ...]
 
 
 def _run_typing(
-    progress: Progress, candidates, examples: int, random: Random, deadline: float
+    progress: Progress, candidates, examples: int, random: Random, deadline: float, stop: bool
 ) -> None:
     op = candidates[0].plan.op
     choices = dtype_choices(op, progress.device)
     failed: set[tuple[str, str]] = set()
     for k in range(examples if choices else 0):
-        if time.monotonic() > deadline:
+        if time.monotonic() > deadline or (stop and progress.failures):
             return
         try:
             case = draw_case(op, random, choices[k % len(choices)], progress.device)
@@ -140,7 +153,8 @@ def _run_typing(
 
 def _try(progress: Progress, candidate: Candidate, case: Case, args, wanted, k: int, failed) -> None:
     """One candidate on one example; its first failure of a kind is made small and kept."""
-    small = k % 3 > 0
+    fits = candidate.way is None or meant_for(candidate.plan, candidate.way, args)
+    small = k % 3 > 0 or not fits
     progress.calls += 1
     problem, used = problem_with(candidate, args, wanted, small, number=k % 2 == 1)
     progress.variants[candidate.name] += 1
@@ -156,7 +170,7 @@ def _try(progress: Progress, candidate: Candidate, case: Case, args, wanted, k: 
     if key in failed or len(progress.failures) > 8:
         return
     failed.add(key)
-    case, problem = shrink(candidate, case, problem, small, k % 2 == 1, progress.device)
+    case, problem = shrink(candidate, case, problem, small, k % 2 == 1, progress)
     progress.failures.append(_failure(candidate, case, problem, small, k))
 
 
@@ -224,16 +238,16 @@ def _expected(candidate: Candidate, args: dict[str, Any]) -> dict[str, Expected]
 
 # ---- failures -----------------------------------------------------------------------------------
 def shrink(
-    candidate: Candidate, case: Case, problem: str, small: bool, number: bool, device: str
+    candidate: Candidate, case: Case, problem: str, small: bool, number: bool, progress: Progress
 ) -> tuple[Case, str]:
     """A simpler example that still fails."""
-    op, left = candidate.plan.op, ATTEMPTS[device]
+    op, left = candidate.plan.op, progress.attempts
     while True:
         for simple in simpler(op, case):
             if left == 0:
                 return case, problem
             left -= 1
-            args = arguments(op, simple, device)
+            args = arguments(op, simple, progress.device)
             wanted = _expected(candidate, args)
             found = None
             if wanted is not None:

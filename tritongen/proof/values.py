@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import torch
 
 LAYOUTS = ("contiguous", "contiguous", "transposed", "sliced", "offset", "expanded")
-# Uniform bit patterns alone leave a third of the examples empty of information: they are one in nine.
-MODES = ("normal", "normal", "normal", "large", "integers", "positive", "special", "special", "bits")
+# Uniform bit patterns alone leave a third of the examples empty of information: they are one in ten.
+MODES = ("normal", "normal", "normal", "large", "shifted", "integers", "positive", "special", "special", "bits")
 MARGIN = 64  # elements around a tensor, a multiple of what alignment asks for
 
 
@@ -95,6 +95,8 @@ def _values(count: int, dtype: torch.dtype, filling: Filling) -> torch.Tensor:
         values = values.abs()
     if filling.mode == "large":
         values *= 30
+    if filling.mode == "shifted":  # a variance must not come from E[x^2] - E[x]^2
+        values += 100
     values = values.to(dtype)
     if filling.mode == "special":
         special = _special(dtype)

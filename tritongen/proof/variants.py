@@ -10,14 +10,14 @@ variant a call would choose (`tritongen.trace`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 from tritongen.schedule.plan import Plan, Step, Variant
-from tritongen.schedule.rules import evaluate
+from tritongen.schedule.rules import evaluate, names
 
 SMALL = {
     **{"BLOCK": 16, "ROWS": 2, "PARTS": 4},
@@ -41,6 +41,18 @@ def ways(plan: Plan) -> tuple[Way, ...]:
         chosen = tuple((s.name, s.variants[min(k, len(s.variants) - 1)].name) for s in plan.steps)
         found["+".join(dict.fromkeys(v for _, v in chosen))] = chosen
     return tuple(Way(name, chosen) for name, chosen in found.items())
+
+
+def meant_for(plan: Plan, way: Way, args: Mapping[str, Any]) -> bool:
+    """Whether what the conditions say of the size of an element lets such a call come here."""
+    itemsize = max((v.element_size() for v in args.values() if hasattr(v, "element_size")), default=1)
+    for step_name, variant_name in way.variants:
+        step = next(s for s in plan.steps if s.name == step_name)
+        when = next(v.when for v in step.variants if v.name == variant_name)
+        about_items = [part for part in when.split(" and ") if names(part) == {"itemsize"}]
+        if not all(evaluate(part, {"itemsize": itemsize}) for part in about_items):
+            return False
+    return True
 
 
 @contextmanager

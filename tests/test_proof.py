@@ -1,0 +1,179 @@
+"""Every spec against the oracle, every variant forced; and the proof's own parts."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tritongen import pipeline
+from tritongen.check import check
+from tritongen.ir.binding import bind
+from tritongen.ir.interp import run
+from tritongen.proof import Result, cases
+from tritongen.proof.judge import judge
+from tritongen.proof.oracle import expect
+from tritongen.proof.values import LAYOUTS, Filling, fill_tensor
+from tritongen.proof.variants import config_of, ways
+from tritongen.syntax.parse import parse
+
+ROOT = Path(__file__).parent.parent
+SPECS = sorted((ROOT / "specs").glob("*.op"))
+QUICK = ("bias_add", "conv2d", "group_norm", "matmul", "row_argmax", "softmax")
+
+
+def op_of(text: str):
+    return check(parse(text, "test"))[0].typings[0]
+
+
+def spec_op(name: str):
+    return op_of((ROOT / "specs" / f"{name}.op").read_text())
+
+
+# ---- every spec ---------------------------------------------------------------------------------
+def prove(interpreter, spec: Path, examples: int, seed: int = 0) -> Result:
+    job = {"text": spec.read_text(), "name": f"specs/{spec.name}", "device": "cpu"}
+    return Result(interpreter.ask(job | {"examples": examples, "seed": seed, "seconds": 20}))
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_kernels_quickly(name, interpreter):
+    result = prove(interpreter, ROOT / "specs" / f"{name}.op", examples=4)
+    assert result.ok, str(result)
+    assert result.report["examples"] >= 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", SPECS, ids=lambda p: p.stem)
+def test_kernels(spec, interpreter):
+    result = prove(interpreter, spec, examples=9, seed=1)
+    assert result.ok, str(result)
+    assert result.report["examples"] or "bf16" in spec.read_text()
+
+
+# ---- cross-compilation --------------------------------------------------------------------------
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", SPECS, ids=lambda p: p.stem)
+def test_kernels_compile_without_a_gpu(spec):
+    from tritongen.proof.crosscompile import crosscompile
+
+    k = SPECS.index(spec)
+    name, text = f"specs/{spec.name}", spec.read_text()
+    dtypes = ("bf16", "f32", "f16", "f64")
+    first, second = dtypes[k % 4], dtypes[(k + 1) % 4]
+    other = ("sm_80", "sm_100", "gfx942")[k % 3]
+    built = [*crosscompile(text, name, ("sm_90",), (first, second))]
+    built += crosscompile(text, name, (other,), ("f32", "bf16"), first_only=True)
+    wrong = [b for b in built if b.problem or b.spills]
+    assert not wrong, "\n".join(map(str, wrong))
+    assert built
+
+
+# ---- examples -----------------------------------------------------------------------------------
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+@pytest.mark.parametrize("name", ["conv2d", "group_norm", "huber", "conv_transpose1d", "softmax"])
+def test_drawn_calls_are_calls(name, data):
+    op = spec_op(name)
+    case = data.draw(cases.strategy(op))
+    bind(op, cases.arguments(op, case, "cpu"))  # raises where the call breaks a fact
+    for simpler in cases.simpler(op, case):
+        assert simpler != case
+
+
+@pytest.mark.parametrize("layout", sorted(set(LAYOUTS)))
+def test_layouts_hold_the_same_shape_and_poison_around(layout):
+    x = fill_tensor((3, 5), torch.float32, layout, Filling("normal", 3))
+    assert x.shape == (3, 5) and not x.isnan().any()
+    everything = torch.empty(0).set_(x.untyped_storage())
+    used = 5 if x.stride(0) == 0 else 3 if x.stride(1) == 0 else 15
+    assert int((~everything.isnan()).sum()) == used
+    assert (x.stride() == (5, 1)) == (layout in ("contiguous", "offset"))
+
+
+def test_every_variant_is_forced_and_small_blocks_stay_legal():
+    (plan,) = pipeline.build((ROOT / "specs/softmax.op").read_text(), "softmax").plans["softmax"]
+    assert {"split", "rows", "loop"} <= {way.name for way in ways(plan)}
+    (step,) = plan.steps
+    facts = {"rows": 3, "cols": 100, "across": False, "sms": 8}
+    for variant in step.variants:
+        small = config_of(step, variant, facts, small=True)
+        assert small["BLOCK"] == (128 if variant.name in ("rows", "across") else 16)
+    split = config_of(step, step.variants[0], facts, small=True)
+    assert split["CHUNK"] * split["PARTS"] >= 100
+
+
+# ---- the oracle ---------------------------------------------------------------------------------
+def test_the_value_is_the_interpreters():
+    for name in ("layer_norm", "conv_transpose2d", "row_argmax", "cross_entropy", "attention"):
+        op = spec_op(name)
+        case = cases.draw_case(op, Random(3))
+        args = cases.arguments(op, case, "cpu")
+        found, wanted = expect(op, args), run(op, args)
+        for output, value in wanted.items():
+            torch.testing.assert_close(found[output].value, value, equal_nan=True, rtol=0, atol=0)
+
+
+def test_what_is_exact_has_no_slack():
+    x = torch.tensor([[1.0, math.nan, -math.inf], [3.0, -0.0, 2.0]])
+    for name in ("relu", "row_max", "row_argmax"):
+        op = spec_op(name)
+        (found,) = expect(op, {op.tensors[0].name: x}).values()
+        assert found.slack is None
+
+
+def test_a_sum_may_be_off_by_its_terms_not_by_its_length():
+    op = spec_op("row_sum")
+    x = torch.ones(1, 4096) * torch.tensor([1.0, -1.0]).repeat(2048)
+    found = expect(op, {"x": x})["y"]
+    assert 0 < float(found.slack) < 16 * 2**-24 * 4096
+    assert judge(torch.tensor([1e-3]), found).ok
+    assert not judge(torch.tensor([1e-2]), found).ok
+
+
+def test_half_results_are_right_to_one_rounding():
+    op = spec_op("leaky_relu")
+    x = torch.tensor([-3.0], dtype=torch.float16)
+    found = expect(op, {"x": x, "slope": 0.3})["y"]
+    right = (x.double() * torch.tensor(0.3)).half()
+    assert judge(right, found).ok
+    assert not judge(torch.nextafter(right, torch.zeros_like(right)), found).ok
+
+
+def test_nan_and_inf_keep_their_places():
+    op = spec_op("relu")
+    found = expect(op, {"x": torch.tensor([math.nan, math.inf, 1.0])})["y"]
+    assert judge(torch.tensor([math.nan, math.inf, 1.0]), found).ok
+    for wrong in ([0.0, math.inf, 1.0], [math.nan, 3e38, 1.0], [math.nan, math.inf, math.nan]):
+        assert not judge(torch.tensor(wrong), found).ok
+
+
+def test_past_the_largest_float_anything_goes():
+    op = op_of("op f<T: float>(x: T[N]) -> y: T[N] {\n  y[n] = sqrt(x[n] * x[n])\n}\n")
+    found = expect(op, {"x": torch.tensor([1e30, 1.0])})["y"]
+    assert judge(torch.tensor([math.inf, 1.0]), found).ok
+    assert not judge(torch.tensor([1e30, math.inf]), found).ok
+
+
+def test_doubt_reaches_what_depends_on_it():
+    text = "op f<T: float>(x: T[N]) -> y: T[N] {\n  y[n] = where(exp(x[n]) > 1, 5, x[n])\n}\n"
+    found = expect(op_of(text), {"x": torch.tensor([0.0, 3.0, -3.0])})["y"]
+    assert found.slack.tolist() == [5.0, 0.0, 0.0]
+
+
+def test_a_tolerance_of_the_spec_takes_the_place_of_the_bound():
+    text = "op f<T: float>(x: T[N]) -> y: T[N] {\n  y[n] = exp(x[n])\n  tol f32 = 1e-2, 1e-3\n}\n"
+    found = expect(op_of(text), {"x": torch.tensor([0.0])})["y"]
+    assert float(found.slack) == pytest.approx(0.011)
+
+
+def test_a_finding_prints_a_call_and_is_data():
+    failure = {"op": "f", "variant": "rows", "problem": "y: 1 of 3 differ", "call": "f(x=...)"}
+    result = Result({"spec": "f.op", "device": "cpu", "examples": 3, "failures": [failure]})
+    assert not result.ok
+    assert "rows: y: 1 of 3 differ" in str(result) and "f(x=...)" in str(result)

@@ -1,0 +1,182 @@
+"""Every kernel of a file of ops compiled for GPUs that are not there, and held to their limits.
+
+    for built in crosscompile(text, "specs/softmax.op", targets=("sm_90", "gfx942")): ...
+    # Built("softmax_rows", "rows", "f32", "sm_90", registers=64, spills=0, shared=128, problem="")
+
+What is compiled is what each variant would launch for operands of a common size, specialised as the
+JIT would (strides of 1, multiples of 16). Needs a process without TRITON_INTERPRET. Not here: running
+kernels (`runner.py`), their PTX as text (`tritongen.trace.ptx`).
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from random import Random
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import torch
+
+from tritongen import pipeline, trace
+from tritongen.ir.binding import torch_dtype
+from tritongen.ir.nodes import Op
+from tritongen.proof.cases import all_sizes, dtype_choices, satisfying, shape_of
+from tritongen.proof.variants import forced, meant_for, ways
+from tritongen.runtime.load import load_text
+from tritongen.schedule.plan import Plan
+
+# Bytes of shared memory that one program may have.
+SHARED_LIMIT = {"sm_80": 163 << 10, "sm_90": 227 << 10, "sm_100": 227 << 10, "gfx942": 64 << 10}
+COMMON_SIZE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """One kernel for one target; `registers` a thread, `spills` in bytes (AMD: in registers)."""
+
+    kernel: str
+    variant: str
+    dtype: str
+    target: str
+    shared: int = 0
+    registers: int | None = None
+    spills: int | None = None
+    problem: str = ""
+
+
+def crosscompile(
+    text: str,
+    name: str,
+    targets: Sequence[str] = ("sm_90",),
+    dtypes: Sequence[str] | None = None,
+    size: int = COMMON_SIZE,
+    source: str | None = None,
+    first_only: bool = False,
+) -> Iterator[Built]:
+    """Every kernel of every variant, for each target and dtype (of the first type parameter).
+
+    `source` is compiled in place of the module that the spec gives. `first_only`: one dtype, the first
+    that fits.
+    """
+    built = pipeline.build(text, name)
+    module = load_text(built.name, source or built.raw)
+    for plans in built.plans.values():
+        for plan in plans:
+            for choice in dtype_choices(plan.op, "cuda"):
+                label = next(iter(choice.values()), "fixed")
+                alike = len(set(choice.values())) <= 1
+                if alike and (dtypes is None or label in dtypes or not choice):
+                    yield from _compile_plan(module, plan, choice, label, targets, size)
+                    if first_only:
+                        break
+
+
+def _compile_plan(module, plan: Plan, choice, label: str, targets, size: int) -> Iterator[Built]:
+    args = meta_arguments(plan.op, choice, size)
+    for target in targets:
+        seen: set[tuple[Any, ...]] = set()
+        for way in ways(plan):
+            if not meant_for(plan, way, args):
+                continue
+            with forced(module, plan, way, small=False), _torch_for(module, target):
+                launches = trace.trace(module, plan.op.name, args).launches
+            for launch in launches:
+                name = launch.kernel.fn.__name__
+                key = (name, tuple(sorted((k, str(v)) for k, v in launch.config.items())))
+                if key not in seen:
+                    seen.add(key)
+                    yield compile_one(launch, plan.op, way.name, label, target)
+
+
+@contextmanager
+def _torch_for(module: ModuleType, target: str) -> Iterator[None]:
+    """The module sees a torch built for AMD where the target is AMD's: some precisions differ."""
+    before = module.__dict__["torch"]
+    if target.startswith("gfx"):
+        module.__dict__["torch"] = _AmdTorch()
+    try:
+        yield
+    finally:
+        module.__dict__["torch"] = before
+
+
+class _AmdTorch:
+    version = SimpleNamespace(hip="6.0", cuda=None)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+
+def meta_arguments(op: Op, dtypes: dict[str, str], size: int = COMMON_SIZE) -> dict[str, Any]:
+    """A call of common sizes, on meta tensors."""
+    sizes = satisfying(op, size, Random(0))
+    known = all_sizes(op, sizes)
+    args: dict[str, Any] = {}
+    for t in op.tensors:
+        shape = shape_of(t, known, {t.name: (4, 16) for t in op.tensors})
+        dtype = torch_dtype(dtypes.get(t.dtype, t.dtype))
+        args[t.name] = torch.empty(shape, dtype=dtype, device="meta")
+    for p in (*op.constants, *op.scalars):
+        args[p.name] = sizes.get(p.name, 0.5 if p.default is None else p.default)
+    return args
+
+
+def compile_one(launch: trace.Launch, op: Op, variant: str, dtype: str, target: str) -> Built:
+    name = launch.kernel.fn.__name__
+    try:
+        compiled = trace.compile_launch(launch, target)
+    except Exception as error:  # whatever the compiler says is the finding
+        return Built(name, variant, dtype, target, problem=f"{type(error).__name__}: {error}"[:600])
+    asm = compiled.asm
+    registers, spills = nvidia(asm["cubin"]) if "cubin" in asm else amd(asm["amdgcn"])
+    shared = compiled.metadata.shared
+    problem = wrong_instructions(op, asm.get("ptx", ""))
+    if shared > SHARED_LIMIT.get(target, 1 << 30):
+        problem = f"{shared} bytes of shared memory, {SHARED_LIMIT[target]} allowed"
+    return Built(name, variant, dtype, target, shared, registers, spills, problem)
+
+
+def wrong_instructions(op: Op, ptx: str) -> str:
+    """What a run in the interpreter cannot show: NaN dropped by max, products rounded to tf32 or f16."""
+    if re.search(r"\b(max|min)\.f(32|64|16)", ptx):
+        return "max or min that drops NaN"
+    if op.precision == "ieee" and ".tf32" in ptx:
+        return "tf32 products where the spec says ieee"
+    if re.search(r"mma\S*\.f16\.(f16|bf16)\S*", ptx) and not re.search(r"mma\S*\.f32\.", ptx):
+        return "sums of products kept in half precision"
+    return ""
+
+
+def amd(assembly: str) -> tuple[int | None, int | None]:
+    counts = [re.search(rf"\.{kind}: +(\d+)", assembly) for kind in ("vgpr_count", "vgpr_spill_count")]
+    return tuple(int(found[1]) if found else None for found in counts)
+
+
+def nvidia(cubin: bytes) -> tuple[int | None, int | None]:
+    """Registers a thread and bytes spilled, as the assembler counted them."""
+    tool = _cuobjdump()
+    if tool is None:
+        return None, None
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        command = [tool, "--dump-resource-usage", file.name]
+        shown = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+    found = re.search(r"REG:(\d+) STACK:(\d+)", shown)
+    return (int(found[1]), int(found[2])) if found else (None, None)
+
+
+@cache
+def _cuobjdump() -> str | None:
+    """The one in Triton's wheel."""
+    import triton.backends.nvidia as backend
+
+    tool = Path(backend.__file__).parent / "bin" / "cuobjdump"
+    return str(tool) if tool.exists() else None
