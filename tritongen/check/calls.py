@@ -8,6 +8,7 @@ proven, or required. Not here: the renaming itself (`inline`), refs (`compose`).
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeGuard
 
 from tritongen.check import functions, pointwise
 from tritongen.check.arguments import agree_dims, bare, bind_dims, bind_dtypes, paired
@@ -42,7 +43,7 @@ from tritongen.syntax import ast
 from tritongen.syntax.unparse import unparse
 
 
-def is_op_call(scope: Scope, node: ast.Node) -> bool:
+def is_op_call(node: ast.Node, scope: Scope) -> TypeGuard[ast.Call]:
     return (
         isinstance(node, ast.Call)
         and functions.builtin(node.name) is None
@@ -54,17 +55,17 @@ def is_op_call(scope: Scope, node: ast.Node) -> bool:
 
 def expand_calls(scope: Scope, line: ast.Assign) -> ast.Expr | None:
     """The right side without op calls; None where the line was one, and is written."""
-    if is_op_call(scope, line.value):
+    if is_op_call(line.value, scope):
         _inline(scope, line.value, line)
         return None
     return _expanded(scope, line.value)
 
 
 def _expanded(scope: Scope, node: ast.Expr) -> ast.Expr:
-    if not any(is_op_call(scope, n) for n in walk(node)):
+    if not any(is_op_call(n, scope) for n in walk(node)):
         return node
     match node:
-        case ast.Call() if is_op_call(scope, node):
+        case ast.Call() if is_op_call(node, scope):
             return ast.Name(_inline(scope, node, None), span=node.span)
         case ast.Call(_, args, keywords):
             changed = tuple(replace(k, value=_expanded(scope, k.value)) for k in keywords)
@@ -145,7 +146,7 @@ def _write(
         nest = replace(nest, body=nest.body.arg, dtype=nest.body.arg.dtype)  # no store, no rounding
     new = pruned(scope, renamed_nest(nest, renaming))
     output = scope.outputs.get(new.name)
-    if output is not None:
+    if output is not None and line is not None:
         _check_result(scope, new, output, line)
         body = store(scope, Value(new.body), output.dtype, line.span)
         new = replace(new, dims=output.dims, body=body, dtype=output.dtype)
@@ -249,13 +250,15 @@ def _tensor(scope: Scope, p: Tensor, node: ast.Expr) -> Variable:
 
 
 def _int_constants(scope: Scope, callee: Op, given: dict[str, ast.Expr]) -> dict[str, Poly]:
-    found = {}
-    for p in callee.constants:
-        if p.dtype != "int":
-            continue
-        node = given.get(p.name)
-        found[p.name] = size_of(scope, node if node is not None else ast.Number(p.default))
-    return found
+    return {
+        p.name: size_of(scope, _argument(p, given)) for p in callee.constants if p.dtype == "int"
+    }
+
+
+def _argument(p: Scalar | Constant, given: dict[str, ast.Expr]) -> ast.Expr:
+    if p.name in given or p.default is None:
+        return given[p.name]
+    return ast.Bool(p.default) if isinstance(p.default, bool) else ast.Number(p.default)
 
 
 def _numbers(scope: Scope, callee: Op, given: dict[str, ast.Expr]) -> dict:
@@ -266,9 +269,7 @@ def _numbers(scope: Scope, callee: Op, given: dict[str, ast.Expr]) -> dict:
     for p in callee.params:
         if isinstance(p, Tensor) or (isinstance(p, Constant) and p.dtype == "int"):
             continue
-        node = given.get(p.name)
-        if node is None:
-            node = ast.Bool(p.default) if isinstance(p.default, bool) else ast.Number(p.default)
+        node = _argument(p, given)
         value = lower(scope, Frame(), node)
         kind = "float" if p.dtype == "float" else scope.kind(p.dtype)
         settled = isinstance(p, Scalar) or _is_constant(scope, node)

@@ -23,7 +23,8 @@ DEFAULT_ATOL = 0.0
 def clauses_of(scope: Scope, op: ast.OpDef) -> dict[str, Any]:
     """The keyword arguments that the clauses amount to."""
     found: dict[str, Any] = {}
-    tolerances, knobs = [], []
+    tolerances: list[Tolerance] = []
+    knobs: list[ast.Knob] = []
     for clause in op.clauses:
         match clause:
             case ast.GradNone():

@@ -23,7 +23,7 @@ from tritongen.check.trees import has_index, walk
 from tritongen.errors import SpecError
 from tritongen.ir.algebra import Poly, size
 from tritongen.ir.functions import ATOM, FUNCTIONS, OPERATORS, fill
-from tritongen.ir.nodes import BATCH_SIZE
+from tritongen.ir.nodes import BATCH_SIZE, Tensor
 from tritongen.syntax import ast
 from tritongen.syntax.ref import parse_ref
 
@@ -54,7 +54,7 @@ def composed_ref(scope: Scope, op: ast.OpDef) -> str | None:
     """The ref that the lines amount to; None where they are written with indices, or call no op."""
     if len(op.outputs) != 1 or any(line.indices or has_index(line.value) for line in op.lines):
         return None
-    if not any(is_op_call(scope, n) for line in op.lines for n in walk(line.value)):
+    if not any(is_op_call(n, scope) for line in op.lines for n in walk(line.value)):
         return None
     steps = Steps(scope, {p.name for p in op.params} | {line.name for line in op.lines})
     try:
@@ -106,7 +106,7 @@ def _expr(steps: Steps, node: ast.Expr, macro: Mapping[str, Text] | None) -> Tex
                 for other in others:  # max(a, b, c)
                     text = fill(row.torch, [text, of(other)])
                 return text
-            if is_op_call(steps.scope, node):
+            if is_op_call(node, steps.scope):
                 return _op_call(steps, node, macro)
             return _macro_call(steps, node, macro)
     raise NoText
@@ -135,7 +135,7 @@ def _op_call(steps: Steps, node: ast.Call, macro: Mapping[str, Text] | None) -> 
     for p in callee.params:
         if p.name in given:
             texts[p.name] = _simple(steps, p.name, given[p.name], macro)[0]
-        else:
+        elif not isinstance(p, Tensor):
             texts[p.name] = repr(p.default)
     program = parse_ref(callee.ref)
     for name, expression in program.steps:

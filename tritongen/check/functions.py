@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from tritongen.check.report import Skip
 from tritongen.check.scope import Scope
@@ -26,7 +26,7 @@ class Library:
 
     fns: dict[str, ast.Fn] = field(default_factory=dict)
     ops: dict[str, ast.OpDef] = field(default_factory=dict)
-    checked: dict[str, object] = field(default_factory=dict)
+    checked: dict[str, Any] = field(default_factory=dict)  # by name: a Checked or a SpecError
     in_progress: list[str] = field(default_factory=list)
 
     def fn(self, name: str) -> ast.Fn | None:

@@ -35,8 +35,8 @@ def split_guards(scope: Scope, body: Expr) -> tuple[tuple[Guard, ...], Expr]:
 def _guards(scope: Scope, condition: Expr) -> tuple[Guard, ...] | None:
     match condition:
         case Call("and", (a, b)):
-            left, right = _guards(scope, a), _guards(scope, b)
-            return None if left is None or right is None else left + right
+            first, second = _guards(scope, a), _guards(scope, b)
+            return None if first is None or second is None else first + second
         case Call("lt" | "le" | "gt" | "ge" | "eq" as op, (a, b)):
             left, right = integer(scope, a), integer(scope, b)
             if left is None or right is None:
@@ -57,7 +57,7 @@ def integer(scope: Scope, expr: Expr) -> Poly | None:
             return p
         case Const(int(value), dtype) if scope.kind(dtype) == "int":
             return poly(value)
-        case Read(tensor, coords, fill, dtype) if scope.kind(dtype) == "int":
+        case Read(tensor, coords, (int() | None) as fill, dtype) if scope.kind(dtype) == "int":
             return poly(Fetch(tensor, coords, fill))
         case Cast(arg, "i64") if scope.kind(arg.dtype) == "int":
             return integer(scope, arg)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from tritongen.check import calls, names, pointwise
 from tritongen.check.lower import lower
 from tritongen.check.ranges import Frame, Target, target_of
-from tritongen.check.reads import fetch_of
 from tritongen.check.report import Skip
 from tritongen.check.scope import Scope, Variable
 from tritongen.check.trees import has_index, mentions
@@ -102,17 +101,14 @@ def check_line(scope: Scope, line: ast.Assign) -> None:
     if line.name in scope.broken:
         raise Skip
     if indexed:
-        target = target_of(scope, line, fetch_of(scope, Frame()))
-        frame = Frame(target.ranges)
-        value = line.value
+        target = target_of(scope, line)
         if line.name in scope.outputs:
             names.unused_index_warnings(scope, line)
-    else:
-        value = calls.expand_calls(scope, line)
-        if value is None:
-            return
-        target, frame = pointwise.broadcast(scope, line, value)
-    write(scope, line, target, frame, value)
+        write(scope, line, target, Frame(target.ranges), line.value)
+        return
+    value = calls.expand_calls(scope, line)
+    if value is not None:
+        write(scope, line, *pointwise.broadcast(scope, line, value), value)
 
 
 def write(scope: Scope, line: ast.Assign, target: Target, frame: Frame, value: ast.Expr) -> None:

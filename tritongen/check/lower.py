@@ -32,6 +32,7 @@ from tritongen.ir.nodes import (
     Call,
     Cast,
     Const,
+    Expr,
     Guard,
     Read,
     Reduce,
@@ -67,7 +68,7 @@ def lower(scope: Scope, frame: Frame, node: ast.Expr) -> Value:
         case ast.Binary(op, a, b) | ast.Compare(op, a, b) | ast.BoolOp(op, a, b):
             values = lower_all(scope, frame, (a, b))
             if op == "**":
-                return power(scope, *values, node.span)
+                return power(scope, values, node.span)
             return apply(scope, FUNCTIONS[OPERATORS[op]], values, node.span)
     raise TypeError(node)
 
@@ -131,7 +132,7 @@ def _call(scope: Scope, frame: Frame, node: ast.Call) -> Value:
     functions.arity(scope, node, row.arity, row.arity)
     values = lower_all(scope, frame, node.args)
     if row.name == "pow":
-        return power(scope, *values, node.span)
+        return power(scope, values, node.span)
     return apply(scope, row, values, node.span)
 
 
@@ -160,8 +161,9 @@ def reduction(
             count = _count(scope, frame, binders, guards)
             return apply(scope, FUNCTIONS["div"], (total, count), span)
         case "sum" | "prod" if kind != "float":
-            if op == "sum" and _is_byte_product(scope, body):
-                return _byte_sum(scope, frame, binders, guards, body)
+            factors = _byte_factors(scope, body) if op == "sum" else None
+            if factors is not None:
+                return _byte_sum(scope, binders, guards, factors)
             expr = convert(scope, Value(body.expr), "i64")
         case "any" | "all" if kind != "bool":
             expr = apply(scope, FUNCTIONS["ne"], (body, number(0)), span).expr
@@ -173,32 +175,23 @@ def reduction(
     return Value(Reduce(op, binders, guards, expr, "i64" if op.startswith("arg") else expr.dtype))
 
 
-def _is_byte_product(scope: Scope, body: Value) -> bool:
-    return (
-        isinstance(body.expr, Call)
-        and body.expr.fn == "mul"
-        and all(_byte_factor(scope, a) is not None for a in body.expr.args)
-    )
+def _byte_factors(scope: Scope, body: Value) -> tuple[Expr, ...] | None:
+    """The factors of a product of two 8-bit reads, in i32; a cast to i64 asks for more."""
+    if not isinstance(body.expr, Call) or body.expr.fn != "mul" or body.dtype == "i64":
+        return None
+    reads = [a.arg if isinstance(a, Cast) else a for a in body.expr.args]
+    if not all(isinstance(r, Read) and scope.concrete(r.dtype) in EIGHT_BITS for r in reads):
+        return None
+    return tuple(Cast(r, "i32") for r in reads)
 
 
-def _byte_factor(scope: Scope, expr):
-    """The 8-bit read that a factor is, whatever it was promoted to."""
-    inner = expr.arg if isinstance(expr, Cast) else expr
-    if isinstance(inner, Read) and scope.concrete(inner.dtype) in EIGHT_BITS:
-        return inner
-    return None
-
-
-def _byte_sum(scope: Scope, frame: Frame, binders, guards, body: Value) -> Value:
+def _byte_sum(scope: Scope, binders, guards, factors: tuple[Expr, ...]) -> Value:
     """Products of 8-bit integers add up in i32, as long as there are few enough of them."""
-    factors = tuple(Cast(_byte_factor(scope, a), "i32") for a in body.expr.args)
     terms = poly(1)
     for b in binders:
         terms = terms * (b.hi - b.lo)
     if bounds.prove(terms, "<", poly(I32_TERMS), scope.known) is not True:
-        shown = (
-            f"{text(terms)} < {I32_TERMS} (8-bit products add up in i32; cast an operand for more)"
-        )
+        shown = f"{text(terms)} < {I32_TERMS} (8-bit products add up in i32; i64(...) of a factor allows more)"
         scope.require(Require(terms, "<", poly(I32_TERMS), shown, "bounds"))
     total = Reduce("sum", binders, guards, Call("mul", factors, "i32"), "i32")
     return Value(Cast(total, "i64"))

@@ -233,9 +233,9 @@ def _unbound(line: Line, name: str, span: Span | None) -> None:
     assign = line.assign
     missing = _unbound_names(line, assign.value, frozenset(_left_names(assign)))
     message = f"index `{name}` is not bound"
-    here = range(assign.span.start, assign.value.span.end) if assign.span else range(0)
-    if any(d.message == message and d.span.start in here for d in line.scope.report.errors):
-        return  # said of this line already
+    if (name, assign) in line.scope.said:
+        return
+    line.scope.said.append((name, assign))
     binders = tuple(ast.Binder(n) for n in missing)
     corrected = replace(assign, value=ast.Reduce("sum", binders, assign.value))
     label = "appears on the right only"

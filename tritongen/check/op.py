@@ -51,12 +51,13 @@ def _check(op: ast.OpDef, library: Library, typing: Mapping[str, str] | None) ->
         for choice in signature.typings_of(op)
         if all(wanted.get(p.name, p.kind) == p.kind for p in choice)
     ]
-    ops, reports = [], []
+    typed: list[Op | None] = []
+    reports: list[Report] = []
     library.in_progress.append(op.name)
     try:
         for choice in choices:
             report = Report()
-            ops.append(_typed(op, choice, library, report))
+            typed.append(_typed(op, choice, library, report))
             reports.append(report)
     finally:
         library.in_progress.pop()
@@ -64,9 +65,10 @@ def _check(op: ast.OpDef, library: Library, typing: Mapping[str, str] | None) ->
     if errors:
         raise SpecError(errors)
     warnings = tuple(dict.fromkeys(w for r in reports for w in r.warnings))
-    for typed in ops:
-        verify(typed)
-    return Checked(op.name, tuple(ops), warnings)
+    ops = tuple(t for t in typed if t is not None)
+    for t in ops:
+        verify(t)
+    return Checked(op.name, ops, warnings)
 
 
 def _typed(
@@ -119,8 +121,8 @@ def text_of(op: ast.OpDef) -> str:
     text = op.span.source.text
     start = text.rindex("op", 0, op.span.start)
     last = (*op.lines, *op.clauses)[-1]
-    value = last.value.span if isinstance(last, ast.Assign) else last.span
-    at = max(value.end, last.span.end)
+    ends = (last.span, last.value.span if isinstance(last, ast.Assign) else None)
+    at = max(span.end for span in ends if span is not None)
     while at < len(text) and text[at] != "}":
         at = text.index("\n", at) if text[at] == "#" else at + 1
     return text[start : at + 1]

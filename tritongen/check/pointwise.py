@@ -28,8 +28,8 @@ def broadcast(scope: Scope, line: ast.Assign, value: ast.Expr) -> tuple[Target, 
         else:
             _aligned(scope, tensor, output, line)
     taken = set(scope.taken)
-    binders = []
-    coords = []
+    binders: list[Binder] = []
+    coords: list[Poly] = []
     for dim in dims:
         if dim == ONE:
             coords.append(ZERO)

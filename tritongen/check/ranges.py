@@ -64,7 +64,7 @@ class Target:
 
 
 # ---- left sides ---------------------------------------------------------------------------------
-def target_of(scope: Scope, line: ast.Assign, fetch: FetchOf) -> Target:
+def target_of(scope: Scope, line: ast.Assign) -> Target:
     """The box of a line with indices, or of rank 0."""
     output = scope.outputs.get(line.name)
     lefts = line.indices or ()
@@ -72,11 +72,13 @@ def target_of(scope: Scope, line: ast.Assign, fetch: FetchOf) -> Target:
         wrong_rank(scope, output, lefts, line)
     if sum(isinstance(i, ast.Dots) for i in lefts) > 1:
         scope.report.fail("E207", "`...` stands twice", lefts[-1].span)
-    box, coords, dims = [], [], []
+    box: list[Binder] = []
+    coords: list[Poly] = []
+    dims: list[Poly] = []
     for position, left in enumerate(lefts):
         declared = output.dims[position] if output is not None else None
-        coord, dim = _left(scope, line, left, declared, fetch)
-        if isinstance(left, ast.Dots) or not isinstance(left, ast.Number):
+        coord, dim = _left(scope, line, left, declared)
+        if not isinstance(left, ast.Number):
             name = BATCH if isinstance(left, ast.Dots) else left.name
             if any(b.index == name for b in box):
                 help = "give each dim an index of its own"
@@ -90,7 +92,7 @@ def target_of(scope: Scope, line: ast.Assign, fetch: FetchOf) -> Target:
 
 
 def _left(
-    scope: Scope, line: ast.Assign, left: ast.Node, declared: Poly | None, fetch: FetchOf
+    scope: Scope, line: ast.Assign, left: ast.Node, declared: Poly | None
 ) -> tuple[Poly, Poly]:
     """The coordinate and the dim of one index of a left side."""
     match left:
@@ -112,7 +114,7 @@ def _left(
                 )
             bound = _left_bound(scope, left) if isinstance(left, ast.Binder) else None
             if declared is None:
-                return index(name), bound or range_from_reads(scope, name, line, left, fetch)
+                return index(name), bound or range_from_reads(scope, name, line, left)
             if bound is not None:
                 agree(scope, name, declared, bound, left)
             return index(name), declared
@@ -168,7 +170,7 @@ def agree(scope: Scope, name: str, first: Poly, other: Poly, node: ast.Node) -> 
 
 # ---- ranges from reads --------------------------------------------------------------------------
 def range_from_reads(
-    scope: Scope, name: str, inside: ast.Node, at: ast.Node, fetch: FetchOf, padded: bool = False
+    scope: Scope, name: str, inside: ast.Assign | ast.Reduce, at: ast.Node, padded: bool = False
 ) -> Poly:
     """The extent of the dims that the index subscripts alone; E203 where there is none."""
     value = inside.value if isinstance(inside, ast.Assign) else inside
@@ -187,9 +189,10 @@ def _bounded(scope: Scope, inside: ast.Assign | ast.Reduce, value: ast.Node, pad
     """The left side or the reducer, with a bound for every index that has no range."""
 
     def shown(i: ast.Node) -> str:
-        is_free = isinstance(i, ast.Name) or isinstance(i, ast.Binder) and i.high is None
-        if is_free and i.name != BATCH and not any(_alone(scope, i.name, value, padded)):
-            return f"{i.name} < {i.name.upper()}"
+        name = i.name if isinstance(i, (ast.Name, ast.Binder)) else BATCH
+        bound = isinstance(i, ast.Binder) and i.high is not None
+        if name != BATCH and not bound and not any(_alone(scope, name, value, padded)):
+            return f"{name} < {name.upper()}"
         return unparse(i)
 
     if isinstance(inside, ast.Assign):
@@ -216,7 +219,8 @@ def binders_of(
     scope: Scope, frame: Frame, node: ast.Reduce, fetch: FetchOf
 ) -> tuple[tuple[Binder, ...], tuple[Guard, ...]]:
     """The box of a reducer, and the guards that its bounds leave."""
-    binders, guards = [], []
+    binders: list[Binder] = []
+    guards: list[Guard] = []
     for b in node.binders:
         if b.name == BATCH:
             binders.append(Binder(BATCH, ZERO, BATCH_SIZE))
@@ -245,14 +249,14 @@ def _high(scope: Scope, frame: Frame, b: ast.Binder, fetch: FetchOf, node: ast.R
     """hi and its guard; a bound that is read at run time leaves the box to the dims."""
     if b.high is None:
         at_run_time = b.low is not None and any(reads(b.low))
-        return range_from_reads(scope, b.name, node, b, fetch, at_run_time), None
+        return range_from_reads(scope, b.name, node, b, at_run_time), None
     high = coordinate(scope, b.high, frame.names, fetch) + (0 if b.high_strict else 1)
     if is_size(high):
         return high, None
     guard = Guard(high - 1 - index(b.name), ">=")
     ends = _covering(scope, frame, high, 1)
     if ends is None:
-        return range_from_reads(scope, b.name, node, b, fetch, padded=True), guard
+        return range_from_reads(scope, b.name, node, b, padded=True), guard
     return extreme("max", ends), guard
 
 

@@ -31,7 +31,7 @@ def fetch_of(scope: Scope, frame: Frame) -> FetchOf:
             message = f"`{node.name}` is {variable.dtype}, an index is an integer"
             scope.report.fail("E302", message, node.span)
         coords, fill = read_at(scope, frame, node)
-        return Fetch(node.name, coords, fill)
+        return Fetch(node.name, coords, None if fill is None else int(fill))
 
     return fetch
 

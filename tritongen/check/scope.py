@@ -42,7 +42,7 @@ class Variable:
 
 @dataclass(slots=True)
 class Scope:
-    op: ast.OpDef
+    op: ast.OpDef | ast.Fn
     report: Report
     typarams: tuple[TypeParam, ...] = ()
     variables: dict[str, Variable] = field(default_factory=dict)
@@ -58,6 +58,7 @@ class Scope:
     index_names: set[str] = field(default_factory=set)
     nests: list[Nest] = field(default_factory=list)
     library: Any = None
+    said: list[tuple[str, ast.Assign]] = field(default_factory=list)  # unbound indices, by line
     precisions: set[str] = field(default_factory=set)  # of the callees with reducers
 
     def kind(self, dtype: str) -> str:

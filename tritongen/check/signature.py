@@ -25,6 +25,7 @@ from tritongen.ir.nodes import (
     NARROW_FLOATS,
     Constant,
     Define,
+    Param,
     Require,
     Scalar,
     Tensor,
@@ -96,8 +97,8 @@ def declare(scope: Scope, op: ast.OpDef) -> None:
             help=f"call the index `{free}`" if free else f"call one of them `{_other(name, seen)}`",
         )
 
-    for p in op.typarams:
-        add(p.name, "type parameter", p.span)
+    for t in op.typarams:
+        add(t.name, "type parameter", t.span)
     for p in op.params:
         tensor = isinstance(p, ast.Operand) and p.type.dims is not None
         add(p.name, "operand" if tensor else _param_kind(p), p.span)
@@ -325,9 +326,9 @@ def _conjuncts(node: ast.Expr) -> tuple[ast.Expr, ...]:
     return (node,)
 
 
-def tensors_of(scope: Scope, op: ast.OpDef) -> tuple[tuple, tuple]:
+def tensors_of(scope: Scope, op: ast.OpDef) -> tuple[tuple[Param, ...], tuple[Tensor, ...]]:
     """The parameters and outputs of the IR."""
-    params = []
+    params: list[Param] = []
     for p in op.params:
         if p.name in scope.constants:
             params.append(scope.constants[p.name])
@@ -365,7 +366,7 @@ def unused_operands(scope: Scope, op: ast.OpDef) -> None:
 
 
 def _needed_sizes(op: ast.OpDef) -> set[str]:
-    nodes = [d for o in op.outputs for d in o.type.dims or ()]
+    nodes: list[ast.Node] = [d for o in op.outputs for d in o.type.dims or ()]
     nodes += [f.expr for f in op.facts] + [line.value for line in op.lines]
     nodes += [left for line in op.lines for left in line.indices or () if parts(left)]
     return {n.name for node in nodes for n in walk(node) if isinstance(n, ast.Size)}

@@ -118,8 +118,9 @@ def apply(scope: Scope, row: Function, values: tuple[Value, ...], span: Span | N
     """A row of the function table applied to values."""
     if row.name == "where":
         return _where(scope, values, span)
-    if row.name in ("floordiv", "mod") and None not in (values[0].poly, values[1].poly):
-        divisor(scope, values[1].poly)
+    below = values[-1].poly
+    if row.name in ("floordiv", "mod") and values[0].poly is not None and below is not None:
+        divisor(scope, below)
     folded = _fold(row.name, values)
     if folded is not None:
         return folded
@@ -174,15 +175,14 @@ def _where(scope: Scope, values: tuple[Value, ...], span: Span | None) -> Value:
 
 def _fold(name: str, values: tuple[Value, ...]) -> Value | None:
     """Sizes and coordinates stay polys, literals are computed; None where neither applies."""
-    polys = [v.poly for v in values]
+    polys = [v.poly for v in values if v.poly is not None]
     weak = all(v.weak for v in values)
-    if all(p is not None for p in polys):
+    if len(polys) == len(values):
         folded = _fold_polys(name, polys)
         if folded is not None:
             return of_poly(folded, weak)
-    if weak and all(isinstance(v.expr, Const) for v in values):
-        return _fold_numbers(name, [v.expr.value for v in values])
-    return None
+    numbers = [v.expr.value for v in values if isinstance(v.expr, Const)]
+    return _fold_numbers(name, numbers) if weak and len(numbers) == len(values) else None
 
 
 def _fold_polys(name: str, polys: list[Poly]) -> Poly | None:
@@ -228,8 +228,9 @@ def _fold_numbers(name: str, numbers: list[int | float | bool]) -> Value | None:
     return None
 
 
-def power(scope: Scope, base: Value, exponent: Value, span: Span | None) -> Value:
+def power(scope: Scope, values: tuple[Value, ...], span: Span | None) -> Value:
     """`x ** n`: a small whole n is a product."""
+    base, exponent = values
     n = exponent.expr.value if exponent.weak and isinstance(exponent.expr, Const) else None
     if isinstance(n, float) and n.is_integer():
         n, kind = int(n), "float"

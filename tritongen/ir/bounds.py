@@ -266,7 +266,7 @@ def _ends(p: Poly, facts: Facts, direction: int) -> tuple[Poly, ...] | None:
     if split is None:
         return None
     factors, rest = split
-    totals = (rest,)
+    totals: tuple[Poly, ...] = (rest,)
     for atom, factor in factors.items():
         options = _options(atom, factor, facts, direction)
         if options is None:
@@ -277,6 +277,7 @@ def _ends(p: Poly, facts: Facts, direction: int) -> tuple[Poly, ...] | None:
 
 def _options(atom: Atom, factor: Poly, facts: Facts, direction: int) -> tuple[Poly, ...] | None:
     """What `factor * atom` may be at its least (direction -1) or greatest (1)."""
+    wanted: tuple[int, ...]
     if plainly_nonnegative(factor, facts):
         wanted = (direction,)
     elif plainly_nonnegative(-factor, facts):

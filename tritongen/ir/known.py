@@ -23,6 +23,7 @@ from tritongen.ir.algebra import (
     poly,
     size,
     substitute,
+    symbols,
     text,
     walk,
 )
@@ -71,7 +72,7 @@ def gather(sizes: Iterable[str], facts: Iterable[Fact] = (), dims: Iterable[Poly
 def define(facts: Facts, name: str, value: Poly) -> Facts:
     """With `name = value`, a size: not negative."""
     value = simplify(value, facts)
-    return learn(replace(facts, equal=facts.equal | {name: value}), value)
+    return learn(replace(facts, equal={**facts.equal, name: value}), value)
 
 
 def require(facts: Facts, left: Poly, op: str, right: Poly) -> Facts:
@@ -149,8 +150,8 @@ def learn(facts: Facts, p: Poly) -> Facts:
         if constant < 0 and all(
             isinstance(a, Sym) and low.get(a.name, -1) >= 0 for a, _ in monomial
         ):
-            for atom, _ in monomial:  # a product of names >= 0 is positive: each of them is
-                low[atom.name] = max(low[atom.name], 1)
+            for name in symbols(p):  # a product of names >= 0 is positive: each of them is
+                low[name] = max(low[name], 1)
             facts = replace(facts, low=low)
         elif len(monomial) == 1 and isinstance(monomial[0][0], Floor) and monomial[0][1] == 1:
             floor = monomial[0][0]
