@@ -23,6 +23,8 @@ def contraction_view(context: Context, kernel: KernelPlan) -> KernelView:
     left, right = head.body.body.args
     narrow = storage_dtype(left, right)
     guards = list(head.body.guards)
+    invariant(body, (left, right))
+    opening, body.lines = tuple(body.lines), []
     before = dict(body.cache)
     var["left"] = factor(body, left, "[None, :]", guards, narrow, var, {"batch", "m", "k"})
     var["right"] = factor(body, right, "[:, None]", guards, narrow, var, {"batch", "n", "k"})
@@ -47,8 +49,25 @@ def contraction_view(context: Context, kernel: KernelPlan) -> KernelView:
             body.store(nest, body.values[nest.name][0])
     doc = "A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."
     blocks = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M")
-    loop = Loop((), loop_lines, ())
+    loop = Loop(opening, loop_lines, ())
     return view(body, var, blocks, doc, lines=tuple(body.lines), loops=(loop,), flags={"integer": integer, "batched": bool(kernel.axes[0].digits)})
+
+
+def invariant(body: Body, factors: tuple[ir.Expr, ...]) -> None:
+    """Loads that no step of the loop changes, in front of it."""
+    k = {d.index for d in body.kernel.axes[3].digits}
+
+    def visit(e: ir.Expr) -> None:
+        target = e.arg if isinstance(e, ir.Cast) else e
+        if isinstance(target, ir.Read):
+            if not free_indices(target) & k:
+                body.expr(e)
+            return
+        for part in ir.parts(e):
+            visit(part)
+
+    for side in factors:
+        visit(side)
 
 
 def axis_names(body: Body) -> dict[str, str]:
@@ -105,7 +124,8 @@ def factor(body: Body, side: ir.Expr, orient: str, guards: list, narrow: str, va
     checks = [guard_text(body, g) for g in here]
     if checks or not simple:
         mask = body.mask(body.axes_in_names(free_indices(side)), checks)
-        out = (body.assign(out[0], f"tl.where({mask}, {out[0]}, 0)") if mask else out[0], ATOM)
+        if mask:
+            body.line(f"{out[0]} = tl.where({mask}, {out[0]}, 0)")
     for g in here:
         guards.remove(g)
     body.index = saved
