@@ -95,6 +95,8 @@ class Body:
         self.together: dict[frozenset[str], str] = {}  # axes -> the name of their joint mask
         self.values: dict[str, tuple[str, int]] = {}  # nest -> text
         self.cache: dict[object, str] = {}
+        self.assigned: set[str] = set()  # variables that have been given a value in this scope
+        self.looping: frozenset[str] = frozenset()  # axes that a loop walks right now
         self.fill: dict[str, float] = {}  # tensor -> what its masked lanes hold
         self.ranges: dict[str, tuple[Poly, Poly]] = {
             b.index: (b.lo, b.hi) for n in kernel.nests for b in n.box
@@ -106,14 +108,11 @@ class Body:
 
     def assign(self, wish: str, text: str) -> str:
         """`wish = text` on a line of its own; the name that it got."""
-        name = self.names.free(wish) if wish in self.names.taken and wish in self._assigned() else wish
+        name = self.names.free(wish) if wish in self.assigned or wish in self.index.values() else wish
         self.names.taken.add(name)
-        self._assigned().add(name)
+        self.assigned.add(name)
         self.line(f"{name} = {text}")
         return name
-
-    def _assigned(self) -> set[str]:
-        return self.__dict__.setdefault("assigned", set(self.index.values()))
 
     def fresh(self, wish: str) -> str:
         return self.names.free(wish)
@@ -256,7 +255,7 @@ class Body:
 
     def _place(self, axis: str, line: str) -> None:
         """Where a decoded digit stands: with its axis. Loops over an axis override this."""
-        if axis in self.__dict__.get("looping", ()):
+        if axis in self.looping:
             self.line(line)
         else:
             self.prologue.append(line)

@@ -109,7 +109,7 @@ def factor(body: Body, side: ir.Expr, orient: str, guards: list, narrow: str, va
     saved = dict(body.index)
     body.axis_var[axis.name] = name
     body.axis_mask[axis.name] = f"{name} < {var['K']}"
-    body.__dict__["looping"] = {axis.name}
+    body.looping = frozenset({axis.name})
     if len(axis.digits) == 1:
         body.index[axis.digits[0].index] = name
     reads = {e.tensor for e in ir.walk(side) if isinstance(e, ir.Read)}
@@ -130,5 +130,5 @@ def factor(body: Body, side: ir.Expr, orient: str, guards: list, narrow: str, va
         guards.remove(g)
     body.index = saved
     body.fill = {}
-    body.__dict__["looping"] = set()
+    body.looping = frozenset()
     return out[0]

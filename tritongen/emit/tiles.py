@@ -286,20 +286,22 @@ def part_names(body: Body) -> dict[str, str]:
     return {name: body.names.free(name) for name in ("part", "parts", "stop")}
 
 
-def enter_loop(body: Body) -> tuple[dict, list[str], dict]:
+def enter_loop(body: Body) -> tuple[dict, list[str], set[str]]:
     """A loop over the columns: what is loaded or decoded in it is forgotten behind it."""
-    saved = dict(body.cache), body.lines, dict(body.index), set(body._assigned())
+    saved = dict(body.cache), body.lines, set(body.assigned)
     body.lines = []
-    body.__dict__["looping"] = {"col"}
+    body.looping = frozenset({"col"})
     return saved
 
 
 def leave_loop(body: Body, saved) -> tuple[str, ...]:
     lines = tuple(body.lines)
-    body.cache, body.lines, _, body.__dict__["assigned"] = saved
-    for digit in body.kernel.axes[1].digits[: len(body.kernel.axes[1].digits) * (len(body.kernel.axes[1].digits) > 1)]:
-        body.index.pop(digit.index, None)
-    body.__dict__["looping"] = set()
+    body.cache, body.lines, body.assigned = saved
+    body.looping = frozenset()
+    digits = body.kernel.axes[1].digits
+    if len(digits) > 1:  # decoded in the loop; a single digit is the axis itself
+        for digit in digits:
+            body.index.pop(digit.index, None)
     return lines
 
 
