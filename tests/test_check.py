@@ -1,5 +1,7 @@
 """What the checker makes of the language, held against torch through the oracle, and its types."""
 
+from time import perf_counter
+
 import pytest
 import torch
 
@@ -8,6 +10,7 @@ from tritongen.errors import SpecError
 from tritongen.ir.interp import run, run_rounded
 from tritongen.ir.nodes import Call, Cast, Guard, IndexValue, Nest, Op, Read, Reduce, Require, walk
 from tritongen.syntax.parse import parse
+from tritongen.syntax.ref import parse_ref, ref_python
 
 
 def typed(text: str, number: int = 0) -> Op:
@@ -326,6 +329,50 @@ def test_a_called_op_names_its_derived_sizes():
         " y[n, c] = mean[p, q](t[n, c, p, q]) }"
     )
     assert [d.name for d in typed(text).defines] == ["P", "Q"]
+
+
+def test_a_chain_has_the_composition_of_its_refs():
+    op = typed(
+        F64 + "(x: T[M, K], w: T[N, K], b: T[N], gain: T[N]) -> y: T[M, N]"
+        " { h = group_norm(linear(relu(x), w, b), gain, b, groups = 2)\n"
+        " y = mish(softmax(h) * 2) + K }"
+    )
+    args = {"x": X, "w": X[:4] + 1, "b": X[:, 0], "gain": X[:, 1]}
+    *steps, last = ref_python(parse_ref(op.ref)).split("\n")
+    names = {"torch": torch, **args}
+    exec("\n".join(steps), names)
+    torch.testing.assert_close(run(op, args)["y"], eval(last, names), rtol=1e-6, atol=1e-9)
+
+
+def test_a_macro_computes_a_reducer_once():
+    op = typed(
+        F64 + "(x: T[M, K], w: T[N, K]) -> y: T[M, N] { y[m, n] = gelu(sum[k](x[m, k] * w[n, k])) }"
+    )
+    assert [n.name for n in op.nests] == ["gelu_x", "y"] and len(nodes(op, Reduce)) == 1
+
+
+def test_a_hand_written_gradient_is_for_floats():
+    text = "op f<T: float | int>(x: T[N]) -> y: T[N] { y[n] = x[n] + 1 grad { dx[n] = dy[n] } }"
+    (found,) = check(parse(text, "t.op"))
+    assert isinstance(found.typings[0].gradient, tuple) and found.typings[1].gradient == "none"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        " + ".join(["mish(x[n])"] * 100),
+        "mish(" * 30 + "x[n]" + ")" * 30,
+        "x[(" + " + ".join(f"n // {k}" for k in range(2, 60)) + ") % N]",
+        "sum[i < N, j < N, k < N](x[n * N * N + i * N + j * k // N] else 0)",
+    ],
+)
+def test_a_hostile_line_is_answered_at_once(body):
+    start = perf_counter()
+    try:
+        check(parse(F64 + f"(x: T[N]) -> y: T[N] {{ y[n] = {body} }}", "t.op"))
+    except SpecError:
+        pass
+    assert perf_counter() - start < 2  # a busy machine included
 
 
 def test_gradients_by_hand_see_everything_above():

@@ -30,7 +30,8 @@ def clauses_of(scope: Scope, op: ast.OpDef) -> dict[str, Any]:
             case ast.GradNone():
                 found["gradient"] = "none"
             case ast.GradBlock():
-                found["gradient"] = gradient(scope, op, clause)
+                is_float = any(scope.kind(o.dtype) == "float" for o in scope.outputs.values())
+                found["gradient"] = gradient(scope, op, clause) if is_float else "none"
             case ast.Ref(text):
                 _ref(scope, clause)
                 found["ref"] = text

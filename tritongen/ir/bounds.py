@@ -72,7 +72,7 @@ EFFORT = 4  # how many inequalities a proof may add
 POINTS = 12
 OFFSETS = (0, 0, 1, 1, 2, 3, 5)
 STEPS = 80  # how many polys a search may look at before it gives up
-TRIES = 400  # and how many it may come across
+TRIES = 250  # and how many it may come across
 
 
 # ---- proofs -------------------------------------------------------------------------------------
