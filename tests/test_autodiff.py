@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -72,7 +72,7 @@ def torch_int(dtype: str) -> torch.dtype:
     return {"i64": torch.int64, "i32": torch.int32, "i8": torch.int8, "u8": torch.uint8}[dtype]
 
 
-@lru_cache(maxsize=None)
+@cache
 def backward(op):
     back = gradient(op)
     verify(back)
@@ -105,12 +105,12 @@ def assert_like_torch(op, args: dict, forward=None, seed: int = 1) -> None:
     expected = expected if isinstance(expected, tuple) else (expected,)
     found, dys, outputs = pulled(op, args, seed=seed)
     floats = [y for y in expected if y.is_floating_point()]
-    for y, exact in zip(floats, (outputs[o.name] for o in op.outputs)):
+    for y, exact in zip(floats, (outputs[o.name] for o in op.outputs), strict=False):
         torch.testing.assert_close(exact, y.detach().double(), rtol=1e-9, atol=1e-9)
     wanted = torch.autograd.grad(
         floats, list(leaves.values()), list(dys.values()), allow_unused=True
     )
-    for (name, leaf), grad in zip(leaves.items(), wanted):
+    for (name, leaf), grad in zip(leaves.items(), wanted, strict=False):
         grad = torch.zeros_like(leaf) if grad is None else grad
         ours = found[f"d{name}"]
         torch.testing.assert_close(
@@ -252,6 +252,38 @@ LINES = {
         lambda a, b: torch.tril(a) @ b,
         {},
     ),
+    "scatter": (
+        "x: T[N, D], ix: i64[N]) -> y: T[V, D] with V = 6",
+        "y[v, d] = sum[n](where(ix[n] == v, x[n, d], 0))",
+        lambda x, ix: torch.zeros(6, x.shape[1]).double().index_add(0, ix, x),
+        dict(ix=torch.tensor([0, 4, 4, 2])),
+    ),
+    "fold": (
+        "x: T[N, P, R], const stride: int = 2) -> y: T[N, L] with L = (P - 1) * stride + R",
+        "y[n, l] = sum[p, r](where(p * stride + r == l, x[n, p, r], 0))",
+        lambda x, stride: torch.nn.functional.fold(
+            x.transpose(1, 2), (1, 2 * stride + 2), (1, 2), stride=(1, stride)
+        )[:, 0, 0],
+        dict(N=2, P=3, R=2),
+    ),
+    "masked_softmax": (
+        "x: T[N, N]) -> y: T[N, N]",
+        """s[i, j] = where(j <= i, x[i, j], -inf)  m[i] = max[j](s[i, j])
+           e[i, j] = exp(s[i, j] - m[i])  y[i, j] = e[i, j] / sum[k](e[i, k])""",
+        lambda x: torch.softmax(x.masked_fill(torch.ones_like(x).triu(1) > 0, -torch.inf), 1),
+        {},
+    ),
+    "swin_windows": (
+        "x: T[N, H, W], const win: int = 2) -> y: T[M, win, win]"
+        " with M = N * (H // win) * (W // win), H % win == 0, W % win == 0",
+        """y[m, p, q] = x[m // (W // win) // (H // win), m // (W // win) % (H // win) * win + p,
+                          m % (W // win) * win + q] else 0""",
+        lambda x, win: x.unflatten(2, (-1, win))
+        .unflatten(1, (-1, win))
+        .permute(0, 1, 3, 2, 4)
+        .reshape(-1, win, win),
+        dict(H=4, W=6),
+    ),
     "outer_diagonal": (
         "x: T[N, N]) -> y: T[N]",
         "y[i] = x[i, i] * x[i, 0]",
@@ -311,11 +343,11 @@ def test_lines(name):
     rest = {k: v for k, v in given.items() if not k[0].isupper()}
     for name, value in rest.items():
         tensor = next(p for p in op.params if p.name == name)
-        sizes |= {str(d): n for d, n in zip(tensor.dims, value.shape)}
+        sizes |= {str(d): n for d, n in zip(tensor.dims, value.shape, strict=False)}
     assert_like_torch(op, arguments(op, sizes, **rest), forward)
 
 
-@lru_cache(maxsize=None)
+@cache
 def spec(name: str):
     return op_of(next(p for p in SPECS if p.stem == name).read_text())
 
@@ -397,3 +429,27 @@ def test_a_gradient_is_text_of_the_language(path):
     again = check(parse(text))[-1].typings[0]
     verify(again)
     assert print_op(again) == text
+
+
+def lines(op) -> list[str]:
+    return [line.strip() for line in print_op(backward(op)).split("\n")]
+
+
+def test_softmax_reads_its_result_alone():
+    assert [p.name for p in backward(spec("softmax")).params] == ["y", "dy"]
+    assert "dx[..., d] = (dy[..., d] - dy_sum[...]) * y[..., d]" in lines(spec("softmax"))
+
+
+@pytest.mark.parametrize(
+    "name, inverse",
+    {
+        "roll": "dx[n, d] = dy[n, (d - shift) % D]",
+        "scatter": "dx[n, d] = dy[ix[n], d] else 0.0",
+        "fold": "dx[n, p, r] = dy[n, p * stride + r] else 0.0",
+        "flip": "dx[n, d] = dy[n, D - d - 1]",
+        "embedding_bag": "dt[v, d] = sum[n, k < K](where(ix[n, k] == v, dy[n, d], 0))",
+    }.items(),
+)
+def test_an_inverse_reads_as_one_would_write_it(name, inverse):
+    signature, body, _, _ = LINES[name]
+    assert inverse in lines(op_of(f"op {name}_op<T: float>({signature} {{ {body} }}"))

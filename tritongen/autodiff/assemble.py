@@ -1,9 +1,9 @@
 """The signature of a backward op, and its lines without those that lead nowhere.
 
-Input: an op, the lines of its gradient (forward ones among them), the operands wanted. Output: an op
-whose params are the forward op's, the outputs that are read, and `dy` per output y; whatever is
-neither read nor alone in binding a size or dtype is left out. Example: the gradient of `x + b` reads
-neither x nor b, and takes dy alone.
+Input: an op, the lines of its gradient (forward ones among them), the operands wanted. Output: an
+op whose params are the forward op's, the outputs that are read, and `dy` per output y; whatever is
+neither read nor alone in binding a size or dtype is left out. Example: the gradient of `x + b`
+takes dy alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tritongen.ir.nodes import (
 
 
 def assemble(op: Op, nests: tuple[Nest, ...], wanted: tuple[Param, ...]) -> Op:
-    """The op of these lines: those that lead to a gradient, over params that are read or bind a size."""
+    """The op of the lines that lead to a gradient, over params that are read or bind a size."""
     outputs = tuple(
         Tensor(f"d{p.name}", p.dtype, p.dims if isinstance(p, Tensor) else ()) for p in wanted
     )
@@ -108,13 +108,14 @@ def _needed_params(
     nests: tuple[Nest, ...],
     read: set[str],
 ) -> tuple[Param, ...]:
-    """Params that are read, and before others those that alone bind a size, batch or dtype in use."""
+    """Params that are read, and those that alone bind a size, batch or dtype in use."""
     kept = {p.name for p in params if p.name in read or isinstance(p, Constant)}
 
     def binds(p: Param) -> set[str]:
         if not isinstance(p, Tensor):
             return set()
-        return {a.name for d in p.dims for a in algebra.walk(d) if d == algebra.poly(a)} | {p.dtype}
+        sizes = (a for d in p.dims for a in algebra.walk(d) if d == algebra.poly(a))
+        return {a.name for a in sizes if isinstance(a, Sym)} | {p.dtype}
 
     used = {name for p in params for name in binds(p)}
     sizes = _symbols(op, outputs, nests) & used

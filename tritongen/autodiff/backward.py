@@ -3,8 +3,8 @@
 Input: an op. Output: an op over the same operands, the outputs that derivatives read, and `dy` for
 each output y, which gives `dx` for each floating operand and scalar x:
 
-    op square<T: float>(x: T[N]) -> y: T[N] { y[n] = x[n] * x[n] }
-    op square_backward<T: float>(x: T[N], dy: T[N]) -> dx: T[N] { dx[n] = dy[n] * x[n] + dy[n] * x[n] }
+    op square<T: float>(x: T[N]) -> y: T[N] { y[n] = x[n] ** 2 }
+    op square_backward<T: float>(x: T[N], dy: T[N]) -> dx: T[N] { dx[n] = 2 * dy[n] * x[n] }
 
 Its lines: forward temporaries that are wanted again, the gradients of temporaries from the last to
 the first, those of the operands. Batch dims are summed over only where an operand has none of them:
@@ -60,7 +60,7 @@ class NotDifferentiable(SpecError):
 
 
 def gradient(op: Op, wrt: Iterable[str] | None = None) -> Op:
-    """The backward op; `wrt` names the operands and scalars wanted, by default all that are floats."""
+    """The backward op; `wrt` names the operands and scalars wanted, by default all floats."""
     if op.gradient == "none":
         raise NotDifferentiable(op, "it says `grad none`")
     wanted = _wanted(op, wrt)
@@ -76,7 +76,7 @@ def gradient(op: Op, wrt: Iterable[str] | None = None) -> Op:
 
 
 def _tidied(op: Op, nests: tuple[Nest, ...], gradients: set[str]) -> tuple[Nest, ...]:
-    """Without lines that lead nowhere or are read once, and with outputs where they are quotients."""
+    """Without lines that lead nowhere or are read once; outputs stand for their quotients."""
     given = {o.name for o in op.outputs}
     used = reached(nests, gradients, given)
     read = set().union(*(tensors_read(nest.body) for nest in used))
@@ -175,8 +175,8 @@ class _Tape:
                     if plain:
                         return plain[0]
         name = algebra.text(dim).lower()
-        plain = name.isidentifier() and not reserved_as(name)
-        return name if plain or dim == BATCH_SIZE else "i"
+        usable = name.isidentifier() and not reserved_as(name)
+        return name if usable or dim == BATCH_SIZE else "i"
 
     # ---- gradients ----------------------------------------------------------------------------
     def pull(self, nest: Nest) -> None:
@@ -206,10 +206,10 @@ class _Tape:
         return exprs.cast(read, exprs.compute_dtype(nest.body.dtype))
 
     def _settle(self, nest: Nest) -> Expr | None:
-        """The gradient of what a nest writes as a read, after adding a line for it where it needs one."""
+        """The gradient of what a nest writes, as reads of lines; adds the lines it needs."""
         terms = self._surviving(nest.name, self.parts.pop(nest.name, []))
         output = next((o for o in self.op.outputs if o.name == nest.name), None)
-        given = None
+        given: Expr | None = None
         if output is not None:
             given = Read(cotangent(output).name, nest.coords, None, output.dtype)
             given = exprs.cast(given, exprs.compute_dtype(output.dtype))

@@ -217,16 +217,22 @@ def rename_binders(expr: Expr, name: Callable[[str], str]) -> Expr:
         case Cast(arg):
             return replace(expr, arg=rename_binders(arg, name))
         case Reduce():
-            return _rename(expr, name)
+            return rename_reduce(expr, name)
     return expr
 
 
-def _rename(reduce: Reduce, name: Callable[[str], str]) -> Reduce:
+def rename_reduce(reduce: Reduce, name: Callable[[str], str] = unique) -> Reduce:
     names = {b.index: name(b.index) for b in reduce.binders}
     change = by_name({old: index(new) for old, new in names.items()})
-    inner = substitute(replace(reduce, binders=()), change)
+    inner = _reduce(substitute(replace(reduce, binders=()), change))
     binders = tuple(replace(b, index=names[b.index]) for b in reduce.binders)
     return replace(inner, binders=binders, body=rename_binders(inner.body, name))
+
+
+def _reduce(expr: Expr) -> Reduce:
+    if not isinstance(expr, Reduce):
+        raise TypeError(expr)
+    return expr
 
 
 def with_own_binders(expr: Expr) -> Expr:
@@ -249,7 +255,7 @@ def name_binders(expr: Expr, in_force: Iterable[str], reserved: frozenset[str]) 
                 chosen[b.index] = free_name(b.index.split(MARK)[0], taken, reserved)
                 taken.add(chosen[b.index])
             change = by_name({old: index(new) for old, new in chosen.items()})
-            inner = substitute(replace(expr, binders=()), change)
+            inner = _reduce(substitute(replace(expr, binders=()), change))
             binders = tuple(Binder(chosen[b.index], b.lo, b.hi) for b in expr.binders)
             return replace(inner, binders=binders, body=name_binders(inner.body, taken, reserved))
     return expr

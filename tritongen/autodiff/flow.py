@@ -52,7 +52,7 @@ class Line:
 
 
 def uses(line: Line, weight: Expr) -> Iterator[Use]:
-    yield from _scope(line, line.nest.body, Use(line.nest.body, weight))
+    yield from _scope(line, line.nest.body, weight, (), ())
 
 
 def winner_name(nest: Nest) -> str:
@@ -74,16 +74,22 @@ def extreme_of(nest: Nest) -> Reduce | None:
     return body if isinstance(body, Reduce) and body.op in ("max", "min") else None
 
 
-def _scope(line: Line, root: Expr, at: Use) -> Iterator[Use]:
-    """Uses below `root`, under the binders and guards of `at`."""
-    weights = {root: at.weight}
+def _scope(
+    line: Line,
+    root: Expr,
+    given: Expr,
+    binders: tuple[Binder, ...],
+    guards: tuple[Guard, ...],
+) -> Iterator[Use]:
+    """Uses below `root`, whose gradient is `given`, under binders and guards."""
+    weights = {root: given}
     for node in reversed(_order(line, root)):
         weight = weights.get(node)
         if weight is None or exprs.is_zero(weight):
             continue
         match node:
             case Read() | ScalarRef():
-                yield replace(at, node=node, weight=weight)
+                yield Use(node, weight, binders, guards)
             case Cast(arg):
                 _hand(weights, arg, exprs.cast(weight, exprs.compute_dtype(arg.dtype)))
             case Call():
@@ -91,10 +97,9 @@ def _scope(line: Line, root: Expr, at: Use) -> Iterator[Use]:
                 for arg, w in _shares(line, node, weight, value):
                     _hand(weights, arg, w)
             case Reduce():
-                binders = at.binders + node.binders
-                guards = at.guards + node.guards + _chosen(line, node)
-                body = replace(at, weight=_into(node, weight), binders=binders, guards=guards)
-                yield from _scope(line, node.body, body)
+                inner = guards + node.guards + _chosen(line, node)
+                below = _into(node, weight)
+                yield from _scope(line, node.body, below, binders + node.binders, inner)
 
 
 def _core(root: Expr) -> Expr:
@@ -108,7 +113,7 @@ def _hand(weights: dict[Expr, Expr], node: Expr, weight: Expr) -> None:
 
 
 def _order(line: Line, root: Expr) -> list[Expr]:
-    """The subexpressions through which the value varies, reducers' bodies apart, each after its parts."""
+    """The subexpressions through which the value varies, parts first; no reducer's body."""
     order: dict[Expr, None] = {}
 
     def visit(node: Expr) -> None:
@@ -177,13 +182,13 @@ def _others(reduce: Reduce) -> Expr:
 
     Over a whole dim it is the product of those before times that of those after: two scans.
     """
-    other = exprs.with_own_binders(reduce)
+    other = exprs.rename_reduce(reduce)
     if len(reduce.binders) == 1 and not reduce.guards:
         here, there = (index(r.binders[0].index) for r in (reduce, other))
         before = replace(other, guards=(Guard(here - there - 1, ">="),))
         after = replace(other, guards=(Guard(there - here - 1, ">="),))
         return exprs.mul(before, exprs.with_own_binders(after))
-    here, there = (IndexValue(number_of(r), "i64") for r in (reduce, other))
-    same = exprs.call("eq", there, here, dtype="bool")
+    own, others = (IndexValue(number_of(r), "i64") for r in (reduce, other))
+    same = exprs.call("eq", others, own, dtype="bool")
     one = exprs.number(1, reduce.dtype)
     return replace(other, body=exprs.where(same, one, other.body))

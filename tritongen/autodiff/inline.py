@@ -40,7 +40,7 @@ def _paste(expr: Expr, rank: int, lines: dict[str, Nest]) -> Expr:
         case Read(tensor, coords, None) if tensor in lines:
             line = lines[tensor]
             if len(line.box) == rank and _is_plain(coords):
-                here = dict(zip(line.coords, coords))
+                here = dict(zip(line.coords, coords, strict=True))
                 values = {b.index: here[algebra.index(b.index)] for b in line.box}
                 return exprs.substitute(line.body, exprs.by_name(values))
         case Call(_, args):

@@ -1,14 +1,14 @@
 """From where a read is used to where it points: the adjoint of one read, with its indices inverted.
 
-Input: a `Use` of x[d1, d2, ...] in a box, and indices i1, i2, ... of x. Output: the sum, over the box,
-of the weights of all points with d == i, with as many indices as possible solved for. Example, for
-x[n, p * stride + r - pad] under weight dy[n, p] * w[r], p < P, r < R:
+Input: a `Use` of x[d1, d2, ...] in a box, and indices i1, i2, ... of x. Output: the sum, over the
+box, of the weights of all points with d == i, with as many indices as possible solved for. Example,
+for x[n, p * stride + r - pad] under weight dy[n, p] * w[r], p < P, r < R:
 
     sum[r]((dy[n, (i - r + pad) / stride] else 0) * w[r])
 
 In order: indices read through `// q` and `% q` split into digits; plain indices; mixed radix
-(`g * Cg + c` gives g = i // Cg, c = i % Cg); rotations; else one index is solved for, the longest, and
-what its range and exactness demand stays behind as a guard. Not here: what becomes of guards (`term.py`).
+(`g * Cg + c` gives g = i // Cg, c = i % Cg); rotations; else one index is solved for, the longest,
+and what its range and exactness demand stays behind as a guard, with which `term.py` deals.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Target:
 
 @dataclass(slots=True)
 class System:
-    """The equations `coords == target`, in the unknowns left; what they ask for besides is in `guards`."""
+    """The equations `coords == target` in the unknowns left; `guards` is what they ask besides."""
 
     facts: Facts
     target: Target
@@ -108,6 +108,7 @@ def invert(use: Use, box: tuple[Binder, ...], target: Target, facts: Facts) -> S
     _name_quotients(system)
     for position in _order(system):
         _equate(system, position)
+    _use_equalities(system)
     return system
 
 
@@ -136,11 +137,9 @@ def _floors(system: System) -> list[Floor]:
 
 def _split_digits(system: System) -> None:
     """`k // q` of a plain unknown: k becomes k1 * q + k0, and `k % q` then is k0."""
-    while plain := next((f for f in _floors(system) if _plain(system, f.num)), None):
+    while plain := next((f for f in _floors(system) if _counts(system, f.num)), None):
         name, q = _plain(system, plain.num), plain.den
-        lo, hi = system.unknown[name]
-        if lo != ZERO:
-            return
+        hi = system.unknown[name][1]
         count, exact = _quotient(system.facts, hi, q)
         high, low = exprs.unique(name), exprs.unique(name)
         del system.unknown[name]
@@ -162,10 +161,16 @@ def _digits_of(name: str, floor: Floor, high: Poly, number: Poly) -> exprs.Chang
     return change
 
 
-def _plain(system: System, p: Poly) -> str | None:
+def _plain(system: System, p: Poly) -> str:
     """The unknown that p is, if it is nothing else."""
-    name = next((a.name for a in atoms(p) if isinstance(a, Idx)), None)
-    return name if name in system.unknown and p == index(name) else None
+    name = next((a.name for a in atoms(p) if isinstance(a, Idx)), "")
+    return name if name in system.unknown and p == index(name) else ""
+
+
+def _counts(system: System, p: Poly) -> bool:
+    """Whether p is an unknown that counts from 0."""
+    name = _plain(system, p)
+    return bool(name) and system.unknown[name][0] == ZERO
 
 
 def _quotient(facts: Facts, size: Poly, by: Poly) -> tuple[Poly, bool]:
@@ -177,7 +182,7 @@ def _quotient(facts: Facts, size: Poly, by: Poly) -> tuple[Poly, bool]:
 
 
 def _name_quotients(system: System) -> None:
-    """`e // q` of a sum, where it is no rotation, is an unknown t of its own: 0 <= e - q * t < q."""
+    """`e // q` of a sum, where it is no rotation, is an unknown t: 0 <= e - q * t < q."""
     for floor in _floors(system):
         if any(_rotated(system, c) is not None for c in system.coords if floor in walk(c)):
             continue
@@ -191,14 +196,18 @@ def _name_quotients(system: System) -> None:
             extreme("min", low) // floor.den,
             extreme("max", high) // floor.den + 1,
         )
-        system.replace(lambda atom: index(t) if atom == floor else None)
+        system.replace(_instead(floor, index(t)))
         system.guards += [Guard(rest, ">="), Guard(floor.den - 1 - rest, ">=")]
+
+
+def _instead(old: Atom, new: Poly) -> exprs.Change:
+    return lambda atom: new if atom == old else None
 
 
 # ---- one coordinate -----------------------------------------------------------------------------
 def _order(system: System) -> list[int]:
     """Coordinates that are an index first: they decide most."""
-    return sorted(range(len(system.coords)), key=lambda i: _plain(system, system.coords[i]) is None)
+    return sorted(range(len(system.coords)), key=lambda i: not _plain(system, system.coords[i]))
 
 
 def _equate(system: System, position: int) -> None:
@@ -212,10 +221,21 @@ def _equate(system: System, position: int) -> None:
     elif chain := _radix(system, c):
         _read_digits(system, chain, target)
     elif name := _longest(system, c):
-        factor = affine(c)[0][Idx(name)]
+        factor = _candidates(system, c)[name]
         system.solve(name, (target - (c - factor * index(name))) / factor)
     else:
         system.guards.append(Guard(c - target, "=="))
+
+
+def _use_equalities(system: System) -> None:
+    """A guard `e == 0` in an unknown is an equation too: a scatter's gradient is a gather."""
+    while found := next(
+        (g for g in system.guards if g.op == "==" and _candidates(system, g.poly)), None
+    ):
+        name = _longest(system, found.poly)
+        factor = _candidates(system, found.poly)[name]
+        system.guards.remove(found)
+        system.solve(name, (factor * index(name) - found.poly) / factor)
 
 
 def _candidates(system: System, c: Poly) -> dict[str, Poly]:
@@ -230,7 +250,7 @@ def _candidates(system: System, c: Poly) -> dict[str, Poly]:
 
 
 def _radix(system: System, c: Poly) -> list[tuple[str, Poly, Poly]]:
-    """c as digits, lowest first: (index, its factor, its extent), each factor the extents below multiplied."""
+    """c as digits, lowest first: (index, factor, extent), a factor being the extents below."""
     split = affine(c)
     left = _candidates(system, c)
     if split is None or split[1].terms or len(left) != len(split[0]):
@@ -251,7 +271,7 @@ def _equal(system: System, a: Poly, b: Poly) -> bool:
 
 
 def _read_digits(system: System, chain: list[tuple[str, Poly, Poly]], target: Poly) -> None:
-    for (name, step, _), (_, next_step, _) in zip(chain, chain[1:]):
+    for (name, step, _), (_, next_step, _) in zip(chain, chain[1:], strict=False):
         digit = target // step - (target // next_step) * (next_step / step)
         del system.unknown[name]
         system.replace(exprs.by_name({name: digit}))
@@ -292,12 +312,12 @@ def _turn_back(system: System, r: Rotation, target: Poly, dim: Poly) -> None:
 
 
 # ---- the index that goes ------------------------------------------------------------------------
-def _longest(system: System, c: Poly) -> str | None:
-    """The unknown whose solving saves most points: the longest range, else one of the box, else a factor of 1."""
-    best = None
+def _longest(system: System, c: Poly) -> str:
+    """The unknown whose solving saves most points: the longest, else one of the box."""
+    best = ""
     candidates = _candidates(system, c)
     for name in candidates:
-        if best is None or _better(system, candidates, name, best):
+        if not best or _better(system, candidates, name, best):
             best = name
     return best
 
@@ -310,4 +330,4 @@ def _better(system: System, factors: Mapping[str, Poly], a: str, b: str) -> bool
         return False
     if (a in system.outer) != (b in system.outer):
         return a in system.outer
-    return abs(factors[a].constant or 2) < abs(factors[b].constant or 2)
+    return factors[a].constant in (1, -1) and factors[b].constant not in (1, -1)

@@ -10,7 +10,8 @@ Rows are in the language, in a, b, c and y, the result. Not here: what becomes o
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import cache
 
 from tritongen.autodiff import exprs
 from tritongen.ir.functions import (
@@ -24,7 +25,7 @@ from tritongen.ir.nodes import Call, Const, Expr
 from tritongen.syntax import ast
 from tritongen.syntax.parse import parse_expression
 
-BUILD = {
+BUILD: dict[str, Callable[..., Expr]] = {
     "add": exprs.add,
     "sub": exprs.sub,
     "mul": exprs.mul,
@@ -36,7 +37,10 @@ BUILD = {
 def text_of(call: Call, position: int) -> str | None:
     """The derivative by one argument in the language; None where it is 0."""
     if call.fn == "pow_int":
-        return power_derivative(call.args[1].value) if position == 0 else None
+        exponent = call.args[1]
+        if position or not isinstance(exponent, Const):
+            return None
+        return power_derivative(int(exponent.value))
     row = FUNCTIONS[call.fn]
     return row.derivative[position] if row.derivative is not None else None
 
@@ -46,11 +50,11 @@ def partial(call: Call, position: int, value: Expr) -> Expr | None:
     text = text_of(call, position)
     if text is None:
         return None
-    names = dict(zip("abc", call.args)) | {"y": value}
+    names = dict(zip("abc", call.args, strict=False)) | {"y": value}
     return _build(_parsed(text), names, call.dtype)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _parsed(text: str) -> ast.Expr:
     return parse_expression(text, "derivative")
 

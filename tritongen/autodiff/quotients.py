@@ -69,18 +69,22 @@ def _found(quotient: Quotient, above: Expr, below: Expr) -> Expr | None:
 
 
 def _matches(pattern: Expr, expr: Expr, box: frozenset[str], here: dict[str, Poly]) -> bool:
-    """Whether expr is the pattern with other coordinates for the indices of the box, which `here` gets."""
+    """Whether expr is the pattern at other coordinates; `here` gets those of the box's indices."""
     match pattern, expr:
         case Read(tensor, coords, fill), Read(other, others, filled):
             same = tensor == other and fill == filled
-            return same and all(_coordinate(c, d, box, here) for c, d in zip(coords, others))
+            return same and all(
+                _coordinate(c, d, box, here) for c, d in zip(coords, others, strict=True)
+            )
         case IndexValue(p, dtype), IndexValue(q, other):
             return dtype == other and _coordinate(p, q, box, here)
         case Cast(arg, dtype), Cast(other, kind):
             return dtype == kind and _matches(arg, other, box, here)
         case Call(fn, args), Call(other, others):
             same = fn == other and len(args) == len(others)
-            return same and all(_matches(a, b, box, here) for a, b in zip(args, others))
+            return same and all(
+                _matches(a, b, box, here) for a, b in zip(args, others, strict=True)
+            )
     return pattern == expr and not exprs.free_indices(pattern) & box
 
 

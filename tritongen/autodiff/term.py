@@ -1,11 +1,11 @@
-"""One contribution to a gradient, written out: an inverted read as a sum over what is left to visit.
+"""One contribution to a gradient, written out: an inverted read as a sum over what is left.
 
 Input: a `System`, solved. Output: an expression over the target's indices, such as
 
     sum[r]((dy[n, (i - r + pad) / stride] else 0) * w[r])
 
-A guard that always holds goes; one that fails only where a factor of the term reads its `else 0` goes
-too, which is what makes a convolution's gradient read like a convolution; the others stay.
+A guard that always holds goes; one that fails only where a factor of the term reads its `else 0`
+goes too, which is what makes a convolution's gradient read like a convolution; the others stay.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _inner_ranges(expr: Expr) -> dict[str, tuple[Poly, Poly]]:
 
 def _inside(system: System, coords: tuple[Poly, ...], dims: tuple[Poly, ...], ranges) -> bool:
     """Whether the coordinates are in bounds wherever the guards hold or not."""
-    for c, dim in zip(coords, dims):
+    for c, dim in zip(coords, dims, strict=True):
         plain = next((r for name, r in ranges.items() if c == index(name)), None)
         if plain == (ZERO, dim) or (c == ZERO and dim == poly(1)):
             continue
@@ -257,7 +257,7 @@ def _implied(expr: Expr, shapes: Shapes) -> frozenset[Poly]:
     match expr:
         case Read(tensor, coords, fill) if fill == 0:
             dims = shapes[tensor].dims
-            return frozenset(p for c, d in zip(coords, dims) for p in (c, d - 1 - c))
+            return frozenset(p for c, d in zip(coords, dims, strict=True) for p in (c, d - 1 - c))
         case Cast(arg) | Call("neg", (arg,)) | Call("div", (arg, _)):
             return _implied(arg, shapes)
         case Call("mul", (a, b)):

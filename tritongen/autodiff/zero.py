@@ -1,4 +1,4 @@
-"""A test for zero: proves that softmax's gradient through its max vanishes, a variance's through its mean.
+"""A test for zero: softmax's gradient through its max vanishes, a variance's through its mean.
 
 Input: an expression and the lines it may look through. Output: True where it is 0 whatever is read:
 
@@ -18,7 +18,7 @@ from functools import lru_cache
 from itertools import permutations, product
 
 from tritongen.autodiff import exprs
-from tritongen.ir.algebra import Poly, index, indices, numerator, poly, reciprocal
+from tritongen.ir.algebra import Poly, index, indices, numerator, poly, reciprocal, substitute_atoms
 from tritongen.ir.nodes import (
     Binder,
     Call,
@@ -32,7 +32,7 @@ from tritongen.ir.nodes import (
     Reduce,
 )
 
-# An atom is (kind, data...); a monomial is a sorted tuple of (atom, power); a form maps monomials to sizes.
+# An atom is (kind, data...), a monomial a sorted tuple of (atom, power); forms map these to sizes.
 Atom = tuple
 Monomial = tuple
 Form = dict
@@ -136,7 +136,7 @@ def _read(read: Read, lines: Mapping[str, Nest]) -> Form:
     nest = lines.get(read.tensor)
     if nest is None or read.fill is not None or not _is_open(nest.body):
         return _atom("value", read)
-    values = {b.index: c for b, c in zip(_left(nest), _right(nest, read))}
+    values = {b.index: c for b, c in zip(_left(nest), _right(nest, read), strict=True)}
     body = exprs.substitute(exprs.with_own_binders(nest.body), exprs.by_name(values))
     return _normal(body, lines)
 
@@ -148,7 +148,7 @@ def _left(nest: Nest) -> list[Binder]:
 
 def _right(nest: Nest, read: Read) -> list[Poly]:
     box = {index(b.index) for b in nest.box}
-    return [c for own, c in zip(nest.coords, read.coords) if own in box]
+    return [c for own, c in zip(nest.coords, read.coords, strict=True) if own in box]
 
 
 def _is_open(body: Expr) -> bool:
@@ -162,8 +162,8 @@ def _call(fn: str, args: tuple[Expr, ...], lines: Mapping[str, Nest]) -> Form:
         condition = _atom("value", args[0])
         yes, no = (_normal(a, lines) for a in args[1:])
         return _sum(no, _product(condition, _sum(yes, no, -1)))
-    if fn == "pow_int":
-        return _power(_normal(args[0], lines), args[1].value)
+    if fn == "pow_int" and isinstance(args[1], Const):
+        return _power(_normal(args[0], lines), int(args[1].value))
     forms = [_normal(a, lines) for a in args]
     match fn, forms:
         case "add", [a, b]:
@@ -245,7 +245,7 @@ def _renamed(value, names: Mapping[str, str]):
         case Poly():
             return value
         case Guard(p, op):
-            return Guard(exprs.substitute(IndexValue(p, "i64"), change).poly, op)
+            return Guard(substitute_atoms(p, change), op)
         case tuple():
             parts = tuple(_renamed(part, names) for part in value)
             pairs = bool(parts) and all(isinstance(p, tuple) and len(p) == 2 for p in parts)
