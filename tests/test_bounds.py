@@ -108,6 +108,7 @@ def test_a_proof_holds_at_every_point(facts, his, terms, op, guarded):
 H, R, S, C, G, F, N, D = map(size, "HRSCGFND")
 g, f, c, p, r, k, n, d = map(index, "gfcprknd")
 STRIDED = (fact(S, ">=", poly(1)), Define("P", (H - R) // S + 1))
+SQUARE = (fact(S, ">=", poly(1)), fact(C % (S * S), "==", ZERO))
 GROUPED = (fact(G, ">=", poly(1)), fact(F % G, "==", ZERO), fact(C, "==", G * D))
 
 
@@ -123,6 +124,8 @@ GROUPED = (fact(G, ">=", poly(1)), fact(F % G, "==", ZERO), fact(C, "==", G * D)
         (N - 1 - n, N, (), {"n": N}),
         (n // poly(2), N, (), {"n": N}),
         (k * N + n, N * 4, (), {"k": poly(4), "n": N}),
+        # pixel shuffle: two remainders beside a multiple
+        (d * S * S + (p % S) * S + r % S, C, SQUARE, {"d": C // (S * S), "p": H * S, "r": R * S}),
     ],
 )
 def test_what_the_language_promises_needs_no_else(coordinate, dim, facts, ranges):

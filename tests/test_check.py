@@ -289,6 +289,12 @@ def test_what_sizes_decide_is_left_to_the_wrapper():
     ]
 
 
+def test_a_requirement_is_never_stricter_than_the_read():
+    # p and p % 2 stand in one coordinate: no end of the box decides, so `else` is asked for
+    text = F64 + "(x: T[N]) -> y: T[M] with M = N { y[p] = x[p + p % 2] }"
+    assert codes(text) == ["E401"]
+
+
 def test_a_fill_that_nothing_needs_is_dropped():
     op = typed(F64 + "(x: T[N]) -> y: T[N] { y[n] = (x[n] else 0) + (x[N - 1 - n] else 7) }")
     assert [r.fill for r in nodes(op, Read)] == [None, None]

@@ -14,7 +14,18 @@ from tritongen.check.coordinates import FetchOf, coordinate
 from tritongen.check.ranges import ZERO, Frame, wrong_rank
 from tritongen.check.scope import Scope, Variable
 from tritongen.ir import bounds
-from tritongen.ir.algebra import Fetch, Poly, denominator, index, is_fractional, poly, text, walk
+from tritongen.ir.algebra import (
+    Fetch,
+    Poly,
+    atoms,
+    denominator,
+    index,
+    indices,
+    is_fractional,
+    poly,
+    text,
+    walk,
+)
 from tritongen.ir.nodes import BATCH, BATCH_SIZE, Require
 from tritongen.syntax import ast
 from tritongen.syntax.unparse import unparse
@@ -152,7 +163,7 @@ def _require(
 ) -> None:
     """Ask the wrapper for `gap >= 0` at the ends of all ranges, where these are sizes."""
     ends = bounds.corners(gap, facts)
-    if ends is None:
+    if ends is None or not _separate(gap):
         _unsafe(scope, node, f"`{text(c)}` may leave 0 .. {text(dim)} - 1")
     for end in ends:
         verdict = bounds.prove(end, ">=", ZERO, facts)
@@ -162,6 +173,12 @@ def _require(
             left, right = sides(end)
             shown = f"{text(left)} >= {text(right)} (for `{unparse(node)}`)"
             scope.require(Require(left, ">=", right, shown, "bounds"))
+
+
+def _separate(p: Poly) -> bool:
+    """Whether no index stands in two atoms: only then are all ends reached at one point."""
+    found = [name for atom in dict.fromkeys(atoms(p)) for name in sorted(indices(poly(atom)))]
+    return len(found) == len(set(found))
 
 
 def sides(p: Poly) -> tuple[Poly, Poly]:

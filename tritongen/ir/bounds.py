@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
+from heapq import heappop, heappush
 from random import Random
 
 from tritongen.ir.algebra import (
@@ -156,26 +157,20 @@ def nonnegative(p: Poly, facts: Facts, effort: int = EFFORT) -> bool:
 
 
 def _search(p: Poly, facts: Facts, effort: int) -> bool:
-    """Breadth first, so that the shortest proof is found before the steps run out."""
-    seen = {p}
-    level = [p]
-    tried = 0
-    for _ in range(effort):
-        following = []
-        for q in level:
-            for weaker in _weaker(q, facts):
-                tried += 1
-                if tried > TRIES:
-                    return False
-                if weaker in seen:
-                    continue
-                if plainly_nonnegative(weaker, facts):
-                    return True
-                if len(seen) >= STEPS:
-                    return False
+    """Shortest poly first: what cancels terms is on the way to a proof."""
+    seen, tried = {p}, 0
+    waiting = [(len(p.terms), 0, 0, p)]
+    while waiting and len(seen) < STEPS:
+        _, depth, _, q = heappop(waiting)
+        for weaker in _weaker(q, facts):
+            tried += 1
+            if plainly_nonnegative(weaker, facts):
+                return True
+            if tried > TRIES:
+                return False
+            if weaker not in seen and depth + 1 < effort:
                 seen.add(weaker)
-                following.append(weaker)
-        level = following
+                heappush(waiting, (len(weaker.terms), depth + 1, tried, weaker))
     return False
 
 
