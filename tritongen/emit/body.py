@@ -40,6 +40,7 @@ from tritongen.ir.functions import (
     text_for,
     uses_libdevice,
 )
+from tritongen.schedule.canonical import binders_of
 from tritongen.schedule.plan import KernelPlan, View
 
 TRITON_DTYPES = {
@@ -85,8 +86,9 @@ class Body:
         self.libdevice = False
         spec = {p.name for p in self.op.params} | {o.name for o in self.op.outputs}
         spec |= {n.name for n in kernel.nests} | {s for d in context.dims.values() for p in d for s in _symbols(p)}
-        spec |= {b.index for n in kernel.nests for b in n.box if b.index != ir.BATCH}
+        spec |= {b.index for n in kernel.nests for b in (*n.box, *binders_of(n)) if b.index != ir.BATCH}
         self.names = Names(spec)
+        self.given: dict[tuple[str, str], str] = {}  # (kind, what the launch passes) -> parameter
         self.views = {v.tensor: v for v in kernel.views}
         self.index: dict[str, str] = {}  # index -> variable
         self.axis_of = {d.index: a for a in kernel.axes for d in a.digits}
@@ -119,9 +121,18 @@ class Body:
 
     # ---- arguments
     def pointer(self, tensor: str) -> str:
-        name = f"{tensor}_ptr"
-        self.args.pointers.setdefault(name, tensor)
-        return name
+        return self.parameter(self.args.pointers, f"{tensor}_ptr", tensor)
+
+    def stride(self, tensor: str, run: str, dim: int) -> str:
+        return self.parameter(self.args.strides, f"{tensor}_{run}", f"{tensor}.stride({dim})")
+
+    def parameter(self, among: dict[str, str], wish: str, passed: str) -> str:
+        """The parameter that what the launch passes arrives in; a new one steps aside for names of the spec."""
+        key = str(id(among)), passed
+        if key not in self.given:
+            self.given[key] = self.names.free(wish)
+            among[self.given[key]] = passed
+        return self.given[key]
 
     def size(self, p: Poly) -> tuple[str, int]:
         """A size, coordinate or count in whole numbers, from arguments and index variables."""
@@ -163,9 +174,10 @@ class Body:
         if any(c.name == name for c in self.op.constants):
             self.args.constants.setdefault(name, name)
             return name
-        shown = "batch" if name == ir.BATCH else name
-        self.args.sizes.setdefault(shown, shown)
-        return shown
+        if name == ir.BATCH:
+            return self.parameter(self.args.sizes, "batch", "batch")
+        self.args.sizes.setdefault(name, name)
+        return name
 
     def extent(self, p: Poly, wish: str) -> str:
         """An argument that holds the extent of an axis."""
@@ -176,9 +188,7 @@ class Body:
         return self._count(p, wish)
 
     def _count(self, p: Poly, wish: str) -> str:
-        name = wish if wish not in self.names.taken or wish in self.args.sizes else self.names.free(wish)
-        self.args.sizes.setdefault(name, launch_text(p))
-        return name
+        return self.parameter(self.args.sizes, wish, launch_text(p))
 
     def scalar(self, name: str, dtype: str) -> str:
         for c in self.op.constants:
@@ -221,8 +231,7 @@ class Body:
             return str(high if highest else low)
         operand = next(t.name for t in (*self.op.tensors, *self.op.outputs) if t.dtype == dtype)
         name = "HIGHEST" if highest else "LOWEST"
-        self.args.constants.setdefault(name, f"torch.iinfo({operand}.dtype).{end}")
-        return name
+        return self.parameter(self.args.constants, name, f"torch.iinfo({operand}.dtype).{end}")
 
     # ---- indices
     def index_text(self, name: str) -> str:
@@ -281,18 +290,14 @@ class Body:
         if view is not None:
             for k, run in enumerate(view.runs):
                 if run:
-                    stride = f"{tensor}_{_run_name(run, self)}"
-                    self.args.strides.setdefault(stride, f"{tensor}.stride({k})")
-                    out += f" + {self.run_text(run)} * {stride}"
+                    out += f" + {self.run_text(run)} * {self.stride(tensor, _run_name(run, self), k)}"
             return out, [], []
         shown = []
         for k, coordinate in enumerate(coords):
             at = self.coordinate(tensor, k, coordinate)
             shown.append(at)
             if at != "0":
-                stride = f"{tensor}_{k}"
-                self.args.strides.setdefault(stride, f"{tensor}.stride({k})")
-                out += f" + {_wrap((at, _precedence(at)), TERM)} * {stride}"
+                out += f" + {_wrap((at, _precedence(at)), TERM)} * {self.stride(tensor, str(k), k)}"
         return out, shown, list(range(len(coords)))
 
     def coordinate(self, tensor: str, dim: int, p: Poly) -> str:

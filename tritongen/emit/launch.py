@@ -17,6 +17,7 @@ from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import symbols
 from tritongen.schedule import rules
+from tritongen.schedule.aside import names_of
 from tritongen.schedule.plan import Step, Variant, View
 
 HOST_FUNCTIONS = {"pow2": "triton.next_power_of_2", "cdiv": "triton.cdiv"}
@@ -57,6 +58,8 @@ def launch_view(context: Context, step: Step, kernels: dict[str, KernelView], te
     op = context.op
     facts = used_facts(step)
     names = [n for n, _ in facts]
+    local = fact_names(context, step)
+    given = [local.get(n, n) for n in names]
     parameters = ", ".join(f"{n}: {'bool' if n in ('across', 'turned') else 'int'}" for n in names)
     views = {v.tensor: v for k in step.kernels for v in k.views}
     lines = [*step_values(context, step, kernels)]
@@ -68,9 +71,9 @@ def launch_view(context: Context, step: Step, kernels: dict[str, KernelView], te
     if len({lines for _, lines in branches}) == 1:  # the variants differ in their configs alone
         branches = branches[:1]
     if len(branches) == 1:
-        call = f"_, config = choose_{step.name}({', '.join(names)})"
+        call = f"_, config = choose_{step.name}({', '.join(given)})"
     else:
-        call = f"variant, config = choose_{step.name}({', '.join(names)})"
+        call = f"variant, config = choose_{step.name}({', '.join(given)})"
     body = [*view_lines, *fact_lines, call, *lines]
     everything = "\n".join([*body, *(x for _, ls in branches for x in ls)])
     opening = size_lines(op, everything)
@@ -100,6 +103,17 @@ def used_facts(step: Step) -> tuple[tuple[str, str], ...]:
     return tuple((n, n) for n in order if n in spoken - config)
 
 
+def fact_names(context: Context, step: Step) -> dict[str, str]:
+    """What each size of the plan is called in the launch: `M` may be a size of the spec, and another one."""
+    scope, names = names_of(context.op), {}
+    for name, p in step.facts:
+        text, own = launch_text(p), name
+        while own in scope and own != text:
+            own = text if bare(p) else f"{own}_"
+        names[name] = own
+    return names
+
+
 def fact_texts(context: Context, step: Step, views: dict[str, View]):
     """(name, host text) of every fact that choose or a grid speaks of."""
     spoken = {n for n, _ in used_facts(step)}
@@ -110,8 +124,9 @@ def fact_texts(context: Context, step: Step, views: dict[str, View]):
             spoken |= set().union(*(rules.names(r) for r in shape))
     for name, p in step.facts:
         text = launch_text(p) if p.terms else "0"
-        if name in spoken and text != name:
-            yield name, text
+        own = fact_names(context, step)[name]
+        if name in spoken and text != own:
+            yield own, text
     if step.merged:
         yield "turned", f"any(0 < t.stride(1) < t.stride(2) for t in ({', '.join(step.merged)}))"
     if "across" in spoken:
@@ -253,6 +268,7 @@ def may_be_f64(tensor: ir.Tensor, op: ir.Op) -> bool:
 def branch(context: Context, step: Step, variant: Variant, kernels: dict[str, KernelView]) -> tuple[str, ...]:
     """Scratch and launches of one variant."""
     renames = {name: f"config['{name}']" for name, _ in variant.config}
+    renames |= fact_names(context, step)
     renames |= {name: launch_text(p) for name, p in step.facts if bare(p) and bare(p) != ir.BATCH}
     lines = []
     device = touched(step)[0]
@@ -270,7 +286,9 @@ def branch(context: Context, step: Step, variant: Variant, kernels: dict[str, Ke
             named = [a if "=" in a else f"{p}={a}" for p, a in rest]
             passed = [*plain, *named]
         comma = "," if len(launch.grid) == 1 else ""
-        lines.append(f"{kernel.name}[({grid}{comma})]({', '.join([*passed, '**config'])})")
+        # Said out loud, since Triton 3.10 turns the default: a * b + c rounds once, as in torch's kernels.
+        passed += ["enable_fp_fusion=True", "**config"]
+        lines.append(f"{kernel.name}[({grid}{comma})]({', '.join(passed)})")
     return tuple(lines)
 
 

@@ -26,6 +26,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.bounds import facts_of
 from tritongen.ir.helpers import HELPERS
 from tritongen.resources import folder
+from tritongen.schedule.aside import step_aside
 from tritongen.schedule.plan import Plan
 
 LINE_LENGTH = 100
@@ -120,7 +121,8 @@ def op_view(item: OpPlans) -> SimpleNamespace:
     for plan in item.plans:
         context = context_of(plan)
         sequence_calls: list[str] = []
-        tensors = (*(t.name for t in plan.op.tensors), *(n.name for n in plan.scratch), *(o.name for o in plan.op.outputs))
+        inner = context.op
+        tensors = (*(t.name for t in inner.tensors), *(n.name for n in plan.scratch), *(o.name for o in inner.outputs))
         for step in plan.steps:
             views = {k.name: print_kernel(context, k) for k in step.kernels}
             for view in views.values():
@@ -159,7 +161,7 @@ def op_view(item: OpPlans) -> SimpleNamespace:
 
 
 def context_of(plan: Plan) -> Context:
-    op = plan.op
+    op = step_aside(plan.op)
     stored = (*op.tensors, *op.outputs)
     dims = {t.name: t.dims for t in stored}
     dtypes = {t.name: t.dtype for t in stored}
@@ -189,7 +191,7 @@ def _named(launch: LaunchView, single: bool) -> SimpleNamespace:
 
 def sequence(context: Context, plan: Plan, tensors, calls: list[str]) -> SimpleNamespace:
     """`launch_<op>` of an op in several steps: scratch, then each step in turn."""
-    op = plan.op
+    op = context.op
     scratch = {n.name for n in plan.scratch}
     lines = [*scratch_lines(context, plan.scratch), *calls]
     text = "\n".join(lines[: len(plan.scratch)])

@@ -82,10 +82,10 @@ def size_lines(op: ir.Op, text: str) -> list[str]:
     for name in (*bound, *formulas):
         if name in needed:
             add(name)
-    return _together(op, lines)
+    return together(op, lines)
 
 
-def _together(op: ir.Op, lines: dict[str, str]) -> list[str]:
+def together(op: ir.Op, lines: dict[str, str]) -> list[str]:
     """`M, K = x.shape` where all dims of one tensor are asked for at once."""
     for tensor in (*op.tensors, *op.outputs):
         names = [bare(d) for d in tensor.dims]

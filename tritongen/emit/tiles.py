@@ -102,6 +102,7 @@ def flat(body: Body) -> KernelView:
 
 def tile(body: Body) -> KernelView:
     var = open_tile(body)
+    var["tiles"] = body.names.free("tiles")
     straight_lines(body)
     doc = "A tile of ROWS x BLOCK elements a program."
     return view(body, var, ("ROWS", "BLOCK"), doc, lines=tuple(body.lines))
@@ -413,9 +414,7 @@ def close_fold(body: Body, nest: ir.Nest, names: tuple[str, ...], final: bool, v
 
 def store_parts(body: Body, nest: ir.Nest, values: tuple[str, ...], var) -> None:
     for (name, _), value in zip(fold_state(nest), values):
-        pointer = f"{name}_ptr"
-        body.args.pointers.setdefault(pointer, name)
-        at = f"{pointer} + {var['row']} * PARTS + {var['part']}"
+        at = f"{body.pointer(name)} + {var['row']} * PARTS + {var['part']}"
         body.line(f"tl.store({at}, {value}, mask={body.axis_mask['row']})")
 
 
@@ -427,9 +426,7 @@ def merge_level(body: Body, level: Level, var: dict[str, str], store: bool = Fal
         loaded = []
         starts = [start_text(body, nest, nest.body.body.dtype), NO_PLACE]
         for (state, _), start in zip(fold_state(nest), starts):
-            pointer = f"{state}_ptr"
-            body.args.pointers.setdefault(pointer, state)
-            at = f"{pointer} + {var['row']} * PARTS + {var['parts']}"
+            at = f"{body.pointer(state)} + {var['row']} * PARTS + {var['parts']}"
             mask = f"({body.axis_mask['row']}) & ({var['parts']} < PARTS)"
             loaded.append(body.assign(body.fresh(f"{state}s"), f"tl.load({at}, mask={mask}, other={start})"))
         if nest.body.op.startswith("arg"):

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 from tritongen.emit.launch import TORCH_DTYPES
-from tritongen.emit.sizes import bare, batch_slice, binding_dims, dim_position, shape_text, whole
+from tritongen.emit.sizes import bare, batch_slice, binding_dims, dim_position, shape_text, together, whole
 from tritongen.ir import messages
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Floor, is_fractional, denominator, numerator, walk, Group, is_size
@@ -71,8 +71,7 @@ def check_lines(ops: tuple[ir.Op, ...]) -> list[str]:
             )  # fmt: skip
     for c in op.constants:
         lines += constant_check(op, c)
-    sized = [f"{name} = {shape_text(*place)}" for name, place in bound.items()]
-    lines += sized
+    lines += together(op, {name: f"{name} = {shape_text(*place)}" for name, place in bound.items()})
     for tensor in op.tensors:
         for k, dim in enumerate(tensor.dims):
             name = bare(dim)

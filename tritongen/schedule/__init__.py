@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.bounds import facts_of
+from tritongen.schedule.aside import names_of, step_aside
 from tritongen.schedule.canonical import canonical, split_all, tensors_read
 from tritongen.schedule.group import group
 from tritongen.schedule.plan import Plan
@@ -16,7 +17,8 @@ from tritongen.schedule.steps import make_step
 
 def plan_op(op: ir.Op, name: str | None = None, only: str | None = None) -> Plan:
     """The plan of one verified op."""
-    own = name or op.name
+    own, checked = name or op.name, op
+    op = step_aside(checked)
     facts = facts_of(op)
     nests, groups = best_form(op, facts, only)
     outputs = {o.name for o in op.outputs}
@@ -30,14 +32,14 @@ def plan_op(op: ir.Op, name: str | None = None, only: str | None = None) -> Plan
         step = own if len(groups) == 1 else f"{own}_{stores[0] if stores else k}"
         steps.append(make_step(step, g, stores, dims, facts))
         scratch += [n for n in g.nests if n.name in stores and n.name not in outputs]
-    return Plan(own, op, tuple(steps), tuple(scratch), nests)
+    return Plan(own, checked, tuple(steps), tuple(scratch), nests)
 
 
 def best_form(op: ir.Op, facts, only: str | None):
     """Canonical nests and their groups; digits are split only where that finds a faster class."""
     whole = canonical(op, facts)
     groups = group(op, whole, facts, only)
-    digits = split_all(whole, facts)
+    digits = split_all(whole, facts, names_of(op))
     if digits == whole:
         return whole, groups
     split_groups = group(op, digits, facts, only)

@@ -31,19 +31,20 @@ from tritongen.ir.algebra import (
     walk as walk_poly,
 )
 from tritongen.ir.bounds import Facts, simplify
+from tritongen.schedule.aside import names_of
 
 
 def canonical(op: ir.Op, facts: Facts) -> tuple[ir.Nest, ...]:
     """The op's nests, one reducer each, with indices named alike."""
-    return unify(lift(op), facts)
+    return unify(lift(op), facts, names_of(op))
 
 
-def split_all(nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[ir.Nest, ...]:
+def split_all(nests: tuple[ir.Nest, ...], facts: Facts, taken: frozenset[str]) -> tuple[ir.Nest, ...]:
     """Nests in which no index is read through `// q` and `% q` where q divides its range."""
     found = next(filter(None, (digits_in(nest, facts) for nest in nests)), None)
     if found is None:
         return nests
-    return split_all(unify(tuple(split(nest, *found) for nest in nests), facts), facts)
+    return split_all(unify(tuple(split(nest, *found) for nest in nests), facts, taken), facts, taken)
 
 
 def same(facts: Facts, a: PolyLike, b: PolyLike) -> bool:
@@ -55,7 +56,7 @@ def same(facts: Facts, a: PolyLike, b: PolyLike) -> bool:
 def lift(op: ir.Op) -> tuple[ir.Nest, ...]:
     """One reducer a nest: each inner reducer becomes a temporary over the indices it depends on."""
     taken = {n.name for n in op.nests} | {p.name for p in op.params} | {o.name for o in op.outputs}
-    taken |= {binder.index for nest in op.nests for binder in nest.box}
+    taken |= {b.index for n in op.nests for b in (*n.box, *_all_binders(n.body))}
     done: list[ir.Nest] = []
     for nest in op.nests:
         if isinstance(nest.body, ir.Reduce) and nest.dtype == nest.body.dtype:
@@ -64,6 +65,10 @@ def lift(op: ir.Op) -> tuple[ir.Nest, ...]:
             body = _lift(nest.body, nest, nest.box, taken, done)
         done.append(replace(nest, body=body))
     return tuple(done)
+
+
+def _all_binders(expr: ir.Expr):
+    return (b for e in ir.walk(expr) if isinstance(e, ir.Reduce) for b in e.binders)
 
 
 def _lift_below(reduce: ir.Reduce, nest, scope, taken, done) -> ir.Reduce:
@@ -232,8 +237,11 @@ def split(nest: ir.Nest, binder: ir.Binder, q: Poly) -> ir.Nest:
 
 
 # ---- one name for one dim -----------------------------------------------------------------------
-def unify(nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[ir.Nest, ...]:
-    """Indices that subscript the same dim of the same tensor over the same range share a name."""
+def unify(nests: tuple[ir.Nest, ...], facts: Facts, taken: frozenset[str]) -> tuple[ir.Nest, ...]:
+    """Indices that subscript the same dim of the same tensor over the same range share a name.
+
+    `taken`: names that no index may get, those of tensors and sizes.
+    """
     parent: dict = {}
 
     def find(x):
@@ -259,7 +267,7 @@ def unify(nests: tuple[ir.Nest, ...], facts: Facts) -> tuple[ir.Nest, ...]:
                     nest_names = [x[1] for x in members(one) | members(other)]
                     if len(nest_names) == len(set(nest_names)):
                         parent[one] = other
-    return _rename_classes(nests, find)
+    return _rename_classes(nests, find, set(taken) | {n.name for n in nests})
 
 
 def _digits(coordinate: Poly) -> list[tuple[str, Poly]]:
@@ -270,10 +278,9 @@ def _digits(coordinate: Poly) -> list[tuple[str, Poly]]:
     return [(atom.name, weight) for atom, weight in parts[0].items() if isinstance(atom, Idx)]
 
 
-def _rename_classes(nests, find) -> tuple[ir.Nest, ...]:
+def _rename_classes(nests, find, taken: set[str]) -> tuple[ir.Nest, ...]:
     """Name each class by its last writer's index (outputs stand last), never two classes alike."""
     names: dict = {}
-    taken: set[str] = set()
     for nest in reversed(nests):
         for b in (*nest.box, *binders_of(nest)):
             root = find(("index", nest.name, b.index))
