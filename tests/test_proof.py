@@ -75,7 +75,7 @@ def test_kernels_compile_without_a_gpu(spec):
 
 
 # ---- examples -----------------------------------------------------------------------------------
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 @pytest.mark.parametrize("name", ["conv2d", "group_norm", "huber", "conv_transpose1d", "softmax"])
 def test_drawn_calls_are_calls(name, data):
@@ -177,3 +177,10 @@ def test_a_finding_prints_a_call_and_is_data():
     result = Result({"spec": "f.op", "device": "cpu", "examples": 3, "failures": [failure]})
     assert not result.ok
     assert "rows: y: 1 of 3 differ" in str(result) and "f(x=...)" in str(result)
+
+
+def test_a_ref_that_differs_from_the_body_is_found(interpreter):
+    text = 'op f<T: float>(x: T[N]) -> y: T[N] {\n  y[n] = x[n] + 1\n  ref "x + 2"\n}\n'
+    job = {"text": text, "name": "f.op", "device": "cpu", "examples": 2}
+    (failure,) = interpreter.ask(job)["failures"]
+    assert failure["variant"] == "ref" and "x + 2" in failure["problem"]

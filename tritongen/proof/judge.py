@@ -27,43 +27,54 @@ class Verdict:
     used: float = 0.0
 
 
-def judge(got: torch.Tensor, expected: Expected) -> Verdict:
-    """NaN and inf in the same places; elsewhere what some number inside the slack rounds to."""
+def judge(got: torch.Tensor, expected: Expected, or_nan: Expected | None = None) -> Verdict:
+    """NaN and inf in the same places; elsewhere what some number inside the slack rounds to.
+
+    `or_nan`: what is right by this wider expectation may be NaN instead.
+    """
     if got.dtype != expected.dtype or got.shape != expected.value.shape:
         wanted = f"{expected.dtype}{list(expected.value.shape)}"
         return Verdict(False, f"expected {wanted}, got {got.dtype}{list(got.shape)}")
+    got = got.to(expected.value.device)
+    good, low, high = _fits(got, expected)
+    if or_nan is not None and got.dtype.is_floating_point:
+        good = good | (_fits(got, or_nan)[0] & got.isnan())
+    if bool(good.all()):
+        return Verdict(True, used=_used(got, expected))
+    return Verdict(False, _detail(got, expected, low, high, ~good))
+
+
+def _fits(got: torch.Tensor, expected: Expected) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Where an answer is right, and between what."""
     value, slack = expected.value, expected.slack
-    got = got.to(value.device)
-    if slack is None:
-        low = high = rounded = value.to(got.dtype)
-        free = torch.zeros_like(value, dtype=torch.bool)
-    else:
+    rounded = value.to(got.dtype)
+    low = high = rounded
+    free = torch.zeros_like(value, dtype=torch.bool)
+    if slack is not None:
         free = slack.isinf()
-        rounded = value.to(got.dtype)
         finite = value.isfinite() & ~free if value.dtype.is_floating_point else ~free
         low = torch.where(finite, value - slack, value).to(got.dtype)
         high = torch.where(finite, value + slack, value).to(got.dtype)
     fits = (got >= low) & (got <= high)
     if got.dtype.is_floating_point:
         fits = torch.where(rounded.isnan(), got.isnan(), fits)
-    good = fits | free
-    if bool(good.all()):
-        return Verdict(True, used=_used(got, value, slack, free))
-    return Verdict(False, _detail(got, rounded, low, high, ~good))
+    return fits | free, low, high
 
 
-def _used(got, value, slack, free) -> float:
+def _used(got: torch.Tensor, expected: Expected) -> float:
     """The share of the slack taken, past what rounding to the output's dtype explains."""
+    value, slack = expected.value, expected.slack
     if slack is None or not value.dtype.is_floating_point or not got.numel():
         return 0.0
     off = (got.to(torch.float64) - value).abs()
     own = (got.to(torch.float64) - value.to(got.dtype).to(torch.float64)).abs()
     share = torch.where(own > 0, off / slack, 0.0)
-    share = torch.where(value.isfinite() & got.isfinite() & ~free, share, 0.0)
+    share = torch.where(value.isfinite() & got.isfinite() & slack.isfinite(), share, 0.0)
     return float(share.nan_to_num(nan=0.0, posinf=0.0).clamp(max=1.0).max())
 
 
-def _detail(got, rounded, low, high, wrong: torch.Tensor) -> str:
+def _detail(got, expected: Expected, low, high, wrong: torch.Tensor) -> str:
+    rounded = expected.value.to(got.dtype)
     where = wrong.nonzero()[0].tolist()
     index = tuple(where)
     g, r = got[index].item(), rounded[index].item()

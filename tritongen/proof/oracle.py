@@ -44,6 +44,7 @@ _UNIT = {"f32": 2.0**-24, "f64": 2.0**-53}
 _LARGEST = {"f32": torch.finfo(torch.float32).max, "f64": torch.finfo(torch.float64).max}
 _TINIEST = {"f32": 2.0**-126, "f64": 2.0**-1022}  # inexact functions may flush denormals
 _TF32 = 2.0**-11
+_UNSPLIT = 2.0**127
 
 # A product that overflows alone may not do so inside a fused multiply-add.
 _MAY_FUSE = ("add", "sub", "mul", "square", "pow_int")
@@ -60,8 +61,15 @@ class Expected:
     dtype: torch.dtype
 
 
-def expect(op: Op, args: Mapping[str, Any]) -> dict[str, Expected]:
-    """What the outputs of a call may be; ValueError or IndexError where the call is none."""
+def expect(
+    op: Op, args: Mapping[str, Any], serial: bool = False, split: bool = False
+) -> dict[str, Expected]:
+    """What the outputs of a call may be; ValueError or IndexError where the call is none.
+
+    `serial`: sums run one term after another, so their error grows with the root of their length.
+    `split`: products of f32 are sums of parts (tf32x3), which an infinity, or what is near the largest
+    number, does not have: sums over such terms may be anything.
+    """
     bound = bind(op, args)
     declared = {o.name: o for o in op.outputs}
     tolerances = {t.dtype: t for t in op.tolerances}
@@ -69,7 +77,7 @@ def expect(op: Op, args: Mapping[str, Any]) -> dict[str, Expected]:
     errors: dict[str, torch.Tensor | None] = dict.fromkeys(tensors)
     found = {}
     for nest in op.nests:
-        run = _Bounded(op, bound, tensors, nest.name, errors)
+        run = _Bounded(op, bound, tensors, nest.name, errors, serial, split)
         value, error = run.nest_pair(nest)
         if nest.name in declared:
             dtype = bound.dtype(nest.dtype)
@@ -88,6 +96,8 @@ class _Bounded(Run):
     """One nest of one call; the methods follow the shape of an expression."""
 
     errors: Mapping[str, torch.Tensor | None] = field(default_factory=dict)
+    serial: bool = False
+    split: bool = False
 
     @property
     def compute(self) -> str:
@@ -218,10 +228,16 @@ class _Bounded(Run):
         value = self.value(expr, axes, live)  # raises where there is nothing to choose from
         inner, used, terms = self.space(expr, axes, live)
         v, e = self.pair(expr.body, inner, used)
+        expand = terms
         v, e = flat_terms(expr, v, terms), None if e is None else flat_terms(expr, e, terms)
         terms = flat_terms(expr, terms, terms)
         if expr.op in ("sum", "prod") and v.dtype.is_floating_point:
-            return value, self.overflowed(value, self.accumulated(expr, v, e, terms))
+            error = self.accumulated(expr, v, e, terms)
+            if self.split and isinstance(expr.body, Call) and expr.body.fn == "mul":
+                factors = [self.pair(a, inner, used)[0].abs() for a in expr.body.args]
+                whole = torch.maximum(*factors) >= _UNSPLIT
+                error = torch.where((terms & flat_terms(expr, whole, expand)).any(-1), math.inf, error)
+            return value, self.overflowed(value, error)
         if e is None:
             return value, None
         anything = (terms & e.isinf()).any(-1)
@@ -242,10 +258,13 @@ class _Bounded(Run):
             size = torch.where(terms & v.isfinite(), v.abs(), 1.0)
             wider = size * (1 + 2 * _UNIT[self.compute]) + spread
             error = wider.prod(-1) - size.prod(-1) + _TINIEST[self.compute]
-            largest = size.clamp(min=1).prod(-1)
+            # Factors may meet in any order: any of them may leave the range together.
+            swing = torch.where(size > 0, size, 1.0).log2().abs().sum(-1)
+            largest = torch.where(swing > math.log2(_LARGEST[self.compute]) - 2, math.inf, 0.0)
         else:
             unit = _TF32 if self.op.precision == "tf32" else _UNIT[self.compute]
-            few = min(SUM_ERROR, count + 3) if self.op.precision != "tf32" else 2
+            most = SUM_ERROR + (math.sqrt(count) if self.serial else 0)
+            few = min(most, count + 3) if self.op.precision != "tf32" else 2
             largest = size.sum(-1)
             error = few * unit * largest + spread.sum(-1)
         return torch.where(largest > _LARGEST[self.compute], math.inf, error)

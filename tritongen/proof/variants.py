@@ -10,6 +10,7 @@ variant a call would choose (`tritongen.trace`).
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from tritongen.schedule.plan import Plan, Step, Variant
-from tritongen.schedule.rules import evaluate, names
+from tritongen.schedule.rules import evaluate, names, parse
 
 SMALL = {
     **{"BLOCK": 16, "ROWS": 2, "PARTS": 4},
@@ -28,7 +29,7 @@ SMALL = {
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A variant for each step; where a step has fewer, its last, which fits every shape."""
+    """A variant for each step; where a step has fewer, or the call rules it out, its last: any call fits that."""
 
     name: str
     variants: tuple[tuple[str, str], ...]  # step, variant
@@ -75,18 +76,35 @@ def _chooser(choose: Any, step: Step, variant: Variant, small: bool) -> Any:
     names = choose.__code__.co_varnames[: choose.__code__.co_argcount]
 
     def answer(*facts: int) -> tuple[str, dict[str, int]]:
-        return variant.name, config_of(step, variant, dict(zip(names, facts)), small)
+        known = dict(zip(names, facts, strict=True))
+        chosen = variant if may_run(variant, known) else step.variants[-1]
+        return chosen.name, config_of(step, chosen, known, small)
 
     return answer
 
 
+def may_run(variant: Variant, facts: Mapping[str, int]) -> bool:
+    """Whether what is more than a matter of speed holds: equations, and that something is there at all."""
+    for part in ast.walk(parse(variant.when)):
+        if not isinstance(part, ast.Compare):
+            continue
+        sides = (part.left, *part.comparators)
+        for left, op, right in zip(sides, part.ops, sides[1:]):
+            there = isinstance(left, ast.Constant) and left.value == 0 and isinstance(op, ast.Lt)
+            if there or isinstance(op, ast.Eq):
+                if not evaluate(ast.unparse(ast.Compare(left, [op], [right])), facts):
+                    return False
+    return True
+
+
 def config_of(step: Step, variant: Variant, facts: dict[str, int], small: bool) -> dict[str, int]:
     """The variant's config for these facts; a later rule may speak of an earlier entry."""
-    resident = any(step.kernel(run.kernel).skeleton == "rows" for run in variant.launches)
+    skeletons = {step.kernel(run.kernel).skeleton for run in variant.launches}
+    kept = {"BLOCK"} if skeletons & {"rows", "nest"} else set()  # whole rows; slow where many
     config: dict[str, int] = {}
     for name, rule in variant.config:
         value = evaluate(rule, {**facts, **config})
-        if small and name in SMALL and not (resident and name == "BLOCK"):
+        if small and name in SMALL and name not in kept:
             value = SMALL[name]
         config[name] = value
     return config
