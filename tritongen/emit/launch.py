@@ -6,7 +6,6 @@ its tensors to what the kernels walk, asks `choose`, and launches; it checks not
 
 from __future__ import annotations
 
-import ast
 import re
 from dataclasses import dataclass
 
@@ -43,14 +42,9 @@ class LaunchView:
 
 
 def rule_text(rule: str, renames: dict[str, str]) -> str:
-    """A rule as Python for the host."""
-
-    class Host(ast.NodeTransformer):
-        def visit_Name(self, node: ast.Name) -> ast.expr:
-            new = renames.get(node.id) or HOST_FUNCTIONS.get(node.id)
-            return ast.parse(new, mode="eval").body if new else node
-
-    return ast.unparse(Host().visit(ast.parse(rule, mode="eval").body))
+    """A rule as Python for the host: as it is written, but for the names."""
+    names = HOST_FUNCTIONS | renames
+    return re.sub(r"[A-Za-z_]\w*", lambda word: names.get(word[0], word[0]), rule)
 
 
 def launch_view(context: Context, step: Step, kernels: dict[str, KernelView], tensors: tuple[str, ...]) -> LaunchView:
@@ -60,7 +54,7 @@ def launch_view(context: Context, step: Step, kernels: dict[str, KernelView], te
     names = [n for n, _ in facts]
     local = fact_names(context, step)
     given = [local.get(n, n) for n in names]
-    parameters = ", ".join(f"{n}: {'bool' if n in ('across', 'turned') else 'int'}" for n in names)
+    parameters = ", ".join(f"{n}: {'bool' if n in ('across', 'turned', 'hip') else 'int'}" for n in names)
     views = {v.tensor: v for k in step.kernels for v in k.views}
     lines = [*step_values(context, step, kernels)]
     view_lines = merge_lines(context, step) or [
@@ -99,7 +93,7 @@ def used_facts(step: Step) -> tuple[tuple[str, str], ...]:
     for v in step.variants:
         spoken |= rules.names(v.when).union(*(rules.names(r) for _, r in v.config))
     known = [n for n, _ in step.facts]
-    order = [*known, "across", "turned", "itemsize", "sms"]
+    order = [*known, "across", "turned", "itemsize", "hip", "sms"]
     return tuple((n, n) for n in order if n in spoken - config)
 
 
@@ -133,6 +127,8 @@ def fact_texts(context: Context, step: Step, views: dict[str, View]):
         yield "across", across_text(step, views)
     if "itemsize" in spoken:
         yield "itemsize", itemsize_text(context, step)
+    if "hip" in spoken:
+        yield "hip", "torch.version.hip is not None"
     if "sms" in spoken:
         yield "sms", f"_multiprocessors({touched(step)[0]}.device)"
 
@@ -239,6 +235,9 @@ def step_values(context: Context, step: Step, kernels: dict[str, KernelView]) ->
         default = context.op.precision or "tf32x3"
         ieee = '"ieee" if torch.version.hip else ' if default == "tf32x3" else ""
         lines.append(f'PRECISION = {ieee}"{default}"')
+    for s in context.op.scalars:
+        if s.name in used and s.dtype == "bool":
+            lines += [f"if not isinstance({s.name}, torch.Tensor):", f"    {s.name} = int({s.name})"]
     if context.wide:
         for s in context.op.scalars:
             if s.name in used and ir.kind_of(s.dtype, context.op) == "float":
@@ -267,7 +266,7 @@ def may_be_f64(tensor: ir.Tensor, op: ir.Op) -> bool:
 
 def branch(context: Context, step: Step, variant: Variant, kernels: dict[str, KernelView]) -> tuple[str, ...]:
     """Scratch and launches of one variant."""
-    renames = {name: f"config['{name}']" for name, _ in variant.config}
+    renames = {name: f'config["{name}"]' for name, _ in variant.config}
     renames |= fact_names(context, step)
     renames |= {name: launch_text(p) for name, p in step.facts if bare(p) and bare(p) != ir.BATCH}
     lines = []
