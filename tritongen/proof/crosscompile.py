@@ -105,7 +105,8 @@ def _fitting(module, plan: Plan, way: Way, choice, size: int) -> dict[str, Any] 
     for args in calls:
         asked = trace.trace(module, plan.op.name, args).choices
         variants = {s.name: {v.name: v.when for v in s.variants} for s in plan.steps}
-        if all(evaluate(variants[c.step][chosen[c.step]], c.facts) for c in asked):
+        whens = [(variants[c.step][chosen[c.step]], c.facts) for c in asked]
+        if all(any(evaluate(w, f | {"across": a}) for a in (False, True)) for w, f in whens):
             return args
     return calls[0]
 
