@@ -85,12 +85,13 @@ class Body:
         self.helpers: dict[str, None] = {}
         self.libdevice = False
         spec = {p.name for p in self.op.params} | {o.name for o in self.op.outputs}
-        spec |= {n.name for n in kernel.nests} | {s for d in context.dims.values() for p in d for s in _symbols(p)}
+        spec |= {n.name for n in kernel.nests} | set(context.dims) | {s for d in context.dims.values() for p in d for s in _symbols(p)}
         spec |= {b.index for n in kernel.nests for b in (*n.box, *binders_of(n)) if b.index != ir.BATCH}
         self.names = Names(spec)
         self.given: dict[tuple[str, str], str] = {}  # (kind, what the launch passes) -> parameter
         self.views = {v.tensor: v for v in kernel.views}
         self.index: dict[str, str] = {}  # index -> variable
+        self.narrow: set[str] = set()  # indices that a loop counts in 32 bits
         self.axis_of = {d.index: a for a in kernel.axes for d in a.digits}
         self.axis_var: dict[str, str] = {}
         self.axis_mask: dict[str, str] = {}
@@ -145,6 +146,8 @@ class Body:
                 return self.symbol(name)
             case Idx(name):
                 return self.index_text(name)
+            case Fetch(tensor) if tensor in self.values:
+                return _wrap(self.values[tensor], ATOM)
             case Fetch(tensor, coords, fill_value):
                 return self.read(ir.Read(tensor, coords, -1 if fill_value is None else fill_value, self.dtype_of(tensor)))
             case Floor(num, den) if not is_size(num) and not self._not_negative(num):
@@ -200,7 +203,9 @@ class Body:
             self.helpers["_scalar"] = None
             flag = self.names.free(f"{name.upper()}_IS_TENSOR")
             self.args.constants[flag] = f"isinstance({name}, torch.Tensor)"
-            self.prologue.append(f"{name} = _scalar({name}, {flag}, {self.dtype(dtype)})")
+            # A bool arrives as a whole number: int1 is no type that one can be made of.
+            kind, test = ("tl.int32", " != 0") if dtype == "bool" else (self.dtype(dtype), "")
+            self.prologue.append(f"{name} = _scalar({name}, {flag}, {kind}){test}")
         return name
 
     def dtype(self, dtype: str) -> str:
@@ -297,8 +302,17 @@ class Body:
             at = self.coordinate(tensor, k, coordinate)
             shown.append(at)
             if at != "0":
-                out += f" + {_wrap((at, _precedence(at)), TERM)} * {self.stride(tensor, str(k), k)}"
+                at = (at, _precedence(at)) if self.is_wide(coordinate) else (f"tl.cast({at}, tl.int64)", ATOM)
+                out += f" + {_wrap(at, TERM)} * {self.stride(tensor, str(k), k)}"
         return out, shown, list(range(len(coords)))
+
+    def is_wide(self, p: Poly) -> bool:
+        """Whether a coordinate is a small number or has 64 bits, so that times a stride it does not overflow."""
+        return p.constant is not None or any(
+            isinstance(atom, Idx) and atom.name not in self.narrow
+            or isinstance(atom, Fetch) and self.dtype_of(atom.tensor) == "i64"
+            for atom in walk_poly(p)
+        )
 
     def coordinate(self, tensor: str, dim: int, p: Poly) -> str:
         """A coordinate as text: named where it is more than an index."""
@@ -414,6 +428,8 @@ class Body:
 
     def _index_value(self, p: Poly, dtype: str) -> tuple[str, int]:
         out = self.size(p)
+        if not is_size(p) and not self.is_wide(p):
+            return f"tl.cast({out[0]}, {self.dtype(dtype)})", ATOM
         if is_size(p) or dtype == "i64":
             return out
         return f"{_wrap(out, ATOM)}.to({self.dtype(dtype)})", ATOM
@@ -495,9 +511,9 @@ class Body:
     def store(self, nest: ir.Nest, value: str, checks: list[str] = ()) -> None:
         where, _, _ = self.address(nest.name, nest.coords)
         axes = self.axes_in(tuple(c for c in nest.coords if c.terms))
-        if not axes and self.axis_var:  # one element: the first lane of the tile writes it
-            axis, variable = next(iter(self.axis_var.items()))
-            where, axes = f"{where} + {variable}", frozenset({axis})
+        for axis in self.kernel.axes:  # an axis of one element: its first lane writes
+            if not axis.digits and self.axis_mask.get(axis.name):
+                where, axes = f"{where} + {self.axis_var[axis.name]}", axes | {axis.name}
         mask = self.mask(axes, list(checks))
         self.line(f"tl.store({where}, {value}{f', mask={mask}' if mask else ''})")
 

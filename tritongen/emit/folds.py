@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tritongen.ir.functions import ATOM
+
 HELPERS = {
     "_nan_max": '''
 @triton.jit
@@ -102,6 +104,16 @@ FOLDS = {
     ),
 }
 FOLDS["any"], FOLDS["all"] = FOLDS["max"], FOLDS["min"]
+
+def combined(combine: str, total: str, value: tuple[str, int]) -> str:
+    """The line that takes a value, with its precedence, into the accumulator `total`."""
+    text, precedence = value
+    if combine == "{a} + {b}":
+        return f"{total} += {text}"
+    if not combine.endswith(")") and precedence < ATOM:
+        text = f"({text})"
+    return f"{total} = {combine.format(a=total, b=text)}"
+
 
 # The value that a masked lane must hold for the fold not to notice it, as a number.
 IDENTITY = {"sum": 0.0, "prod": 1.0, "max": float("-inf"), "min": float("inf"), "any": False, "all": True}

@@ -7,11 +7,12 @@ written out. Nothing is tiled or shared here; the other skeletons are for speed.
 from __future__ import annotations
 
 from tritongen.emit.body import Body, Context
-from tritongen.emit.folds import FOLDS
+from tritongen.emit.folds import FOLDS, combined
 from tritongen.emit.tiles import NO_PLACE, arg_helper, guard_text, place_of, start_text, view
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
 from tritongen.ir.functions import ATOM
+from tritongen.schedule.canonical import free_indices
 from tritongen.schedule.group import is_reducer
 from tritongen.schedule.plan import KernelPlan
 
@@ -52,29 +53,33 @@ def loops(body: Body, nest: ir.Nest) -> None:
         variable = body.index_name(b.index)
         body.line(f"for {variable} in range({low}{body.size(b.hi)[0]}):")
         body.index[b.index] = variable
+        body.narrow.add(b.index)
         body.indent += 1
-    value = body.expr(reduce.body)[0]
+    value = body.expr(reduce.body)
     if guards := [guard_text(body, g) for g in reduce.guards]:
         mask = guards[0] if len(guards) == 1 else " & ".join(f"({g})" for g in guards)
-        value = f"tl.where({mask}, {value}, {start})"
+        value = f"tl.where({mask}, {value[0]}, {start})", ATOM
     if is_arg:
+        if not free_indices(reduce.body) & {b.index for b in nest.box}:
+            value = f"tl.full((BLOCK,), {value[0]}, {dtype})", ATOM
         place = place_of(body, nest)
         if guards:
             place = f"tl.where({mask}, {place}, {NO_PLACE})"
-        body.line(f"{total}, {nest.name} = {arg_helper(body, nest)}({total}, {nest.name}, {value}, {place})")
+        body.line(f"{total}, {nest.name} = {arg_helper(body, nest)}({total}, {nest.name}, {value[0]}, {place})")
     else:
         combine(body, nest, total, value)
     body.cache, body.indent = saved, indent
     for b in reduce.binders:
         del body.index[b.index]
+        body.narrow.discard(b.index)
     body.values[nest.name] = (nest.name, ATOM)
 
 
-def combine(body: Body, nest: ir.Nest, total: str, value: str) -> None:
+def combine(body: Body, nest: ir.Nest, total: str, value: tuple[str, int]) -> None:
+    """One accumulating line."""
     kind = ir.kind_of(nest.body.body.dtype, body.op)
-    fold = FOLDS[nest.body.op]
-    text = fold.combine[kind].format(a=total, b=value)
+    text = combined(FOLDS[nest.body.op].combine[kind], total, value)
     for helper in ("_nan_max", "_nan_min"):
         if helper in text:
             body.helpers[helper] = None
-    body.line(f"{total} += {value}" if text == f"{total} + {value}" else f"{total} = {text}")
+    body.line(text)

@@ -235,6 +235,9 @@ def _batch_slice(t: Tensor) -> str:
 
 
 def _join(dims: Iterable, names: Names, batch: str) -> str:
+    dims = tuple(dims)
+    if len(dims) == 1:  # a batch of no dims would leave reshape without an argument
+        batch = batch.removeprefix("*")
     return ", ".join(batch if d == BATCH_SIZE else poly_code(d, names) for d in dims)
 
 

@@ -105,7 +105,8 @@ class _Body:
         self.force = [*binders, *self.force]
         for position, b in enumerate(binders):
             after = len(self.force) - 1 - position
-            ends = self.poly(b.hi) if b.lo == poly(0) else f"{self.poly(b.lo)}, {self.poly(b.hi)}"
+            low, high = self.poly(b.lo), self.poly(b.hi)
+            ends = high if b.lo == poly(0) else f"{low}, max({low}, {high})"
             shape = f"[:, {', '.join(['None'] * after)}]" if after else ""
             code = f"torch.arange({ends}, device={self.device}){shape}"
             name = self.names.row if b.index == BATCH else b.index

@@ -7,13 +7,13 @@ row alone are [ROWS, 1], on the column alone [1, BLOCK], so every line reads the
 from __future__ import annotations
 
 from tritongen.emit.body import Body, Context
-from tritongen.emit.folds import FOLDS
+from tritongen.emit.folds import FOLDS, combined
 from tritongen.emit.masked import choose_fill
 from tritongen.emit.view import KernelView, Loop
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import index, poly
 from tritongen.ir.functions import ATOM
-from tritongen.schedule.canonical import free_indices, reads
+from tritongen.schedule.canonical import free_indices, reads, tensors_read
 from tritongen.schedule.group import is_reducer
 from tritongen.schedule.plan import KernelPlan, Level
 from tritongen.schedule.steps import fold_state
@@ -174,19 +174,19 @@ def start_text(body: Body, nest: ir.Nest, dtype: str) -> str:
     return start
 
 
-def term(body: Body, nest: ir.Nest, var: dict[str, str], served: bool) -> str:
+def term(body: Body, nest: ir.Nest, var: dict[str, str], served: bool) -> tuple[str, int]:
     """The term of a fold over the whole tile, masked lanes holding its start."""
     reduce = nest.body
     out = body.expr(reduce.body)
     wide = free_indices(reduce.body) >= {d.index for d in body.kernel.axes[1].digits[:1]}
     guards = [guard_text(body, g) for g in reduce.guards]
     if served and not guards and wide:
-        return out[0]
+        return out
     mask = body.mask(frozenset(a.name for a in body.kernel.axes), guards)
     start = start_text(body, nest, reduce.body.dtype)
     if not body.strong(reduce.body):
         out = (body.full(reduce.body, reduce.body.dtype), ATOM)
-    return f"tl.where({mask}, {out[0]}, {start})"
+    return f"tl.where({mask}, {out[0]}, {start})", ATOM
 
 
 def guard_text(body: Body, guard: ir.Guard) -> str:
@@ -218,7 +218,7 @@ def arg_helper(body: Body, nest: ir.Nest) -> str:
 def fold_resident(body: Body, nest: ir.Nest, var: dict[str, str], served: bool) -> None:
     """A fold of a tile that is in registers."""
     if nest.body.op.startswith("arg"):
-        value = body.assign(body.fresh(f"{nest.name}_value"), term(body, nest, var, False))
+        value = body.assign(body.fresh(f"{nest.name}_value"), term(body, nest, var, False)[0])
         place = body.assign(
             body.fresh("place"), f"tl.where({var['inside']}, {place_of(body, nest)}, {NO_PLACE})"
         )
@@ -227,7 +227,7 @@ def fold_resident(body: Body, nest: ir.Nest, var: dict[str, str], served: bool) 
         body.line(f"{best}, {nest.name} = {both}")
         body.values[nest.name] = (nest.name, ATOM)
         return
-    out = end_text(body, nest, term(body, nest, var, served))
+    out = end_text(body, nest, term(body, nest, var, served)[0])
     if nest.name in body.context.user_names or nest.name in body.kernel.stores or uses(body, nest.name) != 1:
         name = body.assign(nest.name, out)
         body.values[nest.name] = (name, ATOM)
@@ -354,8 +354,8 @@ def needs(body: Body, expr: ir.Expr) -> set[str]:
     found: set[str] = set()
 
     def visit(e: ir.Expr) -> None:
-        for read in reads(e):
-            nest = nests.get(read.tensor)
+        for tensor in sorted(tensors_read(e)):
+            nest = nests.get(tensor)
             if nest and nest.name not in found and not is_reducer(nest) and {b.index for b in nest.box} != row:
                 found.add(nest.name)
                 visit(nest.body)
@@ -368,7 +368,7 @@ def accumulate(body: Body, nest: ir.Nest, names: tuple[str, ...], var, served: b
     tile_values(body, needs(body, nest.body.body) - set(body.values))
     if nest.body.op.startswith("arg"):
         best, at = names
-        value = term(body, nest, var, False)
+        value = term(body, nest, var, False)[0]
         place = f"tl.where({var['inside']}, {place_of(body, nest)}, {NO_PLACE})"
         body.line(f"{best}, {at} = {arg_helper(body, nest)}({best}, {at}, {value}, {place})")
         forget_tile(body)
@@ -378,10 +378,7 @@ def accumulate(body: Body, nest: ir.Nest, names: tuple[str, ...], var, served: b
     value = term(body, nest, var, served)
     if fold.helper[kind]:
         body.helpers[fold.helper[kind]] = None
-    if fold.combine[kind] == "{a} + {b}":
-        body.line(f"{names[0]} += {value}")
-    else:
-        body.line(f"{names[0]} = {fold.combine[kind].format(a=names[0], b=value)}")
+    body.line(combined(fold.combine[kind], names[0], value))
 
 
 def forget_tile(body: Body) -> None:

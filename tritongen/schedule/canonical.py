@@ -16,6 +16,7 @@ from itertools import count
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import (
+    Fetch,
     Floor,
     Idx,
     Poly,
@@ -256,6 +257,7 @@ def unify(nests: tuple[ir.Nest, ...], facts: Facts, taken: frozenset[str]) -> tu
         ranges = {b.index: b for b in (*nest.box, *binders_of(nest))}
         links = [(nest.name, nest.coords)]
         links += [(read.tensor, read.coords) for read in reads(nest.body)]
+        links += [(a.tensor, a.coords) for p in coordinates(nest.body) for a in walk_poly(p) if isinstance(a, Fetch)]
         for tensor, coords in links:
             for dim, coordinate in enumerate(coords):
                 for name, weight in _digits(coordinate):

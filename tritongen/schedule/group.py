@@ -59,7 +59,8 @@ def group(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts, only: str | None 
     """Groups in an order in which every stored value is written before it is read."""
     outputs = {o.name for o in op.outputs}
     by_name = {n.name: n for n in nests}
-    roots = [n for n in nests if is_reducer(n) or n.name in outputs]
+    gathered = {a.tensor for n in nests for a in fetches(n.body)}
+    roots = [n for n in nests if is_reducer(n) or n.name in outputs | gathered]
     virtual = {n.name: n for n in nests if n not in roots}
     places: dict[str, int] = {}
     groups: list[list[ir.Nest]] = []
@@ -84,6 +85,11 @@ def group(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts, only: str | None 
     return tuple(found)
 
 
+def fetches(expr: ir.Expr):
+    """Reads that stand in coordinates."""
+    return (a for p in coordinates(expr) for a in walk_poly(p) if isinstance(a, Fetch))
+
+
 def closure(root: ir.Nest, virtual: dict[str, ir.Nest]) -> list[ir.Nest]:
     """The pointwise temporaries that root needs, in dependency order."""
     found: list[ir.Nest] = []
@@ -100,13 +106,22 @@ def closure(root: ir.Nest, virtual: dict[str, ir.Nest]) -> list[ir.Nest]:
 
 def classify(members, virtual, by_name, facts, only=None, extending=False) -> Group | None:
     """The best class that takes all members together."""
+    own = {n.name: n.coords for n in members}
+    if any(own.get(a.tensor, a.coords) != a.coords for n in members for a in fetches(n.body)):
+        return None  # gathered at another place than where it is computed: from storage
     for kind in ("contraction", "rows", "pointwise", "nest"):
         if only not in (None, kind):
             continue
         found = CLASSIFIERS[kind](members, virtual, by_name, facts, extending)
-        if found is not None:
+        if found is not None and _in_place(found.nests):
             return found
     return None
+
+
+def _in_place(lines: tuple[ir.Nest, ...]) -> bool:
+    """Whether what the group computes is read in it at its own place only; elsewhere it needs storage first."""
+    own = {n.name: n.coords for n in lines}
+    return all(own.get(r.tensor, r.coords) == r.coords for n in lines for r in reads(n.body))
 
 
 # ---- values computed where they are read --------------------------------------------------------

@@ -11,7 +11,7 @@ from dataclasses import replace
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, affine, index, indices, poly, size
 from tritongen.ir.bounds import Facts
-from tritongen.schedule.canonical import reads
+from tritongen.schedule.canonical import reads, tensors_read
 from tritongen.schedule.group import Group, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Level, Step, Variant, View
 from tritongen.schedule.views import digits_by_dim, view_of, views
@@ -278,7 +278,7 @@ def levels_of(nests) -> tuple[Level, ...]:
     """
     depth: dict[str, int] = {}
     for nest in nests:
-        below = max((depth[r.tensor] for r in reads(nest.body) if r.tensor in depth), default=0)
+        below = max((depth[t] for t in tensors_read(nest.body) if t in depth), default=0)
         depth[nest.name] = below + (1 if is_reducer(nest) else 0)
     count = max(depth[n.name] for n in nests if is_reducer(n))
     row = next({b.index for b in n.box} for n in nests if is_reducer(n))
