@@ -120,7 +120,7 @@ class _Bounded(Run):
             value[where] = v.expand(sizes).to(value.dtype)
             if e is not None:
                 exact = False
-                error[where] = e.expand(sizes)
+                error[where] = e.expand(sizes).to(error.dtype)
         return value, None if exact else error
 
     # ---- expressions ----------------------------------------------------------------------------
@@ -260,14 +260,15 @@ class _Bounded(Run):
             error = wider.prod(-1) - size.prod(-1) + _TINIEST[self.compute]
             # Factors may meet in any order: any of them may leave the range together.
             swing = torch.where(size > 0, size, 1.0).log2().abs().sum(-1)
-            largest = torch.where(swing > math.log2(_LARGEST[self.compute]) - 2, math.inf, 0.0)
+            beyond = swing > math.log2(_LARGEST[self.compute]) - 2
         else:
             unit = _TF32 if self.op.precision == "tf32" else _UNIT[self.compute]
             most = SUM_ERROR + (math.sqrt(count) if self.serial else 0)
             few = min(most, count + 3) if self.op.precision != "tf32" else 2
             largest = size.sum(-1)
             error = few * unit * largest + spread.sum(-1)
-        return torch.where(largest > _LARGEST[self.compute], math.inf, error)
+            beyond = largest > _LARGEST[self.compute]
+        return torch.where(beyond, math.inf, error)
 
 
 # ---- errors -------------------------------------------------------------------------------------
