@@ -60,7 +60,16 @@ def launch_add2d_float(x, y, z) -> None:
     _, config = choose_add2d_float()
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, y.dtype) else tl.float32
     add2d_float_flat[(triton.cdiv(total, config["BLOCK"]),)](
-        x, y, z, M * N, x.stride(0), y.stride(0), z.stride(0), COMPUTE=COMPUTE, **config
+        x,
+        y,
+        z,
+        M * N,
+        x.stride(0),
+        y.stride(0),
+        z.stride(0),
+        COMPUTE=COMPUTE,
+        enable_fp_fusion=True,
+        **config,
     )
 
 
@@ -79,7 +88,7 @@ def launch_add2d_int(x, y, z) -> None:
     total = M * N
     _, config = choose_add2d_int()
     add2d_int_flat[(triton.cdiv(total, config["BLOCK"]),)](
-        x, y, z, M * N, x.stride(0), y.stride(0), z.stride(0), **config
+        x, y, z, M * N, x.stride(0), y.stride(0), z.stride(0), enable_fp_fusion=True, **config
     )
 
 
@@ -107,8 +116,7 @@ def allocate_add2d(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         raise ValueError(f"add2d: y: expected 2 dims [M, N], given {y.dim()}")
     if y.device != x.device:
         raise ValueError(f"add2d: y: expected device {x.device} (from x), given {y.device}")
-    M = x.shape[0]
-    N = x.shape[1]
+    M, N = x.shape
     if y.shape[0] != M:
         raise ValueError(f"add2d: y: dim 0 (M): expected {M} (from x), given {y.shape[0]}")
     if y.shape[1] != N:

@@ -279,8 +279,8 @@ def attention_m_finish(
 
 @triton.jit
 def attention_o_tiles(
-    s_sum_ptr,
     m_ptr,
+    s_sum_ptr,
     v_ptr,
     o_sum2_ptr,
     o_ptr,
@@ -289,11 +289,11 @@ def attention_o_tiles(
     S,
     E,
     L,
+    m_batch,
+    m_i,
     s_sum_batch,
     s_sum_i,
     s_sum_j,
-    m_batch,
-    m_i,
     v_batch,
     v_j,
     v_e,
@@ -323,6 +323,7 @@ def attention_o_tiles(
     i = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     e = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     scale = _scalar(scale, SCALE_IS_TENSOR, tl.float32)
+    m = tl.load(m_ptr + z * m_batch + i * m_i, mask=i < S)
     o_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, L, BLOCK_K):
         j = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -331,15 +332,14 @@ def attention_o_tiles(
             mask=(i < S) & (j[None, :] < L),
             other=0.0,
         )
-        m = tl.load(m_ptr + z * m_batch + i * m_i, mask=i < S, other=0.0)
         left = libdevice.exp(scale * s_sum - m).to(T)
-        left2 = tl.where((i < S) & (j[None, :] < L), left, 0)
+        left = tl.where((i < S) & (j[None, :] < L), left, 0)
         v = tl.load(
             v_ptr + z * v_batch + j[:, None] * v_j + e * v_e,
             mask=(e < E) & (j[:, None] < L),
             other=0.0,
         )
-        o_sum = tl.dot(left2, v, o_sum, input_precision=PRECISION, out_dtype=tl.float32)
+        o_sum = tl.dot(left, v, o_sum, input_precision=PRECISION, out_dtype=tl.float32)
     inside = (i < S) & (e < E)
     o_sum2 = tl.load(o_sum2_ptr + z * o_sum2_batch + i * o_sum2_i, mask=i < S)
     o = o_sum / o_sum2
@@ -347,16 +347,16 @@ def attention_o_tiles(
 
 
 def choose_attention_s_sum(
-    batches: int, M: int, N: int, itemsize: int, sms: int
+    batches: int, M: int, N: int, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # enough work for the widest tile on every multiprocessor
-    if itemsize <= 2 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if not hip and itemsize <= 2 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if itemsize <= 4 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if not hip and itemsize <= 4 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -366,7 +366,7 @@ def choose_attention_s_sum(
             num_stages=4 if itemsize <= 2 else 3,
         )
     # few rows: deep in K, narrow in N
-    if itemsize <= 4 and M <= 32:
+    if not hip and itemsize <= 4 and M <= 32:
         return "slim", dict(
             BLOCK_M=16 if M <= 16 else 32,
             BLOCK_N=64,
@@ -397,8 +397,9 @@ def launch_attention_s_sum(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
     M = S
     N = L
     itemsize = q.element_size()
+    hip = torch.version.hip is not None
     sms = _multiprocessors(k.device)
-    _, config = choose_attention_s_sum(batches, M, N, itemsize, sms)
+    _, config = choose_attention_s_sum(batches, M, N, itemsize, hip, sms)
     PRECISION = "ieee" if torch.version.hip else "tf32x3"
     attention_s_sum_tiles[
         (batches * triton.cdiv(S, config["BLOCK_M"]) * triton.cdiv(L, config["BLOCK_N"]),)
@@ -420,6 +421,7 @@ def launch_attention_s_sum(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
         s_sum.stride(1),
         s_sum.stride(2),
         PRECISION=PRECISION,
+        enable_fp_fusion=True,
         **config,
     )
 
@@ -450,7 +452,7 @@ def choose_attention_m(rows: int, cols: int, across: bool, sms: int) -> tuple[st
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
     # a row fits in registers
-    if 0 < cols <= 32768 and (not across):
+    if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
@@ -487,6 +489,7 @@ def launch_attention_m(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
             s_sum_row=s_sum.stride(0),
             s_sum_j=s_sum.stride(1),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            enable_fp_fusion=True,
             **config,
         )
         attention_m_part2[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
@@ -499,6 +502,7 @@ def launch_attention_m(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
             s_sum_row=s_sum.stride(0),
             s_sum_j=s_sum.stride(1),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            enable_fp_fusion=True,
             **config,
         )
         attention_m_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
@@ -510,6 +514,7 @@ def launch_attention_m(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
             L,
             m_row=m.stride(0),
             o_sum2_row=o_sum2.stride(0),
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "across":
@@ -525,6 +530,7 @@ def launch_attention_m(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
             m.stride(0),
             o_sum2.stride(0),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "rows":
@@ -540,6 +546,7 @@ def launch_attention_m(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
             m.stride(0),
             o_sum2.stride(0),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "loop":
@@ -555,19 +562,22 @@ def launch_attention_m(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
             m.stride(0),
             o_sum2.stride(0),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            enable_fp_fusion=True,
             **config,
         )
 
 
-def choose_attention_o(batches: int, M: int, N: int, itemsize: int, sms: int) -> tuple[str, dict]:
+def choose_attention_o(
+    batches: int, M: int, N: int, itemsize: int, hip: bool, sms: int
+) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # enough work for the widest tile on every multiprocessor
-    if itemsize <= 2 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if not hip and itemsize <= 2 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if itemsize <= 4 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if not hip and itemsize <= 4 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -577,7 +587,7 @@ def choose_attention_o(batches: int, M: int, N: int, itemsize: int, sms: int) ->
             num_stages=4 if itemsize <= 2 else 3,
         )
     # few rows: deep in K, narrow in N
-    if itemsize <= 4 and M <= 32:
+    if not hip and itemsize <= 4 and M <= 32:
         return "slim", dict(
             BLOCK_M=16 if M <= 16 else 32,
             BLOCK_N=64,
@@ -610,14 +620,15 @@ def launch_attention_o(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
     M = S
     N = E
     itemsize = 2
+    hip = torch.version.hip is not None
     sms = _multiprocessors(m.device)
-    _, config = choose_attention_o(batches, M, N, itemsize, sms)
+    _, config = choose_attention_o(batches, M, N, itemsize, hip, sms)
     PRECISION = "ieee" if torch.version.hip else "tf32x3"
     attention_o_tiles[
         (batches * triton.cdiv(S, config["BLOCK_M"]) * triton.cdiv(E, config["BLOCK_N"]),)
     ](
-        s_sum,
         m,
+        s_sum,
         v,
         o_sum2,
         o,
@@ -626,11 +637,11 @@ def launch_attention_o(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
         S,
         E,
         L,
+        m.stride(0),
+        m.stride(1),
         s_sum.stride(0),
         s_sum.stride(1),
         s_sum.stride(2),
-        m.stride(0),
-        m.stride(1),
         v.stride(0),
         v.stride(1),
         v.stride(2),
@@ -642,6 +653,7 @@ def launch_attention_o(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
         SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
         T=getattr(tl, str(q.dtype)[6:]),
         PRECISION=PRECISION,
+        enable_fp_fusion=True,
         **config,
     )
 
@@ -682,10 +694,7 @@ def allocate_attention(
         raise ValueError(f"attention: v: expected 4 dims [B, H, L, E], given {v.dim()}")
     if v.device != q.device:
         raise ValueError(f"attention: v: expected device {q.device} (from q), given {v.device}")
-    B = q.shape[0]
-    H = q.shape[1]
-    S = q.shape[2]
-    E = q.shape[3]
+    B, H, S, E = q.shape
     L = k.shape[2]
     if k.shape[0] != B:
         raise ValueError(f"attention: k: dim 0 (B): expected {B} (from q), given {k.shape[0]}")

@@ -103,6 +103,7 @@ def launch_avg_pool2d(x, y, win, stride, pad) -> None:
         win=win,
         stride=stride,
         pad=pad,
+        enable_fp_fusion=True,
         **config,
     )
 
@@ -123,10 +124,7 @@ def allocate_avg_pool2d(
         raise ValueError(f"avg_pool2d: stride: expected int, given {stride!r}")
     if type(pad) is not int:
         raise ValueError(f"avg_pool2d: pad: expected int, given {pad!r}")
-    N = x.shape[0]
-    C = x.shape[1]
-    H = x.shape[2]
-    W = x.shape[3]
+    N, C, H, W = x.shape
     if stride < 1:
         raise ValueError(f"avg_pool2d: requires stride >= 1: {stride} < {1}")
     if stride == 0:

@@ -270,7 +270,7 @@ def choose_batch_max_float(rows: int, cols: int, across: bool, sms: int) -> tupl
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
     # a row fits in registers
-    if 0 < cols <= 32768 and (not across):
+    if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
@@ -300,22 +300,57 @@ def launch_batch_max_float(x, y) -> None:
             device=x.device,
         )
         batch_max_float_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            x, y_max_part, batch, D, x_row=x.stride(0), x_d=x.stride(1), COMPUTE=COMPUTE, **config
+            x,
+            y_max_part,
+            batch,
+            D,
+            x_row=x.stride(0),
+            x_d=x.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
         batch_max_float_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            y_max_part, y, batch, D, y_row=y.stride(0), **config
+            y_max_part, y, batch, D, y_row=y.stride(0), enable_fp_fusion=True, **config
         )
     elif variant == "across":
         batch_max_float_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x, y, batch, D, x.stride(0), x.stride(1), y.stride(0), COMPUTE=COMPUTE, **config
+            x,
+            y,
+            batch,
+            D,
+            x.stride(0),
+            x.stride(1),
+            y.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
     elif variant == "rows":
         batch_max_float_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x, y, batch, D, x.stride(0), x.stride(1), y.stride(0), COMPUTE=COMPUTE, **config
+            x,
+            y,
+            batch,
+            D,
+            x.stride(0),
+            x.stride(1),
+            y.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
     elif variant == "loop":
         batch_max_float_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            x, y, batch, D, x.stride(0), x.stride(1), y.stride(0), COMPUTE=COMPUTE, **config
+            x,
+            y,
+            batch,
+            D,
+            x.stride(0),
+            x.stride(1),
+            y.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
 
 
@@ -345,7 +380,7 @@ def choose_batch_max_int(rows: int, cols: int, across: bool, sms: int) -> tuple[
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
     # a row fits in registers
-    if 0 < cols <= 32768 and (not across):
+    if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
@@ -378,10 +413,18 @@ def launch_batch_max_int(x, y) -> None:
             x_d=x.stride(1),
             T=getattr(tl, str(x.dtype)[6:]),
             LOWEST=torch.iinfo(x.dtype).min,
+            enable_fp_fusion=True,
             **config,
         )
         batch_max_int_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            y_part, y, batch, D, y_row=y.stride(0), LOWEST=torch.iinfo(x.dtype).min, **config
+            y_part,
+            y,
+            batch,
+            D,
+            y_row=y.stride(0),
+            LOWEST=torch.iinfo(x.dtype).min,
+            enable_fp_fusion=True,
+            **config,
         )
     elif variant == "across":
         batch_max_int_rows[(triton.cdiv(rows, config["ROWS"]),)](
@@ -393,6 +436,7 @@ def launch_batch_max_int(x, y) -> None:
             x.stride(1),
             y.stride(0),
             LOWEST=torch.iinfo(x.dtype).min,
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "rows":
@@ -405,6 +449,7 @@ def launch_batch_max_int(x, y) -> None:
             x.stride(1),
             y.stride(0),
             LOWEST=torch.iinfo(x.dtype).min,
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "loop":
@@ -418,6 +463,7 @@ def launch_batch_max_int(x, y) -> None:
             y.stride(0),
             T=getattr(tl, str(x.dtype)[6:]),
             LOWEST=torch.iinfo(x.dtype).min,
+            enable_fp_fusion=True,
             **config,
         )
 

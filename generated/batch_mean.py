@@ -165,7 +165,7 @@ def choose_batch_mean(rows: int, cols: int, across: bool, sms: int) -> tuple[str
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
     # a row fits in registers
-    if 0 < cols <= 32768 and (not across):
+    if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
@@ -203,10 +203,19 @@ def launch_batch_mean(x, y) -> None:
             x_row=x.stride(0),
             x_col=x.stride(1),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
         batch_mean_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            y_sum_part, y, batch, H * W, H=H, W=W, y_row=y.stride(0), **config
+            y_sum_part,
+            y,
+            batch,
+            H * W,
+            H=H,
+            W=W,
+            y_row=y.stride(0),
+            enable_fp_fusion=True,
+            **config,
         )
     elif variant == "across":
         batch_mean_rows[(triton.cdiv(rows, config["ROWS"]),)](
@@ -220,6 +229,7 @@ def launch_batch_mean(x, y) -> None:
             x.stride(1),
             y.stride(0),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "rows":
@@ -234,6 +244,7 @@ def launch_batch_mean(x, y) -> None:
             x.stride(1),
             y.stride(0),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "loop":
@@ -248,6 +259,7 @@ def launch_batch_mean(x, y) -> None:
             x.stride(1),
             y.stride(0),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
 

@@ -311,7 +311,7 @@ def choose_batch_norm_train(rows: int, cols: int, across: bool, sms: int) -> tup
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
     # a row fits in registers
-    if 0 < cols <= 32768 and (not across):
+    if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
@@ -366,6 +366,7 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             x_c=x.stride(1),
             x_hw=x.stride(2),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
         batch_norm_train_part2[(config["PARTS"], triton.cdiv(C, config["ROWS"]))](
@@ -381,6 +382,7 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             x_c=x.stride(1),
             x_hw=x.stride(2),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
         batch_norm_train_finish[(config["PARTS"], triton.cdiv(C, config["ROWS"]))](
@@ -406,6 +408,7 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             y_hw=y.stride(2),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "across":
@@ -430,6 +433,7 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             y.stride(2),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "rows":
@@ -454,6 +458,7 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             y.stride(2),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "loop":
@@ -478,6 +483,7 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             y.stride(2),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
             **config,
         )
 
@@ -512,10 +518,7 @@ def allocate_batch_norm_train(
         raise ValueError(
             f"batch_norm_train: bias: expected device {x.device} (from x), given {bias.device}"
         )
-    N = x.shape[0]
-    C = x.shape[1]
-    H = x.shape[2]
-    W = x.shape[3]
+    N, C, H, W = x.shape
     if gain.shape[0] != C:
         raise ValueError(
             f"batch_norm_train: gain: dim 0 (C): expected {C} (from x), given {gain.shape[0]}"

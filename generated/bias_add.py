@@ -77,6 +77,7 @@ def launch_bias_add(x, b, y) -> None:
         y.stride(0),
         y.stride(1),
         COMPUTE=COMPUTE,
+        enable_fp_fusion=True,
         **config,
     )
 
@@ -95,10 +96,7 @@ def allocate_bias_add(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         raise ValueError(f"bias_add: b: expected 1 dim [C], given {b.dim()}")
     if b.device != x.device:
         raise ValueError(f"bias_add: b: expected device {x.device} (from x), given {b.device}")
-    N = x.shape[0]
-    C = x.shape[1]
-    H = x.shape[2]
-    W = x.shape[3]
+    N, C, H, W = x.shape
     if b.shape[0] != C:
         raise ValueError(f"bias_add: b: dim 0 (C): expected {C} (from x), given {b.shape[0]}")
     y = torch.empty((N, C, H, W), dtype=x.dtype, device=x.device)

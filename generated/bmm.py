@@ -82,15 +82,17 @@ def bmm_tiles(
     tl.store(y_ptr + i * y_i + m * y_m + n * y_n, y, mask=inside)
 
 
-def choose_bmm(batches: int, M: int, N: int, itemsize: int, sms: int) -> tuple[str, dict]:
+def choose_bmm(
+    batches: int, M: int, N: int, itemsize: int, hip: bool, sms: int
+) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # enough work for the widest tile on every multiprocessor
-    if itemsize <= 2 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if not hip and itemsize <= 2 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if itemsize <= 4 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if not hip and itemsize <= 4 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -100,7 +102,7 @@ def choose_bmm(batches: int, M: int, N: int, itemsize: int, sms: int) -> tuple[s
             num_stages=4 if itemsize <= 2 else 3,
         )
     # few rows: deep in K, narrow in N
-    if itemsize <= 4 and M <= 32:
+    if not hip and itemsize <= 4 and M <= 32:
         return "slim", dict(
             BLOCK_M=16 if M <= 16 else 32,
             BLOCK_N=64,
@@ -126,8 +128,9 @@ def launch_bmm(a, b, y) -> None:
     N = b.shape[2]
     batches = B
     itemsize = a.element_size()
+    hip = torch.version.hip is not None
     sms = _multiprocessors(a.device)
-    _, config = choose_bmm(batches, M, N, itemsize, sms)
+    _, config = choose_bmm(batches, M, N, itemsize, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype) else tl.float32
     PRECISION = "ieee" if torch.version.hip else "tf32x3"
     bmm_tiles[(B * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)](
@@ -149,6 +152,7 @@ def launch_bmm(a, b, y) -> None:
         y.stride(2),
         COMPUTE=COMPUTE,
         PRECISION=PRECISION,
+        enable_fp_fusion=True,
         **config,
     )
 
@@ -167,9 +171,7 @@ def allocate_bmm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         raise ValueError(f"bmm: b: expected 3 dims [B, K, N], given {b.dim()}")
     if b.device != a.device:
         raise ValueError(f"bmm: b: expected device {a.device} (from a), given {b.device}")
-    B = a.shape[0]
-    M = a.shape[1]
-    K = a.shape[2]
+    B, M, K = a.shape
     N = b.shape[2]
     if b.shape[0] != B:
         raise ValueError(f"bmm: b: dim 0 (B): expected {B} (from a), given {b.shape[0]}")

@@ -71,7 +71,10 @@ def conv1d_nest(
                 mask=inside & (x_c < C) & (x_l >= 0) & (x_l < L),
                 other=0.0,
             ).to(COMPUTE)
-            w = tl.load(w_ptr + f * w_0 + c * w_1 + r * w_2, mask=inside).to(COMPUTE)
+            w = tl.load(
+                w_ptr + f * w_0 + tl.cast(c, tl.int64) * w_1 + tl.cast(r, tl.int64) * w_2,
+                mask=inside,
+            ).to(COMPUTE)
             y_sum += x * w
     b = tl.load(b_ptr + f * b_0, mask=inside).to(COMPUTE)
     y = b + y_sum
@@ -119,6 +122,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
         stride=stride,
         dil=dil,
         pad=pad,
+        enable_fp_fusion=True,
         **config,
     )
 
@@ -159,12 +163,8 @@ def allocate_conv1d(
         raise ValueError(f"conv1d: dil: expected int, given {dil!r}")
     if type(groups) is not int:
         raise ValueError(f"conv1d: groups: expected int, given {groups!r}")
-    N = x.shape[0]
-    C = x.shape[1]
-    L = x.shape[2]
-    F = w.shape[0]
-    Cg = w.shape[1]
-    R = w.shape[2]
+    N, C, L = x.shape
+    F, Cg, R = w.shape
     if b.shape[0] != F:
         raise ValueError(f"conv1d: b: dim 0 (F): expected {F} (from w), given {b.shape[0]}")
     if stride < 1:

@@ -82,7 +82,14 @@ def conv2d_nest(
                     mask=inside & (x_c < C) & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W),
                     other=0.0,
                 ).to(COMPUTE)
-                w = tl.load(w_ptr + f * w_0 + c * w_1 + r * w_2 + s * w_3, mask=inside).to(COMPUTE)
+                w = tl.load(
+                    w_ptr
+                    + f * w_0
+                    + tl.cast(c, tl.int64) * w_1
+                    + tl.cast(r, tl.int64) * w_2
+                    + tl.cast(s, tl.int64) * w_3,
+                    mask=inside,
+                ).to(COMPUTE)
                 y_sum += x * w
     b = tl.load(b_ptr + f * b_0, mask=inside).to(COMPUTE)
     y = b + y_sum
@@ -137,6 +144,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         stride=stride,
         dil=dil,
         pad=pad,
+        enable_fp_fusion=True,
         **config,
     )
 
@@ -177,14 +185,8 @@ def allocate_conv2d(
         raise ValueError(f"conv2d: dil: expected int, given {dil!r}")
     if type(groups) is not int:
         raise ValueError(f"conv2d: groups: expected int, given {groups!r}")
-    N = x.shape[0]
-    C = x.shape[1]
-    H = x.shape[2]
-    W = x.shape[3]
-    F = w.shape[0]
-    Cg = w.shape[1]
-    R = w.shape[2]
-    S = w.shape[3]
+    N, C, H, W = x.shape
+    F, Cg, R, S = w.shape
     if b.shape[0] != F:
         raise ValueError(f"conv2d: b: dim 0 (F): expected {F} (from w), given {b.shape[0]}")
     if stride < 1:

@@ -83,7 +83,12 @@ def conv3d_nest(
                     x_h = p * stride + r - pad
                     x_w = q * stride + s - pad
                     x = tl.load(
-                        x_ptr + n * x_0 + c * x_1 + x_d * x_2 + x_h * x_3 + x_w * x_4,
+                        x_ptr
+                        + n * x_0
+                        + tl.cast(c, tl.int64) * x_1
+                        + x_d * x_2
+                        + x_h * x_3
+                        + x_w * x_4,
                         mask=inside
                         & (x_d >= 0)
                         & (x_d < D)
@@ -94,7 +99,13 @@ def conv3d_nest(
                         other=0.0,
                     ).to(COMPUTE)
                     w = tl.load(
-                        w_ptr + f * w_0 + c * w_1 + k * w_2 + r * w_3 + s * w_4, mask=inside
+                        w_ptr
+                        + f * w_0
+                        + tl.cast(c, tl.int64) * w_1
+                        + tl.cast(k, tl.int64) * w_2
+                        + tl.cast(r, tl.int64) * w_3
+                        + tl.cast(s, tl.int64) * w_4,
+                        mask=inside,
                     ).to(COMPUTE)
                     y_sum += x * w
     b = tl.load(b_ptr + f * b_0, mask=inside).to(COMPUTE)
@@ -157,6 +168,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
         COMPUTE=COMPUTE,
         stride=stride,
         pad=pad,
+        enable_fp_fusion=True,
         **config,
     )
 
@@ -187,11 +199,7 @@ def allocate_conv3d(
         raise ValueError(f"conv3d: stride: expected int, given {stride!r}")
     if type(pad) is not int:
         raise ValueError(f"conv3d: pad: expected int, given {pad!r}")
-    N = x.shape[0]
-    C = x.shape[1]
-    D = x.shape[2]
-    H = x.shape[3]
-    W = x.shape[4]
+    N, C, D, H, W = x.shape
     F = w.shape[0]
     K = w.shape[2]
     R = w.shape[3]

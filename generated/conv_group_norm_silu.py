@@ -95,14 +95,19 @@ def conv_group_norm_silu_conv2d_sum_nest(
                 x_h = p + r - pad
                 x_w = q + s - pad
                 x = tl.load(
-                    x_ptr + n * x_0 + c2 * x_1 + x_h * x_2 + x_w * x_3,
+                    x_ptr + n * x_0 + tl.cast(c2, tl.int64) * x_1 + x_h * x_2 + x_w * x_3,
                     mask=inside & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W),
                     other=0.0,
                 ).to(COMPUTE)
                 w_f = f0 + f1 * Cg
-                w = tl.load(w_ptr + w_f * w_0 + c2 * w_1 + r * w_2 + s * w_3, mask=inside).to(
-                    COMPUTE
-                )
+                w = tl.load(
+                    w_ptr
+                    + w_f * w_0
+                    + tl.cast(c2, tl.int64) * w_1
+                    + tl.cast(r, tl.int64) * w_2
+                    + tl.cast(s, tl.int64) * w_3,
+                    mask=inside,
+                ).to(COMPUTE)
                 conv2d_sum += x * w
     conv2d_sum_f = f0 + f1 * Cg
     tl.store(
@@ -441,6 +446,7 @@ def launch_conv_group_norm_silu_conv2d_sum(x, w, b, gain, bias, conv2d_sum, y, p
         conv2d_sum.stride(3),
         COMPUTE=COMPUTE,
         pad=pad,
+        enable_fp_fusion=True,
         **config,
     )
 
@@ -471,7 +477,7 @@ def choose_conv_group_norm_silu_y(rows: int, cols: int, across: bool, sms: int) 
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
     # a row fits in registers
-    if 0 < cols <= 32768 and (not across):
+    if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
@@ -537,6 +543,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, group
             conv2d_sum_col=conv2d_sum.stride(1),
             COMPUTE=COMPUTE,
             groups=groups,
+            enable_fp_fusion=True,
             **config,
         )
         conv_group_norm_silu_y_part2[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
@@ -555,6 +562,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, group
             conv2d_sum_col=conv2d_sum.stride(1),
             COMPUTE=COMPUTE,
             groups=groups,
+            enable_fp_fusion=True,
             **config,
         )
         conv_group_norm_silu_y_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
@@ -582,6 +590,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, group
             y_col=y.stride(1),
             groups=groups,
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "across":
@@ -608,6 +617,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, group
             y.stride(1),
             groups=groups,
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "rows":
@@ -634,6 +644,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, group
             y.stride(1),
             groups=groups,
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "loop":
@@ -660,6 +671,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, group
             y.stride(1),
             COMPUTE=COMPUTE,
             groups=groups,
+            enable_fp_fusion=True,
             **config,
         )
 
@@ -743,10 +755,7 @@ def allocate_conv_group_norm_silu(
         raise ValueError(f"conv_group_norm_silu: pad: expected int, given {pad!r}")
     if type(groups) is not int:
         raise ValueError(f"conv_group_norm_silu: groups: expected int, given {groups!r}")
-    N = x.shape[0]
-    C = x.shape[1]
-    H = x.shape[2]
-    W = x.shape[3]
+    N, C, H, W = x.shape
     F = w.shape[0]
     R = w.shape[2]
     S = w.shape[3]

@@ -63,11 +63,14 @@ def conv_transpose1d_nest(
         for r in range(R):
             x_l_num = p + pad - r * dil
             x = tl.load(
-                x_ptr + n * x_0 + c * x_1 + x_l_num // stride * x_2,
+                x_ptr + n * x_0 + tl.cast(c, tl.int64) * x_1 + x_l_num // stride * x_2,
                 mask=inside & (x_l_num % stride == 0) & (x_l_num >= 0) & (x_l_num // stride < L),
                 other=0.0,
             ).to(COMPUTE)
-            w = tl.load(w_ptr + c * w_0 + f * w_1 + r * w_2, mask=inside).to(COMPUTE)
+            w = tl.load(
+                w_ptr + tl.cast(c, tl.int64) * w_0 + f * w_1 + tl.cast(r, tl.int64) * w_2,
+                mask=inside,
+            ).to(COMPUTE)
             y_sum += x * w
     b = tl.load(b_ptr + f * b_0, mask=inside).to(COMPUTE)
     y = b + y_sum
@@ -114,6 +117,7 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
         pad=pad,
         dil=dil,
         stride=stride,
+        enable_fp_fusion=True,
         **config,
     )
 
@@ -162,9 +166,7 @@ def allocate_conv_transpose1d(
         raise ValueError(f"conv_transpose1d: out_pad: expected int, given {out_pad!r}")
     if type(dil) is not int:
         raise ValueError(f"conv_transpose1d: dil: expected int, given {dil!r}")
-    N = x.shape[0]
-    C = x.shape[1]
-    L = x.shape[2]
+    N, C, L = x.shape
     F = w.shape[1]
     R = w.shape[2]
     if w.shape[0] != C:

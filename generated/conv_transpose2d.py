@@ -69,7 +69,11 @@ def conv_transpose2d_nest(
                 x_h_num = p + pad - r
                 x_w_num = q + pad - s
                 x = tl.load(
-                    x_ptr + n * x_0 + c * x_1 + x_h_num // stride * x_2 + x_w_num // stride * x_3,
+                    x_ptr
+                    + n * x_0
+                    + tl.cast(c, tl.int64) * x_1
+                    + x_h_num // stride * x_2
+                    + x_w_num // stride * x_3,
                     mask=inside
                     & (x_h_num % stride == 0)
                     & (x_h_num >= 0)
@@ -79,7 +83,14 @@ def conv_transpose2d_nest(
                     & (x_w_num // stride < W),
                     other=0.0,
                 ).to(COMPUTE)
-                w = tl.load(w_ptr + c * w_0 + f * w_1 + r * w_2 + s * w_3, mask=inside).to(COMPUTE)
+                w = tl.load(
+                    w_ptr
+                    + tl.cast(c, tl.int64) * w_0
+                    + f * w_1
+                    + tl.cast(r, tl.int64) * w_2
+                    + tl.cast(s, tl.int64) * w_3,
+                    mask=inside,
+                ).to(COMPUTE)
                 y_sum += x * w
     y = y_sum
     tl.store(y_ptr + n * y_0 + f * y_1 + p * y_2 + q * y_3, y, mask=inside)
@@ -130,6 +141,7 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
         COMPUTE=COMPUTE,
         pad=pad,
         stride=stride,
+        enable_fp_fusion=True,
         **config,
     )
 
@@ -160,10 +172,7 @@ def allocate_conv_transpose2d(
         raise ValueError(f"conv_transpose2d: pad: expected int, given {pad!r}")
     if type(out_pad) is not int:
         raise ValueError(f"conv_transpose2d: out_pad: expected int, given {out_pad!r}")
-    N = x.shape[0]
-    C = x.shape[1]
-    H = x.shape[2]
-    W = x.shape[3]
+    N, C, H, W = x.shape
     F = w.shape[1]
     R = w.shape[2]
     S = w.shape[3]

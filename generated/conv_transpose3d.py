@@ -85,7 +85,7 @@ def conv_transpose3d_nest(
                     x = tl.load(
                         x_ptr
                         + n * x_0
-                        + c * x_1
+                        + tl.cast(c, tl.int64) * x_1
                         + x_d_num // stride * x_2
                         + x_h_num // stride * x_3
                         + x_w_num // stride * x_4,
@@ -102,7 +102,13 @@ def conv_transpose3d_nest(
                         other=0.0,
                     ).to(COMPUTE)
                     w = tl.load(
-                        w_ptr + c * w_0 + f * w_1 + k * w_2 + r * w_3 + s * w_4, mask=inside
+                        w_ptr
+                        + tl.cast(c, tl.int64) * w_0
+                        + f * w_1
+                        + tl.cast(k, tl.int64) * w_2
+                        + tl.cast(r, tl.int64) * w_3
+                        + tl.cast(s, tl.int64) * w_4,
+                        mask=inside,
                     ).to(COMPUTE)
                     y_sum += x * w
     b = tl.load(b_ptr + f * b_0, mask=inside).to(COMPUTE)
@@ -165,6 +171,7 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
         COMPUTE=COMPUTE,
         pad=pad,
         stride=stride,
+        enable_fp_fusion=True,
         **config,
     )
 
@@ -210,11 +217,7 @@ def allocate_conv_transpose3d(
         raise ValueError(f"conv_transpose3d: pad: expected int, given {pad!r}")
     if type(out_pad) is not int:
         raise ValueError(f"conv_transpose3d: out_pad: expected int, given {out_pad!r}")
-    N = x.shape[0]
-    C = x.shape[1]
-    D = x.shape[2]
-    H = x.shape[3]
-    W = x.shape[4]
+    N, C, D, H, W = x.shape
     F = w.shape[1]
     K = w.shape[2]
     R = w.shape[3]

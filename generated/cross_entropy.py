@@ -264,7 +264,7 @@ def choose_cross_entropy(rows: int, cols: int, across: bool, sms: int) -> tuple[
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
     # a row fits in registers
-    if 0 < cols <= 32768 and (not across):
+    if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
@@ -305,6 +305,7 @@ def launch_cross_entropy(x, target, loss, ignore) -> None:
             target_n=target.stride(0),
             x_1=x.stride(1),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
         cross_entropy_part2[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
@@ -318,6 +319,7 @@ def launch_cross_entropy(x, target, loss, ignore) -> None:
             target_n=target.stride(0),
             x_1=x.stride(1),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
         cross_entropy_finish[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
@@ -334,6 +336,7 @@ def launch_cross_entropy(x, target, loss, ignore) -> None:
             loss_n=loss.stride(0),
             COMPUTE=COMPUTE,
             ignore=ignore,
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "across":
@@ -349,6 +352,7 @@ def launch_cross_entropy(x, target, loss, ignore) -> None:
             loss.stride(0),
             COMPUTE=COMPUTE,
             ignore=ignore,
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "rows":
@@ -364,6 +368,7 @@ def launch_cross_entropy(x, target, loss, ignore) -> None:
             loss.stride(0),
             COMPUTE=COMPUTE,
             ignore=ignore,
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "loop":
@@ -379,6 +384,7 @@ def launch_cross_entropy(x, target, loss, ignore) -> None:
             loss.stride(0),
             COMPUTE=COMPUTE,
             ignore=ignore,
+            enable_fp_fusion=True,
             **config,
         )
 
@@ -403,8 +409,7 @@ def allocate_cross_entropy(
         )
     if type(ignore) is not int:
         raise ValueError(f"cross_entropy: ignore: expected int, given {ignore!r}")
-    N = x.shape[0]
-    V = x.shape[1]
+    N, V = x.shape
     if target.shape[0] != N:
         raise ValueError(
             f"cross_entropy: target: dim 0 (N): expected {N} (from x), given {target.shape[0]}"

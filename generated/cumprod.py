@@ -172,7 +172,7 @@ def choose_cumprod(rows: int, cols: int, across: bool, sms: int) -> tuple[str, d
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
     # a row fits in registers
-    if 0 < cols <= 32768 and (not across):
+    if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
@@ -209,22 +209,50 @@ def launch_cumprod(x, y) -> None:
             x_b=x.stride(0),
             x_k=x.stride(1),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
         cumprod_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            y_prod_part, y, batch * D, D, y_row=y.stride(0), **config
+            y_prod_part, y, batch * D, D, y_row=y.stride(0), enable_fp_fusion=True, **config
         )
     elif variant == "across":
         cumprod_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x, y, batch * D, D, x.stride(0), x.stride(1), y.stride(0), COMPUTE=COMPUTE, **config
+            x,
+            y,
+            batch * D,
+            D,
+            x.stride(0),
+            x.stride(1),
+            y.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
     elif variant == "rows":
         cumprod_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x, y, batch * D, D, x.stride(0), x.stride(1), y.stride(0), COMPUTE=COMPUTE, **config
+            x,
+            y,
+            batch * D,
+            D,
+            x.stride(0),
+            x.stride(1),
+            y.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
     elif variant == "loop":
         cumprod_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            x, y, batch * D, D, x.stride(0), x.stride(1), y.stride(0), COMPUTE=COMPUTE, **config
+            x,
+            y,
+            batch * D,
+            D,
+            x.stride(0),
+            x.stride(1),
+            y.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
 
 

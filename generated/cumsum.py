@@ -165,7 +165,7 @@ def choose_cumsum(rows: int, cols: int, across: bool, sms: int) -> tuple[str, di
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
     # a row fits in registers
-    if 0 < cols <= 32768 and (not across):
+    if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
@@ -195,22 +195,57 @@ def launch_cumsum(x, y) -> None:
             device=x.device,
         )
         cumsum_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            x, y_sum_part, batch * D, D, x_b=x.stride(0), x_k=x.stride(1), COMPUTE=COMPUTE, **config
+            x,
+            y_sum_part,
+            batch * D,
+            D,
+            x_b=x.stride(0),
+            x_k=x.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
         cumsum_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            y_sum_part, y, batch * D, D, y_row=y.stride(0), **config
+            y_sum_part, y, batch * D, D, y_row=y.stride(0), enable_fp_fusion=True, **config
         )
     elif variant == "across":
         cumsum_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x, y, batch * D, D, x.stride(0), x.stride(1), y.stride(0), COMPUTE=COMPUTE, **config
+            x,
+            y,
+            batch * D,
+            D,
+            x.stride(0),
+            x.stride(1),
+            y.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
     elif variant == "rows":
         cumsum_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x, y, batch * D, D, x.stride(0), x.stride(1), y.stride(0), COMPUTE=COMPUTE, **config
+            x,
+            y,
+            batch * D,
+            D,
+            x.stride(0),
+            x.stride(1),
+            y.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
     elif variant == "loop":
         cumsum_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            x, y, batch * D, D, x.stride(0), x.stride(1), y.stride(0), COMPUTE=COMPUTE, **config
+            x,
+            y,
+            batch * D,
+            D,
+            x.stride(0),
+            x.stride(1),
+            y.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
 
 

@@ -72,7 +72,10 @@ def depthwise_conv2d_nest(
                 mask=inside & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W),
                 other=0.0,
             ).to(COMPUTE)
-            w = tl.load(w_ptr + c * w_0 + r * w_1 + s * w_2, mask=inside).to(COMPUTE)
+            w = tl.load(
+                w_ptr + c * w_0 + tl.cast(r, tl.int64) * w_1 + tl.cast(s, tl.int64) * w_2,
+                mask=inside,
+            ).to(COMPUTE)
             y_sum += x * w
     b = tl.load(b_ptr + c * b_0, mask=inside).to(COMPUTE)
     y = b + y_sum
@@ -123,6 +126,7 @@ def launch_depthwise_conv2d(x, w, b, y, stride, pad) -> None:
         COMPUTE=COMPUTE,
         stride=stride,
         pad=pad,
+        enable_fp_fusion=True,
         **config,
     )
 
@@ -161,10 +165,7 @@ def allocate_depthwise_conv2d(
         raise ValueError(f"depthwise_conv2d: stride: expected int, given {stride!r}")
     if type(pad) is not int:
         raise ValueError(f"depthwise_conv2d: pad: expected int, given {pad!r}")
-    N = x.shape[0]
-    C = x.shape[1]
-    H = x.shape[2]
-    W = x.shape[3]
+    N, C, H, W = x.shape
     R = w.shape[1]
     S = w.shape[2]
     if w.shape[0] != C:

@@ -144,7 +144,7 @@ def choose_full_sum(rows: int, cols: int, across: bool, sms: int) -> tuple[str, 
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
     # rows fit in registers
-    if 0 < cols <= 4096 and (not across):
+    if 0 < cols <= 4096 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
@@ -152,7 +152,7 @@ def choose_full_sum(rows: int, cols: int, across: bool, sms: int) -> tuple[str, 
             num_warps=2 if BLOCK <= 1024 else 8,
         )
     # a row fits in registers, but not for long beside its column operands
-    if 0 < cols <= 32768 and (not across):
+    if 0 < cols <= 32768 and not across:
         BLOCK = triton.next_power_of_2(cols)
         return "wide", dict(
             BLOCK=BLOCK, ROWS=1, num_warps=8 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
@@ -178,26 +178,32 @@ def launch_full_sum(x, y) -> None:
             device=x.device,
         )
         full_sum_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            x, y_sum_part, batch, x_col=x.stride(0), COMPUTE=COMPUTE, **config
+            x,
+            y_sum_part,
+            batch,
+            x_col=x.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
         full_sum_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            y_sum_part, y, batch, **config
+            y_sum_part, y, batch, enable_fp_fusion=True, **config
         )
     elif variant == "across":
         full_sum_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x, y, batch, x.stride(0), COMPUTE=COMPUTE, **config
+            x, y, batch, x.stride(0), COMPUTE=COMPUTE, enable_fp_fusion=True, **config
         )
     elif variant == "rows":
         full_sum_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x, y, batch, x.stride(0), COMPUTE=COMPUTE, **config
+            x, y, batch, x.stride(0), COMPUTE=COMPUTE, enable_fp_fusion=True, **config
         )
     elif variant == "wide":
         full_sum_wide[(triton.cdiv(rows, config["ROWS"]),)](
-            x, y, batch, x.stride(0), COMPUTE=COMPUTE, **config
+            x, y, batch, x.stride(0), COMPUTE=COMPUTE, enable_fp_fusion=True, **config
         )
     elif variant == "loop":
         full_sum_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            x, y, batch, x.stride(0), COMPUTE=COMPUTE, **config
+            x, y, batch, x.stride(0), COMPUTE=COMPUTE, enable_fp_fusion=True, **config
         )
 
 

@@ -305,7 +305,7 @@ def choose_group_norm(rows: int, cols: int, across: bool, sms: int) -> tuple[str
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
     # a row fits in registers
-    if 0 < cols <= 32768 and (not across):
+    if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
@@ -362,6 +362,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             x_row=x.stride(0),
             x_col=x.stride(1),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
         group_norm_part2[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
@@ -375,6 +376,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             x_row=x.stride(0),
             x_col=x.stride(1),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
         group_norm_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
@@ -400,6 +402,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             groups=groups,
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "across":
@@ -424,6 +427,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             groups=groups,
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "rows":
@@ -448,6 +452,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             groups=groups,
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "loop":
@@ -472,6 +477,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             groups=groups,
+            enable_fp_fusion=True,
             **config,
         )
 

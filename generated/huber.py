@@ -48,7 +48,6 @@ def huber_rows(
     loss_ptr,
     delta,
     cols,
-    batch,
     x_col,
     t_col,
     COMPUTE: tl.constexpr,
@@ -70,7 +69,7 @@ def huber_rows(
             1,
             keep_dims=True,
         )
-        / batch
+        / cols
     )
     tl.store(loss_ptr + row, loss, mask=row < 1)
 
@@ -82,7 +81,6 @@ def huber_wide(
     loss_ptr,
     delta,
     cols,
-    batch,
     x_col,
     t_col,
     COMPUTE: tl.constexpr,
@@ -104,7 +102,7 @@ def huber_wide(
             1,
             keep_dims=True,
         )
-        / batch
+        / cols
     )
     tl.store(loss_ptr + row, loss, mask=row < 1)
 
@@ -116,7 +114,6 @@ def huber_loop(
     loss_ptr,
     delta,
     cols,
-    batch,
     x_col,
     t_col,
     COMPUTE: tl.constexpr,
@@ -138,7 +135,7 @@ def huber_loop(
             inside, tl.where(e < delta, 0.5 * (e * e), delta * (e - 0.5 * delta)), 0.0
         )
     loss_sum = tl.sum(loss_sum_acc, 1, keep_dims=True)
-    loss = loss_sum / batch
+    loss = loss_sum / cols
     tl.store(loss_ptr + row, loss, mask=row < 1)
 
 
@@ -186,7 +183,6 @@ def huber_finish(
     loss_ptr,
     cols,
     CHUNK,
-    batch,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
@@ -200,7 +196,7 @@ def huber_finish(
         loss_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
     )
     loss_sum = tl.sum(loss_sum_parts, 1, keep_dims=True)
-    loss = loss_sum / batch
+    loss = loss_sum / cols
     tl.store(loss_ptr + row, loss, mask=(row < 1) & (part == 0))
 
 
@@ -230,7 +226,7 @@ def choose_huber(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dic
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
     # rows fit in registers
-    if 0 < cols <= 4096 and (not across):
+    if 0 < cols <= 4096 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
@@ -238,7 +234,7 @@ def choose_huber(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dic
             num_warps=2 if BLOCK <= 1024 else 8,
         )
     # a row fits in registers, but not for long beside its column operands
-    if 0 < cols <= 32768 and (not across):
+    if 0 < cols <= 32768 and not across:
         BLOCK = triton.next_power_of_2(cols)
         return "wide", dict(
             BLOCK=BLOCK, ROWS=1, num_warps=8 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
@@ -278,10 +274,11 @@ def launch_huber(x, t, loss, delta) -> None:
             t_col=t.stride(0),
             COMPUTE=COMPUTE,
             DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
+            enable_fp_fusion=True,
             **config,
         )
         huber_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            loss_sum_part, loss, batch, batch=batch, **config
+            loss_sum_part, loss, batch, enable_fp_fusion=True, **config
         )
     elif variant == "across":
         huber_rows[(triton.cdiv(rows, config["ROWS"]),)](
@@ -290,11 +287,11 @@ def launch_huber(x, t, loss, delta) -> None:
             loss,
             delta,
             batch,
-            batch,
             x.stride(0),
             t.stride(0),
             COMPUTE=COMPUTE,
             DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "rows":
@@ -304,11 +301,11 @@ def launch_huber(x, t, loss, delta) -> None:
             loss,
             delta,
             batch,
-            batch,
             x.stride(0),
             t.stride(0),
             COMPUTE=COMPUTE,
             DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "wide":
@@ -318,11 +315,11 @@ def launch_huber(x, t, loss, delta) -> None:
             loss,
             delta,
             batch,
-            batch,
             x.stride(0),
             t.stride(0),
             COMPUTE=COMPUTE,
             DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "loop":
@@ -332,11 +329,11 @@ def launch_huber(x, t, loss, delta) -> None:
             loss,
             delta,
             batch,
-            batch,
             x.stride(0),
             t.stride(0),
             COMPUTE=COMPUTE,
             DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
+            enable_fp_fusion=True,
             **config,
         )
 

@@ -61,7 +61,6 @@ def instance_norm_rows(
     eps,
     rows,
     cols,
-    batch,
     C,
     x_row,
     x_col,
@@ -81,9 +80,9 @@ def instance_norm_rows(
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c = row % C
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
-    mu = tl.sum(x, 1, keep_dims=True) / batch
+    mu = tl.sum(x, 1, keep_dims=True) / cols
     t = x - mu
-    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / batch
+    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
     bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
     y = (x - mu) * _rsqrt(var + eps) * gain + bias
@@ -99,7 +98,6 @@ def instance_norm_loop(
     eps,
     rows,
     cols,
-    batch,
     C,
     x_row,
     x_col,
@@ -123,7 +121,7 @@ def instance_norm_loop(
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
         mu_sum_acc += x
     mu_sum = tl.sum(mu_sum_acc, 1, keep_dims=True)
-    mu = mu_sum / batch
+    mu = mu_sum / cols
     var_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -132,7 +130,7 @@ def instance_norm_loop(
         t = x - mu
         var_sum_acc += tl.where(inside, t * t, 0.0)
     var_sum = tl.sum(var_sum_acc, 1, keep_dims=True)
-    var = var_sum / batch
+    var = var_sum / cols
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
@@ -180,7 +178,6 @@ def instance_norm_part2(
     rows,
     cols,
     CHUNK,
-    batch,
     x_row,
     x_col,
     COMPUTE: tl.constexpr,
@@ -197,7 +194,7 @@ def instance_norm_part2(
         mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
     mu_sum = tl.sum(mu_sum_parts, 1, keep_dims=True)
-    mu = mu_sum / batch
+    mu = mu_sum / cols
     var_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -224,7 +221,6 @@ def instance_norm_finish(
     rows,
     cols,
     CHUNK,
-    batch,
     C,
     x_row,
     x_col,
@@ -249,12 +245,12 @@ def instance_norm_finish(
         mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
     mu_sum = tl.sum(mu_sum_parts, 1, keep_dims=True)
-    mu = mu_sum / batch
+    mu = mu_sum / cols
     var_sum_parts = tl.load(
         var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
     var_sum = tl.sum(var_sum_parts, 1, keep_dims=True)
-    var = var_sum / batch
+    var = var_sum / cols
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
@@ -291,7 +287,7 @@ def choose_instance_norm(rows: int, cols: int, across: bool, sms: int) -> tuple[
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
     # a row fits in registers
-    if 0 < cols <= 32768 and (not across):
+    if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
@@ -345,6 +341,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             x_row=x.stride(0),
             x_col=x.stride(1),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
         instance_norm_part2[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
@@ -353,10 +350,10 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             var_sum_part,
             C * N,
             batch,
-            batch=batch,
             x_row=x.stride(0),
             x_col=x.stride(1),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
         instance_norm_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
@@ -369,7 +366,6 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             eps,
             C * N,
             batch,
-            batch=batch,
             C=C,
             x_row=x.stride(0),
             x_col=x.stride(1),
@@ -379,6 +375,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             y_col=y.stride(1),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "across":
@@ -390,7 +387,6 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             eps,
             C * N,
             batch,
-            batch,
             C,
             x.stride(0),
             x.stride(1),
@@ -400,6 +396,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             y.stride(1),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "rows":
@@ -411,7 +408,6 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             eps,
             C * N,
             batch,
-            batch,
             C,
             x.stride(0),
             x.stride(1),
@@ -421,6 +417,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             y.stride(1),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "loop":
@@ -432,7 +429,6 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             eps,
             C * N,
             batch,
-            batch,
             C,
             x.stride(0),
             x.stride(1),
@@ -442,6 +438,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             y.stride(1),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
             **config,
         )
 

@@ -78,15 +78,15 @@ def int8_linear_tiles(
     tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
 
-def choose_int8_linear(M: int, N: int, itemsize: int, sms: int) -> tuple[str, dict]:
+def choose_int8_linear(M: int, N: int, itemsize: int, hip: bool, sms: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # enough work for the widest tile on every multiprocessor
-    if itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if not hip and itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if not hip and itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -96,7 +96,7 @@ def choose_int8_linear(M: int, N: int, itemsize: int, sms: int) -> tuple[str, di
             num_stages=4 if itemsize <= 2 else 3,
         )
     # few rows: deep in K, narrow in N
-    if itemsize <= 4 and M <= 32:
+    if not hip and itemsize <= 4 and M <= 32:
         return "slim", dict(
             BLOCK_M=16 if M <= 16 else 32,
             BLOCK_N=64,
@@ -121,8 +121,9 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
     M, K = x.shape
     N = w.shape[0]
     itemsize = x.element_size()
+    hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
-    _, config = choose_int8_linear(M, N, itemsize, sms)
+    _, config = choose_int8_linear(M, N, itemsize, hip, sms)
     int8_linear_tiles[(triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)](
         x,
         w,
@@ -140,6 +141,7 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
         sw.stride(0),
         y.stride(0),
         y.stride(1),
+        enable_fp_fusion=True,
         **config,
     )
 
@@ -170,8 +172,7 @@ def allocate_int8_linear(
         raise ValueError(f"int8_linear: sw: expected 1 dim [N], given {sw.dim()}")
     if sw.device != x.device:
         raise ValueError(f"int8_linear: sw: expected device {x.device} (from x), given {sw.device}")
-    M = x.shape[0]
-    K = x.shape[1]
+    M, K = x.shape
     N = w.shape[0]
     if w.shape[1] != K:
         raise ValueError(f"int8_linear: w: dim 1 (K): expected {K} (from x), given {w.shape[1]}")

@@ -176,7 +176,7 @@ def choose_kl_div(rows: int, cols: int, across: bool, sms: int) -> tuple[str, di
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
     # a row fits in registers
-    if 0 < cols <= 32768 and (not across):
+    if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
@@ -213,10 +213,11 @@ def launch_kl_div(x, t, loss) -> None:
             x_n=x.stride(0),
             x_d=x.stride(1),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
         kl_div_finish[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
-            loss_sum_part, loss, N, D, loss_n=loss.stride(0), **config
+            loss_sum_part, loss, N, D, loss_n=loss.stride(0), enable_fp_fusion=True, **config
         )
     elif variant == "across":
         kl_div_rows[(triton.cdiv(N, config["ROWS"]),)](
@@ -231,6 +232,7 @@ def launch_kl_div(x, t, loss) -> None:
             x.stride(1),
             loss.stride(0),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "rows":
@@ -246,6 +248,7 @@ def launch_kl_div(x, t, loss) -> None:
             x.stride(1),
             loss.stride(0),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "loop":
@@ -261,6 +264,7 @@ def launch_kl_div(x, t, loss) -> None:
             x.stride(1),
             loss.stride(0),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
 
@@ -279,8 +283,7 @@ def allocate_kl_div(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
         raise ValueError(f"kl_div: t: expected 2 dims [N, D], given {t.dim()}")
     if t.device != x.device:
         raise ValueError(f"kl_div: t: expected device {x.device} (from x), given {t.device}")
-    N = x.shape[0]
-    D = x.shape[1]
+    N, D = x.shape
     if t.shape[0] != N:
         raise ValueError(f"kl_div: t: dim 0 (N): expected {N} (from x), given {t.shape[0]}")
     if t.shape[1] != D:

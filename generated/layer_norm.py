@@ -317,7 +317,7 @@ def choose_layer_norm(rows: int, cols: int, across: bool, sms: int) -> tuple[str
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
     # rows fit in registers
-    if 0 < cols <= 4096 and (not across):
+    if 0 < cols <= 4096 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
@@ -325,7 +325,7 @@ def choose_layer_norm(rows: int, cols: int, across: bool, sms: int) -> tuple[str
             num_warps=2 if BLOCK <= 1024 else 8,
         )
     # a row fits in registers, but not for long beside its column operands
-    if 0 < cols <= 32768 and (not across):
+    if 0 < cols <= 32768 and not across:
         BLOCK = triton.next_power_of_2(cols)
         return "wide", dict(
             BLOCK=BLOCK, ROWS=1, num_warps=8 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
@@ -361,7 +361,15 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
             device=x.device,
         )
         layer_norm_part1[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            x, mu_sum_part, batch, D, x_row=x.stride(0), x_d=x.stride(1), COMPUTE=COMPUTE, **config
+            x,
+            mu_sum_part,
+            batch,
+            D,
+            x_row=x.stride(0),
+            x_d=x.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
         layer_norm_part2[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
             mu_sum_part,
@@ -372,6 +380,7 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
             x_row=x.stride(0),
             x_d=x.stride(1),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
         layer_norm_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
@@ -392,6 +401,7 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
             y_d=y.stride(1),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "across":
@@ -411,6 +421,7 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
             y.stride(1),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "rows":
@@ -430,6 +441,7 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
             y.stride(1),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "wide":
@@ -449,6 +461,7 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
             y.stride(1),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "loop":
@@ -468,6 +481,7 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
             y.stride(1),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
             **config,
         )
 

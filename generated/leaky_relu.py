@@ -137,6 +137,7 @@ def launch_leaky_relu(x, y, slope) -> None:
             y.stride(2),
             COMPUTE=COMPUTE,
             SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor),
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "strided":
@@ -157,6 +158,7 @@ def launch_leaky_relu(x, y, slope) -> None:
             y.stride(2),
             COMPUTE=COMPUTE,
             SLOPE_IS_TENSOR=isinstance(slope, torch.Tensor),
+            enable_fp_fusion=True,
             **config,
         )
 

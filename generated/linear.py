@@ -77,15 +77,15 @@ def linear_tiles(
     tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
 
-def choose_linear(M: int, N: int, itemsize: int, sms: int) -> tuple[str, dict]:
+def choose_linear(M: int, N: int, itemsize: int, hip: bool, sms: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # enough work for the widest tile on every multiprocessor
-    if itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if not hip and itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if not hip and itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -95,7 +95,7 @@ def choose_linear(M: int, N: int, itemsize: int, sms: int) -> tuple[str, dict]:
             num_stages=4 if itemsize <= 2 else 3,
         )
     # few rows: deep in K, narrow in N
-    if itemsize <= 4 and M <= 32:
+    if not hip and itemsize <= 4 and M <= 32:
         return "slim", dict(
             BLOCK_M=16 if M <= 16 else 32,
             BLOCK_N=64,
@@ -124,8 +124,9 @@ def launch_linear(x, w, b, y) -> None:
     y = y.view(batch, N)
     M = batch
     itemsize = x.element_size()
+    hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
-    _, config = choose_linear(M, N, itemsize, sms)
+    _, config = choose_linear(M, N, itemsize, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     PRECISION = "ieee" if torch.version.hip else "tf32x3"
     linear_tiles[(triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)](
@@ -145,6 +146,7 @@ def launch_linear(x, w, b, y) -> None:
         y.stride(1),
         COMPUTE=COMPUTE,
         PRECISION=PRECISION,
+        enable_fp_fusion=True,
         **config,
     )
 

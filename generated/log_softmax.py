@@ -238,7 +238,7 @@ def choose_log_softmax(rows: int, cols: int, across: bool, sms: int) -> tuple[st
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
     # a row fits in registers
-    if 0 < cols <= 32768 and (not across):
+    if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
@@ -273,7 +273,15 @@ def launch_log_softmax(x, y) -> None:
             device=x.device,
         )
         log_softmax_part1[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            x, m_part, batch, D, x_row=x.stride(0), x_d=x.stride(1), COMPUTE=COMPUTE, **config
+            x,
+            m_part,
+            batch,
+            D,
+            x_row=x.stride(0),
+            x_d=x.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
         log_softmax_part2[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
             m_part,
@@ -284,6 +292,7 @@ def launch_log_softmax(x, y) -> None:
             x_row=x.stride(0),
             x_d=x.stride(1),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
         log_softmax_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
@@ -298,6 +307,7 @@ def launch_log_softmax(x, y) -> None:
             y_row=y.stride(0),
             y_d=y.stride(1),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "across":
@@ -311,6 +321,7 @@ def launch_log_softmax(x, y) -> None:
             y.stride(0),
             y.stride(1),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "rows":
@@ -324,6 +335,7 @@ def launch_log_softmax(x, y) -> None:
             y.stride(0),
             y.stride(1),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "loop":
@@ -337,6 +349,7 @@ def launch_log_softmax(x, y) -> None:
             y.stride(0),
             y.stride(1),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
 

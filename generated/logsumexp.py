@@ -223,7 +223,7 @@ def choose_logsumexp(rows: int, cols: int, across: bool, sms: int) -> tuple[str,
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
     # a row fits in registers
-    if 0 < cols <= 32768 and (not across):
+    if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
@@ -258,7 +258,15 @@ def launch_logsumexp(x, y) -> None:
             device=x.device,
         )
         logsumexp_part1[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            x, m_part, batch, D, x_row=x.stride(0), x_d=x.stride(1), COMPUTE=COMPUTE, **config
+            x,
+            m_part,
+            batch,
+            D,
+            x_row=x.stride(0),
+            x_d=x.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
         logsumexp_part2[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
             m_part,
@@ -269,22 +277,50 @@ def launch_logsumexp(x, y) -> None:
             x_row=x.stride(0),
             x_d=x.stride(1),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
         logsumexp_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            m_part, y_sum_part, y, batch, D, y_row=y.stride(0), **config
+            m_part, y_sum_part, y, batch, D, y_row=y.stride(0), enable_fp_fusion=True, **config
         )
     elif variant == "across":
         logsumexp_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x, y, batch, D, x.stride(0), x.stride(1), y.stride(0), COMPUTE=COMPUTE, **config
+            x,
+            y,
+            batch,
+            D,
+            x.stride(0),
+            x.stride(1),
+            y.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
     elif variant == "rows":
         logsumexp_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x, y, batch, D, x.stride(0), x.stride(1), y.stride(0), COMPUTE=COMPUTE, **config
+            x,
+            y,
+            batch,
+            D,
+            x.stride(0),
+            x.stride(1),
+            y.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
     elif variant == "loop":
         logsumexp_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            x, y, batch, D, x.stride(0), x.stride(1), y.stride(0), COMPUTE=COMPUTE, **config
+            x,
+            y,
+            batch,
+            D,
+            x.stride(0),
+            x.stride(1),
+            y.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
 
 

@@ -73,15 +73,15 @@ def matmul_tiles(
     tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
 
-def choose_matmul(M: int, N: int, itemsize: int, sms: int) -> tuple[str, dict]:
+def choose_matmul(M: int, N: int, itemsize: int, hip: bool, sms: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # enough work for the widest tile on every multiprocessor
-    if itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if not hip and itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if not hip and itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -91,7 +91,7 @@ def choose_matmul(M: int, N: int, itemsize: int, sms: int) -> tuple[str, dict]:
             num_stages=4 if itemsize <= 2 else 3,
         )
     # few rows: deep in K, narrow in N
-    if itemsize <= 4 and M <= 32:
+    if not hip and itemsize <= 4 and M <= 32:
         return "slim", dict(
             BLOCK_M=16 if M <= 16 else 32,
             BLOCK_N=64,
@@ -116,8 +116,9 @@ def launch_matmul(a, b, y) -> None:
     M, K = a.shape
     N = b.shape[1]
     itemsize = a.element_size()
+    hip = torch.version.hip is not None
     sms = _multiprocessors(a.device)
-    _, config = choose_matmul(M, N, itemsize, sms)
+    _, config = choose_matmul(M, N, itemsize, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype) else tl.float32
     PRECISION = "ieee" if torch.version.hip else "tf32x3"
     matmul_tiles[(triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)](
@@ -135,6 +136,7 @@ def launch_matmul(a, b, y) -> None:
         y.stride(1),
         COMPUTE=COMPUTE,
         PRECISION=PRECISION,
+        enable_fp_fusion=True,
         **config,
     )
 
@@ -153,8 +155,7 @@ def allocate_matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         raise ValueError(f"matmul: b: expected 2 dims [K, N], given {b.dim()}")
     if b.device != a.device:
         raise ValueError(f"matmul: b: expected device {a.device} (from a), given {b.device}")
-    M = a.shape[0]
-    K = a.shape[1]
+    M, K = a.shape
     N = b.shape[1]
     if b.shape[0] != K:
         raise ValueError(f"matmul: b: dim 0 (K): expected {K} (from a), given {b.shape[0]}")

@@ -100,6 +100,7 @@ def launch_max_pool1d(x, y, win, stride, pad, dil) -> None:
         stride=stride,
         dil=dil,
         pad=pad,
+        enable_fp_fusion=True,
         **config,
     )
 
@@ -122,9 +123,7 @@ def allocate_max_pool1d(
         raise ValueError(f"max_pool1d: pad: expected int, given {pad!r}")
     if type(dil) is not int:
         raise ValueError(f"max_pool1d: dil: expected int, given {dil!r}")
-    N = x.shape[0]
-    C = x.shape[1]
-    L = x.shape[2]
+    N, C, L = x.shape
     if stride < 1:
         raise ValueError(f"max_pool1d: requires stride >= 1: {stride} < {1}")
     if stride == 0:

@@ -109,6 +109,7 @@ def launch_max_pool2d(x, y, win, stride, pad) -> None:
         win=win,
         stride=stride,
         pad=pad,
+        enable_fp_fusion=True,
         **config,
     )
 
@@ -129,10 +130,7 @@ def allocate_max_pool2d(
         raise ValueError(f"max_pool2d: stride: expected int, given {stride!r}")
     if type(pad) is not int:
         raise ValueError(f"max_pool2d: pad: expected int, given {pad!r}")
-    N = x.shape[0]
-    C = x.shape[1]
-    H = x.shape[2]
-    W = x.shape[3]
+    N, C, H, W = x.shape
     if stride < 1:
         raise ValueError(f"max_pool2d: requires stride >= 1: {stride} < {1}")
     if stride == 0:

@@ -129,6 +129,7 @@ def launch_max_pool3d(x, y, win, stride, pad) -> None:
         win=win,
         stride=stride,
         pad=pad,
+        enable_fp_fusion=True,
         **config,
     )
 
@@ -149,11 +150,7 @@ def allocate_max_pool3d(
         raise ValueError(f"max_pool3d: stride: expected int, given {stride!r}")
     if type(pad) is not int:
         raise ValueError(f"max_pool3d: pad: expected int, given {pad!r}")
-    N = x.shape[0]
-    C = x.shape[1]
-    D = x.shape[2]
-    H = x.shape[3]
-    W = x.shape[4]
+    N, C, D, H, W = x.shape
     if stride < 1:
         raise ValueError(f"max_pool3d: requires stride >= 1: {stride} < {1}")
     if stride == 0:

@@ -341,7 +341,7 @@ def choose_max_with_index_float(rows: int, cols: int, across: bool, sms: int) ->
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
     # a row fits in registers
-    if 0 < cols <= 32768 and (not across):
+    if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
@@ -383,10 +383,21 @@ def launch_max_with_index_float(x, v, i) -> None:
             x_n=x.stride(0),
             x_d=x.stride(1),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
         max_with_index_float_finish[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
-            v_max_part, i_best, i_at, i, v, N, D, i_n=i.stride(0), v_n=v.stride(0), **config
+            v_max_part,
+            i_best,
+            i_at,
+            i,
+            v,
+            N,
+            D,
+            i_n=i.stride(0),
+            v_n=v.stride(0),
+            enable_fp_fusion=True,
+            **config,
         )
     elif variant == "across":
         max_with_index_float_rows[(triton.cdiv(N, config["ROWS"]),)](
@@ -400,6 +411,7 @@ def launch_max_with_index_float(x, v, i) -> None:
             v.stride(0),
             i.stride(0),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "rows":
@@ -414,6 +426,7 @@ def launch_max_with_index_float(x, v, i) -> None:
             v.stride(0),
             i.stride(0),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "loop":
@@ -428,6 +441,7 @@ def launch_max_with_index_float(x, v, i) -> None:
             i.stride(0),
             v.stride(0),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
 
@@ -458,7 +472,7 @@ def choose_max_with_index_int(rows: int, cols: int, across: bool, sms: int) -> t
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
     # a row fits in registers
-    if 0 < cols <= 32768 and (not across):
+    if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
@@ -492,6 +506,7 @@ def launch_max_with_index_int(x, v, i) -> None:
             x_d=x.stride(1),
             T=getattr(tl, str(x.dtype)[6:]),
             LOWEST=torch.iinfo(x.dtype).min,
+            enable_fp_fusion=True,
             **config,
         )
         max_with_index_int_finish[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
@@ -505,6 +520,7 @@ def launch_max_with_index_int(x, v, i) -> None:
             v_n=v.stride(0),
             i_n=i.stride(0),
             LOWEST=torch.iinfo(x.dtype).min,
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "across":
@@ -519,6 +535,7 @@ def launch_max_with_index_int(x, v, i) -> None:
             v.stride(0),
             i.stride(0),
             LOWEST=torch.iinfo(x.dtype).min,
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "rows":
@@ -533,6 +550,7 @@ def launch_max_with_index_int(x, v, i) -> None:
             v.stride(0),
             i.stride(0),
             LOWEST=torch.iinfo(x.dtype).min,
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "loop":
@@ -548,6 +566,7 @@ def launch_max_with_index_int(x, v, i) -> None:
             i.stride(0),
             T=getattr(tl, str(x.dtype)[6:]),
             LOWEST=torch.iinfo(x.dtype).min,
+            enable_fp_fusion=True,
             **config,
         )
 
@@ -570,8 +589,7 @@ def allocate_max_with_index(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor
         )
     if x.dim() != 2:
         raise ValueError(f"max_with_index: x: expected 2 dims [N, D], given {x.dim()}")
-    N = x.shape[0]
-    D = x.shape[1]
+    N, D = x.shape
     if D == 0:
         raise ValueError("max_with_index: i: argmax over nothing")
     v = torch.empty((N,), dtype=x.dtype, device=x.device)

@@ -170,7 +170,7 @@ def choose_middle_mean(rows: int, cols: int, across: bool, sms: int) -> tuple[st
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
     # a row fits in registers
-    if 0 < cols <= 32768 and (not across):
+    if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
@@ -207,10 +207,11 @@ def launch_middle_mean(x, y) -> None:
             x_m=x.stride(1),
             x_d=x.stride(2),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
         middle_mean_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            y_sum_part, y, B * D, M, y_row=y.stride(0), **config
+            y_sum_part, y, B * D, M, y_row=y.stride(0), enable_fp_fusion=True, **config
         )
     elif variant == "across":
         middle_mean_rows[(triton.cdiv(rows, config["ROWS"]),)](
@@ -224,6 +225,7 @@ def launch_middle_mean(x, y) -> None:
             x.stride(2),
             y.stride(0),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "rows":
@@ -238,6 +240,7 @@ def launch_middle_mean(x, y) -> None:
             x.stride(2),
             y.stride(0),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "loop":
@@ -252,6 +255,7 @@ def launch_middle_mean(x, y) -> None:
             x.stride(2),
             y.stride(0),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
 
@@ -264,9 +268,7 @@ def allocate_middle_mean(x: torch.Tensor) -> torch.Tensor:
         )
     if x.dim() != 3:
         raise ValueError(f"middle_mean: x: expected 3 dims [B, M, D], given {x.dim()}")
-    B = x.shape[0]
-    M = x.shape[1]
-    D = x.shape[2]
+    B, M, D = x.shape
     y = torch.empty((B, D), dtype=x.dtype, device=x.device)
     return y
 

@@ -37,7 +37,6 @@ def mse_rows(
     t_ptr,
     loss_ptr,
     cols,
-    batch,
     x_col,
     t_col,
     COMPUTE: tl.constexpr,
@@ -51,7 +50,7 @@ def mse_rows(
     x = tl.load(x_ptr + col * x_col, mask=col < cols, other=0.0).to(COMPUTE)
     t = tl.load(t_ptr + col * t_col, mask=col < cols, other=0.0).to(COMPUTE)
     t2 = x - t
-    loss = tl.sum(t2 * t2, 1, keep_dims=True) / batch
+    loss = tl.sum(t2 * t2, 1, keep_dims=True) / cols
     tl.store(loss_ptr + row, loss, mask=row < 1)
 
 
@@ -61,7 +60,6 @@ def mse_wide(
     t_ptr,
     loss_ptr,
     cols,
-    batch,
     x_col,
     t_col,
     COMPUTE: tl.constexpr,
@@ -75,7 +73,7 @@ def mse_wide(
     x = tl.load(x_ptr + col * x_col, mask=col < cols, other=0.0).to(COMPUTE)
     t = tl.load(t_ptr + col * t_col, mask=col < cols, other=0.0).to(COMPUTE)
     t2 = x - t
-    loss = tl.sum(t2 * t2, 1, keep_dims=True) / batch
+    loss = tl.sum(t2 * t2, 1, keep_dims=True) / cols
     tl.store(loss_ptr + row, loss, mask=row < 1)
 
 
@@ -85,7 +83,6 @@ def mse_loop(
     t_ptr,
     loss_ptr,
     cols,
-    batch,
     x_col,
     t_col,
     COMPUTE: tl.constexpr,
@@ -103,7 +100,7 @@ def mse_loop(
         t2 = x - t
         loss_sum_acc += t2 * t2
     loss_sum = tl.sum(loss_sum_acc, 1, keep_dims=True)
-    loss = loss_sum / batch
+    loss = loss_sum / cols
     tl.store(loss_ptr + row, loss, mask=row < 1)
 
 
@@ -146,7 +143,6 @@ def mse_finish(
     loss_ptr,
     cols,
     CHUNK,
-    batch,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
@@ -160,7 +156,7 @@ def mse_finish(
         loss_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
     )
     loss_sum = tl.sum(loss_sum_parts, 1, keep_dims=True)
-    loss = loss_sum / batch
+    loss = loss_sum / cols
     tl.store(loss_ptr + row, loss, mask=(row < 1) & (part == 0))
 
 
@@ -190,7 +186,7 @@ def choose_mse(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
     # rows fit in registers
-    if 0 < cols <= 4096 and (not across):
+    if 0 < cols <= 4096 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
@@ -198,7 +194,7 @@ def choose_mse(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]
             num_warps=2 if BLOCK <= 1024 else 8,
         )
     # a row fits in registers, but not for long beside its column operands
-    if 0 < cols <= 32768 and (not across):
+    if 0 < cols <= 32768 and not across:
         BLOCK = triton.next_power_of_2(cols)
         return "wide", dict(
             BLOCK=BLOCK, ROWS=1, num_warps=8 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
@@ -233,26 +229,59 @@ def launch_mse(x, t, loss) -> None:
             x_col=x.stride(0),
             t_col=t.stride(0),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
         mse_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            loss_sum_part, loss, batch, batch=batch, **config
+            loss_sum_part, loss, batch, enable_fp_fusion=True, **config
         )
     elif variant == "across":
         mse_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x, t, loss, batch, batch, x.stride(0), t.stride(0), COMPUTE=COMPUTE, **config
+            x,
+            t,
+            loss,
+            batch,
+            x.stride(0),
+            t.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
     elif variant == "rows":
         mse_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x, t, loss, batch, batch, x.stride(0), t.stride(0), COMPUTE=COMPUTE, **config
+            x,
+            t,
+            loss,
+            batch,
+            x.stride(0),
+            t.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
     elif variant == "wide":
         mse_wide[(triton.cdiv(rows, config["ROWS"]),)](
-            x, t, loss, batch, batch, x.stride(0), t.stride(0), COMPUTE=COMPUTE, **config
+            x,
+            t,
+            loss,
+            batch,
+            x.stride(0),
+            t.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
     elif variant == "loop":
         mse_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            x, t, loss, batch, batch, x.stride(0), t.stride(0), COMPUTE=COMPUTE, **config
+            x,
+            t,
+            loss,
+            batch,
+            x.stride(0),
+            t.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
 
 

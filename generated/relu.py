@@ -103,7 +103,7 @@ def launch_relu(x, y) -> None:
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "flat":
         relu_flat[(triton.cdiv(total, config["BLOCK"]),)](
-            x, y, total, x.stride(2), y.stride(2), COMPUTE=COMPUTE, **config
+            x, y, total, x.stride(2), y.stride(2), COMPUTE=COMPUTE, enable_fp_fusion=True, **config
         )
     elif variant == "strided":
         relu_strided[
@@ -121,6 +121,7 @@ def launch_relu(x, y) -> None:
             y.stride(1),
             y.stride(2),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
 

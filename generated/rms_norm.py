@@ -246,7 +246,7 @@ def choose_rms_norm(rows: int, cols: int, across: bool, sms: int) -> tuple[str, 
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
     # rows fit in registers
-    if 0 < cols <= 4096 and (not across):
+    if 0 < cols <= 4096 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
@@ -254,7 +254,7 @@ def choose_rms_norm(rows: int, cols: int, across: bool, sms: int) -> tuple[str, 
             num_warps=2 if BLOCK <= 1024 else 8,
         )
     # a row fits in registers, but not for long beside its column operands
-    if 0 < cols <= 32768 and (not across):
+    if 0 < cols <= 32768 and not across:
         BLOCK = triton.next_power_of_2(cols)
         return "wide", dict(
             BLOCK=BLOCK, ROWS=1, num_warps=8 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
@@ -285,7 +285,15 @@ def launch_rms_norm(x, gain, y, eps) -> None:
             device=x.device,
         )
         rms_norm_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            x, ms_sum_part, batch, D, x_row=x.stride(0), x_d=x.stride(1), COMPUTE=COMPUTE, **config
+            x,
+            ms_sum_part,
+            batch,
+            D,
+            x_row=x.stride(0),
+            x_d=x.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
         rms_norm_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
             ms_sum_part,
@@ -302,6 +310,7 @@ def launch_rms_norm(x, gain, y, eps) -> None:
             y_d=y.stride(1),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "across":
@@ -319,6 +328,7 @@ def launch_rms_norm(x, gain, y, eps) -> None:
             y.stride(1),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "rows":
@@ -336,6 +346,7 @@ def launch_rms_norm(x, gain, y, eps) -> None:
             y.stride(1),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "wide":
@@ -353,6 +364,7 @@ def launch_rms_norm(x, gain, y, eps) -> None:
             y.stride(1),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "loop":
@@ -370,6 +382,7 @@ def launch_rms_norm(x, gain, y, eps) -> None:
             y.stride(1),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
             **config,
         )
 

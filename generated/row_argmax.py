@@ -277,7 +277,7 @@ def choose_row_argmax_float(rows: int, cols: int, across: bool, sms: int) -> tup
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
     # a row fits in registers
-    if 0 < cols <= 32768 and (not across):
+    if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
@@ -305,22 +305,58 @@ def launch_row_argmax_float(x, i) -> None:
         )
         i_at = torch.empty((N, config["PARTS"]), dtype=torch.int64, device=x.device)
         row_argmax_float_part[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
-            x, i_best, i_at, N, D, x_n=x.stride(0), x_d=x.stride(1), COMPUTE=COMPUTE, **config
+            x,
+            i_best,
+            i_at,
+            N,
+            D,
+            x_n=x.stride(0),
+            x_d=x.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
         row_argmax_float_finish[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
-            i_best, i_at, i, N, D, i_n=i.stride(0), **config
+            i_best, i_at, i, N, D, i_n=i.stride(0), enable_fp_fusion=True, **config
         )
     elif variant == "across":
         row_argmax_float_rows[(triton.cdiv(N, config["ROWS"]),)](
-            x, i, N, D, x.stride(0), x.stride(1), i.stride(0), COMPUTE=COMPUTE, **config
+            x,
+            i,
+            N,
+            D,
+            x.stride(0),
+            x.stride(1),
+            i.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
     elif variant == "rows":
         row_argmax_float_rows[(triton.cdiv(N, config["ROWS"]),)](
-            x, i, N, D, x.stride(0), x.stride(1), i.stride(0), COMPUTE=COMPUTE, **config
+            x,
+            i,
+            N,
+            D,
+            x.stride(0),
+            x.stride(1),
+            i.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
     elif variant == "loop":
         row_argmax_float_loop[(triton.cdiv(N, config["ROWS"]),)](
-            x, i, N, D, x.stride(0), x.stride(1), i.stride(0), COMPUTE=COMPUTE, **config
+            x,
+            i,
+            N,
+            D,
+            x.stride(0),
+            x.stride(1),
+            i.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
 
 
@@ -350,7 +386,7 @@ def choose_row_argmax_int(rows: int, cols: int, across: bool, sms: int) -> tuple
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
     # a row fits in registers
-    if 0 < cols <= 32768 and (not across):
+    if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
@@ -382,10 +418,19 @@ def launch_row_argmax_int(x, i) -> None:
             x_d=x.stride(1),
             T=getattr(tl, str(x.dtype)[6:]),
             LOWEST=torch.iinfo(x.dtype).min,
+            enable_fp_fusion=True,
             **config,
         )
         row_argmax_int_finish[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
-            i_best, i_at, i, N, D, i_n=i.stride(0), LOWEST=torch.iinfo(x.dtype).min, **config
+            i_best,
+            i_at,
+            i,
+            N,
+            D,
+            i_n=i.stride(0),
+            LOWEST=torch.iinfo(x.dtype).min,
+            enable_fp_fusion=True,
+            **config,
         )
     elif variant == "across":
         row_argmax_int_rows[(triton.cdiv(N, config["ROWS"]),)](
@@ -397,6 +442,7 @@ def launch_row_argmax_int(x, i) -> None:
             x.stride(1),
             i.stride(0),
             LOWEST=torch.iinfo(x.dtype).min,
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "rows":
@@ -409,6 +455,7 @@ def launch_row_argmax_int(x, i) -> None:
             x.stride(1),
             i.stride(0),
             LOWEST=torch.iinfo(x.dtype).min,
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "loop":
@@ -422,6 +469,7 @@ def launch_row_argmax_int(x, i) -> None:
             i.stride(0),
             T=getattr(tl, str(x.dtype)[6:]),
             LOWEST=torch.iinfo(x.dtype).min,
+            enable_fp_fusion=True,
             **config,
         )
 
@@ -444,8 +492,7 @@ def allocate_row_argmax(x: torch.Tensor) -> torch.Tensor:
         )
     if x.dim() != 2:
         raise ValueError(f"row_argmax: x: expected 2 dims [N, D], given {x.dim()}")
-    N = x.shape[0]
-    D = x.shape[1]
+    N, D = x.shape
     if D == 0:
         raise ValueError("row_argmax: i: argmax over nothing")
     i = torch.empty((N,), dtype=torch.int64, device=x.device)

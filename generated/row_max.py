@@ -256,7 +256,7 @@ def choose_row_max_float(rows: int, cols: int, across: bool, sms: int) -> tuple[
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
     # a row fits in registers
-    if 0 < cols <= 32768 and (not across):
+    if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
@@ -283,22 +283,57 @@ def launch_row_max_float(x, y) -> None:
             device=x.device,
         )
         row_max_float_part[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
-            x, y_max_part, N, D, x_n=x.stride(0), x_d=x.stride(1), COMPUTE=COMPUTE, **config
+            x,
+            y_max_part,
+            N,
+            D,
+            x_n=x.stride(0),
+            x_d=x.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
         row_max_float_finish[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
-            y_max_part, y, N, D, y_n=y.stride(0), **config
+            y_max_part, y, N, D, y_n=y.stride(0), enable_fp_fusion=True, **config
         )
     elif variant == "across":
         row_max_float_rows[(triton.cdiv(N, config["ROWS"]),)](
-            x, y, N, D, x.stride(0), x.stride(1), y.stride(0), COMPUTE=COMPUTE, **config
+            x,
+            y,
+            N,
+            D,
+            x.stride(0),
+            x.stride(1),
+            y.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
     elif variant == "rows":
         row_max_float_rows[(triton.cdiv(N, config["ROWS"]),)](
-            x, y, N, D, x.stride(0), x.stride(1), y.stride(0), COMPUTE=COMPUTE, **config
+            x,
+            y,
+            N,
+            D,
+            x.stride(0),
+            x.stride(1),
+            y.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
     elif variant == "loop":
         row_max_float_loop[(triton.cdiv(N, config["ROWS"]),)](
-            x, y, N, D, x.stride(0), x.stride(1), y.stride(0), COMPUTE=COMPUTE, **config
+            x,
+            y,
+            N,
+            D,
+            x.stride(0),
+            x.stride(1),
+            y.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
 
 
@@ -328,7 +363,7 @@ def choose_row_max_int(rows: int, cols: int, across: bool, sms: int) -> tuple[st
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
     # a row fits in registers
-    if 0 < cols <= 32768 and (not across):
+    if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
@@ -358,10 +393,18 @@ def launch_row_max_int(x, y) -> None:
             x_d=x.stride(1),
             T=getattr(tl, str(x.dtype)[6:]),
             LOWEST=torch.iinfo(x.dtype).min,
+            enable_fp_fusion=True,
             **config,
         )
         row_max_int_finish[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
-            y_part, y, N, D, y_n=y.stride(0), LOWEST=torch.iinfo(x.dtype).min, **config
+            y_part,
+            y,
+            N,
+            D,
+            y_n=y.stride(0),
+            LOWEST=torch.iinfo(x.dtype).min,
+            enable_fp_fusion=True,
+            **config,
         )
     elif variant == "across":
         row_max_int_rows[(triton.cdiv(N, config["ROWS"]),)](
@@ -373,6 +416,7 @@ def launch_row_max_int(x, y) -> None:
             x.stride(1),
             y.stride(0),
             LOWEST=torch.iinfo(x.dtype).min,
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "rows":
@@ -385,6 +429,7 @@ def launch_row_max_int(x, y) -> None:
             x.stride(1),
             y.stride(0),
             LOWEST=torch.iinfo(x.dtype).min,
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "loop":
@@ -398,6 +443,7 @@ def launch_row_max_int(x, y) -> None:
             y.stride(0),
             T=getattr(tl, str(x.dtype)[6:]),
             LOWEST=torch.iinfo(x.dtype).min,
+            enable_fp_fusion=True,
             **config,
         )
 
@@ -420,8 +466,7 @@ def allocate_row_max(x: torch.Tensor) -> torch.Tensor:
         )
     if x.dim() != 2:
         raise ValueError(f"row_max: x: expected 2 dims [N, D], given {x.dim()}")
-    N = x.shape[0]
-    D = x.shape[1]
+    N, D = x.shape
     y = torch.empty((N,), dtype=x.dtype, device=x.device)
     return y
 

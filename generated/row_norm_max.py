@@ -181,7 +181,7 @@ def choose_row_norm_max(rows: int, cols: int, across: bool, sms: int) -> tuple[s
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
     # a row fits in registers
-    if 0 < cols <= 32768 and (not across):
+    if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
@@ -208,7 +208,15 @@ def launch_row_norm_max(x, y) -> None:
             device=x.device,
         )
         row_norm_max_part[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
-            x, y_max_part, N, D, x_n=x.stride(0), x_d=x.stride(1), COMPUTE=COMPUTE, **config
+            x,
+            y_max_part,
+            N,
+            D,
+            x_n=x.stride(0),
+            x_d=x.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
         row_norm_max_finish[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
             y_max_part,
@@ -221,6 +229,7 @@ def launch_row_norm_max(x, y) -> None:
             y_n=y.stride(0),
             y_d=y.stride(1),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "across":
@@ -234,6 +243,7 @@ def launch_row_norm_max(x, y) -> None:
             y.stride(0),
             y.stride(1),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "rows":
@@ -247,6 +257,7 @@ def launch_row_norm_max(x, y) -> None:
             y.stride(0),
             y.stride(1),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "loop":
@@ -260,6 +271,7 @@ def launch_row_norm_max(x, y) -> None:
             y.stride(0),
             y.stride(1),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
 
@@ -272,8 +284,7 @@ def allocate_row_norm_max(x: torch.Tensor) -> torch.Tensor:
         )
     if x.dim() != 2:
         raise ValueError(f"row_norm_max: x: expected 2 dims [N, D], given {x.dim()}")
-    N = x.shape[0]
-    D = x.shape[1]
+    N, D = x.shape
     y = torch.empty((N, D), dtype=x.dtype, device=x.device)
     return y
 

@@ -156,7 +156,7 @@ def choose_row_sum(rows: int, cols: int, across: bool, sms: int) -> tuple[str, d
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
     # a row fits in registers
-    if 0 < cols <= 32768 and (not across):
+    if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
@@ -183,22 +183,57 @@ def launch_row_sum(x, y) -> None:
             device=x.device,
         )
         row_sum_part[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
-            x, y_sum_part, N, D, x_n=x.stride(0), x_d=x.stride(1), COMPUTE=COMPUTE, **config
+            x,
+            y_sum_part,
+            N,
+            D,
+            x_n=x.stride(0),
+            x_d=x.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
         row_sum_finish[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
-            y_sum_part, y, N, D, y_n=y.stride(0), **config
+            y_sum_part, y, N, D, y_n=y.stride(0), enable_fp_fusion=True, **config
         )
     elif variant == "across":
         row_sum_rows[(triton.cdiv(N, config["ROWS"]),)](
-            x, y, N, D, x.stride(0), x.stride(1), y.stride(0), COMPUTE=COMPUTE, **config
+            x,
+            y,
+            N,
+            D,
+            x.stride(0),
+            x.stride(1),
+            y.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
     elif variant == "rows":
         row_sum_rows[(triton.cdiv(N, config["ROWS"]),)](
-            x, y, N, D, x.stride(0), x.stride(1), y.stride(0), COMPUTE=COMPUTE, **config
+            x,
+            y,
+            N,
+            D,
+            x.stride(0),
+            x.stride(1),
+            y.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
     elif variant == "loop":
         row_sum_loop[(triton.cdiv(N, config["ROWS"]),)](
-            x, y, N, D, x.stride(0), x.stride(1), y.stride(0), COMPUTE=COMPUTE, **config
+            x,
+            y,
+            N,
+            D,
+            x.stride(0),
+            x.stride(1),
+            y.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
 
 
@@ -210,8 +245,7 @@ def allocate_row_sum(x: torch.Tensor) -> torch.Tensor:
         )
     if x.dim() != 2:
         raise ValueError(f"row_sum: x: expected 2 dims [N, D], given {x.dim()}")
-    N = x.shape[0]
-    D = x.shape[1]
+    N, D = x.shape
     y = torch.empty((N,), dtype=x.dtype, device=x.device)
     return y
 

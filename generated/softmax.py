@@ -239,7 +239,7 @@ def choose_softmax(rows: int, cols: int, across: bool, sms: int) -> tuple[str, d
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
     # a row fits in registers
-    if 0 < cols <= 32768 and (not across):
+    if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
@@ -274,7 +274,15 @@ def launch_softmax(x, y) -> None:
             device=x.device,
         )
         softmax_part1[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            x, m_part, batch, D, x_row=x.stride(0), x_d=x.stride(1), COMPUTE=COMPUTE, **config
+            x,
+            m_part,
+            batch,
+            D,
+            x_row=x.stride(0),
+            x_d=x.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
         softmax_part2[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
             m_part,
@@ -285,6 +293,7 @@ def launch_softmax(x, y) -> None:
             x_row=x.stride(0),
             x_d=x.stride(1),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
         softmax_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
@@ -299,6 +308,7 @@ def launch_softmax(x, y) -> None:
             y_row=y.stride(0),
             y_d=y.stride(1),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "across":
@@ -312,6 +322,7 @@ def launch_softmax(x, y) -> None:
             y.stride(0),
             y.stride(1),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "rows":
@@ -325,6 +336,7 @@ def launch_softmax(x, y) -> None:
             y.stride(0),
             y.stride(1),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
     elif variant == "loop":
@@ -338,6 +350,7 @@ def launch_softmax(x, y) -> None:
             y.stride(0),
             y.stride(1),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
 

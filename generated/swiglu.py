@@ -125,7 +125,16 @@ def launch_swiglu(gate, up, y) -> None:
     COMPUTE = tl.float64 if torch.float64 in (gate.dtype, up.dtype) else tl.float32
     if variant == "flat":
         swiglu_flat[(triton.cdiv(total, config["BLOCK"]),)](
-            gate, up, y, total, gate.stride(2), up.stride(2), y.stride(2), COMPUTE=COMPUTE, **config
+            gate,
+            up,
+            y,
+            total,
+            gate.stride(2),
+            up.stride(2),
+            y.stride(2),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
     elif variant == "strided":
         swiglu_strided[
@@ -147,6 +156,7 @@ def launch_swiglu(gate, up, y) -> None:
             y.stride(1),
             y.stride(2),
             COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
             **config,
         )
 

@@ -132,15 +132,17 @@ def swiglu_linear_y_tiles(
     tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
 
-def choose_swiglu_linear_gate(M: int, N: int, itemsize: int, sms: int) -> tuple[str, dict]:
+def choose_swiglu_linear_gate(
+    M: int, N: int, itemsize: int, hip: bool, sms: int
+) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # enough work for the widest tile on every multiprocessor
-    if itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if not hip and itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if not hip and itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -150,7 +152,7 @@ def choose_swiglu_linear_gate(M: int, N: int, itemsize: int, sms: int) -> tuple[
             num_stages=4 if itemsize <= 2 else 3,
         )
     # few rows: deep in K, narrow in N
-    if itemsize <= 4 and M <= 32:
+    if not hip and itemsize <= 4 and M <= 32:
         return "slim", dict(
             BLOCK_M=16 if M <= 16 else 32,
             BLOCK_N=64,
@@ -175,8 +177,9 @@ def launch_swiglu_linear_gate(x, wg, wu, gate, y) -> None:
     M, K = x.shape
     N = wg.shape[0]
     itemsize = x.element_size()
+    hip = torch.version.hip is not None
     sms = _multiprocessors(wg.device)
-    _, config = choose_swiglu_linear_gate(M, N, itemsize, sms)
+    _, config = choose_swiglu_linear_gate(M, N, itemsize, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else tl.float32
     PRECISION = "ieee" if torch.version.hip else "tf32x3"
     swiglu_linear_gate_tiles[
@@ -196,19 +199,20 @@ def launch_swiglu_linear_gate(x, wg, wu, gate, y) -> None:
         gate.stride(1),
         COMPUTE=COMPUTE,
         PRECISION=PRECISION,
+        enable_fp_fusion=True,
         **config,
     )
 
 
-def choose_swiglu_linear_y(M: int, N: int, itemsize: int, sms: int) -> tuple[str, dict]:
+def choose_swiglu_linear_y(M: int, N: int, itemsize: int, hip: bool, sms: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # enough work for the widest tile on every multiprocessor
-    if itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if not hip and itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if not hip and itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -218,7 +222,7 @@ def choose_swiglu_linear_y(M: int, N: int, itemsize: int, sms: int) -> tuple[str
             num_stages=4 if itemsize <= 2 else 3,
         )
     # few rows: deep in K, narrow in N
-    if itemsize <= 4 and M <= 32:
+    if not hip and itemsize <= 4 and M <= 32:
         return "slim", dict(
             BLOCK_M=16 if M <= 16 else 32,
             BLOCK_N=64,
@@ -243,8 +247,9 @@ def launch_swiglu_linear_y(x, wg, wu, gate, y) -> None:
     M, K = x.shape
     N = wg.shape[0]
     itemsize = x.element_size()
+    hip = torch.version.hip is not None
     sms = _multiprocessors(wu.device)
-    _, config = choose_swiglu_linear_y(M, N, itemsize, sms)
+    _, config = choose_swiglu_linear_y(M, N, itemsize, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else tl.float32
     PRECISION = "ieee" if torch.version.hip else "tf32x3"
     swiglu_linear_y_tiles[(triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)](
@@ -265,6 +270,7 @@ def launch_swiglu_linear_y(x, wg, wu, gate, y) -> None:
         y.stride(1),
         COMPUTE=COMPUTE,
         PRECISION=PRECISION,
+        enable_fp_fusion=True,
         **config,
     )
 
@@ -310,8 +316,7 @@ def allocate_swiglu_linear(x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor) 
         raise ValueError(
             f"swiglu_linear: wu: expected device {x.device} (from x), given {wu.device}"
         )
-    M = x.shape[0]
-    K = x.shape[1]
+    M, K = x.shape
     N = wg.shape[0]
     if wg.shape[1] != K:
         raise ValueError(

@@ -57,7 +57,16 @@ def launch_vector_add_float(x, y, z) -> None:
     _, config = choose_vector_add_float()
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, y.dtype) else tl.float32
     vector_add_float_flat[(triton.cdiv(N, config["BLOCK"]),)](
-        x, y, z, N, x.stride(0), y.stride(0), z.stride(0), COMPUTE=COMPUTE, **config
+        x,
+        y,
+        z,
+        N,
+        x.stride(0),
+        y.stride(0),
+        z.stride(0),
+        COMPUTE=COMPUTE,
+        enable_fp_fusion=True,
+        **config,
     )
 
 
@@ -73,7 +82,7 @@ def launch_vector_add_int(x, y, z) -> None:
     total = N
     _, config = choose_vector_add_int()
     vector_add_int_flat[(triton.cdiv(N, config["BLOCK"]),)](
-        x, y, z, N, x.stride(0), y.stride(0), z.stride(0), **config
+        x, y, z, N, x.stride(0), y.stride(0), z.stride(0), enable_fp_fusion=True, **config
     )
 
 
