@@ -106,7 +106,7 @@ def factor(body: Body, side: ir.Expr, orient: str, guards: list, narrow: str, va
     """The lines of one factor inside the loop; the name that goes into tl.dot."""
     axis = body.kernel.axes[3]
     name = var["k"] + orient
-    saved = dict(body.index)
+    saved, cache = dict(body.index), dict(body.cache)
     body.axis_var[axis.name] = name
     body.axis_mask[axis.name] = f"{name} < {var['K']}"
     body.looping = frozenset({axis.name})
@@ -128,7 +128,8 @@ def factor(body: Body, side: ir.Expr, orient: str, guards: list, narrow: str, va
             body.line(f"{out[0]} = tl.where({mask}, {out[0]}, 0)")
     for g in here:
         guards.remove(g)
-    body.index = saved
+    # What one factor decoded of k lies along its own side of the tile.
+    body.index, body.cache = saved, cache
     body.fill = {}
     body.looping = frozenset()
     return out[0]

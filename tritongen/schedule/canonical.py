@@ -287,7 +287,7 @@ def _rename_classes(nests, find, taken: set[str]) -> tuple[ir.Nest, ...]:
         for b in (*nest.box, *binders_of(nest)):
             root = find(("index", nest.name, b.index))
             if root not in names:
-                names[root] = fresh(b.index, taken)
+                names[root] = ir.BATCH if b.index == ir.BATCH else fresh(b.index, taken)
     out = []
     for nest in nests:
         own = {b.index: names[find(("index", nest.name, b.index))] for b in (*nest.box, *binders_of(nest))}

@@ -197,7 +197,7 @@ def _split_variant(parts, finish, group) -> Variant:
     config = (
         ("ROWS", "32 if across else 1"),
         ("BLOCK", "64 if across else 2048"),
-        ("PARTS", "pow2(max(1, min(256, cdiv(4 * sms, cdiv(rows, ROWS)), cdiv(cols, 2 * BLOCK))))"),
+        ("PARTS", "pow2(max(1, min(256, cdiv(4 * sms, max(1, cdiv(rows, ROWS))), cdiv(cols, 2 * BLOCK))))"),
         ("CHUNK", "BLOCK * cdiv(cols, BLOCK * PARTS)"),
         ("num_warps", "8"),
     )
