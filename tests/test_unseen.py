@@ -185,6 +185,39 @@ op gather_mm<T: float>(ix: i64[M], table: T[V, K], w: T[N, K]) -> y: T[M, N] {
 op bilinear<T: float>(x: T[B, I], y: T[B, J], w: T[O, I, J]) -> z: T[B, O] {
   z[b, o] = sum[i, j](x[b, i] * w[o, i, j] * y[b, j])
 }
+op apart_k<T: float>(x: T[M, B, P, Q], w: T[B, N, P, Q]) -> y: T[M, N] {
+  y[m, n] = sum[b, p, q](x[m, b, p, q] * w[b, n, p, q])
+}
+op mixed_all<T: float>(x: T[B, M, P, Q], w: T[B, N, P, R, Q]) -> y: T[N, P, M, R] {
+  y[n, p, m, r] = sum[b, q](x[b, m, p, q] * w[b, n, p, r, q])
+}
+op batch_bool<T: float>(x: T[...]) -> (y: T[...], m: T) {
+  m = max[...](x[...])
+  y[...] = where(x[...] == m, 0, x[...])
+}
+op out_elsewhere<T: float>(x: T[N, D]) -> (y: T[N, D], z: T[N]) {
+  y[n, d] = x[n, d] + 1
+  z[n] = sum[d](y[n, D - 1 - d] * y[n, d])
+}
+op tmp_shift<T: float>(x: T[N, D]) -> y: T[N] {
+  s[n] = sum[d](x[n, d])
+  y[n] = s[n] * (s[N - 1 - n]) + (s[n + 1] else 1)
+}
+op gnames<T: float>(x: T[N, F], f0: T[F], f1: T[F], f2: T[N], const g: int = 2)
+    -> y: T[N, F]
+    with F % g == 0 {
+  s[n, a < g] = sum[r < F // g](x[n, a * (F // g) + r])
+  y[n, f] = x[n, f] * f0[f] + f1[f] + s[n, f // (F // g)] + f2[n]
+}
+op f2<T: float>(x: T[N, D], f0: T[N], f1: T[N], d2: T[N]) -> y: T[N, D] {
+  s[n] = sum[d](x[n, d])
+  y[n, d] = x[n, d] + f0[n] * f1[n] + s[n] + d2[n]
+}
+op crop_pool<T: float>(x: T[N, H, W], const k: int = 2)
+    -> y: T[N, P]
+    with H >= 4, P = (W - k) // k + 1 {
+  y[n, p] = min[r < 4, s < k](x[n, r, p * k + s])
+}
 """
 
 SLOW = """
@@ -276,6 +309,10 @@ op gemm_softmax<T: float>(x: T[M, K], w: T[N, K], b: T[N]) -> y: T[M, N] {
   e[m, n] = exp(a[m, n] - mx[m])
   y[m, n] = e[m, n] / sum[j](e[m, j])
 }
+op median_ish<T: float>(x: T[N, D]) -> y: T[N] {
+  r[n, d] = sum[k](i64(x[n, k] < x[n, d] or x[n, k] == x[n, d] and k < d))
+  y[n] = sum[d](where(r[n, d] == D // 2, x[n, d], 0))
+}
 op two_mm<T: float>(x: T[M, K], w: T[H, K], v: T[N, H]) -> y: T[M] {
   h[m, j] = sigmoid(sum[k](x[m, k] * w[j, k]))
   z[m, n] = sum[j](h[m, j] * v[n, j])
@@ -313,3 +350,18 @@ def test_unseen(interpreter, name):
 @pytest.mark.parametrize("name", by_name(SLOW))
 def test_unseen_and_larger(interpreter, name):
     proven(interpreter, by_name(SLOW)[name], name, seconds=10)
+
+
+def test_an_op_called_as_another_ones_kernel():
+    """The functions of a module have names of their own, whatever the ops are called."""
+    import ast
+
+    from tritongen import pipeline
+
+    ops = "".join(
+        f"op {name}<T: float>(x: T[N, D]) -> y: T[N] {{\n  y[n] = sum[d](x[n, d])\n}}\n"
+        for name in ("a", "a_rows", "a_y_loop", "launch_a", "choose_a")
+    )
+    tree = ast.parse(pipeline.build(ops, "several").raw)
+    names = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    assert len(names) == len(set(names))

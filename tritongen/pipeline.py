@@ -17,6 +17,7 @@ from tritongen.errors import Diagnostic
 from tritongen.ir import nodes as ir
 from tritongen.ir.verify import verify
 from tritongen.schedule import plan_op
+from tritongen.schedule.aside import is_generated
 from tritongen.schedule.plan import Plan
 from tritongen.syntax.parse import parse
 
@@ -53,18 +54,21 @@ def build(
     `only="nest"` plans every step as the general nest: what the tests hold all other variants against.
     """
     checked = check(parse(text, name))
-    items = tuple(OpPlans(c.name, plans(c, only)) for c in checked)
+    items = tuple(OpPlans(c.name, plans(c, only, frozenset(o.name for o in checked))) for c in checked)
     stem = Path(name).stem if name != "<text>" else checked[0].name
     raw = module_source(stem, name, text, items, standalone)
     return Module(stem, name, raw, items, tuple(w for c in checked for w in c.warnings))
 
 
-def plans(checked: Checked, only: str | None = None) -> tuple[Plan, ...]:
-    """A plan for each typing of one op."""
+def plans(checked: Checked, only: str | None = None, ops: frozenset[str] = frozenset()) -> tuple[Plan, ...]:
+    """A plan for each typing of one op; no kernel is called what one of `ops`, those of the file, is."""
+    own = checked.name
+    while any(is_generated(other, own) for other in ops):
+        own += "_"
     several = len(checked.typings) > 1
     out = []
     for op in checked.typings:
         verify(op)
         kinds = "_".join(p.kind for p in op.typarams)
-        out.append(plan_op(op, f"{op.name}_{kinds}" if several else op.name, only))
+        out.append(plan_op(op, f"{own}_{kinds}" if several else own, only))
     return tuple(out)

@@ -30,7 +30,10 @@ class NotAllowed(RuntimeError):
 def walk(source: str) -> None:
     """Raises NotAllowed unless every node of the module is on the list."""
     tree = ast.parse(source)
-    own = {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+    functions = [n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
+    own = set(functions)
+    if twice := sorted(n for n in own if functions.count(n) > 1):
+        raise NotAllowed(f"two functions are called {twice[0]}: rename one of the ops")
     for node in tree.body:
         docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         if not (docstring or isinstance(node, (ast.Import, ast.ImportFrom, ast.FunctionDef))):

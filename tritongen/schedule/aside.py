@@ -57,8 +57,12 @@ def names_of(op: ir.Op) -> frozenset[str]:
 
 
 def is_needed(name: str, op: ir.Op) -> bool:
-    own = rf"({re.escape(op.name)}_(\w+_)?({KERNELS})|(choose|launch)_\w+)"
-    return name in HOST or bool(CONFIG.fullmatch(name)) or bool(re.fullmatch(own, name))
+    return name in HOST or bool(CONFIG.fullmatch(name)) or is_generated(name, op.name)
+
+
+def is_generated(name: str, own: str) -> bool:
+    """Whether a function of the module may be called that, for a plan called `own`."""
+    return bool(re.fullmatch(rf"{re.escape(own)}_(\w+_)?({KERNELS})|(choose|launch)_{re.escape(own)}(_\w+)?", name))
 
 
 def renamed(value, names: dict[str, str]):
