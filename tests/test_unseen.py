@@ -360,7 +360,7 @@ def test_an_op_called_as_another_ones_kernel():
 
     ops = "".join(
         f"op {name}<T: float>(x: T[N, D]) -> y: T[N] {{\n  y[n] = sum[d](x[n, d])\n}}\n"
-        for name in ("a", "a_rows", "a_y_loop", "launch_a")
+        for name in ("a", "a_rows", "a_y_loop")
     )
     tree = ast.parse(pipeline.build(ops, "several").raw)
     names = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
