@@ -140,7 +140,9 @@ def choose_column_sum(rows: int, cols: int, across: bool, sms: int) -> tuple[str
             max(
                 1,
                 min(
-                    256, triton.cdiv(4 * sms, triton.cdiv(rows, ROWS)), triton.cdiv(cols, 2 * BLOCK)
+                    256,
+                    triton.cdiv(4 * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, 2 * BLOCK),
                 ),
             )
         )

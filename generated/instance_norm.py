@@ -271,7 +271,9 @@ def choose_instance_norm(rows: int, cols: int, across: bool, sms: int) -> tuple[
             max(
                 1,
                 min(
-                    256, triton.cdiv(4 * sms, triton.cdiv(rows, ROWS)), triton.cdiv(cols, 2 * BLOCK)
+                    256,
+                    triton.cdiv(4 * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, 2 * BLOCK),
                 ),
             )
         )

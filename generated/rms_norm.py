@@ -230,7 +230,9 @@ def choose_rms_norm(rows: int, cols: int, across: bool, sms: int) -> tuple[str, 
             max(
                 1,
                 min(
-                    256, triton.cdiv(4 * sms, triton.cdiv(rows, ROWS)), triton.cdiv(cols, 2 * BLOCK)
+                    256,
+                    triton.cdiv(4 * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, 2 * BLOCK),
                 ),
             )
         )

@@ -240,7 +240,9 @@ def choose_row_max_float(rows: int, cols: int, across: bool, sms: int) -> tuple[
             max(
                 1,
                 min(
-                    256, triton.cdiv(4 * sms, triton.cdiv(rows, ROWS)), triton.cdiv(cols, 2 * BLOCK)
+                    256,
+                    triton.cdiv(4 * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, 2 * BLOCK),
                 ),
             )
         )
@@ -347,7 +349,9 @@ def choose_row_max_int(rows: int, cols: int, across: bool, sms: int) -> tuple[st
             max(
                 1,
                 min(
-                    256, triton.cdiv(4 * sms, triton.cdiv(rows, ROWS)), triton.cdiv(cols, 2 * BLOCK)
+                    256,
+                    triton.cdiv(4 * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, 2 * BLOCK),
                 ),
             )
         )

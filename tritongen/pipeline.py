@@ -54,13 +54,17 @@ def build(
     `only="nest"` plans every step as the general nest: what the tests hold all other variants against.
     """
     checked = check(parse(text, name))
-    items = tuple(OpPlans(c.name, plans(c, only, frozenset(o.name for o in checked))) for c in checked)
+    items = tuple(
+        OpPlans(c.name, plans(c, only, frozenset(o.name for o in checked))) for c in checked
+    )
     stem = Path(name).stem if name != "<text>" else checked[0].name
     raw = module_source(stem, name, text, items, standalone)
     return Module(stem, name, raw, items, tuple(w for c in checked for w in c.warnings))
 
 
-def plans(checked: Checked, only: str | None = None, ops: frozenset[str] = frozenset()) -> tuple[Plan, ...]:
+def plans(
+    checked: Checked, only: str | None = None, ops: frozenset[str] = frozenset()
+) -> tuple[Plan, ...]:
     """A plan for each typing of one op; no kernel is called what one of `ops`, those of the file, is."""
     own = checked.name
     while any(is_generated(other, own) for other in ops):

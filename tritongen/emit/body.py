@@ -10,6 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tritongen.emit.names import Names
+from tritongen.emit.text import (
+    exact_in_f32,
+    launch_text,
+    literal,
+    only_atom,
+    precedence_of,
+    stores_directly,
+    symbol_names,
+    wrap,
+)
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import (
     Fetch,
@@ -23,15 +33,18 @@ from tritongen.ir.algebra import (
     is_fractional,
     is_size,
     numerator,
-    text as poly_text,
-    walk as walk_poly,
     with_modulo,
+)
+from tritongen.ir.algebra import (
+    text as poly_text,
+)
+from tritongen.ir.algebra import (
+    walk as walk_poly,
 )
 from tritongen.ir.bounds import Facts, simplify
 from tritongen.ir.functions import (
     ATOM,
     FUNCTIONS,
-    SUM,
     TERM,
     UNARY,
     fill,
@@ -41,7 +54,7 @@ from tritongen.ir.functions import (
     uses_libdevice,
 )
 from tritongen.schedule.canonical import binders_of
-from tritongen.schedule.plan import KernelPlan, View
+from tritongen.schedule.plan import KernelPlan
 
 TRITON_DTYPES = {
     "f64": "tl.float64", "f32": "tl.float32", "f16": "tl.float16", "bf16": "tl.bfloat16",
@@ -85,8 +98,14 @@ class Body:
         self.helpers: dict[str, None] = {}
         self.libdevice = False
         spec = {p.name for p in self.op.params} | {o.name for o in self.op.outputs}
-        spec |= {n.name for n in kernel.nests} | set(context.dims) | {s for d in context.dims.values() for p in d for s in _symbols(p)}
-        spec |= {b.index for n in kernel.nests for b in (*n.box, *binders_of(n)) if b.index != ir.BATCH}
+        spec |= (
+            {n.name for n in kernel.nests}
+            | set(context.dims)
+            | {s for d in context.dims.values() for p in d for s in symbol_names(p)}
+        )
+        spec |= {
+            b.index for n in kernel.nests for b in (*n.box, *binders_of(n)) if b.index != ir.BATCH
+        }
         self.names = Names(spec)
         self.given: dict[tuple[str, str], str] = {}  # (kind, what the launch passes) -> parameter
         self.views = {v.tensor: v for v in kernel.views}
@@ -111,7 +130,9 @@ class Body:
 
     def assign(self, wish: str, text: str) -> str:
         """`wish = text` on a line of its own; the name that it got."""
-        name = self.names.free(wish) if wish in self.assigned or wish in self.index.values() else wish
+        name = (
+            self.names.free(wish) if wish in self.assigned or wish in self.index.values() else wish
+        )
         self.names.taken.add(name)
         self.assigned.add(name)
         self.line(f"{name} = {text}")
@@ -138,7 +159,7 @@ class Body:
     def size(self, p: Poly) -> tuple[str, int]:
         """A size, coordinate or count in whole numbers, from arguments and index variables."""
         out = poly_text(with_modulo(p), self._leaf)
-        return out, _precedence(out)
+        return out, precedence_of(out)
 
     def _leaf(self, atom) -> str | None:
         match atom:
@@ -147,9 +168,16 @@ class Body:
             case Idx(name):
                 return self.index_text(name)
             case Fetch(tensor) if tensor in self.values:
-                return _wrap(self.values[tensor], ATOM)
+                return wrap(self.values[tensor], ATOM)
             case Fetch(tensor, coords, fill_value):
-                return self.read(ir.Read(tensor, coords, -1 if fill_value is None else fill_value, self.dtype_of(tensor)))
+                return self.read(
+                    ir.Read(
+                        tensor,
+                        coords,
+                        -1 if fill_value is None else fill_value,
+                        self.dtype_of(tensor),
+                    )
+                )
             case Floor(num, den) if not is_size(num) and not self._not_negative(num):
                 self.helpers["_floor_div"] = None
                 return f"_floor_div({self.size(num)[0]}, {self.size(den)[0]})"
@@ -158,7 +186,7 @@ class Body:
                 if not self._not_negative(num):
                     self.helpers["_floor_mod"] = None
                     return f"_floor_mod({a[0]}, {b[0]})"
-                return f"{_wrap(a, TERM)} % {_wrap(b, ATOM)}"
+                return f"{wrap(a, TERM)} % {wrap(b, ATOM)}"
         return None
 
     def _not_negative(self, p: Poly) -> bool:
@@ -167,7 +195,10 @@ class Body:
         return all(
             value > 0
             and all(
-                isinstance(atom, (Sym, Idx)) and atom.name not in constants or isinstance(atom, Floor) and self._not_negative(atom.num)
+                isinstance(atom, (Sym, Idx))
+                and atom.name not in constants
+                or isinstance(atom, Floor)
+                and self._not_negative(atom.num)
                 for atom, _ in monomial
             )
             for monomial, value in p.terms
@@ -184,8 +215,12 @@ class Body:
 
     def extent(self, p: Poly, wish: str) -> str:
         """An argument that holds the extent of an axis."""
-        if len(p.terms) == 1 and isinstance(_only_atom(p), Sym):
-            return self.symbol(_only_atom(p).name) if _only_atom(p).name != ir.BATCH else self._count(p, wish)
+        if len(p.terms) == 1 and isinstance(only_atom(p), Sym):
+            return (
+                self.symbol(only_atom(p).name)
+                if only_atom(p).name != ir.BATCH
+                else self._count(p, wish)
+            )
         if p.constant is not None:
             return str(p)
         return self._count(p, wish)
@@ -232,7 +267,9 @@ class Body:
         end = "max" if highest else "min"
         if dtype in ir.INTS:
             bits = int(dtype[1:])
-            low, high = (0, 2**bits - 1) if dtype[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+            low, high = (
+                (0, 2**bits - 1) if dtype[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+            )
             return str(high if highest else low)
         operand = next(t.name for t in (*self.op.tensors, *self.op.outputs) if t.dtype == dtype)
         name = "HIGHEST" if highest else "LOWEST"
@@ -261,9 +298,9 @@ class Body:
         variable = self.axis_var[axis.name]
         right = axis.extent_of(tuple(order[last + 1 :]))
         own = axis.extent_of(tuple(order[first : last + 1]))
-        out = variable if right.constant == 1 else f"{variable} // {_wrap(self.size(right), ATOM)}"
+        out = variable if right.constant == 1 else f"{variable} // {wrap(self.size(right), ATOM)}"
         if first > 0:
-            out += f" % {_wrap(self.size(own), ATOM)}"
+            out += f" % {wrap(self.size(own), ATOM)}"
         low = axis.digits[first].lo
         return f"{out} + {self.size(low)[0]}" if low.terms and first == last else out
 
@@ -295,22 +332,30 @@ class Body:
         if view is not None:
             for k, run in enumerate(view.runs):
                 if run:
-                    out += f" + {self.run_text(run)} * {self.stride(tensor, _run_name(run, self), k)}"
+                    out += (
+                        f" + {self.run_text(run)} * {self.stride(tensor, _run_name(run, self), k)}"
+                    )
             return out, [], []
         shown = []
         for k, coordinate in enumerate(coords):
             at = self.coordinate(tensor, k, coordinate)
             shown.append(at)
             if at != "0":
-                at = (at, _precedence(at)) if self.is_wide(coordinate) else (f"tl.cast({at}, tl.int64)", ATOM)
-                out += f" + {_wrap(at, TERM)} * {self.stride(tensor, str(k), k)}"
+                at = (
+                    (at, precedence_of(at))
+                    if self.is_wide(coordinate)
+                    else (f"tl.cast({at}, tl.int64)", ATOM)
+                )
+                out += f" + {wrap(at, TERM)} * {self.stride(tensor, str(k), k)}"
         return out, shown, list(range(len(coords)))
 
     def is_wide(self, p: Poly) -> bool:
         """Whether a coordinate is a small number or has 64 bits, so that times a stride it does not overflow."""
         return p.constant is not None or any(
-            isinstance(atom, Idx) and atom.name not in self.narrow
-            or isinstance(atom, Fetch) and self.dtype_of(atom.tensor) == "i64"
+            isinstance(atom, Idx)
+            and atom.name not in self.narrow
+            or isinstance(atom, Fetch)
+            and self.dtype_of(atom.tensor) == "i64"
             for atom in walk_poly(p)
         )
 
@@ -318,8 +363,8 @@ class Body:
         """A coordinate as text: named where it is more than an index."""
         if is_fractional(p):
             num = self._named(numerator(p), f"{self._dim_name(tensor, dim)}_num")
-            return f"{num} // {_wrap(self.size(denominator(p)), ATOM)}"
-        if len(p.terms) <= 1 and (p.constant is not None or isinstance(_only_atom(p), Idx)):
+            return f"{num} // {wrap(self.size(denominator(p)), ATOM)}"
+        if len(p.terms) <= 1 and (p.constant is not None or isinstance(only_atom(p), Idx)):
             return self.size(p)[0]
         return self._named(p, self._dim_name(tensor, dim))
 
@@ -335,8 +380,12 @@ class Body:
 
     def _dim_name(self, tensor: str, dim: int) -> str:
         p = self.context.dims[tensor][dim]
-        atom = _only_atom(p) if len(p.terms) == 1 else None
-        return f"{tensor}_{atom.name.lower()}" if isinstance(atom, Sym) and atom.name != ir.BATCH else f"{tensor}_at{dim}"
+        atom = only_atom(p) if len(p.terms) == 1 else None
+        return (
+            f"{tensor}_{atom.name.lower()}"
+            if isinstance(atom, Sym) and atom.name != ir.BATCH
+            else f"{tensor}_at{dim}"
+        )
 
     def mask(self, axes: frozenset[str], checks: list[str] = ()) -> str:
         """The joint mask of some axes and further checks; "" where nothing can be outside."""
@@ -389,7 +438,7 @@ class Body:
             extent = self.context.dims[read.tensor][dim]
             if is_fractional(coordinate):
                 num = self._named(numerator(coordinate), f"{self._dim_name(read.tensor, dim)}_num")
-                checks.append(f"{num} % {_wrap(self.size(denominator(coordinate)), ATOM)} == 0")
+                checks.append(f"{num} % {wrap(self.size(denominator(coordinate)), ATOM)} == 0")
                 checks.append(f"{num} >= 0")
                 checks.append(f"{at} < {self.size(extent)[0]}")
                 continue
@@ -401,7 +450,7 @@ class Body:
 
     def _below(self, coordinate: Poly, extent: Poly) -> bool:
         """Whether the coordinate is an index that ends where the dim does."""
-        atom = _only_atom(coordinate) if len(coordinate.terms) == 1 else None
+        atom = only_atom(coordinate) if len(coordinate.terms) == 1 else None
         if not isinstance(atom, Idx) or atom.name not in self.ranges:
             return False
         return not simplify(self.ranges[atom.name][1] - extent, self.context.facts).terms
@@ -432,7 +481,7 @@ class Body:
             return f"tl.cast({out[0]}, {self.dtype(dtype)})", ATOM
         if is_size(p) or dtype == "i64":
             return out
-        return f"{_wrap(out, ATOM)}.to({self.dtype(dtype)})", ATOM
+        return f"{wrap(out, ATOM)}.to({self.dtype(dtype)})", ATOM
 
     def _cast(self, arg: ir.Expr, dtype: str) -> tuple[str, int]:
         if isinstance(arg, ir.Read) and arg.tensor not in self.values:
@@ -443,8 +492,8 @@ class Body:
         if _dtype(arg) == dtype and not isinstance(arg, ir.Read):
             return inner
         if dtype == "u8" and ir.kind_of(_dtype(arg), self.op) == "float":
-            return f"{_wrap(inner, ATOM)}.to(tl.int32).to(tl.uint8)", ATOM
-        return f"{_wrap(inner, ATOM)}.to({self.dtype(dtype)})", ATOM
+            return f"{wrap(inner, ATOM)}.to(tl.int32).to(tl.uint8)", ATOM
+        return f"{wrap(inner, ATOM)}.to({self.dtype(dtype)})", ATOM
 
     def full(self, e: ir.Expr, dtype: str) -> str:
         """A number or size as a tensor of a dtype."""
@@ -480,8 +529,10 @@ class Body:
         shown = []
         for k, arg in enumerate(kept):
             out = self.expr(arg)
-            lossy = isinstance(arg, ir.Const) and is_call and not _exact(arg)
-            if not self.strong(arg) and (lossy or (weak and k == 0) or (is_call and row.arity == 1)):
+            lossy = isinstance(arg, ir.Const) and is_call and not exact_in_f32(arg)
+            if not self.strong(arg) and (
+                lossy or (weak and k == 0) or (is_call and row.arity == 1)
+            ):
                 out = self.full(arg, _dtype(arg)), ATOM
             if "abc"[k] in text.repeats and not out[0].isidentifier() and out[1] != UNARY:
                 out = self.assign(self.fresh("t"), out[0]), ATOM
@@ -492,8 +543,13 @@ class Body:
     def value(self, nest: ir.Nest) -> str:
         """A pointwise nest as a named line; what is written to an output is rounded as it is stored."""
         body, rounded = nest.body, self.read_again(nest)
-        if isinstance(body, ir.Cast) and body.dtype == nest.dtype and nest.dtype not in ("compute",) and not rounded:
-            if _direct_store(_dtype(body.arg), nest.dtype, self.op):
+        if (
+            isinstance(body, ir.Cast)
+            and body.dtype == nest.dtype
+            and nest.dtype not in ("compute",)
+            and not rounded
+        ):
+            if stores_directly(_dtype(body.arg), nest.dtype, self.op):
                 body = body.arg
         out = self.expr(body)
         if out[0].isidentifier() and nest.name not in self.context.user_names:
@@ -505,7 +561,9 @@ class Body:
 
     def read_again(self, nest: ir.Nest) -> bool:
         return any(
-            isinstance(e, ir.Read) and e.tensor == nest.name for n in self.kernel.nests for e in ir.walk(n.body)
+            isinstance(e, ir.Read) and e.tensor == nest.name
+            for n in self.kernel.nests
+            for e in ir.walk(n.body)
         )
 
     def store(self, nest: ir.Nest, value: str, checks: list[str] = ()) -> None:
@@ -518,67 +576,8 @@ class Body:
         self.line(f"tl.store({where}, {value}{f', mask={mask}' if mask else ''})")
 
 
-# ---- texts --------------------------------------------------------------------------------------
-def launch_text(p: Poly) -> str:
-    """A size in the launch function, where every size has its own name."""
-    return poly_text(with_modulo(p), lambda atom: "batch" if atom == Sym(ir.BATCH) else None)
-
-
-def literal(value, kind: str) -> str:
-    if kind == "bool":
-        return str(bool(value))
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return f'float("{value}")'
-    return str(int(value)) if kind == "int" else repr(float(value))
-
-
-def _exact(const: ir.Const) -> bool:
-    """Whether f32 holds the number: Triton turns a bare literal into one."""
-    import struct
-
-    if not isinstance(const.value, float):
-        return True
-    try:
-        return struct.unpack("f", struct.pack("f", const.value))[0] == const.value or const.value != const.value
-    except OverflowError:
-        return False
-
-
-def _direct_store(source: str, target: str, op: ir.Op) -> bool:
-    """Whether tl.store's own conversion is the right one."""
-    return ir.kind_of(source, op) == ir.kind_of(target, op) == "float"
-
-
 def _dtype(e: ir.Expr) -> str:
     return e.dtype
-
-
-def _wrap(text: tuple[str, int], least: int) -> str:
-    return text[0] if text[1] >= least else f"({text[0]})"
-
-
-def _precedence(text: str) -> int:
-    depth, lowest = 0, ATOM
-    for k, c in enumerate(text):
-        depth += (c in "([") - (c in ")]")
-        if depth == 0 and c == " ":
-            operator = text[k + 1 : k + 3].strip()
-            if operator in ("+", "-"):
-                lowest = min(lowest, SUM)
-            elif operator in ("*", "/", "//", "%"):
-                lowest = min(lowest, TERM)
-    return min(lowest, UNARY) if text.startswith("-") else lowest
-
-
-def _only_atom(p: Poly):
-    ((monomial, value),) = p.terms
-    if value == 1 and len(monomial) == 1 and monomial[0][1] == 1:
-        return monomial[0][0]
-    return None
-
-
-def _symbols(p: Poly) -> set[str]:
-    return {a.name for a in walk_poly(p) if isinstance(a, Sym)}
 
 
 def _run_name(run: tuple[str, ...], body: Body) -> str:
@@ -586,4 +585,3 @@ def _run_name(run: tuple[str, ...], body: Body) -> str:
     if len(run) == len(axis.digits):
         return axis.name if len(run) > 1 or run[0] == ir.BATCH else run[0]
     return "".join("b" if r == ir.BATCH else r for r in run)
-

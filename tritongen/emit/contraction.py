@@ -6,18 +6,18 @@ factors. Output: its `KernelView`: left and right lines for the loop, epilogue l
 
 from __future__ import annotations
 
-from tritongen.emit.body import Body, Context
-from tritongen.emit.tiles import guard_text, view
+from tritongen.emit.body import Body
+from tritongen.emit.fold_lines import guard_text
+from tritongen.emit.tiles import view
 from tritongen.emit.view import KernelView, Loop
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import indices
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.canonical import free_indices
-from tritongen.schedule.plan import KernelPlan
 
 
-def contraction_view(context: Context, kernel: KernelPlan) -> KernelView:
-    body = Body(context, kernel)
+def contraction_view(body: Body) -> KernelView:
+    kernel = body.kernel
     head, *tail = kernel.nests
     var = axis_names(body)
     left, right = head.body.body.args
@@ -50,7 +50,15 @@ def contraction_view(context: Context, kernel: KernelPlan) -> KernelView:
     doc = "A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."
     blocks = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M")
     loop = Loop(opening, loop_lines, ())
-    return view(body, var, blocks, doc, lines=tuple(body.lines), loops=(loop,), flags={"integer": integer, "batched": bool(kernel.axes[0].digits)})
+    return view(
+        body,
+        var,
+        blocks,
+        doc,
+        lines=tuple(body.lines),
+        loops=(loop,),
+        flags={"integer": integer, "batched": bool(kernel.axes[0].digits)},
+    )
 
 
 def invariant(body: Body, factors: tuple[ir.Expr, ...]) -> None:
@@ -80,10 +88,24 @@ def axis_names(body: Body) -> dict[str, str]:
             body.index[axis.digits[0].index] = name
         var[wish] = body.axis_var[axis.name] = name
         if axis.digits:
-            var[wish.upper()] = body.extent(axis.extent, wish.upper() if wish != "batch" else "batches")
+            var[wish.upper()] = body.extent(
+                axis.extent, wish.upper() if wish != "batch" else "batches"
+            )
             if wish != "batch":
                 body.axis_mask[axis.name] = f"{name} < {var[wish.upper()]}"
-    for name in ("pid", "tiles_m", "tiles_n", "tile", "group", "first_m", "size_m", "tile_m", "tile_n", "start", "inside"):
+    for name in (
+        "pid",
+        "tiles_m",
+        "tiles_n",
+        "tile",
+        "group",
+        "first_m",
+        "size_m",
+        "tile_m",
+        "tile_n",
+        "start",
+        "inside",
+    ):
         var[name] = body.names.free(name)
     return var
 
@@ -102,7 +124,9 @@ def storage_dtype(left: ir.Expr, right: ir.Expr) -> str:
     return kinds[0] if kinds[0] == kinds[1] else ""
 
 
-def factor(body: Body, side: ir.Expr, orient: str, guards: list, narrow: str, var, roles: set[str]) -> str:
+def factor(
+    body: Body, side: ir.Expr, orient: str, guards: list, narrow: str, var, roles: set[str]
+) -> str:
     """The lines of one factor inside the loop; the name that goes into tl.dot."""
     axis = body.kernel.axes[3]
     name = var["k"] + orient
@@ -117,10 +141,15 @@ def factor(body: Body, side: ir.Expr, orient: str, guards: list, narrow: str, va
     inner = side.arg if narrow else side
     out = body.expr(inner)
     if not out[0].isidentifier():
-        out = (body.assign(body.fresh("left" if orient.startswith("[N") else "right"), out[0]), ATOM)
+        out = (
+            body.assign(body.fresh("left" if orient.startswith("[N") else "right"), out[0]),
+            ATOM,
+        )
     mine = {d.index for a in body.kernel.axes if a.name in roles for d in a.digits}
     here = [g for g in guards if indices(g.poly) <= mine]
-    simple = isinstance(inner, ir.Read) or (isinstance(inner, ir.Cast) and isinstance(inner.arg, ir.Read))
+    simple = isinstance(inner, ir.Read) or (
+        isinstance(inner, ir.Cast) and isinstance(inner.arg, ir.Read)
+    )
     checks = [guard_text(body, g) for g in here]
     if checks or not simple:
         mask = body.mask(body.axes_in_names(free_indices(side)), checks)

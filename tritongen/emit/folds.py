@@ -23,11 +23,11 @@ def _nan_min(a, b):
     """The smaller; NaN where either is NaN."""
     return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
 ''',
-    "_multiply": '''
+    "_multiply": """
 @triton.jit
 def _multiply(a, b):
     return a * b
-''',
+""",
     "_first_max": '''
 @triton.jit
 def _first_max(a, i, b, j):
@@ -105,6 +105,7 @@ FOLDS = {
 }
 FOLDS["any"], FOLDS["all"] = FOLDS["max"], FOLDS["min"]
 
+
 def combined(combine: str, total: str, value: tuple[str, int]) -> str:
     """The line that takes a value, with its precedence, into the accumulator `total`."""
     text, precedence = value
@@ -116,4 +117,11 @@ def combined(combine: str, total: str, value: tuple[str, int]) -> str:
 
 
 # The value that a masked lane must hold for the fold not to notice it, as a number.
-IDENTITY = {"sum": 0.0, "prod": 1.0, "max": float("-inf"), "min": float("inf"), "any": False, "all": True}
+IDENTITY = {
+    "sum": 0.0,
+    "prod": 1.0,
+    "max": float("-inf"),
+    "min": float("inf"),
+    "any": False,
+    "all": True,
+}

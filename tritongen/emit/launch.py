@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tritongen.emit.body import Context, launch_text
+from tritongen.emit.body import Context
 from tritongen.emit.contraction import storage_dtype
-from tritongen.emit.sizes import batch_slice, bare, size_lines, whole
+from tritongen.emit.sizes import bare, batch_slice, size_lines, whole
+from tritongen.emit.text import launch_text
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import symbols
@@ -47,14 +48,18 @@ def rule_text(rule: str, renames: dict[str, str]) -> str:
     return re.sub(r"[A-Za-z_]\w*", lambda word: names.get(word[0], word[0]), rule)
 
 
-def launch_view(context: Context, step: Step, kernels: dict[str, KernelView], tensors: tuple[str, ...]) -> LaunchView:
+def launch_view(
+    context: Context, step: Step, kernels: dict[str, KernelView], tensors: tuple[str, ...]
+) -> LaunchView:
     """`tensors`: every tensor that the launch function takes, in order."""
     op = context.op
     facts = used_facts(step)
     names = [n for n, _ in facts]
     local = fact_names(context, step)
     given = [local.get(n, n) for n in names]
-    parameters = ", ".join(f"{n}: {'bool' if n in ('across', 'turned', 'hip') else 'int'}" for n in names)
+    parameters = ", ".join(
+        f"{n}: {'bool' if n in ('across', 'turned', 'hip') else 'int'}" for n in names
+    )
     views = {v.tensor: v for k in step.kernels for v in k.views}
     lines = [*step_values(context, step, kernels)]
     view_lines = merge_lines(context, step) or [
@@ -139,7 +144,9 @@ def itemsize_text(context: Context, step: Step) -> str:
     narrow = storage_dtype(left, right)
     if not narrow:
         return f"8 if {is_wide_text(context)} else 4" if context.wide else "4"
-    source = next((e.tensor for e in ir.walk(left) if isinstance(e, ir.Read) and e.dtype == narrow), None)
+    source = next(
+        (e.tensor for e in ir.walk(left) if isinstance(e, ir.Read) and e.dtype == narrow), None
+    )
     return f"{source}.element_size()" if source in touched(step) else "2"
 
 
@@ -149,7 +156,9 @@ def merge_lines(context: Context, step: Step) -> list[str]:
         return []
     op = context.op
     batched = [t.name for t in op.tensors if ir.BATCH_SIZE in t.dims]
-    lines = [f"{t} = {t}.expand(batch_shape)" for t in step.merged if t in batched and len(batched) > 1]
+    lines = [
+        f"{t} = {t}.expand(batch_shape)" for t in step.merged if t in batched and len(batched) > 1
+    ]
     names = ", ".join(step.merged)
     last = step.stores[-1]
     return [
@@ -192,7 +201,7 @@ def view_line(context: Context, tensor: str, view: View | None) -> list[str]:
     out = tensor
     operand = next((t for t in op.tensors if t.name == tensor), None)
     if batched and operand and sum(ir.BATCH_SIZE in t.dims for t in op.tensors) > 1:
-        sizes = ", ".join(f"*batch_shape" if d == ir.BATCH_SIZE else whole(d) for d in dims)
+        sizes = ", ".join("*batch_shape" if d == ir.BATCH_SIZE else whole(d) for d in dims)
         # A batch of no dims leaves expand without an argument.
         out += ".expand(batch_shape)" if sizes == "*batch_shape" else f".expand({sizes})"
     shape = dims if view is None else view.shape
@@ -229,7 +238,9 @@ def step_values(context: Context, step: Step, kernels: dict[str, KernelView]) ->
     """COMPUTE, PRECISION and scalars as the kernels want them."""
     used = {a for k in step.kernels for a in kernels[k.name].arguments}
     lines = []
-    if "COMPUTE=COMPUTE" in used or (context.wide and any(s.name in used for s in context.op.scalars)):
+    if "COMPUTE=COMPUTE" in used or (
+        context.wide and any(s.name in used for s in context.op.scalars)
+    ):
         lines.append(f"COMPUTE = {compute_text(context)}")
     if "PRECISION=PRECISION" in used:
         default = context.op.precision or "tf32x3"
@@ -237,14 +248,21 @@ def step_values(context: Context, step: Step, kernels: dict[str, KernelView]) ->
         lines.append(f'PRECISION = {ieee}"{default}"')
     for s in context.op.scalars:
         if s.name in used and s.dtype == "bool":
-            lines += [f"if not isinstance({s.name}, torch.Tensor):", f"    {s.name} = int({s.name})"]
+            lines += [
+                f"if not isinstance({s.name}, torch.Tensor):",
+                f"    {s.name} = int({s.name})",
+            ]
     if context.wide:
         for s in context.op.scalars:
             if s.name in used and ir.kind_of(s.dtype, context.op) == "float":
                 device = touched(step)[0]
-                lines.append(f"if COMPUTE == tl.float64 and not isinstance({s.name}, torch.Tensor):")
-                lines.append(f"    # A Python number reaches a kernel as f32.")
-                lines.append(f"    {s.name} = torch.full((), {s.name}, dtype=torch.float64, device={device}.device)")
+                lines.append(
+                    f"if COMPUTE == tl.float64 and not isinstance({s.name}, torch.Tensor):"
+                )
+                lines.append("    # A Python number reaches a kernel as f32.")
+                lines.append(
+                    f"    {s.name} = torch.full((), {s.name}, dtype=torch.float64, device={device}.device)"
+                )
     return lines
 
 
@@ -261,10 +279,14 @@ def is_wide_text(context: Context) -> str:
 
 
 def may_be_f64(tensor: ir.Tensor, op: ir.Op) -> bool:
-    return tensor.dtype == "f64" or any(p.name == tensor.dtype and "f64" in p.dtypes for p in op.typarams)
+    return tensor.dtype == "f64" or any(
+        p.name == tensor.dtype and "f64" in p.dtypes for p in op.typarams
+    )
 
 
-def branch(context: Context, step: Step, variant: Variant, kernels: dict[str, KernelView]) -> tuple[str, ...]:
+def branch(
+    context: Context, step: Step, variant: Variant, kernels: dict[str, KernelView]
+) -> tuple[str, ...]:
     """Scratch and launches of one variant."""
     renames = {name: f'config["{name}"]' for name, _ in variant.config}
     renames |= fact_names(context, step)
@@ -273,7 +295,9 @@ def branch(context: Context, step: Step, variant: Variant, kernels: dict[str, Ke
     device = touched(step)[0]
     for name, dtype, shape in variant.scratch:
         sizes = ", ".join(rule_text(r, renames) for r in shape)
-        lines.append(f"{name} = torch.empty(({sizes}), dtype={host_dtype(context, dtype)}, device={device}.device)")
+        lines.append(
+            f"{name} = torch.empty(({sizes}), dtype={host_dtype(context, dtype)}, device={device}.device)"
+        )
     for launch in variant.launches:
         kernel = kernels[launch.kernel]
         grid = ", ".join(rule_text(r, renames) for r in launch.grid)
@@ -310,7 +334,12 @@ def choose_branch(variant: Variant) -> tuple[str, str, tuple[str, ...], str]:
         f"{name}={name if name in spoken else rule_text(rule, {})}" for name, rule in variant.config
     )
     when = "" if variant.when == "True" else rule_text(variant.when, {})
-    return when, variant.why, tuple(f"{n} = {text}" for n, text in named), f'return "{variant.name}", dict({entries})'
+    return (
+        when,
+        variant.why,
+        tuple(f"{n} = {text}" for n, text in named),
+        f'return "{variant.name}", dict({entries})',
+    )
 
 
 def scratch_lines(context: Context, scratch: tuple[ir.Nest, ...]) -> list[str]:

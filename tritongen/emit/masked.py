@@ -54,7 +54,9 @@ def _call(fn: str, args: list[float | None]) -> float | None:
         return UNKNOWN
 
 
-def choose_fill(nests: tuple[ir.Nest, ...], tensors: tuple[str, ...]) -> tuple[dict[str, float], set[str]]:
+def choose_fill(
+    nests: tuple[ir.Nest, ...], tensors: tuple[str, ...]
+) -> tuple[dict[str, float], set[str]]:
     """({tensor: what its masked lanes hold}, the reducers that then need no mask)."""
     if not tensors or len(tensors) > 3:
         return {}, set()

@@ -14,12 +14,17 @@ from types import SimpleNamespace
 
 from tritongen.emit import allow, folds
 from tritongen.emit.body import Context
-from tritongen.emit.contraction import contraction_view
-from tritongen.emit.launch import TORCH_DTYPES, LaunchView, batch_lines, launch_view, may_be_f64, scratch_lines
-from tritongen.emit.nest import nest_view
+from tritongen.emit.kernels import kernel_view
+from tritongen.emit.launch import (
+    TORCH_DTYPES,
+    LaunchView,
+    batch_lines,
+    launch_view,
+    may_be_f64,
+    scratch_lines,
+)
 from tritongen.emit.reference import reference_lines
 from tritongen.emit.sizes import size_lines
-from tritongen.emit.tiles import kernel_view
 from tritongen.emit.view import KernelView
 from tritongen.emit.wrapper import allocation, check_lines, docstring, parameters
 from tritongen.ir import nodes as ir
@@ -63,7 +68,9 @@ def format_source(source: str) -> str:
     return black.format_str(source, mode=black.Mode(line_length=LINE_LENGTH))
 
 
-def module_source(title: str, source_name: str, text: str, items: tuple[OpPlans, ...], standalone: bool = False) -> str:
+def module_source(
+    title: str, source_name: str, text: str, items: tuple[OpPlans, ...], standalone: bool = False
+) -> str:
     """The unformatted text of a module."""
     views = [op_view(item) for item in items]
     helpers = dict.fromkeys(h for v in views for h in v.helpers)
@@ -77,7 +84,9 @@ def module_source(title: str, source_name: str, text: str, items: tuple[OpPlans,
         runtime=not standalone,
         first_kernel=views[0].first_kernel,
         merges=any("_three_dims(" in line for v in views for l in v.launches for line in l.lines),
-        uses_multiprocessors=any("_multiprocessors(" in line for v in views for l in v.launches for line in l.lines),
+        uses_multiprocessors=any(
+            "_multiprocessors(" in line for v in views for l in v.launches for line in l.lines
+        ),
         imports=[],
     )
     libdevice = any(v.libdevice for v in views)
@@ -95,7 +104,15 @@ def _imports(body, views, libdevice: bool, standalone: bool) -> list[str]:
     everything = "\n".join(
         line
         for v in views
-        for line in (*v.checks, *v.reference, *(x for l in (*v.launches, *v.sequences) for x in (*l.lines, *(y for _, b in l.branches for y in b))))
+        for line in (
+            *v.checks,
+            *v.reference,
+            *(
+                x
+                for l in (*v.launches, *v.sequences)
+                for x in (*l.lines, *(y for _, b in l.branches for y in b))
+            ),
+        )
     )
     lines = []
     if re.search(r"\bmath\.", everything):
@@ -122,13 +139,19 @@ def op_view(item: OpPlans) -> SimpleNamespace:
         context = context_of(plan)
         sequence_calls: list[str] = []
         inner = context.op
-        tensors = (*(t.name for t in inner.tensors), *(n.name for n in plan.scratch), *(o.name for o in inner.outputs))
+        tensors = (
+            *(t.name for t in inner.tensors),
+            *(n.name for n in plan.scratch),
+            *(o.name for o in inner.outputs),
+        )
         for step in plan.steps:
-            views = {k.name: print_kernel(context, k) for k in step.kernels}
+            views = {k.name: kernel_view(context, k) for k in step.kernels}
             for view in views.values():
                 kernels.append(render_kernel(view))
                 helpers |= dict.fromkeys(view.helpers)
-                libdevice |= view.libdevice or any("libdevice." in ALL_HELPERS[h] for h in view.helpers)
+                libdevice |= view.libdevice or any(
+                    "libdevice." in ALL_HELPERS[h] for h in view.helpers
+                )
             launch = launch_view(context, step, views, tensors)
             launches.append(_named(launch, single=len(launch.branches) == 1))
             sequence_calls.append(f"{launch.name}({launch.parameters})")
@@ -137,7 +160,9 @@ def op_view(item: OpPlans) -> SimpleNamespace:
     params = parameters(op)
     names = [o.name for o in op.outputs]
     empty = [f"{n}.numel() > 0" for n in names]
-    returns = "torch.Tensor" if len(names) == 1 else f"tuple[{', '.join(['torch.Tensor'] * len(names))}]"
+    returns = (
+        "torch.Tensor" if len(names) == 1 else f"tuple[{', '.join(['torch.Tensor'] * len(names))}]"
+    )
     return SimpleNamespace(
         name=item.name,
         parameters=", ".join(f"{n}: {t}{f' = {d}' if d else ''}" for n, t, d in params),
@@ -172,16 +197,12 @@ def context_of(plan: Plan) -> Context:
     return Context(op, dims, dtypes, facts_of(op), wide, frozenset(n.name for n in op.nests))
 
 
-def print_kernel(context: Context, kernel) -> KernelView:
-    if kernel.skeleton == "nest":
-        return nest_view(context, kernel)
-    if kernel.skeleton == "contraction":
-        return contraction_view(context, kernel)
-    return kernel_view(context, kernel)
-
-
 def render_kernel(view: KernelView) -> str:
-    return environment().get_template(f"{view.template}.py.j2").render(kernel=view, var=SimpleNamespace(**view.var))
+    return (
+        environment()
+        .get_template(f"{view.template}.py.j2")
+        .render(kernel=view, var=SimpleNamespace(**view.var))
+    )
 
 
 def _named(launch: LaunchView, single: bool) -> SimpleNamespace:
@@ -224,7 +245,10 @@ def dispatch(item: OpPlans) -> list[str]:
             allowed = ", ".join(TORCH_DTYPES[d] for d in p.dtypes)
             tests.append(f"{operand}.dtype in ({allowed},)")
         keyword = "if" if k == 0 else "elif"
-        lines += [f"{keyword} {' and '.join(tests)}:" if k < len(item.plans) - 1 else "else:", f"    {call}"]
+        lines += [
+            f"{keyword} {' and '.join(tests)}:" if k < len(item.plans) - 1 else "else:",
+            f"    {call}",
+        ]
     return lines
 
 

@@ -6,19 +6,19 @@ written out. Nothing is tiled or shared here; the other skeletons are for speed.
 
 from __future__ import annotations
 
-from tritongen.emit.body import Body, Context
+from tritongen.emit.body import Body
+from tritongen.emit.fold_lines import NO_PLACE, arg_helper, guard_text, place_of, start_text
 from tritongen.emit.folds import FOLDS, combined
-from tritongen.emit.tiles import NO_PLACE, arg_helper, guard_text, place_of, start_text, view
+from tritongen.emit.tiles import view
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.canonical import free_indices
 from tritongen.schedule.group import is_reducer
-from tritongen.schedule.plan import KernelPlan
 
 
-def nest_view(context: Context, kernel: KernelPlan) -> KernelView:
-    body = Body(context, kernel)
+def nest_view(body: Body) -> KernelView:
+    kernel = body.kernel
     (axis,) = kernel.axes
     variable = body.names.free("i")
     body.axis_var[axis.name] = variable
@@ -35,7 +35,9 @@ def nest_view(context: Context, kernel: KernelPlan) -> KernelView:
         if nest.name in kernel.stores:
             body.store(nest, body.values[nest.name][0])
     var = {"i": variable, "total": total, "inside": inside}
-    return view(body, var, ("BLOCK",), "One element a lane, BLOCK a program.", lines=tuple(body.lines))
+    return view(
+        body, var, ("BLOCK",), "One element a lane, BLOCK a program.", lines=tuple(body.lines)
+    )
 
 
 def loops(body: Body, nest: ir.Nest) -> None:
@@ -44,7 +46,10 @@ def loops(body: Body, nest: ir.Nest) -> None:
     body.ranges |= {b.index: (b.lo, b.hi) for b in reduce.binders}
     dtype, start = body.dtype(reduce.body.dtype), start_text(body, nest, reduce.body.dtype)
     is_arg = reduce.op.startswith("arg")
-    total = body.assign(body.fresh(f"{nest.name}_best") if is_arg else nest.name, f"tl.full((BLOCK,), {start}, {dtype})")
+    total = body.assign(
+        body.fresh(f"{nest.name}_best") if is_arg else nest.name,
+        f"tl.full((BLOCK,), {start}, {dtype})",
+    )
     if is_arg:
         body.assign(nest.name, f"tl.full((BLOCK,), {NO_PLACE}, tl.int64)")
     saved, indent = dict(body.cache), body.indent
@@ -65,7 +70,9 @@ def loops(body: Body, nest: ir.Nest) -> None:
         place = place_of(body, nest)
         if guards:
             place = f"tl.where({mask}, {place}, {NO_PLACE})"
-        body.line(f"{total}, {nest.name} = {arg_helper(body, nest)}({total}, {nest.name}, {value[0]}, {place})")
+        body.line(
+            f"{total}, {nest.name} = {arg_helper(body, nest)}({total}, {nest.name}, {value[0]}, {place})"
+        )
     else:
         combine(body, nest, total, value)
     body.cache, body.indent = saved, indent

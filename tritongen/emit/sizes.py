@@ -1,13 +1,13 @@
 """Where each size of an op is found on the host: in a tensor's shape, or by its formula.
 
-    size_text("D") -> "x.shape[-1]"        batch_shape("x") -> "x.shape[:-1]"
+size_text("D") -> "x.shape[-1]"        batch_shape("x") -> "x.shape[:-1]"
 """
 
 from __future__ import annotations
 
 import re
 
-from tritongen.emit.body import launch_text
+from tritongen.emit.text import launch_text
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, Sym, denominator, is_fractional, numerator, symbols
 
@@ -35,7 +35,12 @@ def bare(p: Poly) -> str | None:
     """The name of a dim that is a size alone."""
     if len(p.terms) == 1:
         ((monomial, value),) = p.terms
-        if value == 1 and len(monomial) == 1 and monomial[0][1] == 1 and isinstance(monomial[0][0], Sym):
+        if (
+            value == 1
+            and len(monomial) == 1
+            and monomial[0][1] == 1
+            and isinstance(monomial[0][0], Sym)
+        ):
             return monomial[0][0].name
     return None
 
@@ -89,7 +94,9 @@ def together(op: ir.Op, lines: dict[str, str]) -> list[str]:
     """`M, K = x.shape` where all dims of one tensor are asked for at once."""
     for tensor in (*op.tensors, *op.outputs):
         names = [bare(d) for d in tensor.dims]
-        texts = [f"{n} = {shape_text(tensor, k)}" for k, n in enumerate(names) if n and n != ir.BATCH]
+        texts = [
+            f"{n} = {shape_text(tensor, k)}" for k, n in enumerate(names) if n and n != ir.BATCH
+        ]
         if len(texts) > 1 and len(texts) == len(names) and all(t in lines.values() for t in texts):
             for k, (name, text) in enumerate(zip(names, texts)):
                 if lines.get(name) == text:

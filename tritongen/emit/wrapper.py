@@ -9,10 +9,18 @@ import re
 from dataclasses import dataclass
 
 from tritongen.emit.launch import TORCH_DTYPES
-from tritongen.emit.sizes import bare, batch_slice, binding_dims, dim_position, shape_text, together, whole
+from tritongen.emit.sizes import (
+    bare,
+    batch_slice,
+    binding_dims,
+    dim_position,
+    shape_text,
+    together,
+    whole,
+)
 from tritongen.ir import messages
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Floor, is_fractional, denominator, numerator, walk, Group, is_size
+from tritongen.ir.algebra import Floor, Group, denominator, is_fractional, is_size, numerator, walk
 
 PYTHON_TYPES = {"int": "int", "float": "float", "bool": "bool"}
 RELATION_TEXT = messages.OPPOSITE
@@ -40,7 +48,9 @@ def parameters(op: ir.Op) -> list[tuple[str, str, str]]:
                 out.append((name, "torch.Tensor", ""))
             case ir.Scalar(name, dtype, default):
                 kind = "int" if dtype in ir.INTS else "bool" if dtype == "bool" else "float"
-                out.append((name, f"{kind} | torch.Tensor", "" if default is None else repr(default)))
+                out.append(
+                    (name, f"{kind} | torch.Tensor", "" if default is None else repr(default))
+                )
             case ir.Constant(name, dtype, default):
                 out.append((name, PYTHON_TYPES[dtype], "" if default is None else repr(default)))
     return sorted(out, key=lambda p: bool(p[2]))
@@ -97,10 +107,15 @@ def dtype_check(ops: tuple[ir.Op, ...], position: int) -> list[str]:
     params = [p for o in ops for p in o.typarams if p.name == tensor.dtype]
     if params and first is not tensor:
         source = messages.TYPE_SOURCE.format(typaram=tensor.dtype, operand=first.name)
-        condition, expected = f"{tensor.name}.dtype != {first.name}.dtype", f"{{{first.name}.dtype}}"
+        condition, expected = (
+            f"{tensor.name}.dtype != {first.name}.dtype",
+            f"{{{first.name}.dtype}}",
+        )
     elif params:
         allowed = list(dict.fromkeys(TORCH_DTYPES[d] for p in params for d in p.dtypes))
-        condition = f"{tensor.name}.dtype not in ({', '.join(allowed)}{',' if len(allowed) == 1 else ''})"
+        condition = (
+            f"{tensor.name}.dtype not in ({', '.join(allowed)}{',' if len(allowed) == 1 else ''})"
+        )
         expected, source = _or(allowed), ""
     else:
         condition = f"{tensor.name}.dtype != {TORCH_DTYPES[tensor.dtype]}"
@@ -108,7 +123,11 @@ def dtype_check(ops: tuple[ir.Op, ...], position: int) -> list[str]:
     return refuse(
         condition,
         messages.DTYPE.format(
-            op=op.name, operand=tensor.name, expected=expected, source=source, given=f"{{{tensor.name}.dtype}}"
+            op=op.name,
+            operand=tensor.name,
+            expected=expected,
+            source=source,
+            given=f"{{{tensor.name}.dtype}}",
         ),
     )
 
@@ -122,10 +141,14 @@ def rank_check(op: ir.Op, tensor: ir.Tensor) -> list[str]:
     batched = len(named) < len(tensor.dims)
     if batched and not named:
         return []
-    expected = messages.dims_text(tuple("..." if d == ir.BATCH_SIZE else whole(d) for d in tensor.dims))
+    expected = messages.dims_text(
+        tuple("..." if d == ir.BATCH_SIZE else whole(d) for d in tensor.dims)
+    )
     return refuse(
         f"{tensor.name}.dim() {'<' if batched else '!='} {len(named)}",
-        messages.RANK.format(op=op.name, operand=tensor.name, expected=expected, given=f"{{{tensor.name}.dim()}}"),
+        messages.RANK.format(
+            op=op.name, operand=tensor.name, expected=expected, given=f"{{{tensor.name}.dim()}}"
+        ),
     )
 
 
@@ -134,7 +157,12 @@ def constant_check(op: ir.Op, c: ir.Constant) -> list[str]:
         return []
     kind = c.dtype
     test = f"not isinstance({c.name}, {kind})" if kind == "bool" else f"type({c.name}) is not int"
-    return refuse(test, messages.CONSTANT.format(op=op.name, operand=c.name, expected=kind, given=f"{{{c.name}!r}}"))
+    return refuse(
+        test,
+        messages.CONSTANT.format(
+            op=op.name, operand=c.name, expected=kind, given=f"{{{c.name}!r}}"
+        ),
+    )
 
 
 def fact_lines(op: ir.Op) -> list[str]:
@@ -147,12 +175,16 @@ def fact_lines(op: ir.Op) -> list[str]:
                     num, den = whole_part(value)
                     lines += refuse(
                         f"({num}) % ({den})",
-                        messages.FRACTION.format(op=op.name, size=name, value=str(value), given=f"{{({num}) / ({den})}}"),
+                        messages.FRACTION.format(
+                            op=op.name, size=name, value=str(value), given=f"{{({num}) / ({den})}}"
+                        ),
                     )
                 lines.append(f"{name} = {whole(value)}")
                 lines += refuse(
                     f"{name} < 0",
-                    messages.NEGATIVE.format(op=op.name, size=name, value=whole(value), given=f"{{{name}}}"),
+                    messages.NEGATIVE.format(
+                        op=op.name, size=name, value=whole(value), given=f"{{{name}}}"
+                    ),
                 )
             case ir.Require(left, relation, right, text):
                 lines += division_checks(op, left) + division_checks(op, right)
@@ -168,7 +200,7 @@ def fact_lines(op: ir.Op) -> list[str]:
 
 
 def whole_part(p) -> tuple[str, str]:
-    from tritongen.emit.body import launch_text
+    from tritongen.emit.text import launch_text
 
     return launch_text(numerator(p)), launch_text(denominator(p))
 
@@ -177,10 +209,14 @@ def division_checks(op: ir.Op, p) -> list[str]:
     """A divisor that may be 0 is refused before Python divides by it."""
     lines = []
     for atom in walk(p):
-        den = atom.den if isinstance(atom, Floor) else atom.poly if isinstance(atom, Group) else None
+        den = (
+            atom.den if isinstance(atom, Floor) else atom.poly if isinstance(atom, Group) else None
+        )
         if den is not None and den.constant is None and is_size(den):
-            lines += refuse(f"{whole(den)} == 0" if " " not in whole(den) else f"({whole(den)}) == 0",
-                            messages.DIVISION.format(op=op.name, value=whole(p)))
+            lines += refuse(
+                f"{whole(den)} == 0" if " " not in whole(den) else f"({whole(den)}) == 0",
+                messages.DIVISION.format(op=op.name, value=whole(p)),
+            )
     return lines
 
 
@@ -208,7 +244,11 @@ def batch_checks(op: ir.Op) -> list[str]:
     lines: list[str] = []
     if len(batched) > 1:
         shapes = ", ".join(batch_slice(t) for t in batched)
-        lines += ["try:", f"    batch_shape = torch.broadcast_shapes({shapes})", "except RuntimeError:"]
+        lines += [
+            "try:",
+            f"    batch_shape = torch.broadcast_shapes({shapes})",
+            "except RuntimeError:",
+        ]
         first, last = batched[0], batched[-1]
         message = messages.BATCH.format(
             op=op.name, operand=last.name, given=f"{{tuple({batch_slice(last)})}}",
@@ -244,8 +284,10 @@ def allocation(op: ir.Op, output: ir.Tensor) -> str:
             parts.append(f"*{'batch_shape' if len(batched) > 1 else batch_slice(batched[0])}")
         else:
             parts.append(whole(d))
-    shape = parts[0][1:] if len(parts) == 1 and parts[0].startswith("*") else (
-        f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+    shape = (
+        parts[0][1:]
+        if len(parts) == 1 and parts[0].startswith("*")
+        else (f"({', '.join(parts)}{',' if len(parts) == 1 else ''})")
     )
     source = next((t for t in op.tensors if t.dtype == output.dtype), None)
     param = next((p for p in op.typarams if p.name == output.dtype), None)
@@ -258,14 +300,21 @@ def allocation(op: ir.Op, output: ir.Tensor) -> str:
 
 def docstring(op: ir.Op) -> tuple[str, ...]:
     """What the op computes, shapes and dtypes of operands and results, errors."""
+
     def shape(t: ir.Tensor) -> str:
         inside = ", ".join("..." if d == ir.BATCH_SIZE else whole(d) for d in t.dims)
         return f"{t.name}: {t.dtype}[{inside}]" if t.dims else f"{t.name}: {t.dtype}"
 
     types = "; ".join(f"{p.name} is {_or(list(p.dtypes))}" for p in op.typarams)
-    lines = [op.doc or f"{', '.join(shape(o) for o in op.outputs)} from {', '.join(shape(t) for t in op.tensors)}."]
+    lines = [
+        op.doc
+        or f"{', '.join(shape(o) for o in op.outputs)} from {', '.join(shape(t) for t in op.tensors)}."
+    ]
     lines.append("")
-    lines.append((f"{types}; a" if types else "A") + "ny strides. Raises ValueError where operands do not fit.")
+    lines.append(
+        (f"{types}; a" if types else "A")
+        + "ny strides. Raises ValueError where operands do not fit."
+    )
     return tuple(lines)
 
 

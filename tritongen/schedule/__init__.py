@@ -27,8 +27,14 @@ def plan_op(op: ir.Op, name: str | None = None, only: str | None = None) -> Plan
     }
     steps, scratch = [], []
     for k, g in enumerate(groups):
-        later = set().union(*(tensors_read(n.body) for other in groups if other is not g for n in other.nests))
-        stores = tuple(n.name for n in g.nests if n.name in outputs or (n.name in later and _is_root(n, groups, g)))
+        later = set().union(
+            *(tensors_read(n.body) for other in groups if other is not g for n in other.nests)
+        )
+        stores = tuple(
+            n.name
+            for n in g.nests
+            if n.name in outputs or (n.name in later and _is_root(n, groups, g))
+        )
         step = own if len(groups) == 1 else f"{own}_{stores[0] if stores else k}"
         steps.append(make_step(step, g, stores, dims, facts))
         scratch += [n for n in g.nests if n.name in stores and n.name not in outputs]

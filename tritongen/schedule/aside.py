@@ -51,7 +51,10 @@ def step_aside(op: ir.Op) -> ir.Op:
 def names_of(op: ir.Op) -> frozenset[str]:
     """Operands, outputs, temporaries, scalars, constants, sizes and type parameters."""
     stored = (*op.tensors, *op.outputs)
-    sizes = set().union(*(symbols(d) for t in stored for d in t.dims), *(symbols(d) for n in op.nests for d in n.dims))
+    sizes = set().union(
+        *(symbols(d) for t in stored for d in t.dims),
+        *(symbols(d) for n in op.nests for d in n.dims),
+    )
     names = {p.name for p in (*op.params, *op.outputs, *op.nests, *op.defines, *op.typarams)}
     return frozenset((names | sizes) - {ir.BATCH})
 
@@ -62,7 +65,11 @@ def is_needed(name: str, op: ir.Op) -> bool:
 
 def is_generated(name: str, own: str) -> bool:
     """Whether a function of the module may be called that, for a plan called `own`."""
-    return bool(re.fullmatch(rf"{re.escape(own)}_(\w+_)?({KERNELS})|(choose|launch)_{re.escape(own)}(_\w+)?", name))
+    return bool(
+        re.fullmatch(
+            rf"{re.escape(own)}_(\w+_)?({KERNELS})|(choose|launch)_{re.escape(own)}(_\w+)?", name
+        )
+    )
 
 
 def renamed(value, names: dict[str, str]):

@@ -29,6 +29,8 @@ from tritongen.ir.algebra import (
     poly,
     substitute,
     substitute_atoms,
+)
+from tritongen.ir.algebra import (
     walk as walk_poly,
 )
 from tritongen.ir.bounds import Facts, simplify
@@ -40,12 +42,16 @@ def canonical(op: ir.Op, facts: Facts) -> tuple[ir.Nest, ...]:
     return unify(lift(op), facts, names_of(op))
 
 
-def split_all(nests: tuple[ir.Nest, ...], facts: Facts, taken: frozenset[str]) -> tuple[ir.Nest, ...]:
+def split_all(
+    nests: tuple[ir.Nest, ...], facts: Facts, taken: frozenset[str]
+) -> tuple[ir.Nest, ...]:
     """Nests in which no index is read through `// q` and `% q` where q divides its range."""
     found = next(filter(None, (digits_in(nest, facts) for nest in nests)), None)
     if found is None:
         return nests
-    return split_all(unify(tuple(split(nest, *found) for nest in nests), facts, taken), facts, taken)
+    return split_all(
+        unify(tuple(split(nest, *found) for nest in nests), facts, taken), facts, taken
+    )
 
 
 def same(facts: Facts, a: PolyLike, b: PolyLike) -> bool:
@@ -77,14 +83,20 @@ def _lift_below(reduce: ir.Reduce, nest, scope, taken, done) -> ir.Reduce:
     return replace(reduce, body=_lift(reduce.body, nest, inner, taken, done))
 
 
-def _lift(expr: ir.Expr, nest: ir.Nest, scope: tuple[ir.Binder, ...], taken: set[str], done: list) -> ir.Expr:
+def _lift(
+    expr: ir.Expr, nest: ir.Nest, scope: tuple[ir.Binder, ...], taken: set[str], done: list
+) -> ir.Expr:
     match expr:
         case ir.Reduce():
             reduce = _lift_below(expr, nest, scope, taken, done)
             used = free_indices(reduce)
             box = tuple(b for b in scope if b.index in used)
             for earlier in done:  # the same sum twice is one sum
-                if earlier.body == reduce and earlier.box == box and earlier.name not in _written(nest):
+                if (
+                    earlier.body == reduce
+                    and earlier.box == box
+                    and earlier.name not in _written(nest)
+                ):
                     return ir.Read(earlier.name, earlier.coords, None, earlier.dtype)
             name = fresh(f"{nest.name}_{reduce.op}", taken)
             coords = tuple(index(b.index) for b in box)
@@ -204,7 +216,9 @@ def digits_in(nest: ir.Nest, facts: Facts) -> tuple[ir.Binder, Poly] | None:
 
 def split(nest: ir.Nest, binder: ir.Binder, q: Poly) -> ir.Nest:
     """A nest with an index as two digits, f1 * q + f0; as it is where it has no such index."""
-    if not any(b.index == binder.index and b.hi == binder.hi for b in (*nest.box, *binders_of(nest))):
+    if not any(
+        b.index == binder.index and b.hi == binder.hi for b in (*nest.box, *binders_of(nest))
+    ):
         return nest
     used = {b.index for b in (*nest.box, *binders_of(nest))}
     high, low = fresh(f"{binder.index}1", used), fresh(f"{binder.index}0", used)
@@ -257,12 +271,24 @@ def unify(nests: tuple[ir.Nest, ...], facts: Facts, taken: frozenset[str]) -> tu
         ranges = {b.index: b for b in (*nest.box, *binders_of(nest))}
         links = [(nest.name, nest.coords)]
         links += [(read.tensor, read.coords) for read in reads(nest.body)]
-        links += [(a.tensor, a.coords) for p in coordinates(nest.body) for a in walk_poly(p) if isinstance(a, Fetch)]
+        links += [
+            (a.tensor, a.coords)
+            for p in coordinates(nest.body)
+            for a in walk_poly(p)
+            if isinstance(a, Fetch)
+        ]
         for tensor, coords in links:
             for dim, coordinate in enumerate(coords):
                 for name, weight in _digits(coordinate):
                     b = ranges[name]
-                    place = ("dim", tensor, dim, str(simplify(weight, facts)), str(simplify(b.hi - b.lo, facts)), str(b.lo))
+                    place = (
+                        "dim",
+                        tensor,
+                        dim,
+                        str(simplify(weight, facts)),
+                        str(simplify(b.hi - b.lo, facts)),
+                        str(b.lo),
+                    )
                     one, other = find(("index", nest.name, name)), find(place)
                     if one == other:
                         continue
@@ -290,6 +316,9 @@ def _rename_classes(nests, find, taken: set[str]) -> tuple[ir.Nest, ...]:
                 names[root] = ir.BATCH if b.index == ir.BATCH else fresh(b.index, taken)
     out = []
     for nest in nests:
-        own = {b.index: names[find(("index", nest.name, b.index))] for b in (*nest.box, *binders_of(nest))}
+        own = {
+            b.index: names[find(("index", nest.name, b.index))]
+            for b in (*nest.box, *binders_of(nest))
+        }
         out.append(rename_nest(nest, own))
     return tuple(out)

@@ -17,7 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Fetch, Poly, affine, index, indices, poly, walk as walk_poly
+from tritongen.ir.algebra import Fetch, Poly, affine, index, indices, poly
+from tritongen.ir.algebra import walk as walk_poly
 from tritongen.ir.bounds import Facts
 from tritongen.schedule.canonical import (
     binders_of,
@@ -55,7 +56,9 @@ def is_reducer(nest: ir.Nest) -> bool:
     return isinstance(nest.body, ir.Reduce)
 
 
-def group(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts, only: str | None = None) -> tuple[Group, ...]:
+def group(
+    op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts, only: str | None = None
+) -> tuple[Group, ...]:
     """Groups in an order in which every stored value is written before it is read."""
     outputs = {o.name for o in op.outputs}
     by_name = {n.name: n for n in nests}
@@ -67,7 +70,8 @@ def group(op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts, only: str | None 
     for root in roots:
         needed = closure(root, virtual)
         earliest = max(
-            (places[t] for n in (root, *needed) for t in tensors_read(n.body) if t in places), default=0
+            (places[t] for n in (root, *needed) for t in tensors_read(n.body) if t in places),
+            default=0,
         )
         for place in range(earliest, len(groups)):
             if classify([*groups[place], root], virtual, by_name, facts, only, extending=True):
@@ -194,7 +198,11 @@ def _filled(body: ir.Expr, read: ir.Read, nest: ir.Nest) -> ir.Expr:
 # ---- the classes --------------------------------------------------------------------------------
 def rows(members, virtual, by_name, facts, extending=False) -> Group | None:
     reducers = [n for n in members if is_reducer(n)]
-    if not reducers or (extending or len(reducers) > 1) and any(as_product(n, virtual, facts) for n in reducers):
+    if (
+        not reducers
+        or (extending or len(reducers) > 1)
+        and any(as_product(n, virtual, facts) for n in reducers)
+    ):
         return None  # products share a tile of tl.dot, not a row
     first = reducers[0]
     row, col = first.box, binders_of(first)
@@ -214,7 +222,10 @@ def rows(members, virtual, by_name, facts, extending=False) -> Group | None:
         for b in (*nest.box, *binders_of(nest)):
             if not _same_range(ranges[b.index], b, facts):
                 return None
-        if not (_written_plainly(nest, row_names, col_names) and _separable(nest, row_names, col_names, facts)):
+        if not (
+            _written_plainly(nest, row_names, col_names)
+            and _separable(nest, row_names, col_names, facts)
+        ):
             return None
     return Group("rows", lines, row, _col_order(lines, col))
 
@@ -268,14 +279,22 @@ def _col_order(lines, col):
     )
     if widest is None:
         return col
-    place = {name: (dim, -_weight_rank(c, name)) for dim, c in enumerate(widest.coords) for name in indices(c)}
+    place = {
+        name: (dim, -_weight_rank(c, name))
+        for dim, c in enumerate(widest.coords)
+        for name in indices(c)
+    }
     return tuple(sorted(col, key=lambda b: place.get(b.index, (99, 0))))
 
 
 def _weight_rank(coordinate: Poly, name: str) -> int:
     """0 for the lowest digit of a number, more for higher ones."""
     parts = affine(coordinate)
-    weight = next((w for a, w in parts[0].items() if getattr(a, "name", "") == name), poly(1)) if parts else poly(1)
+    weight = (
+        next((w for a, w in parts[0].items() if getattr(a, "name", "") == name), poly(1))
+        if parts
+        else poly(1)
+    )
     return 0 if weight == poly(1) else 1
 
 
@@ -286,7 +305,9 @@ def pointwise(members, virtual, by_name, facts, extending=False) -> Group | None
     if any({b.index for b in n.box} != names for n in members):
         return None
     if len(members) > 1 and any(
-        not same(facts, a.hi, b.hi) for n in members for a, b in zip(_sorted(members[0].box), _sorted(n.box))
+        not same(facts, a.hi, b.hi)
+        for n in members
+        for a, b in zip(_sorted(members[0].box), _sorted(n.box))
     ):
         return None
     lines = gather_lines(members, virtual, names)
@@ -308,9 +329,14 @@ def nest(members, virtual, by_name, facts, extending=False) -> Group | None:
         return None
     written = {n.name for n in members}
     lines = gather_lines(members, virtual, names)
-    for line in lines:  # a value of this box read elsewhere than at its own place needs storage first
+    for (
+        line
+    ) in lines:  # a value of this box read elsewhere than at its own place needs storage first
         for read in reads(line.body):
-            if read.tensor in written and read.coords != next(n for n in members if n.name == read.tensor).coords:
+            if (
+                read.tensor in written
+                and read.coords != next(n for n in members if n.name == read.tensor).coords
+            ):
                 return None
     if any({b.index for b in n.box} - names for n in lines):
         return None
@@ -325,7 +351,10 @@ def contraction(members, virtual, by_name, facts, extending=False) -> Group | No
     names = {b.index for b in head.box}
     if any({b.index for b in n.box} != names for n in epilogue):
         return None
-    head = replace(head, body=replace(head.body, body=ir.Call("mul", (product.left, product.right), head.dtype)))
+    head = replace(
+        head,
+        body=replace(head.body, body=ir.Call("mul", (product.left, product.right), head.dtype)),
+    )
     lines = (head, *gather_lines(epilogue, virtual, names))
     for line in lines[1:]:
         if {b.index for b in line.box} - names:

@@ -14,7 +14,7 @@ from tritongen.ir.bounds import Facts
 from tritongen.schedule.canonical import reads, tensors_read
 from tritongen.schedule.group import Group, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Level, Step, Variant, View
-from tritongen.schedule.views import digits_by_dim, view_of, views
+from tritongen.schedule.views import digits_by_dim, views
 
 
 def accesses(nests, stores, dims):
@@ -39,7 +39,9 @@ def pointwise(name, group, stores, dims, facts) -> Step:
     whole = (Axis("i", group.row),)
     seen = views(accesses(group.nests, stores, dims), dims, whole, facts)
     touched = {tensor for tensor, _ in accesses(group.nests, stores, dims)}
-    if all(len(v.runs) == 1 and len(v.runs[0]) == len(group.row) for v in seen) and len(seen) == len(touched):
+    if all(len(v.runs) == 1 and len(v.runs[0]) == len(group.row) for v in seen) and len(
+        seen
+    ) == len(touched):
         return _flat(name, group, stores, whole, seen)
     return _tile(name, group, stores, dims, facts)
 
@@ -69,7 +71,9 @@ def _merged(name, group, stores) -> Step:
     flat = _flat_variant(kernel, "outer * middle == 1", "every operand lies in one run")
     numbers = tuple((d, size(d)) for d in (*BATCH_DIGITS, "total"))
     kernels, variants = (kernel, strided), (flat, fallback)
-    return Step(name, "pointwise", "no reducer", stores, numbers, kernels, variants, merged=tuple(tensors))
+    return Step(
+        name, "pointwise", "no reducer", stores, numbers, kernels, variants, merged=tuple(tensors)
+    )
 
 
 BATCH_DIGITS = ("outer", "middle", "inner")
@@ -134,7 +138,9 @@ def _column_digits(group, touched, dims, facts) -> int:
     extents = {b.index: b.hi - b.lo for b in group.row}
     for split in range(max(len(box) - 1, 0)):
         tail = box[split + 1 :]
-        if all(_walks_whole(coords, dims[tensor], tail, extents, facts) for tensor, coords in touched):
+        if all(
+            _walks_whole(coords, dims[tensor], tail, extents, facts) for tensor, coords in touched
+        ):
             return split + 1
     return max(len(box) - 1, 0)
 
@@ -165,18 +171,25 @@ def rows(name, group, stores, dims, facts) -> Step:
     levels = levels_of(group.nests)
     shared = (axes, group.nests, stores, seen, levels)
     resident = KernelPlan(f"{name}_rows", "rows", "whole", *shared)
-    again = (KernelPlan(f"{name}_wide", "rows", "whole", *shared, reload=True),) if _has_columns(touched, group) else ()
+    again = (
+        (KernelPlan(f"{name}_wide", "rows", "whole", *shared, reload=True),)
+        if _has_columns(touched, group)
+        else ()
+    )
     loop = KernelPlan(f"{name}_loop", "loop", "whole", *shared)
     numbered = len(levels) > 2
     parts = tuple(
-        KernelPlan(f"{name}_part{k if numbered else ''}", "part", f"part {k}", *shared) for k in range(1, len(levels))
+        KernelPlan(f"{name}_part{k if numbered else ''}", "part", f"part {k}", *shared)
+        for k in range(1, len(levels))
     )
     finish = KernelPlan(f"{name}_finish", "finish", "finish", *shared)
     numbers = (("rows", axes[0].extent), ("cols", axes[1].extent))
     split = _split_variant(parts, finish, group)
     variants = (split, *_resident_variants(resident, again), _loop_variant(loop))
     kernels = (resident, *again, loop, *parts, finish)
-    return Step(name, "rows", "reducers over one set of indices", stores, numbers, kernels, variants)
+    return Step(
+        name, "rows", "reducers over one set of indices", stores, numbers, kernels, variants
+    )
 
 
 def _has_columns(touched, group) -> bool:
@@ -197,7 +210,10 @@ def _split_variant(parts, finish, group) -> Variant:
     config = (
         ("ROWS", "32 if across else 1"),
         ("BLOCK", "64 if across else 2048"),
-        ("PARTS", "pow2(max(1, min(256, cdiv(4 * sms, max(1, cdiv(rows, ROWS))), cdiv(cols, 2 * BLOCK))))"),
+        (
+            "PARTS",
+            "pow2(max(1, min(256, cdiv(4 * sms, max(1, cdiv(rows, ROWS))), cdiv(cols, 2 * BLOCK))))",
+        ),
         ("CHUNK", "BLOCK * cdiv(cols, BLOCK * PARTS)"),
         ("num_warps", "8"),
     )
@@ -232,9 +248,18 @@ def _resident_variants(resident, again) -> tuple[Variant, ...]:
         config = (
             ("BLOCK", "max(16, pow2(cols))"),
             ("ROWS", "max(1, 2048 // BLOCK)"),
-            ("num_warps", "2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32"),
+            (
+                "num_warps",
+                "2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32",
+            ),
         )
-        rows_ = Variant("rows", "0 < cols <= 32768 and not across", "a row fits in registers", config, (Launch(resident.name, grid),))
+        rows_ = Variant(
+            "rows",
+            "0 < cols <= 32768 and not across",
+            "a row fits in registers",
+            config,
+            (Launch(resident.name, grid),),
+        )
         return across, rows_
     narrow = (
         ("BLOCK", "max(16, pow2(cols))"),
@@ -248,7 +273,13 @@ def _resident_variants(resident, again) -> tuple[Variant, ...]:
     )
     return (
         across,
-        Variant("rows", "0 < cols <= 4096 and not across", "rows fit in registers", narrow, (Launch(resident.name, grid),)),
+        Variant(
+            "rows",
+            "0 < cols <= 4096 and not across",
+            "rows fit in registers",
+            narrow,
+            (Launch(resident.name, grid),),
+        ),
         Variant(
             "wide",
             "0 < cols <= 32768 and not across",
@@ -260,7 +291,11 @@ def _resident_variants(resident, again) -> tuple[Variant, ...]:
 
 
 def _loop_variant(loop) -> Variant:
-    config = (("ROWS", "32 if across else 1"), ("BLOCK", "64 if across else 4096"), ("num_warps", "8"))
+    config = (
+        ("ROWS", "32 if across else 1"),
+        ("BLOCK", "64 if across else 4096"),
+        ("num_warps", "8"),
+    )
     return Variant("loop", "True", "any width", config, (Launch(loop.name, ("cdiv(rows, ROWS)",)),))
 
 
@@ -298,7 +333,6 @@ def levels_of(nests) -> tuple[Level, ...]:
 def _in_storage_order(row, touched, dims, facts):
     """The kept indices in the order of the dims of the widest tensor, so that they make few runs."""
     names = {b.index for b in row}
-    extents = {b.index: b.hi - b.lo for b in row}
     best: tuple[str, ...] = ()
     for tensor, coords in touched:
         flat = [n for c in coords for n in _ordered(c, names)]
@@ -316,7 +350,11 @@ def _ordered(coordinate: Poly, names: set[str]) -> list[str]:
 
 def coordinate_weight(coordinate: Poly, name: str) -> Poly:
     parts = affine(coordinate)
-    return next((w for a, w in parts[0].items() if getattr(a, "name", "") == name), poly(0)) if parts else poly(0)
+    return (
+        next((w for a, w in parts[0].items() if getattr(a, "name", "") == name), poly(0))
+        if parts
+        else poly(0)
+    )
 
 
 # ---- the general nest ---------------------------------------------------------------------------
@@ -344,7 +382,12 @@ def contraction(name, group, stores, dims, facts) -> Step:
     grid = (f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",)
     launch = (Launch(kernel.name, grid),)
     wide = "128 // itemsize"  # K elements that make a 128-byte line
-    numbers = (("batches", axes[0].extent), ("M", axes[1].extent), ("N", axes[2].extent), ("K", axes[3].extent))
+    numbers = (
+        ("batches", axes[0].extent),
+        ("M", axes[1].extent),
+        ("N", axes[2].extent),
+        ("K", axes[3].extent),
+    )
 
     def tile(m, n, k, warps, stages):
         return (
@@ -379,9 +422,23 @@ def contraction(name, group, stores, dims, facts) -> Step:
             tile("16 if M <= 16 else 32", "64", "256 // itemsize", "4", "4"),
             launch,
         ),
-        Variant("small", "True", "any size", tile("64", "64", "32", "4", "3 if itemsize <= 4 else 2"), launch),
+        Variant(
+            "small",
+            "True",
+            "any size",
+            tile("64", "64", "32", "4", "3 if itemsize <= 4 else 2"),
+            launch,
+        ),
     )
-    return Step(name, "contraction", "a sum of products of two factors", stores, numbers, (kernel,), variants)
+    return Step(
+        name,
+        "contraction",
+        "a sum of products of two factors",
+        stores,
+        numbers,
+        (kernel,),
+        variants,
+    )
 
 
 MAKERS = {"pointwise": pointwise, "rows": rows, "nest": nest, "contraction": contraction}

@@ -68,13 +68,17 @@ def view_of(tensor: str, digits: Digits, axes: tuple[Axis, ...]) -> View:
     return View(tensor, tuple(shape), tuple(tuple(run) for run in runs))
 
 
-def views(accesses, dims: dict[str, tuple[Poly, ...]], axes: tuple[Axis, ...], facts: Facts) -> tuple[View, ...]:
+def views(
+    accesses, dims: dict[str, tuple[Poly, ...]], axes: tuple[Axis, ...], facts: Facts
+) -> tuple[View, ...]:
     """A view for every tensor all of whose accesses (tensor, coords) are the same whole walk."""
     extents = {d.index: d.hi - d.lo for a in axes for d in a.digits}
     whole = {d.index for a in axes for d in a.digits if not d.lo.terms}
     ways: dict[str, set[Digits | None]] = {}
     for tensor, coords in accesses:
-        digits = digits_by_dim(coords, dims[tensor], extents, facts) if _known(coords, extents) else None
+        digits = (
+            digits_by_dim(coords, dims[tensor], extents, facts) if _known(coords, extents) else None
+        )
         if digits is not None and not set(digits) <= whole:
             digits = None
         ways.setdefault(tensor, set()).add(digits)

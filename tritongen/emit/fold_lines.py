@@ -1,0 +1,100 @@
+"""Folds in Triton text: the term with its mask, where it starts, how a tile of it ends.
+
+Input: a reducer nest and the `Body` it is printed in. Output: text, or lines in the body. What a
+reducer is as a monoid stands in `folds.py`; where a fold stands in a kernel, `tiles` and `walks` say.
+"""
+
+from __future__ import annotations
+
+from tritongen.emit.body import Body
+from tritongen.emit.folds import FOLDS
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import index, poly
+from tritongen.ir.functions import ATOM
+from tritongen.schedule.canonical import free_indices
+
+NO_PLACE = "2147483647"  # the index of a masked lane: later than any other
+
+
+def start_text(body: Body, nest: ir.Nest, dtype: str) -> str:
+    """What an empty lane of a fold holds."""
+    op = nest.body.op
+    kind = ir.kind_of(dtype, body.op)
+    start = FOLDS[op.replace("arg", "")].start[kind]
+    if start in ("LOWEST", "HIGHEST"):
+        return body.lowest(dtype, highest=start == "HIGHEST")
+    return start
+
+
+def term(body: Body, nest: ir.Nest, var: dict[str, str], served: bool) -> tuple[str, int]:
+    """The term of a fold over the whole tile, masked lanes holding its start."""
+    reduce = nest.body
+    out = body.expr(reduce.body)
+    wide = free_indices(reduce.body) >= {d.index for d in body.kernel.axes[1].digits[:1]}
+    guards = [guard_text(body, g) for g in reduce.guards]
+    if served and not guards and wide:
+        return out
+    mask = body.mask(frozenset(a.name for a in body.kernel.axes), guards)
+    start = start_text(body, nest, reduce.body.dtype)
+    if not body.strong(reduce.body):
+        out = (body.full(reduce.body, reduce.body.dtype), ATOM)
+    return f"tl.where({mask}, {out[0]}, {start})", ATOM
+
+
+def guard_text(body: Body, guard: ir.Guard) -> str:
+    return f"{body.size(guard.poly)[0]} {guard.op} 0"
+
+
+def end_text(body: Body, nest: ir.Nest, tile_text: str, axis: int = 1) -> str:
+    kind = ir.kind_of(nest.body.body.dtype, body.op)
+    fold = FOLDS[nest.body.op]
+    if fold.helper[kind]:
+        body.helpers[fold.helper[kind]] = None
+    return fold.end[kind].format(t=tile_text, axis=axis)
+
+
+def place_of(body: Body, nest: ir.Nest) -> str:
+    """The row-major number of a term, for argmax and argmin."""
+    number = poly(0)
+    for b in nest.body.binders:
+        number = number * (b.hi - b.lo) + (index(b.index) - b.lo)
+    return body.size(number)[0]
+
+
+def arg_helper(body: Body, nest: ir.Nest) -> str:
+    helper = f"_first_{nest.body.op[3:]}"
+    body.helpers[helper] = None
+    return helper
+
+
+def fold_resident(body: Body, nest: ir.Nest, var: dict[str, str], served: bool) -> None:
+    """A fold of a tile that is in registers."""
+    if nest.body.op.startswith("arg"):
+        value = body.assign(body.fresh(f"{nest.name}_value"), term(body, nest, var, False)[0])
+        place = body.assign(
+            body.fresh("place"), f"tl.where({var['inside']}, {place_of(body, nest)}, {NO_PLACE})"
+        )
+        best = body.fresh(f"{nest.name}_best")
+        both = f"tl.reduce(({value}, {place}), 1, {arg_helper(body, nest)}, keep_dims=True)"
+        body.line(f"{best}, {nest.name} = {both}")
+        body.values[nest.name] = (nest.name, ATOM)
+        return
+    out = end_text(body, nest, term(body, nest, var, served)[0])
+    if (
+        nest.name in body.context.user_names
+        or nest.name in body.kernel.stores
+        or uses(body, nest.name) != 1
+    ):
+        name = body.assign(nest.name, out)
+        body.values[nest.name] = (name, ATOM)
+    else:
+        body.values[nest.name] = (out, 1 if out.endswith("!= 0") else ATOM)
+
+
+def uses(body: Body, name: str) -> int:
+    return sum(
+        e.tensor == name
+        for n in body.kernel.nests
+        for e in ir.walk(n.body)
+        if isinstance(e, ir.Read)
+    )

@@ -1,0 +1,26 @@
+"""Skeleton to printer: how each kind of kernel becomes the view that its template sees."""
+
+from __future__ import annotations
+
+from tritongen.emit import tiles, walks
+from tritongen.emit.body import Body, Context
+from tritongen.emit.contraction import contraction_view
+from tritongen.emit.nest import nest_view
+from tritongen.emit.view import KernelView
+from tritongen.schedule.plan import KernelPlan
+
+PRINTERS = {
+    "flat": tiles.flat,
+    "tile": tiles.tile,
+    "rows": tiles.rows,
+    "loop": walks.loop,
+    "part": walks.part,
+    "finish": walks.finish,
+    "contraction": contraction_view,
+    "nest": nest_view,
+}
+
+
+def kernel_view(context: Context, kernel: KernelPlan) -> KernelView:
+    """The view of one kernel."""
+    return PRINTERS[kernel.skeleton](Body(context, kernel))

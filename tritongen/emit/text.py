@@ -1,0 +1,73 @@
+"""Small texts that all printers share: literals, sizes, parentheses.
+
+literal(0.5, "float") -> "0.5"      wrap(("a + b", SUM), TERM) -> "(a + b)"
+"""
+
+from __future__ import annotations
+
+import struct
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Poly, Sym, with_modulo
+from tritongen.ir.algebra import text as poly_text
+from tritongen.ir.algebra import walk as walk_poly
+from tritongen.ir.functions import ATOM, SUM, TERM, UNARY
+
+
+def launch_text(p: Poly) -> str:
+    """A size in the launch function, where every size has its own name."""
+    return poly_text(with_modulo(p), lambda atom: "batch" if atom == Sym(ir.BATCH) else None)
+
+
+def literal(value, kind: str) -> str:
+    if kind == "bool":
+        return str(bool(value))
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return f'float("{value}")'
+    return str(int(value)) if kind == "int" else repr(float(value))
+
+
+def exact_in_f32(const: ir.Const) -> bool:
+    """Whether f32 holds the number: Triton turns a bare literal into one."""
+    if not isinstance(const.value, float):
+        return True
+    try:
+        return (
+            struct.unpack("f", struct.pack("f", const.value))[0] == const.value
+            or const.value != const.value
+        )
+    except OverflowError:
+        return False
+
+
+def stores_directly(source: str, target: str, op: ir.Op) -> bool:
+    """Whether tl.store's own conversion is the right one."""
+    return ir.kind_of(source, op) == ir.kind_of(target, op) == "float"
+
+
+def wrap(text: tuple[str, int], least: int) -> str:
+    return text[0] if text[1] >= least else f"({text[0]})"
+
+
+def precedence_of(text: str) -> int:
+    depth, lowest = 0, ATOM
+    for k, c in enumerate(text):
+        depth += (c in "([") - (c in ")]")
+        if depth == 0 and c == " ":
+            operator = text[k + 1 : k + 3].strip()
+            if operator in ("+", "-"):
+                lowest = min(lowest, SUM)
+            elif operator in ("*", "/", "//", "%"):
+                lowest = min(lowest, TERM)
+    return min(lowest, UNARY) if text.startswith("-") else lowest
+
+
+def only_atom(p: Poly):
+    ((monomial, value),) = p.terms
+    if value == 1 and len(monomial) == 1 and monomial[0][1] == 1:
+        return monomial[0][0]
+    return None
+
+
+def symbol_names(p: Poly) -> set[str]:
+    return {a.name for a in walk_poly(p) if isinstance(a, Sym)}

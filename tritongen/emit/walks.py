@@ -1,0 +1,224 @@
+"""Kernels that walk their columns in blocks: loop, part, finish.
+
+Input: a `Body` over a kernel with levels. Output: its `KernelView`, one `Loop` a level: what stands
+before it, in it, behind it. Values over the tile live as long as one pass; values a row stay.
+"""
+
+from __future__ import annotations
+
+from tritongen.emit.body import Body
+from tritongen.emit.fold_lines import NO_PLACE, arg_helper, end_text, place_of, start_text, term
+from tritongen.emit.folds import FOLDS, combined
+from tritongen.emit.masked import choose_fill
+from tritongen.emit.tiles import forget_tile, needs, open_tile, tile_values, view, wide_tensors
+from tritongen.emit.view import KernelView, Loop
+from tritongen.ir import nodes as ir
+from tritongen.ir.functions import ATOM
+from tritongen.schedule.plan import Level
+from tritongen.schedule.steps import fold_state
+
+
+def loop(body: Body) -> KernelView:
+    """Every level in turn, then the values over the whole tile."""
+    var = open_tile(body)
+    first, *levels = body.kernel.levels
+    row_values(body, first, store=True)
+    opening, body.lines = tuple(body.lines), []
+    walks = [walk_level(body, level, var, final=True) for level in levels]
+    walks += walk_outputs(body, var)
+    doc = f"ROWS rows a program, of any width, BLOCK elements at a time: {_passes(len(walks))} over each row."
+    return view(body, var, ("ROWS", "BLOCK"), doc, lines=opening, loops=tuple(walks))
+
+
+def _passes(count: int) -> str:
+    return {1: "one pass", 2: "two passes", 3: "three passes"}.get(count, f"{count} passes")
+
+
+def part(body: Body) -> KernelView:
+    """One level of one part of some rows; what the levels before it left is merged first."""
+    number = int(body.kernel.role.split()[1])
+    var = open_tile(body) | part_names(body)
+    for level in body.kernel.levels[:number]:
+        merge_level(body, level, var)
+    merged, body.lines = tuple(body.lines), []
+    level = body.kernel.levels[number]
+    walk = walk_level(body, level, var, final=False)
+    doc = f"Program (part, row): {', '.join(level.folds)} over one CHUNK of ROWS rows."
+    flags = {"merges": number > 1}
+    return view(
+        body, var, ("ROWS", "BLOCK", "PARTS"), doc, lines=merged, loops=(walk,), flags=flags
+    )
+
+
+def finish(body: Body) -> KernelView:
+    """Merge all levels; row values are stored by the first part, tile values by all."""
+    var = open_tile(body) | part_names(body)
+    for level in body.kernel.levels:
+        merge_level(body, level, var, store=True)
+    merged, body.lines = tuple(body.lines), []
+    walks = walk_outputs(body, var)
+    doc = "Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."
+    flags = {"merges": True}
+    return view(
+        body, var, ("ROWS", "BLOCK", "PARTS"), doc, lines=merged, loops=tuple(walks), flags=flags
+    )
+
+
+def part_names(body: Body) -> dict[str, str]:
+    body.args.sizes["CHUNK"] = 'config["CHUNK"]'
+    return {name: body.names.free(name) for name in ("part", "parts", "stop")}
+
+
+def enter_loop(body: Body) -> tuple[dict, list[str], set[str]]:
+    """A loop over the columns: what is loaded or decoded in it is forgotten behind it."""
+    saved = dict(body.cache), body.lines, set(body.assigned)
+    body.lines = []
+    body.looping = frozenset({"col"})
+    return saved
+
+
+def leave_loop(body: Body, saved) -> tuple[str, ...]:
+    lines = tuple(body.lines)
+    body.cache, body.lines, body.assigned = saved
+    body.looping = frozenset()
+    digits = body.kernel.axes[1].digits
+    if len(digits) > 1:  # decoded in the loop; a single digit is the axis itself
+        for digit in digits:
+            body.index.pop(digit.index, None)
+    return lines
+
+
+def walk_level(body: Body, level: Level, var: dict[str, str], final: bool) -> Loop:
+    """One pass: accumulate every fold of the level over the columns."""
+    nests = {n.name: n for n in body.kernel.nests}
+    tensors = wide_tensors(body)
+    body.fill, served = choose_fill(body.kernel.nests, tensors)
+    outer, body.lines = body.lines, []
+    before: list[str] = []
+    accumulators: dict[str, tuple[str, ...]] = {}
+    for name in level.folds:
+        nest = nests[name]
+        shape = "(ROWS, BLOCK)"
+        dtype = body.dtype(nest.body.body.dtype)
+        start = start_text(body, nest, nest.body.body.dtype)
+        if nest.body.op.startswith("arg"):
+            best, at = body.fresh(f"{name}_best"), body.fresh(f"{name}_at")
+            before += [
+                f"{best} = tl.full({shape}, {start}, {dtype})",
+                f"{at} = tl.full({shape}, {NO_PLACE}, tl.int64)",
+            ]
+            accumulators[name] = best, at
+        else:
+            acc = body.fresh(f"{name}_acc")
+            before.append(f"{acc} = tl.full({shape}, {start}, {dtype})")
+            accumulators[name] = (acc,)
+    saved = enter_loop(body)
+    for name in level.folds:
+        accumulate(body, nests[name], accumulators[name], var, name in served)
+    lines = leave_loop(body, saved)
+    for name in level.folds:
+        close_fold(body, nests[name], accumulators[name], final, var)
+    if final:
+        row_values(body, level, store=True)
+    after, body.lines = tuple(body.lines), outer
+    return Loop(tuple(before), lines, after)
+
+
+def accumulate(body: Body, nest: ir.Nest, names: tuple[str, ...], var, served: bool) -> None:
+    tile_values(body, needs(body, nest.body.body) - set(body.values))
+    if nest.body.op.startswith("arg"):
+        best, at = names
+        value = term(body, nest, var, False)[0]
+        place = f"tl.where({var['inside']}, {place_of(body, nest)}, {NO_PLACE})"
+        body.line(f"{best}, {at} = {arg_helper(body, nest)}({best}, {at}, {value}, {place})")
+        forget_tile(body)
+        return
+    kind = ir.kind_of(nest.body.body.dtype, body.op)
+    fold = FOLDS[nest.body.op]
+    value = term(body, nest, var, served)
+    if fold.helper[kind]:
+        body.helpers[fold.helper[kind]] = None
+    body.line(combined(fold.combine[kind], names[0], value))
+
+
+def close_fold(body: Body, nest: ir.Nest, names: tuple[str, ...], final: bool, var) -> None:
+    """The accumulator of a fold to one value a row: kept, or left in scratch for the next kernel."""
+    forget_tile(body)
+    if nest.body.op.startswith("arg"):
+        best, at = names
+        out = f"tl.reduce(({best}, {at}), 1, {arg_helper(body, nest)}, keep_dims=True)"
+        if final:
+            body.line(f"{best}, {nest.name} = {out}")
+            body.values[nest.name] = (nest.name, ATOM)
+        else:
+            body.line(f"{best}, {at} = {out}")
+            store_parts(body, nest, (best, at), var)
+        return
+    out = end_text(body, nest, names[0])
+    if final:
+        body.values[nest.name] = (body.assign(nest.name, out), ATOM)
+    else:
+        store_parts(body, nest, (out,), var)
+
+
+def store_parts(body: Body, nest: ir.Nest, values: tuple[str, ...], var) -> None:
+    for (name, _), value in zip(fold_state(nest), values):
+        at = f"{body.pointer(name)} + {var['row']} * PARTS + {var['part']}"
+        body.line(f"tl.store({at}, {value}, mask={body.axis_mask['row']})")
+
+
+def merge_level(body: Body, level: Level, var: dict[str, str], store: bool = False) -> None:
+    """What the parts of a level left, merged: one value a row."""
+    nests = {n.name: n for n in body.kernel.nests}
+    for name in level.folds:
+        nest = nests[name]
+        loaded = []
+        starts = [start_text(body, nest, nest.body.body.dtype), NO_PLACE]
+        for (state, _), start in zip(fold_state(nest), starts):
+            at = f"{body.pointer(state)} + {var['row']} * PARTS + {var['parts']}"
+            mask = f"({body.axis_mask['row']}) & ({var['parts']} < PARTS)"
+            loaded.append(
+                body.assign(body.fresh(f"{state}s"), f"tl.load({at}, mask={mask}, other={start})")
+            )
+        if nest.body.op.startswith("arg"):
+            best = body.fresh(f"{name}_best")
+            out = f"tl.reduce(({loaded[0]}, {loaded[1]}), 1, {arg_helper(body, nest)}, keep_dims=True)"
+            body.line(f"{best}, {name} = {out}")
+            body.values[name] = (name, ATOM)
+        else:
+            body.values[name] = (body.assign(name, end_text(body, nest, loaded[0])), ATOM)
+    row_values(body, level, store, first_part=var["part"] if store else "")
+
+
+def row_values(body: Body, level: Level, store: bool, first_part: str = "") -> None:
+    """Values a row that follow from the level's folds, and the stores of both."""
+    nests = {n.name: n for n in body.kernel.nests}
+    for name in level.lines:
+        body.value(nests[name])
+    if store:
+        for name in (*level.folds, *level.lines):
+            if name in body.kernel.stores:
+                checks = [f"{first_part} == 0"] if first_part else []
+                body.store(nests[name], body.values[name][0], checks)
+
+
+def walk_outputs(body: Body, var: dict[str, str]) -> list[Loop]:
+    """The last pass: values over the whole tile that are stored."""
+    row = {d.index for d in body.kernel.axes[0].digits}
+    wide = [
+        n
+        for n in body.kernel.nests
+        if n.name in body.kernel.stores and {b.index for b in n.box} != row
+    ]
+    if not wide:
+        return []
+    saved = enter_loop(body)
+    body.fill = {}
+    for nest in wide:
+        tile_values(body, needs(body, nest.body) - set(body.values))
+        if nest.name not in body.values:
+            body.value(nest)
+        body.store(nest, body.values[nest.name][0])
+    lines = leave_loop(body, saved)
+    forget_tile(body)
+    return [Loop((), lines, ())]
