@@ -2,6 +2,8 @@
 
     python benchmarks/gpu_check.py --json results.json
     python benchmarks/gpu_check.py specs/softmax.op --examples 60 --seconds 120
+
+Compile time is most of it: one process a spec, as many at once as there are cores.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ def main() -> int:
     specs = options.specs or sorted((ROOT / "specs").glob("*.op"))
     start = time.monotonic()
     results = []
-    print(f"{'spec':26} {'examples':>8} {'calls':>6} {'seconds':>7}  slack used by dtype", flush=True)
+    print(
+        f"{'spec':26} {'examples':>8} {'calls':>6} {'seconds':>7}  slack used by dtype", flush=True
+    )
     for result in check_specs(
         specs, options.device, options.examples, options.seed, options.processes, options.seconds
     ):

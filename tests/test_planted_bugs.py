@@ -78,8 +78,15 @@ def planted(bug: Bug) -> tuple[str, str]:
     return source, source.replace(bug.old, bug.new)
 
 
+QUICK = ("swapped axis", "dropped mask of a load", "dropped mask of a store", "lost NaN")
+
+
 def of(catcher: str):
-    found = [b for b in BUGS if b.catcher == catcher]
+    found = [
+        pytest.param(b, marks=() if b.kind in QUICK else pytest.mark.slow)
+        for b in BUGS
+        if b.catcher == catcher
+    ]
     return pytest.mark.parametrize("bug", found, ids=lambda b: b.kind.replace(" ", "-"))
 
 

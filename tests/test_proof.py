@@ -26,7 +26,7 @@ ROOT = Path(__file__).parent.parent
 SPECS = sorted((ROOT / "specs").glob("*.op"))
 # Ops that no spec of ours needs: axes in odd places, guards, gathers, scatters, quantisation.
 PROGRAMS = sorted((ROOT / "tests" / "programs").glob("*.op"))
-QUICK = ("bias_add", "conv2d", "group_norm", "matmul", "row_argmax", "softmax")
+QUICK = ("bias_add", "conv2d", "matmul", "row_max", "softmax")
 
 
 def op_of(text: str):
@@ -59,7 +59,9 @@ def test_kernels_quickly(name, interpreter):
         *(p for p in PROGRAMS if p.stem != "tril_matmul"),
         pytest.param(
             ROOT / "tests/programs/tril_matmul.op",
-            marks=pytest.mark.xfail(reason="a left-out term is 0 * b in a contraction: NaN at b = inf"),
+            marks=pytest.mark.xfail(
+                reason="a left-out term is 0 * b in a contraction: NaN at b = inf"
+            ),
         ),
     ],
     ids=lambda p: p.stem,
@@ -83,7 +85,9 @@ def test_kernels_compile_without_a_gpu(spec):
     other = ("sm_80", "sm_100", "gfx942")[k % 3]
     built = [*crosscompile(text, name, ("sm_90",), (first, second))]
     built += crosscompile(text, name, (other,), ("f32", "bf16"), first_only=True)
-    wrong = [b for b in built if not _too_big_on_amd(b) and (b.problem or b.spills > most_spilled(b))]
+    wrong = [
+        b for b in built if not _too_big_on_amd(b) and (b.problem or b.spills > most_spilled(b))
+    ]
     assert not wrong, "\n".join(map(str, wrong))
     assert built
 
@@ -218,3 +222,23 @@ def test_a_ref_that_differs_from_the_body_is_found(interpreter):
     job = {"text": text, "name": "f.op", "device": "cpu", "examples": 2}
     (failure,) = interpreter.ask(job)["failures"]
     assert failure["variant"] == "ref" and "x + 2" in failure["problem"]
+
+
+def test_tf32x3_is_excused_where_it_splits_and_nowhere_else():
+    op = spec_op("matmul")
+    a = torch.tensor([[1.0], [math.inf], [3e38]])
+    args = {"a": a, "b": torch.tensor([[1.0, 2.0**-3]])}
+    strict, wider = expect(op, args)["y"], expect(op, args, split=True)["y"]
+    right = a @ args["b"]
+    off = right.clone()
+    off[1:] = math.nan
+    assert not judge(off, strict).ok and judge(off, strict, wider).ok
+    off[2, 1] = -math.inf
+    assert judge(off, strict, wider).ok
+    off[2, 1] = 1.0
+    assert not judge(off, strict, wider).ok
+    off[2, 1], off[0, 0] = math.nan, math.nan
+    assert not judge(off, strict, wider).ok
+    near = right.clone()
+    near[0, 0] = 1 + 2.0**-21
+    assert not judge(near, strict).ok and judge(near, strict, wider).ok

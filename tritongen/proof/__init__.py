@@ -43,9 +43,7 @@ class Result:
         return "\n".join(lines)
 
 
-def check_spec(
-    spec: Path, device: str | None = None, examples: int = 100, seed: int = 0
-) -> Result:
+def check_spec(spec: Path, device: str | None = None, examples: int = 100, seed: int = 0) -> Result:
     """The derived tests of one file."""
     return next(check_specs([spec], device, examples, seed))
 

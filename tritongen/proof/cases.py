@@ -34,6 +34,7 @@ from tritongen.ir.nodes import (
     Read,
     Reduce,
     Require,
+    Scalar,
     Tensor,
     walk,
 )
@@ -131,7 +132,20 @@ def dtype_choices(op: Op, device: str) -> tuple[dict[str, str], ...]:
     return tuple(alike + mixed)
 
 
-_PREFERENCE = ("f32", "bf16", "f16", "f64", "i64", "i32", "i16", "i8", "u8", "bool", "f8e4m3", "f8e5m2")
+_PREFERENCE = (
+    "f32",
+    "bf16",
+    "f16",
+    "f64",
+    "i64",
+    "i32",
+    "i16",
+    "i8",
+    "u8",
+    "bool",
+    "f8e4m3",
+    "f8e5m2",
+)
 
 
 # ---- sizes --------------------------------------------------------------------------------------
@@ -144,21 +158,24 @@ def free_sizes(op: Op) -> tuple[str, ...]:
 
 def _draw_sizes(op: Op, random: Random) -> dict[str, int]:
     names = free_sizes(op)
-    pool = SIZES if len(names) <= 3 else SIZES[:14]
+    pool: tuple[int, ...] = SIZES if len(names) <= 3 else SIZES[:14]
     if random.random() < 0.85:  # an empty operand leaves little to see
         pool = tuple(n for n in pool if n)
     sizes = {n: random.choice(pool) for n in names}
     for c in op.constants:
         if c.dtype == "int":
             small = random.choice((1, 1, 2, 2, 3, 0))
-            sizes[c.name] = small if c.default is None or random.random() < 0.5 else c.default
+            plain = c.default is not None and random.random() < 0.5
+            sizes[c.name] = int(c.default) if plain and c.default is not None else small
     return sizes
 
 
 def satisfying(op: Op, size: int, random: Random) -> dict[str, int]:
     """Every size at one value, and constants at their defaults, as far as the facts allow."""
     sizes = dict.fromkeys(free_sizes(op), size)
-    sizes |= {c.name: 1 if c.default is None else c.default for c in op.constants if c.dtype == "int"}
+    sizes |= {
+        c.name: 1 if c.default is None else int(c.default) for c in op.constants if c.dtype == "int"
+    }
     for _ in range(20):
         found = _satisfy(op, sizes, random)
         if found is not None:
@@ -205,7 +222,8 @@ def _first_broken(op: Op, sizes: dict[str, int]) -> set[str] | None:
         try:
             match fact:
                 case Define(name, value):
-                    known[name] = number = evaluate(value, known)
+                    number = evaluate(value, known)
+                    known[name] = int(number)
                     origins[name] = free(value)
                     if number < 0 or number.denominator != 1:
                         return free(value)
@@ -244,7 +262,8 @@ def _fits(
 # ---- numbers, batch shapes, dtypes --------------------------------------------------------------
 def _draw_numbers(op: Op, sizes: dict[str, int], random: Random) -> dict[str, Any]:
     numbers: dict[str, Any] = {}
-    for p in (*op.constants, *op.scalars):
+    params: tuple[Constant | Scalar, ...] = (*op.constants, *op.scalars)
+    for p in params:
         if isinstance(p, Constant) and p.dtype == "int":
             numbers[p.name] = sizes[p.name]
         elif "bool" in p.dtype:
@@ -262,13 +281,13 @@ def _draw_numbers(op: Op, sizes: dict[str, int], random: Random) -> dict[str, An
 
 def _draw_batches(op: Op, random: Random) -> dict[str, tuple[int, ...]]:
     """The batch dims of each operand: some shape, with dims left out or 1 where others have them."""
-    whole = random.choice(BATCHES if random.random() < 0.2 else FULL_BATCHES)
-    batches = {}
+    whole: tuple[int, ...] = random.choice(BATCHES if random.random() < 0.2 else FULL_BATCHES)
+    batches: dict[str, tuple[int, ...]] = {}
     several = sum(BATCH_SIZE in t.dims for t in op.tensors) > 1
     for t in op.tensors:
         if BATCH_SIZE not in t.dims:
             continue
-        shape = whole
+        shape: tuple[int, ...] = whole
         if several and random.random() < 0.4:
             shape = tuple(1 if random.random() < 0.4 else n for n in shape)
             shape = shape[random.randrange(len(shape) + 1) :]

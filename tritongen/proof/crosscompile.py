@@ -26,7 +26,7 @@ import torch
 
 from tritongen import pipeline, trace
 from tritongen.ir.binding import torch_dtype
-from tritongen.ir.nodes import Op
+from tritongen.ir.nodes import Constant, Op, Scalar
 from tritongen.proof.cases import all_sizes, dtype_choices, satisfying, shape_of
 from tritongen.proof.variants import Way, forced, meant_for, ways
 from tritongen.runtime.load import load_text
@@ -139,7 +139,8 @@ def meta_arguments(op: Op, dtypes: dict[str, str], size: int = COMMON_SIZE) -> d
         shape = shape_of(t, known, {t.name: (4, 16) for t in op.tensors})
         dtype = torch_dtype(dtypes.get(t.dtype, t.dtype))
         args[t.name] = torch.empty(shape, dtype=dtype, device="meta")
-    for p in (*op.constants, *op.scalars):
+    params: tuple[Constant | Scalar, ...] = (*op.constants, *op.scalars)
+    for p in params:
         args[p.name] = sizes.get(p.name, 0.5 if p.default is None else p.default)
     return args
 
@@ -171,8 +172,13 @@ def wrong_instructions(op: Op, ptx: str) -> str:
 
 
 def amd(assembly: str) -> tuple[int | None, int | None]:
-    counts = [re.search(rf"\.{kind}: +(\d+)", assembly) for kind in ("vgpr_count", "vgpr_spill_count")]
-    return tuple(int(found[1]) if found else None for found in counts)
+    """The same as the compiler wrote it down, spills in registers."""
+
+    def count(kind: str) -> int | None:
+        found = re.search(rf"\.{kind}: +(\d+)", assembly)
+        return int(found[1]) if found else None
+
+    return count("vgpr_count"), count("vgpr_spill_count")
 
 
 def nvidia(cubin: bytes) -> tuple[int | None, int | None]:

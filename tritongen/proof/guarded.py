@@ -1,8 +1,8 @@
 """Outputs that cannot be right by accident: poisoned before the kernels run, fenced on both sides.
 
-    with guarded(module) as fences:
-        y = module.softmax(x)
-    fences.intact()    # False where a kernel wrote outside what it was given
+with guarded(module) as fences:
+    y = module.softmax(x)
+fences.intact()    # False where a kernel wrote outside what it was given
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ class Fences:
 
     def intact(self) -> bool:
         return all(
-            bool((side == _FENCE).all())
-            for b in self.buffers
-            for side in (b[:MARGIN], b[-MARGIN:])
+            bool((side == _FENCE).all()) for b in self.buffers for side in (b[:MARGIN], b[-MARGIN:])
         )
 
 

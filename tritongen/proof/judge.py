@@ -14,7 +14,6 @@ import torch
 
 from tritongen.proof.oracle import Expected
 
-
 FEW = 64
 
 
@@ -27,18 +26,18 @@ class Verdict:
     used: float = 0.0
 
 
-def judge(got: torch.Tensor, expected: Expected, or_nan: Expected | None = None) -> Verdict:
+def judge(got: torch.Tensor, expected: Expected, wider: Expected | None = None) -> Verdict:
     """NaN and inf in the same places; elsewhere what some number inside the slack rounds to.
 
-    `or_nan`: what is right by this wider expectation may be NaN instead.
+    `wider`: what else is right; where that lets anything go, only what is not finite.
     """
     if got.dtype != expected.dtype or got.shape != expected.value.shape:
         wanted = f"{expected.dtype}{list(expected.value.shape)}"
         return Verdict(False, f"expected {wanted}, got {got.dtype}{list(got.shape)}")
     got = got.to(expected.value.device)
     good, low, high = _fits(got, expected)
-    if or_nan is not None and got.dtype.is_floating_point:
-        good = good | (_fits(got, or_nan)[0] & got.isnan())
+    if wider is not None and wider.slack is not None and got.dtype.is_floating_point:
+        good = good | (_fits(got, wider)[0] & (wider.slack.isfinite() | ~got.isfinite()))
     if bool(good.all()):
         return Verdict(True, used=_used(got, expected))
     return Verdict(False, _detail(got, expected, low, high, ~good))

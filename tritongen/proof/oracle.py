@@ -67,8 +67,8 @@ def expect(
     """What the outputs of a call may be; ValueError or IndexError where the call is none.
 
     `serial`: sums run one term after another, so their error grows with the root of their length.
-    `split`: products of f32 are sums of parts (tf32x3), which an infinity, or what is near the largest
-    number, does not have: sums over such terms may be anything.
+    `split`: products of f32 are sums of parts (tf32x3) without the smallest, 4 units of u; and an
+    infinity, or what is near the largest number, has no parts: sums over such terms may be anything.
     """
     bound = bind(op, args)
     declared = {o.name: o for o in op.outputs}
@@ -103,6 +103,10 @@ class _Bounded(Run):
     def compute(self) -> str:
         return self.bound.dtypes["compute"]
 
+    @property
+    def splits(self) -> bool:
+        return self.split and self.compute == "f32"
+
     def nest_pair(self, nest: Nest) -> Pair:
         dims = [self.bound.size(d) for d in nest.dims]
         value = torch.zeros(dims, dtype=self.dtype(nest.dtype), device=self.device)
@@ -112,7 +116,9 @@ class _Bounded(Run):
             return value, None
         exact = True
         for piece in pieces(ranges, DENSE_LIMIT // max(1, self.widest(nest.body))):
-            axes = axes_of([(b.index, r) for b, r in zip(nest.box, piece)], self.device)
+            axes = axes_of(
+                [(b.index, r) for b, r in zip(nest.box, piece, strict=True)], self.device
+            )
             live = torch.ones((1,) * len(piece), dtype=torch.bool, device=self.device)
             v, e = self.pair(nest.body, axes, live)
             where = tuple(self.coordinate(c, axes, live)[0] for c in nest.coords) or ...
@@ -200,7 +206,9 @@ class _Bounded(Run):
             for v in values:
                 burst = burst & v.isfinite()
             if bool(burst.any()):
-                error = torch.where(burst, math.inf, torch.zeros_like(out) if error is None else error)
+                error = torch.where(
+                    burst, math.inf, torch.zeros_like(out) if error is None else error
+                )
         return self.rounded(out, error, FUNCTIONS[expr.fn].ulp)
 
     def rounded(self, out: torch.Tensor, error, ulp: float) -> Pair:
@@ -233,10 +241,12 @@ class _Bounded(Run):
         terms = flat_terms(expr, terms, terms)
         if expr.op in ("sum", "prod") and v.dtype.is_floating_point:
             error = self.accumulated(expr, v, e, terms)
-            if self.split and isinstance(expr.body, Call) and expr.body.fn == "mul":
+            if self.splits and isinstance(expr.body, Call) and expr.body.fn == "mul":
                 factors = [self.pair(a, inner, used)[0].abs() for a in expr.body.args]
                 whole = torch.maximum(*factors) >= _UNSPLIT
-                error = torch.where((terms & flat_terms(expr, whole, expand)).any(-1), math.inf, error)
+                error = torch.where(
+                    (terms & flat_terms(expr, whole, expand)).any(-1), math.inf, error
+                )
             return value, self.overflowed(value, error)
         if e is None:
             return value, None
@@ -265,6 +275,7 @@ class _Bounded(Run):
             unit = _TF32 if self.op.precision == "tf32" else _UNIT[self.compute]
             most = SUM_ERROR + (math.sqrt(count) if self.serial else 0)
             few = min(most, count + 3) if self.op.precision != "tf32" else 2
+            few += 4 if self.splits else 0
             largest = size.sum(-1)
             error = few * unit * largest + spread.sum(-1)
             beyond = largest > _LARGEST[self.compute]

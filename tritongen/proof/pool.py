@@ -41,6 +41,7 @@ class Worker:
         if self.process is None or self.process.poll() is not None:
             self.process = _start(self.device)
         process = self.process
+        assert process.stdin is not None and process.stdout is not None
         alarm = threading.Timer(timeout, process.kill)
         alarm.start()
         try:
@@ -59,14 +60,15 @@ class Worker:
     def stop(self) -> None:
         if self.process is None:
             return
+        process, self.process = self.process, None
+        assert process.stdin is not None and process.stdout is not None
         try:
-            self.process.stdin.close()
-            self.process.wait(10)
+            process.stdin.close()  # there are no more jobs
+            process.wait(10)
         except (BrokenPipeError, subprocess.TimeoutExpired):
-            self.process.kill()
-            self.process.wait()
-        self.process.stdout.close()
-        self.process = None
+            process.kill()
+            process.wait()
+        process.stdout.close()
 
 
 def run_jobs(

@@ -18,7 +18,11 @@ from tritongen.proof.cases import Case, NoCase, arguments, draw_case, dtype_choi
 from tritongen.proof.oracle import Expected, expect
 
 TRIES = 12
-PLAIN = ("normal", "positive", "integers")  # on infinities torch's own functions differ from their definitions
+PLAIN = (
+    "normal",
+    "positive",
+    "integers",
+)  # on infinities torch's own functions differ from their definitions
 
 
 def disagreements(op: Op, module: ModuleType, seed: int) -> list[dict[str, Any]]:

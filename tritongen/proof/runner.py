@@ -30,6 +30,7 @@ from tritongen.proof.variants import Way, forced, meant_for, ways
 from tritongen.runtime.load import load_text
 from tritongen.schedule.plan import Plan
 
+PLAIN = ("normal", "integers")
 ATTEMPTS = {"cpu": 40, "cuda": 12}
 # Against torch's own largest error. Half types, and f32 through tf32x3, meet less even ground.
 TIMES_TORCH = {torch.float32: 4.0, torch.float16: 3.0, torch.bfloat16: 3.0}
@@ -99,7 +100,9 @@ def run_spec(
     progress = Progress(device, attempts=0 if stop else ATTEMPTS[device])
     built = pipeline.build(text, name)
     universal = pipeline.build(text, name, only="nest")
-    modules = load_text(built.name, source or built.raw), load_text(f"{built.name}_nest", universal.raw)
+    modules = load_text(built.name, source or built.raw), load_text(
+        f"{built.name}_nest", universal.raw
+    )
     for op_name, plans in built.plans.items():
         for plan, nest_plan in zip(plans, universal.plans[op_name], strict=True):
             candidates = candidates_of(modules, plan, nest_plan)
@@ -159,12 +162,15 @@ def _run_typing(
             _try(progress, candidate, case, args, wanted, k, failed)
 
 
-def _try(progress: Progress, candidate: Candidate, case: Case, args, wanted, k: int, failed) -> None:
+def _try(
+    progress: Progress, candidate: Candidate, case: Case, args, wanted, k: int, failed
+) -> None:
     """One candidate on one example; its first failure of a kind is made small and kept."""
     fits = candidate.way is None or meant_for(candidate.plan, candidate.way, args)
     small = k % 3 > 0 or not fits
     progress.calls += 1
-    problem, used = problem_with(candidate, args, wanted, small, number=k % 2 == 1)
+    plain = case.values in PLAIN
+    problem, used = problem_with(candidate, args, wanted, small, k % 2 == 1, plain)
     progress.variants[candidate.name] += 1
     if problem is None:
         kind = str(candidate.plan.op.outputs[0].dtype)
@@ -187,14 +193,23 @@ class DeviceLost(Exception):
 
 
 def _is_recoverable(problem: str) -> bool:
-    return not any(t in problem for t in ("illegal memory access", "device-side assert", "misaligned"))
+    return not any(
+        t in problem for t in ("illegal memory access", "device-side assert", "misaligned")
+    )
 
 
 def problem_with(
-    candidate: Candidate, args: dict[str, Any], wanted: dict[str, Expected] | str, small: bool,
+    candidate: Candidate,
+    args: dict[str, Any],
+    wanted: dict[str, Expected] | str,
+    small: bool,
     number: bool,
-) -> tuple[str | None, float]:  # fmt: skip
-    """What is wrong with one call, None where nothing is; and how much of the slack it took."""
+    plain: bool,
+) -> tuple[str | None, float]:
+    """What is wrong with one call, None where nothing is; and how much of the slack it took.
+
+    `number`: poison with a number; `plain`: the values are such that torch's own error is a measure.
+    """
     try:
         got = candidate.call(args, small, number)
     except ValueError as error:
@@ -209,20 +224,21 @@ def problem_with(
         if not verdict.ok and not _excused(candidate, args, name, got[name], expected):
             return f"{name}: {verdict.detail}", 0.0
         used = max(used, verdict.used)
-    return _against_torch(candidate, args, got, wanted), used
+    return _against_torch(candidate, args, got, wanted) if plain else None, used
 
 
 def _excused(candidate: Candidate, args, name: str, got: torch.Tensor, expected: Expected) -> bool:
     """Whether the kind of kernel explains it.
 
     The general nest adds term after term. On a GPU tf32x3 splits the factors of a product, and gives
-    NaN for those that are infinite or nearly so: there, and only there, NaN is let through.
+    NaN or inf for those that are infinite or nearly so: there, and only there, these are let through.
     """
     op, host = candidate.plan.op, _on_host(args)
     if candidate.is_serial:
         return judge(got, expect(op, host, serial=True)[name]).ok
-    if got.is_cuda and op.precision in ("", "tf32x3"):
-        return judge(got, expected, or_nan=expect(op, host, split=True)[name]).ok
+    splits = any(isinstance(v, torch.Tensor) and v.dtype == torch.float32 for v in args.values())
+    if got.is_cuda and splits and op.precision in ("", "tf32x3"):
+        return judge(got, expected, wider=expect(op, host, split=True)[name]).ok
     return False
 
 
@@ -275,7 +291,8 @@ def shrink(
             wanted = _expected(candidate, args)
             found = None
             if wanted is not None:
-                found, _ = problem_with(candidate, args, wanted, small, number)
+                plain = simple.values in PLAIN
+                found, _ = problem_with(candidate, args, wanted, small, number, plain)
             if found is not None:
                 case, problem = simple, found
                 break

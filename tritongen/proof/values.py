@@ -15,7 +15,18 @@ import torch
 
 LAYOUTS = ("contiguous", "contiguous", "transposed", "sliced", "offset", "expanded")
 # Uniform bit patterns alone leave a third of the examples empty of information: they are one in ten.
-MODES = ("normal", "normal", "normal", "large", "shifted", "integers", "positive", "special", "special", "bits")
+MODES = (
+    "normal",
+    "normal",
+    "normal",
+    "large",
+    "shifted",
+    "integers",
+    "positive",
+    "special",
+    "special",
+    "bits",
+)
 MARGIN = 64  # elements around a tensor, a multiple of what alignment asks for
 
 

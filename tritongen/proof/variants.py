@@ -46,7 +46,9 @@ def ways(plan: Plan) -> tuple[Way, ...]:
 
 def meant_for(plan: Plan, way: Way, args: Mapping[str, Any]) -> bool:
     """Whether what the conditions say of the size of an element lets such a call come here."""
-    itemsize = max((v.element_size() for v in args.values() if hasattr(v, "element_size")), default=1)
+    itemsize = max(
+        (v.element_size() for v in args.values() if hasattr(v, "element_size")), default=1
+    )
     for step_name, variant_name in way.variants:
         step = next(s for s in plan.steps if s.name == step_name)
         when = next(v.when for v in step.variants if v.name == variant_name)
@@ -89,7 +91,7 @@ def may_run(variant: Variant, facts: Mapping[str, int]) -> bool:
         if not isinstance(part, ast.Compare):
             continue
         sides = (part.left, *part.comparators)
-        for left, op, right in zip(sides, part.ops, sides[1:]):
+        for left, op, right in zip(sides, part.ops, sides[1:], strict=False):
             there = isinstance(left, ast.Constant) and left.value == 0 and isinstance(op, ast.Lt)
             if there or isinstance(op, ast.Eq):
                 if not evaluate(ast.unparse(ast.Compare(left, [op], [right])), facts):
