@@ -81,8 +81,7 @@ def batch_max_float_loop(
         x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
         y_max_acc = _nan_max(y_max_acc, x)
     y_max = tl.reduce(y_max_acc, 1, _nan_max, keep_dims=True)
-    y = y_max
-    tl.store(y_ptr + row * y_row, y, mask=row < rows)
+    tl.store(y_ptr + row * y_row, y_max, mask=row < rows)
 
 
 @triton.jit
@@ -139,8 +138,7 @@ def batch_max_float_finish(
         other=float("-inf"),
     )
     y_max = tl.reduce(y_max_parts, 1, _nan_max, keep_dims=True)
-    y = y_max
-    tl.store(y_ptr + row * y_row, y, mask=(row < rows) & (part == 0))
+    tl.store(y_ptr + row * y_row, y_max, mask=(row < rows) & (part == 0))
 
 
 @triton.jit

@@ -78,8 +78,7 @@ def bmm_tiles(
         )
         y_sum = tl.dot(a, b, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < N)
-    y = y_sum
-    tl.store(y_ptr + i * y_i + m * y_m + n * y_n, y, mask=inside)
+    tl.store(y_ptr + i * y_i + m * y_m + n * y_n, y_sum, mask=inside)
 
 
 def choose_bmm(

@@ -74,8 +74,7 @@ def column_sum_loop(
         x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside, other=0.0).to(COMPUTE)
         y_sum_acc += x
     y_sum = tl.sum(y_sum_acc, 1, keep_dims=True)
-    y = y_sum
-    tl.store(y_ptr + d * y_d, y, mask=d < D)
+    tl.store(y_ptr + d * y_d, y_sum, mask=d < D)
 
 
 @triton.jit
@@ -126,8 +125,7 @@ def column_sum_finish(
         y_sum_part_ptr + d * PARTS + parts, mask=(d < D) & (parts < PARTS), other=0.0
     )
     y_sum = tl.sum(y_sum_parts, 1, keep_dims=True)
-    y = y_sum
-    tl.store(y_ptr + d * y_d, y, mask=(d < D) & (part == 0))
+    tl.store(y_ptr + d * y_d, y_sum, mask=(d < D) & (part == 0))
 
 
 def choose_column_sum(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:

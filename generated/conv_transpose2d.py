@@ -92,8 +92,7 @@ def conv_transpose2d_nest(
                     mask=inside,
                 ).to(COMPUTE)
                 y_sum += x * w
-    y = y_sum
-    tl.store(y_ptr + n * y_0 + f * y_1 + p * y_2 + q * y_3, y, mask=inside)
+    tl.store(y_ptr + n * y_0 + f * y_1 + p * y_2 + q * y_3, y_sum, mask=inside)
 
 
 def choose_conv_transpose2d() -> tuple[str, dict]:

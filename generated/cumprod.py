@@ -84,8 +84,7 @@ def cumprod_loop(
         x = tl.load(x_ptr + b * x_b + k * x_k, mask=inside).to(COMPUTE)
         y_prod_acc = y_prod_acc * tl.where(inside & (d - k >= 0), x, 1.0)
     y_prod = tl.reduce(y_prod_acc, 1, _multiply, keep_dims=True)
-    y = y_prod
-    tl.store(y_ptr + row * y_row, y, mask=row < rows)
+    tl.store(y_ptr + row * y_row, y_prod, mask=row < rows)
 
 
 @triton.jit
@@ -142,8 +141,7 @@ def cumprod_finish(
         y_prod_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=1.0
     )
     y_prod = tl.reduce(y_prod_parts, 1, _multiply, keep_dims=True)
-    y = y_prod
-    tl.store(y_ptr + row * y_row, y, mask=(row < rows) & (part == 0))
+    tl.store(y_ptr + row * y_row, y_prod, mask=(row < rows) & (part == 0))
 
 
 def choose_cumprod(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:

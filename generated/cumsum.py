@@ -79,8 +79,7 @@ def cumsum_loop(
         x = tl.load(x_ptr + b * x_b + k * x_k, mask=inside).to(COMPUTE)
         y_sum_acc += tl.where(inside & (d - k >= 0), x, 0.0)
     y_sum = tl.sum(y_sum_acc, 1, keep_dims=True)
-    y = y_sum
-    tl.store(y_ptr + row * y_row, y, mask=row < rows)
+    tl.store(y_ptr + row * y_row, y_sum, mask=row < rows)
 
 
 @triton.jit
@@ -135,8 +134,7 @@ def cumsum_finish(
         y_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
     y_sum = tl.sum(y_sum_parts, 1, keep_dims=True)
-    y = y_sum
-    tl.store(y_ptr + row * y_row, y, mask=(row < rows) & (part == 0))
+    tl.store(y_ptr + row * y_row, y_sum, mask=(row < rows) & (part == 0))
 
 
 def choose_cumsum(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:

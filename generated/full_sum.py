@@ -70,8 +70,7 @@ def full_sum_loop(
         x = tl.load(x_ptr + col * x_col, mask=col < cols, other=0.0).to(COMPUTE)
         y_sum_acc += x
     y_sum = tl.sum(y_sum_acc, 1, keep_dims=True)
-    y = y_sum
-    tl.store(y_ptr + row, y, mask=row < 1)
+    tl.store(y_ptr + row, y_sum, mask=row < 1)
 
 
 @triton.jit
@@ -114,8 +113,7 @@ def full_sum_finish(
         y_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
     )
     y_sum = tl.sum(y_sum_parts, 1, keep_dims=True)
-    y = y_sum
-    tl.store(y_ptr + row, y, mask=(row < 1) & (part == 0))
+    tl.store(y_ptr + row, y_sum, mask=(row < 1) & (part == 0))
 
 
 def choose_full_sum(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:

@@ -88,8 +88,7 @@ def kl_div_loop(
         x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside).to(COMPUTE)
         loss_sum_acc += tl.where(inside, _xlogy(t, t) - t * x, 0.0)
     loss_sum = tl.sum(loss_sum_acc, 1, keep_dims=True)
-    loss = loss_sum
-    tl.store(loss_ptr + n * loss_n, loss, mask=n < N)
+    tl.store(loss_ptr + n * loss_n, loss_sum, mask=n < N)
 
 
 @triton.jit
@@ -146,8 +145,7 @@ def kl_div_finish(
         loss_sum_part_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=0.0
     )
     loss_sum = tl.sum(loss_sum_parts, 1, keep_dims=True)
-    loss = loss_sum
-    tl.store(loss_ptr + n * loss_n, loss, mask=(n < N) & (part == 0))
+    tl.store(loss_ptr + n * loss_n, loss_sum, mask=(n < N) & (part == 0))
 
 
 def choose_kl_div(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:

@@ -69,8 +69,7 @@ def matmul_tiles(
         b = tl.load(b_ptr + k[:, None] * b_k + n * b_n, mask=(n < N) & (k[:, None] < K), other=0.0)
         y_sum = tl.dot(a, b, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < N)
-    y = y_sum
-    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
+    tl.store(y_ptr + m * y_m + n * y_n, y_sum, mask=inside)
 
 
 def choose_matmul(M: int, N: int, itemsize: int, hip: bool, sms: int) -> tuple[str, dict]:

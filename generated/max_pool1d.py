@@ -65,8 +65,7 @@ def max_pool1d_nest(
             other=float("-inf"),
         ).to(COMPUTE)
         y_max = _nan_max(y_max, x)
-    y = y_max
-    tl.store(y_ptr + n * y_0 + c * y_1 + p * y_2, y, mask=inside)
+    tl.store(y_ptr + n * y_0 + c * y_1 + p * y_2, y_max, mask=inside)
 
 
 def choose_max_pool1d() -> tuple[str, dict]:

@@ -70,8 +70,7 @@ def max_pool2d_nest(
                 other=float("-inf"),
             ).to(COMPUTE)
             y_max = _nan_max(y_max, x)
-    y = y_max
-    tl.store(y_ptr + n * y_0 + c * y_1 + p * y_2 + q * y_3, y, mask=inside)
+    tl.store(y_ptr + n * y_0 + c * y_1 + p * y_2 + q * y_3, y_max, mask=inside)
 
 
 def choose_max_pool2d() -> tuple[str, dict]:

@@ -85,8 +85,7 @@ def max_pool3d_nest(
                     other=float("-inf"),
                 ).to(COMPUTE)
                 y_max = _nan_max(y_max, x)
-    y = y_max
-    tl.store(y_ptr + n * y_0 + c * y_1 + o * y_2 + p * y_3 + q * y_4, y, mask=inside)
+    tl.store(y_ptr + n * y_0 + c * y_1 + o * y_2 + p * y_3 + q * y_4, y_max, mask=inside)
 
 
 def choose_max_pool3d() -> tuple[str, dict]:

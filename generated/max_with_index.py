@@ -102,9 +102,8 @@ def max_with_index_float_loop(
         )
     v_max = tl.reduce(v_max_acc, 1, _nan_max, keep_dims=True)
     i_best, i = tl.reduce((i_best, i_at), 1, _first_max, keep_dims=True)
-    v = v_max
     tl.store(i_ptr + n * i_n, i, mask=n < N)
-    tl.store(v_ptr + n * v_n, v, mask=n < N)
+    tl.store(v_ptr + n * v_n, v_max, mask=n < N)
 
 
 @triton.jit
@@ -178,9 +177,8 @@ def max_with_index_float_finish(
     )
     i_ats = tl.load(i_at_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=2147483647)
     i_best, i = tl.reduce((i_bests, i_ats), 1, _first_max, keep_dims=True)
-    v = v_max
     tl.store(i_ptr + n * i_n, i, mask=(n < N) & (part == 0))
-    tl.store(v_ptr + n * v_n, v, mask=(n < N) & (part == 0))
+    tl.store(v_ptr + n * v_n, v_max, mask=(n < N) & (part == 0))
 
 
 @triton.jit

@@ -80,8 +80,7 @@ def row_max_float_loop(
         x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
         y_max_acc = _nan_max(y_max_acc, x)
     y_max = tl.reduce(y_max_acc, 1, _nan_max, keep_dims=True)
-    y = y_max
-    tl.store(y_ptr + n * y_n, y, mask=n < N)
+    tl.store(y_ptr + n * y_n, y_max, mask=n < N)
 
 
 @triton.jit
@@ -136,8 +135,7 @@ def row_max_float_finish(
         y_max_part_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=float("-inf")
     )
     y_max = tl.reduce(y_max_parts, 1, _nan_max, keep_dims=True)
-    y = y_max
-    tl.store(y_ptr + n * y_n, y, mask=(n < N) & (part == 0))
+    tl.store(y_ptr + n * y_n, y_max, mask=(n < N) & (part == 0))
 
 
 @triton.jit

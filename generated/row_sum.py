@@ -74,8 +74,7 @@ def row_sum_loop(
         x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside, other=0.0).to(COMPUTE)
         y_sum_acc += x
     y_sum = tl.sum(y_sum_acc, 1, keep_dims=True)
-    y = y_sum
-    tl.store(y_ptr + n * y_n, y, mask=n < N)
+    tl.store(y_ptr + n * y_n, y_sum, mask=n < N)
 
 
 @triton.jit
@@ -126,8 +125,7 @@ def row_sum_finish(
         y_sum_part_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=0.0
     )
     y_sum = tl.sum(y_sum_parts, 1, keep_dims=True)
-    y = y_sum
-    tl.store(y_ptr + n * y_n, y, mask=(n < N) & (part == 0))
+    tl.store(y_ptr + n * y_n, y_sum, mask=(n < N) & (part == 0))
 
 
 def choose_row_sum(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:

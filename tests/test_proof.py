@@ -86,7 +86,7 @@ def test_kernels_compile_without_a_gpu(spec):
     built = [*crosscompile(text, name, ("sm_90",), (first, second))]
     built += crosscompile(text, name, (other,), ("f32", "bf16"), first_only=True)
     wrong = [
-        b for b in built if not _too_big_on_amd(b) and (b.problem or b.spills > most_spilled(b))
+        b for b in built if b.problem or b.spills > most_spilled(b)
     ]
     assert not wrong, "\n".join(map(str, wrong))
     assert built
@@ -104,12 +104,6 @@ SPILLS = {
 def most_spilled(built) -> int:
     """A few addresses may be spilled anywhere."""
     return SPILLS.get(built.kernel, 32)
-
-
-def _too_big_on_amd(built) -> bool:
-    """Tiles made for 227 KiB of shared memory; AMD's 64 KiB hold the smaller ones only."""
-    deep = {"large", "medium", "slim"} & set(built.variant.split("+"))
-    return built.target == "gfx942" and bool(deep) and "shared memory" in built.problem
 
 
 # ---- examples -----------------------------------------------------------------------------------

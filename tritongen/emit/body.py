@@ -552,7 +552,8 @@ class Body:
             if stores_directly(_dtype(body.arg), nest.dtype, self.op):
                 body = body.arg
         out = self.expr(body)
-        if out[0].isidentifier() and nest.name not in self.context.user_names:
+        passed_on = nest.name in self.kernel.stores and not rounded
+        if out[0].isidentifier() and (passed_on or nest.name not in self.context.user_names):
             self.values[nest.name] = out
             return out[0]
         name = self.assign(nest.name, out[0])

@@ -11,7 +11,7 @@ from tritongen.emit.fold_lines import guard_text
 from tritongen.emit.tiles import view
 from tritongen.emit.view import KernelView, Loop
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import indices
+from tritongen.ir.algebra import Idx, affine, index, indices, poly
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.canonical import free_indices
 
@@ -24,6 +24,7 @@ def contraction_view(body: Body) -> KernelView:
     narrow = storage_dtype(left, right)
     guards = list(head.body.guards)
     invariant(body, (left, right))
+    skip_blocks(body, guards, var)
     opening, body.lines = tuple(body.lines), []
     before = dict(body.cache)
     var["left"] = factor(body, left, "[None, :]", guards, narrow, var, {"batch", "m", "k"})
@@ -59,6 +60,40 @@ def contraction_view(body: Body) -> KernelView:
         loops=(loop,),
         flags={"integer": integer, "batched": bool(kernel.axes[0].digits)},
     )
+
+
+def skip_blocks(body: Body, guards: list[ir.Guard], var: dict[str, str]) -> None:
+    """`k <= i` and its kin end (or begin) the loop where the last row of the tile does.
+
+    A guard `rest(i) - k >= 0` has its largest rest at one end of the tile: no k beyond it passes.
+    """
+    var |= {"begin": "0", "to": var["K"]}
+    k_axis = body.kernel.axes[3]
+    for guard in guards:
+        parts = affine(guard.poly)
+        if guard.op != ">=" or parts is None or len(k_axis.digits) != 1:
+            continue
+        k_weight = parts[0].pop(Idx(k_axis.digits[0].index), poly(0)).constant
+        tiled = [(a, w.constant) for a, w in parts[0].items()]
+        if k_weight not in (1, -1) or len(tiled) != 1 or tiled[0][1] not in (1, -1):
+            continue
+        ((atom, weight),) = tiled
+        axis = body.axis_of.get(getattr(atom, "name", ""))
+        if axis is None or axis.name not in ("m", "n") or len(axis.digits) != 1:
+            continue
+        name = atom.name
+        block, number = f"BLOCK_{axis.name.upper()}", var[f"tile_{axis.name}"]
+        extreme = f"{number} * {block} + {block} - 1" if weight > 0 else f"{number} * {block}"
+        edge = body.assign(body.fresh(f"{name}_{'last' if weight > 0 else 'first'}"), extreme)
+        own, body.index[name] = body.index[name], edge
+        rest = parts[1] + weight * index(name)
+        behind, first = body.size(rest + 1)[0], body.size(-rest)[0]
+        body.index[name] = own
+        if k_weight < 0:
+            var["to"] = body.assign(body.fresh("stop"), f"tl.minimum({var['to']}, {behind})")
+        else:
+            at = f"tl.maximum({first}, 0) // BLOCK_K * BLOCK_K"
+            var["begin"] = body.assign(body.fresh("begin"), at)
 
 
 def invariant(body: Body, factors: tuple[ir.Expr, ...]) -> None:
