@@ -83,7 +83,7 @@ def _compile_plan(module, plan: Plan, choice, label: str, targets, size: int) ->
     for target in targets:
         seen: set[tuple[Any, ...]] = set()
         for way in ways(plan):
-            args = _fitting(module, plan, way, choice, size)
+            args = _fitting(module, plan, way, choice, size, hip=target.startswith("gfx"))
             if args is None:
                 continue
             with forced(module, plan, way, small=False), _torch_for(module, target):
@@ -96,10 +96,10 @@ def _compile_plan(module, plan: Plan, choice, label: str, targets, size: int) ->
                     yield compile_one(launch, plan.op, way.name, label, target)
 
 
-def _fitting(module, plan: Plan, way: Way, choice, size: int) -> dict[str, Any] | None:
+def _fitting(module, plan: Plan, way: Way, choice, size: int, hip: bool) -> dict[str, Any] | None:
     """A call that could come this way; a common one where only its size speaks against it."""
     calls = [meta_arguments(plan.op, choice, n) for n in (size, 8, 1024)]
-    if not meant_for(plan, way, calls[0]):
+    if not meant_for(plan, way, calls[0], hip):
         return None
     chosen = dict(way.variants)
     for args in calls:
