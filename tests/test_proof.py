@@ -51,6 +51,17 @@ def test_kernels_quickly(name, interpreter):
     assert result.report["examples"] >= 4
 
 
+@pytest.mark.parametrize("name", ["softmax", "linear_gelu"])
+def test_a_standalone_module_passes_the_same(name, interpreter):
+    spec = ROOT / "specs" / f"{name}.op"
+    alone = pipeline.build(spec.read_text(), f"specs/{name}.op", standalone=True)
+    assert "tritongen import" not in alone.raw
+    job = {"text": spec.read_text(), "name": f"specs/{name}.op", "device": "cpu", "source": alone.raw}
+    result = Result(interpreter.ask(job | {"examples": 4, "seed": 0, "seconds": 20}))
+    assert result.ok, str(result)
+    assert result.report["examples"] >= 4
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "spec",
