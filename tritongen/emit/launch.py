@@ -15,7 +15,6 @@ from tritongen.emit.sizes import bare, batch_slice, size_lines, whole
 from tritongen.emit.text import launch_text
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import symbols
 from tritongen.schedule import rules
 from tritongen.schedule.aside import names_of
 from tritongen.schedule.plan import Step, Variant, View
@@ -353,6 +352,3 @@ def scratch_lines(context: Context, scratch: tuple[ir.Nest, ...]) -> list[str]:
             f"{nest.name} = torch.empty(({sizes}{comma}), dtype={host_dtype(context, nest.dtype)}, device={first}.device)"
         )
     return lines
-
-
-__all__ = ["LaunchView", "launch_view", "scratch_lines", "symbols"]

@@ -27,7 +27,6 @@ from tritongen.emit.reference import reference_lines
 from tritongen.emit.sizes import size_lines
 from tritongen.emit.view import KernelView
 from tritongen.emit.wrapper import allocation, check_lines, docstring, parameters
-from tritongen.ir import nodes as ir
 from tritongen.ir.bounds import facts_of
 from tritongen.ir.helpers import HELPERS
 from tritongen.resources import folder
@@ -250,6 +249,3 @@ def dispatch(item: OpPlans) -> list[str]:
             f"    {call}",
         ]
     return lines
-
-
-__all__ = ["OpPlans", "format_source", "ir", "module_source"]

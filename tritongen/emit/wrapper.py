@@ -6,7 +6,6 @@ Everything a call can get wrong is said here, on the host, naming operand, dim, 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from tritongen.emit.launch import TORCH_DTYPES
 from tritongen.emit.sizes import (
@@ -24,19 +23,6 @@ from tritongen.ir.algebra import Floor, Group, denominator, is_fractional, is_si
 
 PYTHON_TYPES = {"int": "int", "float": "float", "bool": "bool"}
 RELATION_TEXT = messages.OPPOSITE
-
-
-@dataclass(frozen=True, slots=True)
-class WrapperView:
-    name: str
-    parameters: str  # with annotations and defaults
-    plain: str  # names only
-    returns: str
-    doc: tuple[str, ...]
-    checks: tuple[str, ...]
-    outputs: tuple[tuple[str, str], ...]  # name, allocation
-    first: str  # the operand that says where the call runs
-    launches: tuple[tuple[str, tuple[str, ...]], ...]  # condition, lines
 
 
 def parameters(op: ir.Op) -> list[tuple[str, str, str]]:
@@ -316,6 +302,3 @@ def docstring(op: ir.Op) -> tuple[str, ...]:
         + "ny strides. Raises ValueError where operands do not fit."
     )
     return tuple(lines)
-
-
-__all__ = ["WrapperView", "allocation", "check_lines", "docstring", "parameters", "refuse"]

@@ -92,11 +92,7 @@ def _lift(
             used = free_indices(reduce)
             box = tuple(b for b in scope if b.index in used)
             for earlier in done:  # the same sum twice is one sum
-                if (
-                    earlier.body == reduce
-                    and earlier.box == box
-                    and earlier.name not in _written(nest)
-                ):
+                if earlier.body == reduce and earlier.box == box and earlier.name != nest.name:
                     return ir.Read(earlier.name, earlier.coords, None, earlier.dtype)
             name = fresh(f"{nest.name}_{reduce.op}", taken)
             coords = tuple(index(b.index) for b in box)
@@ -107,10 +103,6 @@ def _lift(
         case ir.Cast(arg):
             return replace(expr, arg=_lift(arg, nest, scope, taken, done))
     return expr
-
-
-def _written(nest: ir.Nest) -> set[str]:
-    return {nest.name}
 
 
 def fresh(name: str, taken: set[str]) -> str:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Fetch, Poly, affine, index, indices, poly
+from tritongen.ir.algebra import Fetch, Poly, affine, indices, poly
 from tritongen.ir.algebra import walk as walk_poly
 from tritongen.ir.bounds import Facts
 from tritongen.schedule.canonical import (
@@ -222,10 +222,7 @@ def rows(members, virtual, by_name, facts, extending=False) -> Group | None:
         for b in (*nest.box, *binders_of(nest)):
             if not _same_range(ranges[b.index], b, facts):
                 return None
-        if not (
-            _written_plainly(nest, row_names, col_names)
-            and _separable(nest, row_names, col_names, facts)
-        ):
+        if not (_starts_at_zero(nest) and _separable(nest, row_names, col_names, facts)):
             return None
     return Group("rows", lines, row, _col_order(lines, col))
 
@@ -234,7 +231,7 @@ def _same_range(known, b: ir.Binder, facts: Facts) -> bool:
     return same(facts, known[0], b.lo) and same(facts, known[1], b.hi)
 
 
-def _written_plainly(nest: ir.Nest, row: set[str], col: set[str]) -> bool:
+def _starts_at_zero(nest: ir.Nest) -> bool:
     """A value over the whole tile starts at 0 on every axis, as its storage does."""
     return all(not b.lo.terms for b in nest.box)
 
@@ -429,7 +426,3 @@ def _simple(product: Product, facts: Facts) -> bool:
 
 
 CLASSIFIERS = {"contraction": contraction, "rows": rows, "pointwise": pointwise, "nest": nest}
-
-
-def plain_coords(box) -> tuple[Poly, ...]:
-    return tuple(index(b.index) for b in box)

@@ -7,7 +7,7 @@ read in another way (an offset, a reversal, a window, a fill) has no view and is
 
 from __future__ import annotations
 
-from tritongen.ir.algebra import Idx, Poly, affine, index, poly
+from tritongen.ir.algebra import Idx, Poly, affine, poly
 from tritongen.ir.bounds import Facts
 from tritongen.schedule.canonical import same
 from tritongen.schedule.plan import Axis, View
@@ -95,7 +95,3 @@ def _known(coords, extents) -> bool:
         for c in coords
         for atom in (affine(c) or ({None: 0},))[0]
     )
-
-
-def plain(names: Digits) -> tuple[Poly, ...]:
-    return tuple(index(n) for n in names)
