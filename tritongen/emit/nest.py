@@ -14,7 +14,7 @@ from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.canonical import free_indices
-from tritongen.schedule.group import is_reducer
+from tritongen.schedule.members import is_reducer
 
 
 def nest_view(body: Body) -> KernelView:

@@ -13,7 +13,7 @@ from tritongen.emit.masked import choose_fill
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
 from tritongen.schedule.canonical import free_indices, reads, tensors_read
-from tritongen.schedule.group import is_reducer
+from tritongen.schedule.members import is_reducer
 
 TEMPLATES = {"finish": "part"}  # merging and walking one chunk is one skeleton
 

@@ -14,8 +14,8 @@ from tritongen.emit.tiles import forget_tile, needs, open_tile, tile_values, vie
 from tritongen.emit.view import KernelView, Loop
 from tritongen.ir import nodes as ir
 from tritongen.ir.functions import ATOM
+from tritongen.schedule.classes.rows import fold_state
 from tritongen.schedule.plan import Level
-from tritongen.schedule.steps import fold_state
 
 
 def loop(body: Body) -> KernelView:

@@ -10,9 +10,9 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.bounds import facts_of
 from tritongen.schedule.aside import names_of, step_aside
 from tritongen.schedule.canonical import canonical, split_all, tensors_read
+from tritongen.schedule.classes import CLASSES
 from tritongen.schedule.group import group
 from tritongen.schedule.plan import Plan
-from tritongen.schedule.steps import make_step
 
 
 def plan_op(op: ir.Op, name: str | None = None, only: str | None = None) -> Plan:
@@ -36,7 +36,7 @@ def plan_op(op: ir.Op, name: str | None = None, only: str | None = None) -> Plan
             if n.name in outputs or (n.name in later and _is_root(n, groups, g))
         )
         step = own if len(groups) == 1 else f"{own}_{stores[0] if stores else k}"
-        steps.append(make_step(step, g, stores, dims, facts))
+        steps.append(CLASSES[g.kind].make(step, g, stores, dims, facts))
         scratch += [n for n in g.nests if n.name in stores and n.name not in outputs]
     return Plan(own, checked, tuple(steps), tuple(scratch), nests)
 

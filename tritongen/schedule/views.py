@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tritongen.ir.algebra import Idx, Poly, affine, poly
 from tritongen.ir.bounds import Facts
-from tritongen.schedule.canonical import same
+from tritongen.schedule.canonical import reads, same
 from tritongen.schedule.plan import Axis, View
 
 Digits = tuple[str, ...]
@@ -95,3 +95,15 @@ def _known(coords, extents) -> bool:
         for c in coords
         for atom in (affine(c) or ({None: 0},))[0]
     )
+
+
+def accesses(nests, stores, dims):
+    """(tensor, coords) of all reads of stored tensors and of all stores, in order of appearance."""
+    computed = {n.name for n in nests}
+    for nest in nests:
+        for read in reads(nest.body):
+            if read.tensor not in computed and (dims is None or read.tensor in dims):
+                yield read.tensor, read.coords
+    for nest in nests:
+        if nest.name in stores:
+            yield nest.name, nest.coords

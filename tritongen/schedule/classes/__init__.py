@@ -1,0 +1,12 @@
+"""The kernel classes, the most special first: each module says what belongs to it and how it runs.
+
+`classify(members, virtual, by_name, facts, extending)` gives a `Group` or None, from the IR's shape
+alone; `make(name, group, stores, dims, facts)` gives the `Step`. A new class is a module here, a
+template and its printer in `emit`.
+"""
+
+from __future__ import annotations
+
+from tritongen.schedule.classes import contraction, nest, pointwise, rows
+
+CLASSES = {"contraction": contraction, "rows": rows, "pointwise": pointwise, "nest": nest}

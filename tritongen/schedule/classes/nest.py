@@ -1,0 +1,48 @@
+"""The general nest: anything over one box, an element a lane, reducers as loops. Right for every op."""
+
+from __future__ import annotations
+
+from tritongen.schedule.canonical import (
+    reads,
+)
+from tritongen.schedule.members import Group, gather_lines, is_reducer
+from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant
+
+
+# ---- what is one ---------------------------------------------------------------------------------
+def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
+    """One box: every member over it, reducers as loops."""
+    names = {b.index for b in members[0].box}
+    if any({b.index for b in n.box} != names for n in members):
+        return None
+    if extending and any(is_reducer(n) for n in members[1:]):
+        return None
+    written = {n.name for n in members}
+    lines = gather_lines(members, virtual, names)
+    for (
+        line
+    ) in lines:  # a value of this box read elsewhere than at its own place needs storage first
+        for read in reads(line.body):
+            if (
+                read.tensor in written
+                and read.coords != next(n for n in members if n.name == read.tensor).coords
+            ):
+                return None
+    if any({b.index for b in n.box} - names for n in lines):
+        return None
+    return Group("nest", lines, members[0].box)
+
+
+# ---- how it runs ---------------------------------------------------------------------------------
+def make(name, group, stores, dims, facts) -> Step:
+    axes = (Axis("i", group.row),)
+    kernel = KernelPlan(f"{name}_nest", "nest", "whole", axes, group.nests, stores)
+    variant = Variant(
+        "nest",
+        "True",
+        "right for every shape: an element a lane, reducers as loops",
+        (("BLOCK", "256"), ("num_warps", "4")),
+        (Launch(kernel.name, ("cdiv(total, BLOCK)",)),),
+    )
+    facts_ = (("total", axes[0].extent),)
+    return Step(name, "nest", "no special form fits", stores, facts_, (kernel,), (variant,))

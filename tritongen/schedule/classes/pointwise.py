@@ -1,0 +1,165 @@
+"""Pointwise: nests without reducers over one box, walked flat where every operand lies in one run, else as tiles."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Poly, index, indices, poly, size
+from tritongen.schedule.canonical import (
+    same,
+)
+from tritongen.schedule.members import Group, gather_lines, is_reducer
+from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant, View
+from tritongen.schedule.views import accesses, digits_by_dim, views
+
+
+# ---- what is one ---------------------------------------------------------------------------------
+def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
+    if any(is_reducer(n) for n in members):
+        return None
+    names = {b.index for b in members[0].box}
+    if any({b.index for b in n.box} != names for n in members):
+        return None
+    if len(members) > 1 and any(
+        not same(facts, a.hi, b.hi)
+        for n in members
+        for a, b in zip(_sorted(members[0].box), _sorted(n.box))
+    ):
+        return None
+    lines = gather_lines(members, virtual, names)
+    if any({b.index for b in n.box} - names for n in lines):
+        return None
+    return Group("pointwise", lines, members[0].box)
+
+
+def _sorted(box):
+    return sorted(box, key=lambda b: b.index)
+
+
+# ---- how it runs ---------------------------------------------------------------------------------
+def make(name, group, stores, dims, facts) -> Step:
+    whole = (Axis("i", group.row),)
+    seen = views(accesses(group.nests, stores, dims), dims, whole, facts)
+    touched = {tensor for tensor, _ in accesses(group.nests, stores, dims)}
+    if all(len(v.runs) == 1 and len(v.runs[0]) == len(group.row) for v in seen) and len(
+        seen
+    ) == len(touched):
+        return _flat(name, group, stores, whole, seen)
+    return _tile(name, group, stores, dims, facts)
+
+
+def _flat(name, group, stores, axes, seen) -> Step:
+    if [d.index for d in group.row] == [ir.BATCH]:
+        return _merged(name, group, stores)
+    kernel = KernelPlan(f"{name}_flat", "flat", "whole", axes, group.nests, stores, seen)
+    variant = _flat_variant(kernel, "True", "every operand is walked as one run of elements")
+    numbers = (("total", axes[0].extent),)
+    return Step(name, "pointwise", "no reducer", stores, numbers, (kernel,), (variant,))
+
+
+def _flat_variant(kernel: KernelPlan, when: str, why: str) -> Variant:
+    # 16 bytes a thread and access, and several accesses in flight: 97% of copy.
+    config = (("BLOCK", "2048"), ("num_warps", "8"))
+    return Variant("flat", when, why, config, (Launch(kernel.name, ("cdiv(total, BLOCK)",)),))
+
+
+def _merged(name, group, stores) -> Step:
+    """A box of batch dims alone: the launch merges them to three dims, to one where all lie in one run."""
+    tensors = dict.fromkeys(t for t, coords in accesses(group.nests, stores, None) if coords)
+    one = Axis("i", (ir.Binder(ir.BATCH, Poly(), size("total")),))
+    run = tuple(View(t, (poly(1), poly(1), size("total")), ((), (), (ir.BATCH,))) for t in tensors)
+    kernel = KernelPlan(f"{name}_flat", "flat", "whole", (one,), group.nests, stores, run)
+    strided, fallback = _strided(name, group, stores, tuple(tensors))
+    flat = _flat_variant(kernel, "outer * middle == 1", "every operand lies in one run")
+    numbers = tuple((d, size(d)) for d in (*BATCH_DIGITS, "total"))
+    kernels, variants = (kernel, strided), (flat, fallback)
+    return Step(
+        name, "pointwise", "no reducer", stores, numbers, kernels, variants, merged=tuple(tensors)
+    )
+
+
+BATCH_DIGITS = ("outer", "middle", "inner")
+
+
+def _strided(name, group, stores, tensors: tuple[str, ...]) -> tuple[KernelPlan, Variant]:
+    """Operands of any rank and strides, as three dims."""
+    digits = tuple(ir.Binder(f"{d}_at", Poly(), size(d)) for d in BATCH_DIGITS)
+    axes = (Axis("row", digits[:2]), Axis("col", digits[2:]))
+    nests = tuple(_with_batch(n, digits) for n in group.nests)
+    runs = tuple((d.index,) for d in digits)
+    seen = tuple(View(t, tuple(size(d) for d in BATCH_DIGITS), runs) for t in tensors)
+    kernel = KernelPlan(f"{name}_strided", "tile", "whole", axes, nests, stores, seen)
+    config = (
+        ("BLOCK", "64 if turned else min(1024, max(16, pow2(inner)))"),
+        ("ROWS", "max(1, 4096 // BLOCK)"),
+        ("num_warps", "8"),
+    )
+    why = "any strides: a square tile where memory runs along another dim than the last"
+    grid = ("cdiv(outer * middle, ROWS) * cdiv(inner, BLOCK)",)
+    return kernel, Variant("strided", "True", why, config, (Launch(kernel.name, grid),))
+
+
+def _with_batch(nest: ir.Nest, digits) -> ir.Nest:
+    """A nest over the batch dims as three indices."""
+    three = tuple(index(d.index) for d in digits)
+
+    def spread(coords):
+        return tuple(c for p in coords for c in (three if p == index(ir.BATCH) else (p,)))
+
+    def change(node: ir.Expr) -> ir.Expr:
+        return replace(node, coords=spread(node.coords)) if isinstance(node, ir.Read) else node
+
+    return replace(nest, box=digits, coords=spread(nest.coords), body=ir.rebuild(nest.body, change))
+
+
+def _tile(name, group, stores, dims, facts) -> Step:
+    touched = list(accesses(group.nests, stores, dims))
+    split = _column_digits(group, touched, dims, facts)
+    axes = (Axis("row", group.row[:split]), Axis("col", group.row[split:]))
+    seen = views(touched, dims, axes, facts)
+    kernel = KernelPlan(f"{name}_tile", "tile", "whole", axes, group.nests, stores, seen)
+    if _disagree(seen, axes):
+        config = (("ROWS", "64"), ("BLOCK", "64"), ("num_warps", "8"))
+        why = "operands disagree on the fastest axis: a square tile reads and writes whole lines"
+    else:
+        config = (
+            ("BLOCK", "min(1024, max(16, pow2(cols)))"),
+            ("ROWS", "max(1, 2048 // BLOCK)"),
+            ("num_warps", "8"),
+        )
+        why = "rows of the fastest axis"
+    grid = ("cdiv(rows, ROWS) * cdiv(cols, BLOCK)",)
+    variant = Variant("tile", "True", why, config, (Launch(kernel.name, grid),))
+    numbers = (("rows", axes[0].extent), ("cols", axes[1].extent))
+    return Step(name, "pointwise", "no reducer", stores, numbers, (kernel,), (variant,))
+
+
+def _column_digits(group, touched, dims, facts) -> int:
+    """Where the box splits into rows and columns: the longest tail that every tensor walks whole or not at all."""
+    box = [b.index for b in group.row]
+    extents = {b.index: b.hi - b.lo for b in group.row}
+    for split in range(max(len(box) - 1, 0)):
+        tail = box[split + 1 :]
+        if all(
+            _walks_whole(coords, dims[tensor], tail, extents, facts) for tensor, coords in touched
+        ):
+            return split + 1
+    return max(len(box) - 1, 0)
+
+
+def _walks_whole(coords, dims, tail, extents, facts) -> bool:
+    used = set().union(*(indices(c) for c in coords)) & set(tail)
+    if not used:
+        return True
+    digits = digits_by_dim(coords, dims, extents, facts)
+    if digits is None or used != set(tail):
+        return False
+    start = digits.index(tail[0])
+    return list(digits[start : start + len(tail)]) == tail
+
+
+def _disagree(seen: tuple[View, ...], axes) -> bool:
+    last = {v.runs[-1] for v in seen if v.runs}
+    cols = {d.index for d in axes[1].digits}
+    return any(not set(run) & cols for run in last if run) and any(set(run) & cols for run in last)

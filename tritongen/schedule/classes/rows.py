@@ -1,0 +1,315 @@
+"""Rows: reducers that all reduce the same indices (col) and keep the same ones (row), and the
+pointwise nests over row, or over both. Figures are for one H200 unless a comment says otherwise.
+"""
+
+from __future__ import annotations
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Fetch, Poly, affine, indices, poly
+from tritongen.ir.algebra import walk as walk_poly
+from tritongen.ir.bounds import Facts
+from tritongen.schedule.canonical import (
+    binders_of,
+    reads,
+    same,
+    tensors_read,
+)
+from tritongen.schedule.classes import contraction as contractions
+from tritongen.schedule.members import Group, gather_lines, is_reducer
+from tritongen.schedule.plan import Axis, KernelPlan, Launch, Level, Step, Variant
+from tritongen.schedule.views import accesses, views
+
+
+# ---- what is one ---------------------------------------------------------------------------------
+def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
+    reducers = [n for n in members if is_reducer(n)]
+    if (
+        not reducers
+        or (extending or len(reducers) > 1)
+        and any(contractions.as_product(n, virtual, facts) for n in reducers)
+    ):
+        return None  # products share a tile of tl.dot, not a row
+    first = reducers[0]
+    row, col = first.box, binders_of(first)
+    row_names, col_names = {b.index for b in row}, {b.index for b in col}
+    tile = row_names | col_names
+    if not col or row_names & col_names:
+        return None
+    ranges = {b.index: (b.lo, b.hi) for b in (*row, *col)}
+    lines = gather_lines(members, virtual, tile)
+    for nest in lines:
+        own = {b.index for b in nest.box}
+        if is_reducer(nest):
+            if own != row_names or {b.index for b in binders_of(nest)} != col_names:
+                return None
+        elif own != tile and own != row_names:
+            return None
+        for b in (*nest.box, *binders_of(nest)):
+            if not _same_range(ranges[b.index], b, facts):
+                return None
+        if not (_starts_at_zero(nest) and _separable(nest, row_names, col_names, facts)):
+            return None
+    return Group("rows", lines, row, _col_order(lines, col))
+
+
+def _same_range(known, b: ir.Binder, facts: Facts) -> bool:
+    return same(facts, known[0], b.lo) and same(facts, known[1], b.hi)
+
+
+def _starts_at_zero(nest: ir.Nest) -> bool:
+    """A value over the whole tile starts at 0 on every axis, as its storage does."""
+    return all(not b.lo.terms for b in nest.box)
+
+
+def _separable(nest: ir.Nest, row: set[str], col: set[str], facts: Facts) -> bool:
+    """No coordinate mixes kept and reduced indices, but as digits of one number."""
+    ranges = {b.index: b.hi - b.lo for b in (*nest.box, *binders_of(nest))}
+    for read in reads(nest.body):
+        for coordinate in read.coords:
+            used = indices(coordinate)
+            if not (used & row and used & col):
+                continue
+            parts = affine(coordinate)
+            if parts is None or any(isinstance(a, Fetch) for a in walk_poly(coordinate)):
+                return False
+            weights = [(w, ranges.get(getattr(a, "name", ""), None)) for a, w in parts[0].items()]
+            if parts[1].terms or not _mixed_radix(weights, facts):
+                return False
+    return True
+
+
+def _mixed_radix(weights, facts: Facts) -> bool:
+    weight, left = poly(1), list(weights)
+    while left:
+        here = [pair for pair in left if pair[1] is not None and same(facts, pair[0], weight)]
+        if len(here) != 1:
+            return False
+        left.remove(here[0])
+        weight = weight * here[0][1]
+    return True
+
+
+def _col_order(lines, col):
+    """The reduced indices in the order of the dims of what is read, unless an argmax counts them."""
+    if any(is_reducer(n) and n.body.op.startswith("arg") for n in lines):
+        return col
+    names = {b.index for b in col}
+    widest = max(
+        (r for n in lines for r in reads(n.body)),
+        key=lambda r: len(set().union(*(indices(c) for c in r.coords)) & names),
+        default=None,
+    )
+    if widest is None:
+        return col
+    place = {
+        name: (dim, -_weight_rank(c, name))
+        for dim, c in enumerate(widest.coords)
+        for name in indices(c)
+    }
+    return tuple(sorted(col, key=lambda b: place.get(b.index, (99, 0))))
+
+
+def _weight_rank(coordinate: Poly, name: str) -> int:
+    """0 for the lowest digit of a number, more for higher ones."""
+    parts = affine(coordinate)
+    weight = (
+        next((w for a, w in parts[0].items() if getattr(a, "name", "") == name), poly(1))
+        if parts
+        else poly(1)
+    )
+    return 0 if weight == poly(1) else 1
+
+
+# ---- how it runs ---------------------------------------------------------------------------------
+def make(name, group, stores, dims, facts) -> Step:
+    touched = list(accesses(group.nests, stores, dims))
+    row = _in_storage_order(group.row, touched, dims, facts)
+    axes = (Axis("row", row), Axis("col", group.col))
+    seen = views(touched, dims, axes, facts)
+    levels = levels_of(group.nests)
+    shared = (axes, group.nests, stores, seen, levels)
+    resident = KernelPlan(f"{name}_rows", "rows", "whole", *shared)
+    again = (
+        (KernelPlan(f"{name}_wide", "rows", "whole", *shared, reload=True),)
+        if _has_columns(touched, group)
+        else ()
+    )
+    loop = KernelPlan(f"{name}_loop", "loop", "whole", *shared)
+    numbered = len(levels) > 2
+    parts = tuple(
+        KernelPlan(f"{name}_part{k if numbered else ''}", "part", f"part {k}", *shared)
+        for k in range(1, len(levels))
+    )
+    finish = KernelPlan(f"{name}_finish", "finish", "finish", *shared)
+    numbers = (("rows", axes[0].extent), ("cols", axes[1].extent))
+    split = _split_variant(parts, finish, group)
+    variants = (split, *_resident_variants(resident, again), _loop_variant(loop))
+    kernels = (resident, *again, loop, *parts, finish)
+    return Step(
+        name, "rows", "reducers over one set of indices", stores, numbers, kernels, variants
+    )
+
+
+def _has_columns(touched, group) -> bool:
+    """Whether some operand is the same for all rows (a gain, a bias), and a value over the tile is stored."""
+    col, row = {b.index for b in group.col}, {b.index for b in group.row}
+    used = [set().union(*(indices(c) for c in coords)) for _, coords in touched]
+    return any(u and u <= col for u in used) and any(u >= row | col for u in used)
+
+
+def _split_variant(parts, finish, group) -> Variant:
+    grid = ("PARTS", "cdiv(rows, ROWS)")
+    state = tuple(
+        (part, dtype, ("rows", "PARTS"))
+        for nest in group.nests
+        if is_reducer(nest)
+        for part, dtype in fold_state(nest)
+    )
+    config = (
+        ("ROWS", "32 if across else 1"),
+        ("BLOCK", "64 if across else 2048"),
+        (
+            "PARTS",
+            "pow2(max(1, min(256, cdiv(4 * sms, max(1, cdiv(rows, ROWS))), cdiv(cols, 2 * BLOCK))))",
+        ),
+        ("CHUNK", "BLOCK * cdiv(cols, BLOCK * PARTS)"),
+        ("num_warps", "8"),
+    )
+    return Variant(
+        "split",
+        "cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192",
+        "too few rows to fill the GPU: several programs share one",
+        config,
+        (*(Launch(p.name, grid) for p in parts), Launch(finish.name, grid)),
+        state,
+    )
+
+
+def _resident_variants(resident, again) -> tuple[Variant, ...]:
+    """Measured with softmax, rms_norm and layer_norm in bf16 at 256 to 16,384 wide, 2^27 elements.
+
+    An empty row goes to the loop, which has no masked lanes to keep out of its folds. Without column
+    operands, one row of 8,192 in 4 warps reaches 95% of copy. With them, two things
+    count: several rows share each load of a gain (4 rows of 4,096 in 8 warps: 91 to 95%, one row: 78),
+    and beyond 4,096 a row, its gain and its bias no longer fit the registers of two programs a
+    multiprocessor; reading x again from L2 does (16,384 wide: 84%, held: 55 to 74).
+    """
+    grid = ("cdiv(rows, ROWS)",)
+    across = Variant(
+        "across",
+        "across and 0 < cols <= 512",
+        "short rows whose elements lie far apart: memory runs along the rows' own axis",
+        (("BLOCK", "max(16, pow2(cols))"), ("ROWS", "max(1, 8192 // BLOCK)"), ("num_warps", "8")),
+        (Launch(resident.name, grid),),
+    )
+    if not again:
+        config = (
+            ("BLOCK", "max(16, pow2(cols))"),
+            ("ROWS", "max(1, 2048 // BLOCK)"),
+            (
+                "num_warps",
+                "2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32",
+            ),
+        )
+        rows_ = Variant(
+            "rows",
+            "0 < cols <= 32768 and not across",
+            "a row fits in registers",
+            config,
+            (Launch(resident.name, grid),),
+        )
+        return across, rows_
+    narrow = (
+        ("BLOCK", "max(16, pow2(cols))"),
+        ("ROWS", "max(1, 2048 // BLOCK) if BLOCK <= 1024 else 4"),
+        ("num_warps", "2 if BLOCK <= 1024 else 8"),
+    )
+    wide = (
+        ("BLOCK", "pow2(cols)"),
+        ("ROWS", "1"),
+        ("num_warps", "8 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32"),
+    )
+    return (
+        across,
+        Variant(
+            "rows",
+            "0 < cols <= 4096 and not across",
+            "rows fit in registers",
+            narrow,
+            (Launch(resident.name, grid),),
+        ),
+        Variant(
+            "wide",
+            "0 < cols <= 32768 and not across",
+            "a row fits in registers, but not for long beside its column operands",
+            wide,
+            (Launch(again[0].name, grid),),
+        ),
+    )
+
+
+def _loop_variant(loop) -> Variant:
+    config = (
+        ("ROWS", "32 if across else 1"),
+        ("BLOCK", "64 if across else 4096"),
+        ("num_warps", "8"),
+    )
+    return Variant("loop", "True", "any width", config, (Launch(loop.name, ("cdiv(rows, ROWS)",)),))
+
+
+def fold_state(nest: ir.Nest) -> tuple[tuple[str, str], ...]:
+    """(name, dtype) of what one part of a reduction leaves behind."""
+    if nest.body.op.startswith("arg"):
+        return (f"{nest.name}_best", nest.body.body.dtype), (f"{nest.name}_at", "i64")
+    return ((f"{nest.name}_part", nest.dtype),)
+
+
+def levels_of(nests) -> tuple[Level, ...]:
+    """Folds by the number of earlier folds they wait for, each level with the row values it allows.
+
+    Level 0 has no folds: row values that need none.
+    """
+    depth: dict[str, int] = {}
+    for nest in nests:
+        below = max((depth[t] for t in tensors_read(nest.body) if t in depth), default=0)
+        depth[nest.name] = below + (1 if is_reducer(nest) else 0)
+    count = max(depth[n.name] for n in nests if is_reducer(n))
+    row = next({b.index for b in n.box} for n in nests if is_reducer(n))
+    return tuple(
+        Level(
+            tuple(n.name for n in nests if is_reducer(n) and depth[n.name] == k),
+            tuple(
+                n.name
+                for n in nests
+                if not is_reducer(n) and depth[n.name] == k and {b.index for b in n.box} == row
+            ),
+        )
+        for k in range(count + 1)
+    )
+
+
+def _in_storage_order(row, touched, dims, facts):
+    """The kept indices in the order of the dims of the widest tensor, so that they make few runs."""
+    names = {b.index for b in row}
+    best: tuple[str, ...] = ()
+    for tensor, coords in touched:
+        flat = [n for c in coords for n in _ordered(c, names)]
+        if len(flat) > len(best) and len(set(flat)) == len(flat):
+            best = tuple(flat)
+    place = {n: k for k, n in enumerate(best)}
+    return tuple(sorted(row, key=lambda b: place.get(b.index, len(place))))
+
+
+def _ordered(coordinate: Poly, names: set[str]) -> list[str]:
+    """The indices of one coordinate, the one with the largest weight first."""
+    found = [n for n in sorted(indices(coordinate)) if n in names]
+    return sorted(found, key=lambda n: coordinate_weight(coordinate, n) == poly(1))
+
+
+def coordinate_weight(coordinate: Poly, name: str) -> Poly:
+    parts = affine(coordinate)
+    return (
+        next((w for a, w in parts[0].items() if getattr(a, "name", "") == name), poly(0))
+        if parts
+        else poly(0)
+    )

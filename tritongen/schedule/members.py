@@ -1,0 +1,125 @@
+"""The members of a group and what they read, as one tile computes them.
+
+Input: canonical nests. Output: the lines of a kernel in dependency order, pointwise temporaries pasted
+where a tile cannot hold them. What makes a kernel of them is each class's business (`classes/`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Fetch, Poly, affine, indices, poly
+from tritongen.ir.algebra import walk as walk_poly
+from tritongen.schedule.canonical import coordinates, substitute_indices, tensors_read
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A contraction's roles: indices by role, and the two factors."""
+
+    batch: tuple[ir.Binder, ...]
+    m: tuple[ir.Binder, ...]
+    n: tuple[ir.Binder, ...]
+    k: tuple[ir.Binder, ...]
+    left: ir.Expr
+    right: ir.Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    kind: str  # contraction | rows | pointwise | nest
+    nests: tuple[ir.Nest, ...]  # roots, then whatever they read, in dependency order
+    row: tuple[ir.Binder, ...] = ()
+    col: tuple[ir.Binder, ...] = ()
+    product: Product | None = None
+
+
+def is_reducer(nest: ir.Nest) -> bool:
+    return isinstance(nest.body, ir.Reduce)
+
+
+def fetches(expr: ir.Expr):
+    """Reads that stand in coordinates."""
+    return (a for p in coordinates(expr) for a in walk_poly(p) if isinstance(a, Fetch))
+
+
+def closure(root: ir.Nest, virtual: dict[str, ir.Nest]) -> list[ir.Nest]:
+    """The pointwise temporaries that root needs, in dependency order."""
+    found: list[ir.Nest] = []
+
+    def visit(nest: ir.Nest) -> None:
+        for name in sorted(tensors_read(nest.body)):
+            if name in virtual and virtual[name] not in found:
+                visit(virtual[name])
+                found.append(virtual[name])
+
+    visit(root)
+    return found
+
+
+# ---- values computed where they are read --------------------------------------------------------
+def gather_lines(members, virtual, indices_in_tile: set[str]) -> tuple[ir.Nest, ...]:
+    """Members and the temporaries they read, in order; a temporary read at other coordinates than
+
+    its own, or over indices that the tile has not, is pasted into its reader.
+    """
+    out: dict[str, ir.Nest] = {}
+
+    def add(nest: ir.Nest) -> None:
+        nest = replace(nest, body=paste(nest.body, virtual, indices_in_tile))
+        for name in sorted(tensors_read(nest.body)):
+            if name in virtual and name not in out:
+                add(virtual[name])
+        out[nest.name] = nest
+
+    for member in members:
+        add(member)
+    return tuple(out.values())
+
+
+def paste(expr: ir.Expr, virtual: dict[str, ir.Nest], tile: set[str]) -> ir.Expr:
+    def change(node: ir.Expr) -> ir.Expr:
+        if not (isinstance(node, ir.Read) and node.tensor in virtual):
+            return node
+        nest = virtual[node.tensor]
+        used = set().union(*(indices(c) for c in nest.coords), *(indices(c) for c in node.coords))
+        if node.coords == nest.coords and used <= tile and node.fill is None:
+            return node
+        values = {}
+        for at, own in zip(node.coords, nest.coords):
+            values |= solve_digits(own, at)
+        body = paste(substitute_indices(nest.body, values), virtual, tile)
+        return body if node.fill is None else _filled(body, node, nest)
+
+    return ir.rebuild(expr, change)
+
+
+def solve_digits(own: Poly, at: Poly) -> dict[str, Poly]:
+    """The indices that make the coordinate `own` (an index, or digits f1 * q + f0) equal `at`."""
+    weights = {weight: atom.name for atom, weight in affine(own)[0].items()}
+    given = affine(at)
+    if given is not None and not given[1].terms and len(weights) > 1:
+        by_weight = {weight: poly(atom) for atom, weight in given[0].items()}
+        if set(by_weight) == set(weights):  # the same digits under other names
+            return {name: by_weight[weight] for weight, name in weights.items()}
+    values, rest = {}, at
+    for weight, name in sorted(weights.items(), key=lambda pair: pair[0] == poly(1)):
+        values[name] = rest if weight == poly(1) else rest // weight
+        rest = rest - values[name] * weight
+    return values
+
+
+def _filled(body: ir.Expr, read: ir.Read, nest: ir.Nest) -> ir.Expr:
+    """A temporary read with `else`: inside its dims its value, outside the fill."""
+    inside: ir.Expr | None = None
+    for coordinate, dim in zip(read.coords, nest.dims):
+        at = ir.IndexValue(coordinate, "i64")
+        for test in (
+            ir.Call("ge", (at, ir.Const(0, "i64")), "bool"),
+            ir.Call("lt", (at, ir.IndexValue(dim, "i64")), "bool"),
+        ):
+            inside = test if inside is None else ir.Call("and", (inside, test), "bool")
+    if inside is None:
+        return body
+    return ir.Call("where", (inside, body, ir.Const(read.fill, nest.dtype)), nest.dtype)
