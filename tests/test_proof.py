@@ -56,7 +56,12 @@ def test_a_standalone_module_passes_the_same(name, interpreter):
     spec = ROOT / "specs" / f"{name}.op"
     alone = pipeline.build(spec.read_text(), f"specs/{name}.op", standalone=True)
     assert "tritongen import" not in alone.raw
-    job = {"text": spec.read_text(), "name": f"specs/{name}.op", "device": "cpu", "source": alone.raw}
+    job = {
+        "text": spec.read_text(),
+        "name": f"specs/{name}.op",
+        "device": "cpu",
+        "source": alone.raw,
+    }
     result = Result(interpreter.ask(job | {"examples": 4, "seed": 0, "seconds": 20}))
     assert result.ok, str(result)
     assert result.report["examples"] >= 4
@@ -96,9 +101,7 @@ def test_kernels_compile_without_a_gpu(spec):
     other = ("sm_80", "sm_100", "gfx942")[k % 3]
     built = [*crosscompile(text, name, ("sm_90",), (first, second))]
     built += crosscompile(text, name, (other,), ("f32", "bf16"), first_only=True)
-    wrong = [
-        b for b in built if b.problem or b.spills > most_spilled(b)
-    ]
+    wrong = [b for b in built if b.problem or b.spills > most_spilled(b)]
     assert not wrong, "\n".join(map(str, wrong))
     assert built
 

@@ -334,9 +334,18 @@ def by_name(text: str) -> dict[str, str]:
 
 
 def proven(interpreter, text: str, name: str, seconds: float):
-    job = {"text": text, "name": name, "device": "cpu", "examples": 3, "seed": 0, "seconds": seconds}
+    job = {
+        "text": text,
+        "name": name,
+        "device": "cpu",
+        "examples": 3,
+        "seed": 0,
+        "seconds": seconds,
+    }
     report = interpreter.ask(job, timeout=120)
-    shown = "\n".join(f"{f['variant']}: {f['problem']}\n    {f['call']}" for f in report["failures"])
+    shown = "\n".join(
+        f"{f['variant']}: {f['problem']}\n    {f['call']}" for f in report["failures"]
+    )
     assert not report["failures"], shown
     assert report["examples"] > 0
 

@@ -379,7 +379,11 @@ def text(p: Poly, leaf: Callable[[Atom], str] | None = None) -> str:
     positive_first = sorted(p.terms, key=lambda term: (not term[0], term[1] < 0))
     out = ""
     for monomial, value in positive_first:
-        sign, body = ("-", _term(monomial, -value, leaf)) if value < 0 else ("+", _term(monomial, value, leaf))
+        sign, body = (
+            ("-", _term(monomial, -value, leaf))
+            if value < 0
+            else ("+", _term(monomial, value, leaf))
+        )
         if not out and sign == "-":
             # -a // b would floor -a: a leading minus takes the whole quotient.
             body = f"({body})" if "//" in body or "%" in body else body

@@ -325,7 +325,9 @@ def axes_of(ranges: list[tuple[str, range]], device: torch.device) -> dict[str, 
     """One arange per index, each along its own dim."""
     rank = len(ranges)
     return {
-        name: torch.arange(r.start, max(r.start, r.stop), device=device).view([-1] + [1] * (rank - 1 - position))
+        name: torch.arange(r.start, max(r.start, r.stop), device=device).view(
+            [-1] + [1] * (rank - 1 - position)
+        )
         for position, (name, r) in enumerate(ranges)
     }
 

@@ -57,7 +57,9 @@ def disagreement(op: Op, module: ModuleType, case: Case) -> str:
         given = getattr(module, f"{op.name}_reference")(**args)
     except Exception:  # torch refuses some shapes that the op takes: those say nothing
         return ""
-    if 0 in case.sizes.values():  # and over nothing some of its functions give another shape (conv3d)
+    if (
+        0 in case.sizes.values()
+    ):  # and over nothing some of its functions give another shape (conv3d)
         return ""
     given = given if isinstance(given, tuple) else (given,)
     for output, theirs in zip(op.outputs, given, strict=True):
