@@ -25,6 +25,8 @@ NO_TORCH = {
     "emit",
     "pipeline",
     "cli",
+    "cli_tools",
+    "explain",
     "output",
     "errors",
     "__init__",

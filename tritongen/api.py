@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from tritongen import pipeline, show
+from tritongen import explain, pipeline
 from tritongen.check import check
 from tritongen.errors import Diagnostic, SpecError
 from tritongen.expression import NUMBERS, Argument, Draft, text_of
@@ -80,7 +80,7 @@ class CompiledOp:
         plan = next(p for p in plans if p.op is op)
         devices = [v.device for v in values.values() if isinstance(v, torch.Tensor) and v.is_cuda]
         sms = _multiprocessors(devices[0]) if devices else 132  # an H100's, where there is no GPU
-        return show.explain(self._module, plan, values, sms)
+        return explain.text(explain.explain_call(self._module, plan, values, sms))
 
 
 class Ops:

@@ -1,4 +1,4 @@
-"""The command line: build, check, show.
+"""The command line: build, check, show; explain (`cli_tools.py`).
 
     tritongen build specs/softmax.op        # writes generated/softmax.py
     tritongen check specs/softmax.op        # runs the derived tests
@@ -20,7 +20,7 @@ from typing import TypeVar
 
 import click
 
-from tritongen import __version__
+from tritongen import __version__, cli_tools
 from tritongen.errors import SpecError, render
 from tritongen.output import OutputError, holds, module_name, target, write_all
 
@@ -47,6 +47,8 @@ class _Commands(click.Group):
 def main() -> None:
     """Readable Triton kernels from specs in index notation."""
 
+
+main.add_command(cli_tools.explain)
 
 _specs = click.argument("specs", nargs=-1, required=True, type=click.Path(path_type=Path))
 

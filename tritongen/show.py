@@ -1,4 +1,4 @@
-"""Every stage of the compilation as text: what `tritongen show` prints, and `f.explain`.
+"""Every stage of the compilation as text: what `tritongen show` prints.
 
     stage_text(text, "specs/softmax.op", "plan")
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pprint
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tritongen import pipeline
 from tritongen.check import check
@@ -17,9 +17,6 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.print import print_op
 from tritongen.schedule.plan import Plan, Step
 from tritongen.syntax.parse import parse
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 
 class CannotShow(Exception):
@@ -88,27 +85,6 @@ def _step_lines(step: Step) -> list[str]:
             for name, dtype, shape in variant.scratch
         ]
     return lines
-
-
-def explain(module: ModuleType, plan: Plan, values: Mapping[str, Any], sms: int) -> str:
-    """Which way each step of one call runs, and why."""
-    from tritongen.trace import trace
-
-    calls = trace(module, plan.op.name, values, sms)
-    launches = iter(calls.launches)
-    lines = []
-    for choice in calls.choices:
-        step = next(s for s in plan.steps if s.name == choice.step)
-        variant = next((v for v in step.variants if v.name == choice.variant), step.variants[-1])
-        facts = ", ".join(f"{k} = {v}" for k, v in choice.facts.items())
-        lines.append(f"{step.name}: {step.skeleton}, since {step.why}")
-        lines.append(f"  {variant.name}: {variant.why}" + (f" ({facts})" if facts else ""))
-        lines.append(f"  {', '.join(f'{k} = {v}' for k, v in choice.config.items())}")
-        for _, launch in zip(variant.launches, launches, strict=False):
-            lines.append(
-                f"  launches {launch.kernel.fn.__name__}[{', '.join(map(str, launch.grid))}]"
-            )
-    return "\n".join(lines) or "nothing is launched: the result is empty"
 
 
 # ---- machine code -------------------------------------------------------------------------------

@@ -190,11 +190,11 @@ def _satisfy(op: Op, sizes: dict[str, int], random: Random) -> dict[str, int] | 
         if broken is None:
             return sizes
         name = random.choice(sorted(broken))
-        sizes = {**sizes, name: _solved(op, sizes, name) or random.choice((1, 2, 3, 4, 6, 8))}
+        sizes = {**sizes, name: solved(op, sizes, name) or random.choice((1, 2, 3, 4, 6, 8))}
     return None
 
 
-def _solved(op: Op, sizes: dict[str, int], name: str) -> int | None:
+def solved(op: Op, sizes: dict[str, int], name: str) -> int | None:
     """The size that an equation `name == ...` asks for."""
     for fact in op.requires:
         for alone, other in ((fact.left, fact.right), (fact.right, fact.left)):
@@ -306,7 +306,7 @@ def _draw_dtypes(op: Op, random: Random, device: str) -> dict[str, str]:
 def arguments(op: Op, case: Case, device: str) -> dict[str, Any]:
     """The call itself: tensors filled and laid out as the case says."""
     known = all_sizes(op, case.sizes)
-    coordinates = _coordinate_operands(op)
+    coordinates = coordinate_operands(op)
     args: dict[str, Any] = {}
     for k, t in enumerate(op.tensors):
         filling = Filling(case.values, case.seed * 31 + k, t.name in coordinates, _extents(known))
@@ -327,7 +327,7 @@ def _extents(known: Mapping[str, int]) -> int:
     return min((n for n in known.values() if n > 0), default=1)
 
 
-def _coordinate_operands(op: Op) -> set[str]:
+def coordinate_operands(op: Op) -> set[str]:
     """Integer operands whose values are used as coordinates."""
     return {a.tensor for p in _polys(op) for a in walk_poly(p) if isinstance(a, Fetch)}
 

@@ -1,0 +1,333 @@
+"""What a call costs whatever the kernels do: bytes and flops, from the IR and the launches of a call.
+
+    calls = trace(module, "softmax", args)
+    step_costs(plan, args, calls)          # for each step its kernels: reads, writes, flops
+    op_cost(plan, args)                    # what any implementation must move and compute
+    least(cost, ceilings)                  # the least seconds that takes, and what binds
+
+A stored tensor counts once in each kernel that touches it, scratch included; of an operand that is
+read in part, the part. Every operation counts where its operands vary, so a contraction is
+`2 * M * N * K` whatever scales its factors. Not here: measured time (`bench`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import Any
+
+import torch
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Poly, denominator, evaluate, indices, substitute
+from tritongen.ir.binding import Bound, bind, torch_dtype
+from tritongen.ir.reads import reads_of
+from tritongen.schedule.aside import step_aside
+from tritongen.schedule.canonical import coordinates, free_indices, reads, tensors_read
+from tritongen.schedule.plan import KernelPlan, Plan, Step
+from tritongen.trace import Calls, Choice, Launch
+
+SAMPLES = 24  # points an index, where the share of a guarded box is estimated
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Bytes by tensor, and operations; `precision` is what binds them: bf16, tf32x3, ..."""
+
+    reads: dict[str, int]
+    writes: dict[str, int]
+    flops: int
+    precision: str = ""  # of a contraction
+
+    @property
+    def bytes(self) -> int:
+        return sum(self.reads.values()) + sum(self.writes.values())
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCost:
+    kernel: str
+    grid: tuple[int, ...]
+    cost: Cost
+
+
+@dataclass(frozen=True, slots=True)
+class StepCost:
+    """One step of one call: what was chosen, and its kernels in order."""
+
+    step: Step
+    choice: Choice
+    kernels: tuple[KernelCost, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """What a device can do: copied bytes a second, read plus written, and flops a second by precision."""
+
+    copy: float
+    matmul: dict[str, float]
+    source: str
+
+
+# Copy, bf16, TF32 and "highest" f32, fp8: the design's performance page. tf32x3 is three TF32 products.
+H200 = Ceilings(
+    4273e9,
+    {"bf16": 720e12, "tf32": 353e12, "tf32x3": 353e12 / 3, "ieee": 51e12, "f8": 1356e12},
+    "one NVIDIA H200",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Least:
+    """The least time a cost takes, and why."""
+
+    seconds: float
+    by: str  # "memory" or "arithmetic"
+    memory: float
+    arithmetic: float
+
+
+def least(cost: Cost, ceilings: Ceilings) -> Least:
+    """The roofline: memory and arithmetic at their ceilings, at once."""
+    memory = cost.bytes / ceilings.copy
+    peak = ceilings.matmul.get(cost.precision)
+    arithmetic = cost.flops / peak if peak else 0.0
+    by = "arithmetic" if arithmetic > memory else "memory"
+    return Least(max(memory, arithmetic), by, memory, arithmetic)
+
+
+# ---- of a call ----------------------------------------------------------------------------------
+def op_cost(plan: Plan, args: Mapping[str, Any]) -> Cost:
+    """Every operand read once, every output written once: no implementation moves less."""
+    numbers = call_numbers(plan, args)
+    stored = {t.name for t in numbers.op.tensors}
+    outputs = {o.name for o in numbers.op.outputs}
+    return Cost(
+        {name: numbers.bytes_read(plan.nests, name) for name in sorted(stored)},
+        {name: numbers.bytes_of(name) for name in sorted(outputs)},
+        sum(numbers.flops(n) for n in plan.nests),
+        numbers.precision(plan.nests),
+    )
+
+
+def step_costs(plan: Plan, args: Mapping[str, Any], calls: Calls) -> tuple[StepCost, ...]:
+    """Each step of a call that was traced, with the launches that are its own."""
+    numbers = call_numbers(plan, args)
+    launches = iter(calls.launches)
+    found = []
+    for choice in calls.choices:
+        step = next(s for s in plan.steps if s.name == choice.step)
+        variant = next(v for v in step.variants if v.name == choice.variant)
+        own = [launch for _, launch in zip(variant.launches, launches, strict=False)]
+        found.append(StepCost(step, choice, tuple(_kernels(plan, step, own, numbers))))
+    return tuple(found)
+
+
+def _kernels(
+    plan: Plan, step: Step, launches: list[Launch], numbers: CallNumbers
+) -> Iterator[KernelCost]:
+    nests = nests_of(plan, step)
+    written: set[str] = set()
+    for k, launch in enumerate(launches):
+        kernel = step.kernel(launch.kernel.fn.__name__)
+        seen, given = {}, {}
+        for name, tensor in tensors_of(launch):
+            if name in step.stores or (not numbers.knows(name) and name not in written):
+                written.add(name)
+                given[name] = _stored_bytes(tensor)
+            elif numbers.knows(name):
+                seen[name] = numbers.bytes_read(nests, name)
+            else:
+                seen[name] = _stored_bytes(tensor)
+        work = tuple(_share(step, kernel, nests, k, len(launches)))
+        cost = Cost(seen, given, sum(map(numbers.flops, work)), numbers.precision(work))
+        yield KernelCost(kernel.name, launch.grid, cost)
+
+
+def tensors_of(launch: Launch) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors that a launch passes, by the plan's names; a TMA descriptor counts as its tensor."""
+    for parameter, value in zip(launch.kernel.arg_names, launch.args, strict=False):
+        value = getattr(value, "base", None) if hasattr(value, "block_shape") else value
+        if isinstance(value, torch.Tensor) and value.dim():
+            yield parameter.removesuffix("_ptr").removesuffix("_desc"), value
+
+
+def _share(
+    step: Step, kernel: KernelPlan, nests: tuple[ir.Nest, ...], place: int, count: int
+) -> Iterable[ir.Nest]:
+    """The nests whose work falls to one of several kernels: a part's folds, what is left to the last."""
+    if count == 1:
+        return nests
+    folds = {n.name for n in nests if isinstance(n.body, ir.Reduce)}
+    word, _, number = kernel.role.partition(" ")
+    if word == "part" and number.isdigit() and len(kernel.levels) > int(number):
+        own = set(kernel.levels[int(number)].folds)
+    else:
+        own = folds if place == 0 else set()
+    last = place == count - 1
+    return [n for n in nests if n.name in own or (last and n.name not in folds)]
+
+
+def nests_of(plan: Plan, step: Step) -> tuple[ir.Nest, ...]:
+    """What a step computes, temporaries that it computes on the way included."""
+    by_name = {n.name: n for n in plan.nests}
+    elsewhere = {n.name for n in plan.scratch} | {o.name for o in plan.op.outputs}
+    elsewhere |= {s for other in plan.steps for s in other.stores}
+    own = {n.name for n in step.kernels[0].nests} | set(step.stores)
+    waiting, found = sorted(own & set(by_name)), set()
+    while waiting:
+        name = waiting.pop()
+        found.add(name)
+        for read in tensors_read(by_name[name].body):
+            if read in by_name and read not in found | elsewhere:
+                waiting.append(read)
+    return tuple(n for n in plan.nests if n.name in found)
+
+
+def _stored_bytes(t: torch.Tensor) -> int:
+    """Bytes behind a tensor: dims of stride 0 hold one element."""
+    held = prod(n for n, s in zip(t.shape, t.stride(), strict=True) if s or not n)
+    return held * t.element_size()
+
+
+# ---- numbers of one call ------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class CallNumbers:
+    """A plan and the sizes of a call."""
+
+    op: ir.Op
+    dims: dict[str, tuple[Poly, ...]]
+    dtypes: dict[str, str]
+    sizes: Bound
+    operands: dict[str, torch.Tensor]
+
+    def knows(self, name: str) -> bool:
+        return name in self.dims
+
+    def extent(self, b: ir.Binder) -> int:
+        return max(0, self.sizes.size(b.hi - b.lo))
+
+    def itemsize(self, name: str) -> int:
+        return torch_dtype(self.sizes.dtype(self.dtypes[name])).itemsize
+
+    def count(self, name: str) -> int:
+        """Elements behind a tensor; an operand's batch dims may be fewer than the op's."""
+        if name in self.operands:
+            t = self.operands[name]
+            return _stored_bytes(t) // t.element_size()
+        return prod(self.sizes.size(d) for d in self.dims[name])
+
+    def bytes_of(self, name: str) -> int:
+        return self.count(name) * self.itemsize(name)
+
+    def bytes_read(self, nests: Iterable[ir.Nest], name: str) -> int:
+        """The elements that reads can reach, each once."""
+        reached: dict[Any, int] = {}
+        for nest in nests:
+            ranges = self.ranges(nest)
+            for coords in _coords_of(nest.body, name):
+                used = set().union(*map(indices, coords)) if coords else set()
+                reached[coords] = prod(ranges[i] for i in sorted(used) if i in ranges)
+        return min(self.count(name), sum(reached.values())) * self.itemsize(name)
+
+    def ranges(self, nest: ir.Nest) -> dict[str, int]:
+        binders = [b for e in ir.walk(nest.body) if isinstance(e, ir.Reduce) for b in e.binders]
+        return {b.index: self.extent(b) for b in (*nest.box, *binders)}
+
+    def flops(self, nest: ir.Nest) -> int:
+        """Every operation once for each place of the indices that it depends on."""
+        ranges = self.ranges(nest)
+        box = {b.index for b in nest.box}
+        total = 0.0
+        for node in ir.walk(nest.body):
+            if isinstance(node, ir.Call):
+                total += self._points(node, free_indices(node), ranges)
+            elif isinstance(node, ir.Reduce):
+                own = {b.index for b in node.binders}
+                terms = free_indices(node.body) | own
+                guarded = set().union(*(indices(g.poly) for g in node.guards))
+                if guarded - terms:  # the same terms for every place of the box: a scan
+                    places = prod(ranges[i] for i in box)
+                    total += max(self._points(node.body, terms, ranges), places)
+                else:
+                    share = self._share_of_box(node, ranges)
+                    total += share * self._points(node.body, terms | box, ranges)
+        return round(total)
+
+    def _points(self, expr: ir.Expr, used: set[str], ranges: Mapping[str, int]) -> float:
+        """Places of the indices; of a coordinate that divides, those where it is whole."""
+        divisors = [self._divisor(p) for p in dict.fromkeys(coordinates(expr))]
+        return prod(ranges.get(i, 1) for i in used) / prod(divisors)
+
+    def _divisor(self, p: Poly) -> int:
+        return int(evaluate(denominator(p), self.sizes.sizes)) if indices(p) else 1
+
+    def _share_of_box(self, node: ir.Reduce, ranges: Mapping[str, int]) -> float:
+        """The part of a box that the guards let through, on evenly spaced samples."""
+        share = 1.0
+        for g in node.guards:
+            used = sorted(indices(g.poly))
+            if g.op == "==":
+                share /= max((ranges.get(i, 1) for i in used), default=1)
+            elif used and len(used) <= 2:
+                share *= _share_passing(g.poly, used, ranges, self.sizes.sizes)
+        return share
+
+    def precision(self, nests: Iterable[ir.Nest]) -> str:
+        """What binds the products of a contraction; empty where there is none."""
+        read = set()
+        for nest in nests:
+            match nest.body:
+                case ir.Reduce("sum", binders, body=ir.Call("mul", (left, right) as factors)):
+                    sides = free_indices(left), free_indices(right)
+                    own = {b.index for b in binders}
+                case _:
+                    continue
+            if all(s & own for s in sides) and sides[0] != sides[1]:
+                read |= {r.dtype for f in factors for r in reads(f)}
+                read |= {e.dtype for f in factors for e in ir.walk(f) if _narrows(e)}
+        return _precision({self.sizes.dtype(d) for d in read}, self.op)
+
+
+def call_numbers(plan: Plan, args: Mapping[str, Any]) -> CallNumbers:
+    op = step_aside(plan.op)
+    renamed = {new.name: args[old.name] for new, old in zip(op.params, plan.op.params, strict=True)}
+    stored = (*op.tensors, *op.outputs)
+    dims = {t.name: t.dims for t in stored} | {n.name: n.dims for n in plan.scratch}
+    dtypes = {t.name: t.dtype for t in stored} | {n.name: n.dtype for n in plan.scratch}
+    operands = {t.name: renamed[t.name] for t in op.tensors}
+    return CallNumbers(op, dims, dtypes, bind(op, renamed), operands)
+
+
+def _coords_of(expr: ir.Expr, name: str) -> Iterator[tuple[Poly, ...]]:
+    return (coords for tensor, coords, _ in reads_of(expr) if tensor == name)
+
+
+def _narrows(e: ir.Expr) -> bool:
+    return isinstance(e, ir.Cast) and isinstance(e.arg, ir.Call)
+
+
+def _precision(dtypes: set[str], op: ir.Op) -> str:
+    if dtypes & {"f32", "compute"} and not dtypes & {"f16", "bf16"}:
+        return op.precision or "tf32x3"
+    for name, group in (("f64", {"f64"}), ("bf16", {"f16", "bf16"}), ("tf32x3", {"f32"})):
+        if dtypes & group:
+            return name
+    if dtypes & set(ir.NARROW_FLOATS):
+        return "f8"
+    return "i8" if dtypes & {"i8", "u8"} else ""
+
+
+def _share_passing(
+    p: Poly, used: list[str], ranges: Mapping[str, int], sizes: Mapping[str, int]
+) -> float:
+    grids = [sorted({k * ranges.get(i, 1) // SAMPLES for k in range(SAMPLES)}) for i in used]
+    points = list(product(*grids))
+    passed = sum(_at(p, dict(zip(used, point, strict=True)), sizes) >= 0 for point in points)
+    return passed / max(len(points), 1)
+
+
+def _at(p: Poly, at: Mapping[str, int], sizes: Mapping[str, int]) -> Any:
+    return evaluate(substitute(p, at), sizes)

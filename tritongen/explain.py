@@ -1,0 +1,300 @@
+"""What the plan decided, for one op or one call of it, and why: data, as text or as JSON.
+
+    e = explain_op(plan)                              # every variant, in the plan's own sizes
+    e = explain_call(module, plan, args, sms=132)     # which ones this call takes, what they cost
+    print(text(e)); as_json(e)
+
+Not here: the decisions (`schedule`), what a kernel costs (`cost.py`), the text of the plan as the
+compiler has it (`show.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from tritongen.ir import nodes as ir
+from tritongen.schedule.plan import Plan, Step, Variant
+
+if TYPE_CHECKING:
+    from tritongen.cost import Ceilings, Cost, StepCost
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One value that a step computes: where it ends up, and how it comes about."""
+
+    name: str
+    how: str  # "sum over k", "pointwise"
+    where: str  # "output", "scratch f32[M, N]", "registers"
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One variant; `taken` where a call takes it."""
+
+    name: str
+    when: str
+    why: str
+    kernels: tuple[str, ...]
+    taken: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One launch of a call; `microseconds`: the least, by the ceilings, and what binds it."""
+
+    name: str
+    grid: tuple[int, ...]
+    reads: dict[str, int]
+    writes: dict[str, int]
+    flops: int
+    microseconds: float
+    bound_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepView:
+    name: str
+    kind: str
+    why: str
+    values: tuple[Value, ...]
+    facts: dict[str, Any]  # sizes as text, or as numbers of the call
+    variants: tuple[Way, ...]
+    config: dict[str, int]
+    kernels: tuple[Kernel, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The op against its plan: bytes that any implementation moves, bytes that these kernels move."""
+
+    op_bytes: int
+    plan_bytes: int
+    flops: int
+    op_microseconds: float
+    plan_microseconds: float
+    ceilings: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    op: str
+    call: str
+    steps: tuple[StepView, ...]
+    totals: Totals | None
+
+
+def explain_op(plan: Plan) -> Explanation:
+    """Without a call: nothing is taken, nothing counted."""
+    steps = tuple(
+        StepView(
+            s.name,
+            s.skeleton,
+            s.why,
+            tuple(_values(plan, s)),
+            {name: str(value) for name, value in s.facts},
+            tuple(_way(v, False) for v in s.variants),
+            {},
+            (),
+        )
+        for s in plan.steps
+    )
+    return Explanation(plan.op.name, _typing(plan.op), steps, None)
+
+
+def explain_call(
+    module: ModuleType,
+    plan: Plan,
+    args: Mapping[str, Any],
+    sms: int,
+    ceilings: Ceilings | None = None,
+    call: str = "",
+) -> Explanation:
+    """What one call would launch; its tensors may be meta tensors."""
+    from tritongen.cost import H200, op_cost, step_costs
+    from tritongen.trace import trace
+
+    ceilings = ceilings or H200
+    found = step_costs(plan, args, trace(module, plan.op.name, args, sms))
+    steps = tuple(_step_view(plan, s, ceilings) for s in found)
+    return Explanation(
+        plan.op.name, call, steps, _totals(op_cost(plan, args), found, steps, ceilings)
+    )
+
+
+def _step_view(plan: Plan, found: StepCost, ceilings: Ceilings) -> StepView:
+    step, choice = found.step, found.choice
+    return StepView(
+        step.name,
+        step.skeleton,
+        step.why,
+        tuple(_values(plan, step)),
+        choice.facts,
+        tuple(_way(v, v.name == choice.variant) for v in step.variants),
+        choice.config,
+        tuple(_kernel(k.kernel, k.grid, k.cost, ceilings) for k in found.kernels),
+    )
+
+
+def _kernel(name: str, grid: tuple[int, ...], cost: Cost, ceilings: Ceilings) -> Kernel:
+    from tritongen.cost import least
+
+    time = least(cost, ceilings)
+    return Kernel(name, grid, cost.reads, cost.writes, cost.flops, time.seconds * 1e6, time.by)
+
+
+def _totals(
+    whole: Cost, found: tuple[StepCost, ...], steps: tuple[StepView, ...], ceilings: Ceilings
+) -> Totals:
+    from tritongen.cost import least
+
+    return Totals(
+        whole.bytes,
+        sum(k.cost.bytes for s in found for k in s.kernels),
+        whole.flops,
+        least(whole, ceilings).seconds * 1e6,
+        sum(k.microseconds for s in steps for k in s.kernels),
+        asdict(ceilings),
+    )
+
+
+def _way(variant: Variant, taken: bool) -> Way:
+    kernels = tuple(launch.kernel for launch in variant.launches)
+    return Way(variant.name, variant.when, variant.why, kernels, taken)
+
+
+def _values(plan: Plan, step: Step) -> Iterator[Value]:
+    outputs = {o.name for o in plan.op.outputs}
+    kinds = {n.name: n for n in plan.nests}
+    for nest in step.kernels[0].nests:
+        nest = kinds.get(nest.name, nest)
+        if nest.name in step.stores:
+            dims = ", ".join(map(str, nest.dims))
+            where = "output" if nest.name in outputs else f"scratch {nest.dtype}[{dims}]"
+        else:
+            where = "registers"
+        yield Value(nest.name, _how(nest.body), where)
+
+
+def _how(body: ir.Expr) -> str:
+    if isinstance(body, ir.Reduce):
+        return f"{body.op} over {', '.join(b.index for b in body.binders) or 'a guard'}"
+    return "pointwise"
+
+
+def _typing(op: ir.Op) -> str:
+    return ", ".join(f"{p.name}: {p.kind}" for p in op.typarams)
+
+
+# ---- as JSON ------------------------------------------------------------------------------------
+def as_json(e: Explanation) -> dict[str, Any]:
+    return asdict(e)
+
+
+# ---- as text ------------------------------------------------------------------------------------
+Lines = Iterator[tuple[str, str]]  # (style, line); the style is rich's, empty for none
+
+
+def text(e: Explanation) -> str:
+    return "\n".join(line for _, line in lines(e))
+
+
+def lines(e: Explanation) -> Lines:
+    count = sum(len(s.kernels) for s in e.steps)
+    head = f"{e.op} ({e.call})" if e.call else e.op
+    if e.totals is None:
+        yield "bold", f"{head}: {_many(len(e.steps), 'step')}"
+    elif not e.steps:
+        yield "bold", f"{head}: nothing is launched: the result is empty"
+        return
+    else:
+        yield "bold", f"{head}: {_many(len(e.steps), 'step')}, {_many(count, 'kernel')}"
+    for step in e.steps:
+        yield "", ""
+        yield from _step_lines(step, called=e.totals is not None)
+    if e.totals is not None:
+        yield "", ""
+        yield from _total_lines(e.totals)
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _step_lines(step: StepView, called: bool) -> Lines:
+    yield "bold", f"{step.name}: {step.kind}, since {step.why}"
+    width = max((len(v.name) for v in step.values), default=0)
+    how = max((len(v.how) for v in step.values), default=0)
+    for value in step.values:
+        yield "", f"  {value.name:{width}}  {value.how:{how}}  -> {value.where}"
+    if step.facts:
+        yield "", f"  where {', '.join(f'{k} = {v}' for k, v in step.facts.items())}"
+    passed = False
+    for way in step.variants:
+        yield from _way_lines(way, called, passed)
+        passed |= way.taken
+    if step.config:
+        yield "", f"  config {', '.join(f'{k} = {v}' for k, v in step.config.items())}"
+    for kernel in step.kernels:
+        yield from _kernel_lines(kernel)
+
+
+def _way_lines(way: Way, called: bool, passed: bool) -> Lines:
+    """`> rows` is the way taken: those before it did not hold, those behind it were not asked."""
+    mark = ">" if way.taken else " "
+    yield "green" if way.taken else "", f"  {mark} {way.name}: {way.why}"
+    if way.when == "True":
+        when = "always"
+    elif called and not (way.taken or passed):
+        when = f"not: {way.when}"
+    else:
+        when = f"{'since' if way.taken else 'if'} {way.when}"
+    yield "dim", f"      {when}"
+
+
+def _kernel_lines(kernel: Kernel) -> Lines:
+    yield "cyan", f"  {kernel.name}[{', '.join(map(str, kernel.grid))}]"
+    for word, tensors in (("reads", kernel.reads), ("writes", kernel.writes)):
+        listed = ", ".join(f"{name} {bytes_text(n)}" for name, n in tensors.items())
+        yield "", f"    {word:6} {listed or 'nothing'}"
+    flops = f"{flops_text(kernel.flops)}; " if kernel.flops else ""
+    yield "", f"    {flops}at least {time_text(kernel.microseconds)}, by {kernel.bound_by}"
+
+
+def _total_lines(t: Totals) -> Lines:
+    ratio = t.plan_bytes / max(t.op_bytes, 1)
+    more = "as many" if 0.995 < ratio < 1.005 else f"{bytes_text(t.plan_bytes)}, {ratio:.2f} times"
+    yield "bold", f"bytes: operands and outputs once {bytes_text(t.op_bytes)}; these kernels {more}"
+    together = time_text(t.op_microseconds)
+    yield "bold", (
+        f"time: at least {together} for {flops_text(t.flops)}; "
+        f"these kernels at least {time_text(t.plan_microseconds)}"
+    )
+    peaks = ", ".join(f"{k} {v / 1e12:.0f}" for k, v in t.ceilings["matmul"].items())
+    copy = f"copy {t.ceilings['copy'] / 1e9:.0f} GB/s"
+    yield "dim", f"ceilings: {t.ceilings['source']}; {copy}; TFLOP/s {peaks}"
+
+
+def bytes_text(n: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if n < 1024:
+            return f"{n:.0f} {unit}" if unit == "B" or n >= 100 else f"{n:.1f} {unit}"
+        n /= 1024
+    return f"{n:.2f} GiB"
+
+
+def flops_text(n: float) -> str:
+    for unit in ("FLOP", "kFLOP", "MFLOP", "GFLOP"):
+        if n < 1000:
+            return f"{n:.0f} {unit}" if unit == "FLOP" or n >= 100 else f"{n:.1f} {unit}"
+        n /= 1000
+    return f"{n:.2f} TFLOP"
+
+
+def time_text(microseconds: float) -> str:
+    if microseconds < 1000:
+        return f"{microseconds:.3g} us"
+    return f"{microseconds / 1000:.3g} ms"
