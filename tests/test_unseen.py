@@ -47,6 +47,18 @@ op kadd<T: float>(x: T[N, D]) -> (y: T[N, D], z: T[N, D]) {
   y[n, d] = x[n, d] * 1.1
   z[n, d] = y[n, d] + (y[n, d - 1] else 0)
 }
+op padded_relu<T: float>(x: T[N, D]) -> y: T[N, D] {
+  h[n, d] = relu(x[n, d])
+  y[n, d] = (h[n, d - 1] else 0) + (h[n, d + 2] else -inf)
+}
+op spread_pairs<T: float>(x: T[N, L], w: T[R], const stride: int = 2, const pad: int = 1) -> y: T[N, P]
+    with P = (L // 2 - 1) * stride - 2 * pad + R {
+  h[n, l < L // 2] = x[n, 2 * l] + x[n, 2 * l + 1]
+  y[n, p] = sum[r]((h[n, (p + pad - r) / stride] else 0) * w[r])
+}
+op one_element<T: float>(x: T[N, D], shift: T[1, 1]) -> y: T[N, D] {
+  y[n, d] = (x[n, d] - mean[k](x[n, k])) * shift[0, 0]
+}
 op topish<T: float>(x: T[N, D]) -> (y: T[N], z: T[N]) {
   i[n] = argmax[d](x[n, d])
   y[n] = x[n, i[n]] else 0
@@ -374,3 +386,14 @@ def test_an_op_called_as_another_ones_kernel():
     tree = ast.parse(pipeline.build(ops, "several").raw)
     names = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
     assert len(names) == len(set(names))
+
+
+def test_two_ops_of_a_file_may_pad():
+    """Their references each define the same helper, inside."""
+    from tritongen import pipeline
+
+    ops = "".join(
+        f"op {name}<T: float>(x: T[N, D]) -> y: T[N, D] {{\n  y[n, d] = x[n, d - 1] else 0\n}}\n"
+        for name in ("one", "other")
+    )
+    assert pipeline.build(ops, "several").raw.count("def padded(") == 2

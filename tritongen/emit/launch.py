@@ -205,7 +205,7 @@ def view_line(context: Context, tensor: str, view: View | None) -> list[str]:
         out += ".expand(batch_shape)" if sizes == "*batch_shape" else f".expand({sizes})"
     shape = dims if view is None else view.shape
     if shape != dims or batched and not _one_batch(context, tensor):
-        inside = ", ".join(whole(d) for d in shape) or ""
+        inside = ", ".join(whole(d) for d in shape) or "()"  # one element, no dim
         out += f".view({inside})" if operand is None else f".reshape({inside})"
     return [] if out == tensor else [f"{tensor} = {out}"]
 

@@ -7,9 +7,19 @@ where a tile cannot hold them. What makes a kernel of them is each class's busin
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Fetch, Poly, affine, indices, poly
+from tritongen.ir.algebra import (
+    Fetch,
+    Poly,
+    affine,
+    denominator,
+    indices,
+    is_fractional,
+    numerator,
+    poly,
+)
 from tritongen.ir.algebra import walk as walk_poly
 from tritongen.schedule.canonical import coordinates, substitute_indices, tensors_read
 
@@ -111,15 +121,32 @@ def solve_digits(own: Poly, at: Poly) -> dict[str, Poly]:
 
 
 def _filled(body: ir.Expr, read: ir.Read, nest: ir.Nest) -> ir.Expr:
-    """A temporary read with `else`: inside its dims its value, outside the fill."""
-    inside: ir.Expr | None = None
+    """A temporary read with `else`: inside its dims its value, outside the fill.
+
+    The `where` keeps no read of the value inside its own tensor: each gets a fill, which nobody sees.
+    """
+    tests: list[ir.Expr] = []
     for coordinate, dim in zip(read.coords, nest.dims):
-        at = ir.IndexValue(coordinate, "i64")
-        for test in (
-            ir.Call("ge", (at, ir.Const(0, "i64")), "bool"),
-            ir.Call("lt", (at, ir.IndexValue(dim, "i64")), "bool"),
-        ):
-            inside = test if inside is None else ir.Call("and", (inside, test), "bool")
-    if inside is None:
+        at = coordinate
+        if is_fractional(coordinate):  # outside where it is no integer
+            num, den = numerator(coordinate), denominator(coordinate)
+            tests.append(_compared("eq", num % den, poly(0)))
+            at = num // den
+        tests += [_compared("ge", at, poly(0)), _compared("lt", at, dim)]
+    if not tests:
         return body
-    return ir.Call("where", (inside, body, ir.Const(read.fill, nest.dtype)), nest.dtype)
+    inside = reduce(lambda a, b: ir.Call("and", (a, b), "bool"), tests)
+    return ir.Call("where", (inside, _masked(body), ir.Const(read.fill, nest.dtype)), nest.dtype)
+
+
+def _compared(op: str, a: Poly, b: Poly) -> ir.Expr:
+    return ir.Call(op, (ir.IndexValue(a, "i64"), ir.IndexValue(b, "i64")), "bool")
+
+
+def _masked(body: ir.Expr) -> ir.Expr:
+    def change(node: ir.Expr) -> ir.Expr:
+        if not isinstance(node, ir.Read) or node.fill is not None:
+            return node
+        return replace(node, fill=False if node.dtype == "bool" else 0)
+
+    return ir.rebuild(body, change)
