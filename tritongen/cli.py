@@ -1,4 +1,4 @@
-"""The command line: build, check, show; explain (`cli_tools.py`).
+"""The command line: build, check, show; explain, bench (`cli_tools.py`).
 
     tritongen build specs/softmax.op        # writes generated/softmax.py
     tritongen check specs/softmax.op        # runs the derived tests
@@ -48,7 +48,8 @@ def main() -> None:
     """Readable Triton kernels from specs in index notation."""
 
 
-main.add_command(cli_tools.explain)
+for _command in (cli_tools.explain, cli_tools.bench):
+    main.add_command(_command)
 
 _specs = click.argument("specs", nargs=-1, required=True, type=click.Path(path_type=Path))
 

@@ -1,14 +1,16 @@
-"""The commands that look at ops and run them: explain.
+"""The commands that look at ops and run them: explain, bench.
 
     tritongen explain specs/softmax.op --shape batch=8192,D=4096
+    tritongen bench specs/softmax.op --shape batch=8192,D=1024..16384 --against eager,compile
 
-Each turns what was typed into a call of `explain.py`, and prints what comes back:
+Each turns what was typed into a call of `explain.py` or `bench/`, and prints what comes back:
 tables on a terminal, plain lines in a pipe, JSON where asked. `cli.py` gathers the commands.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,10 +70,6 @@ def open_op(spec: Path, op_name: str | None) -> Opened:
     return Opened(built, name, built.plans[name])
 
 
-def usage(error: ValueError) -> click.UsageError:
-    return click.UsageError(str(error))
-
-
 # ---- explain ------------------------------------------------------------------------------------
 @click.command()
 @_spec
@@ -110,14 +108,10 @@ def _explained_calls(
 ) -> Iterable[Any]:
     from tritongen.explain import explain_call
     from tritongen.runtime.load import load_text
-    from tritongen.shapes import BadShape, call_of, meta_arguments, parse_shapes, shape_text
+    from tritongen.shapes import meta_arguments, shape_text
 
     module = load_text(opened.built.name, opened.built.raw)
-    try:
-        calls = [call_of(opened.typings, numbers, dtype) for numbers in parse_shapes(shapes)]
-    except BadShape as error:
-        raise usage(error) from None
-    for op, case in calls:
+    for op, case in calls_of(opened, shapes, dtype):
         args = meta_arguments(op, case)
         plan = opened.plan_of(op)
         yield explain_call(module, plan, args, sms or multiprocessors(), call=shape_text(op, case))
@@ -132,11 +126,103 @@ def multiprocessors() -> int:
     return torch.cuda.get_device_properties("cuda").multi_processor_count
 
 
+# ---- bench --------------------------------------------------------------------------------------
+@click.command()
+@_spec
+@_op
+@_shapes(required=True)
+@_dtype
+@click.option(
+    "--against",
+    default="eager,compile",
+    show_default=True,
+    help="eager, compile, max-autotune: the spec's `ref`, as torch runs it.",
+)
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Figures, as data.")
+@click.option(
+    "--png", type=click.Path(path_type=Path), help="Speed against size, and the roofline."
+)
+@click.option("--seed", default=0, show_default=True, type=int)
+def bench(
+    spec: Path,
+    op_name: str | None,
+    shapes: tuple[str, ...],
+    dtype: str | None,
+    against: str,
+    json_file: Path | None,
+    png: Path | None,
+    seed: int,
+) -> None:
+    """Time SPEC on this GPU beside torch, every output compared first."""
+    from tritongen.bench.plot import NoMatplotlib, plot, require_matplotlib
+    from tritongen.bench.run import RIVALS
+    from tritongen.bench.run import bench as run
+
+    opened = open_op(spec, op_name)
+    rivals = [name for name in against.split(",") if name and name != "none"]
+    if unknown := set(rivals) - set(RIVALS):
+        raise click.UsageError(f"--against: {sorted(unknown)[0]!r} is none of {', '.join(RIVALS)}")
+    try:
+        if png:
+            require_matplotlib()
+    except NoMatplotlib as error:
+        raise click.ClickException(str(error)) from None
+    calls = calls_of(opened, shapes, dtype)
+    require_gpu("bench")
+    report = run(opened.built, opened.name, calls, rivals, seed=seed, progress=say)
+    print_report(report)
+    if json_file:
+        json_file.write_text(json.dumps(report.as_json(), indent=1) + "\n")
+    if png:
+        plot(report.as_json(), png)
+
+
+def calls_of(opened: Opened, shapes: tuple[str, ...], dtype: str | None) -> list[Any]:
+    from tritongen.shapes import BadShape, call_of, parse_shapes
+
+    try:
+        return [call_of(opened.typings, numbers, dtype) for numbers in parse_shapes(shapes)]
+    except BadShape as error:
+        raise click.UsageError(str(error)) from None
+
+
+def require_gpu(command: str) -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        raise click.ClickException(
+            f"{command} needs a GPU, and torch sees none: `tritongen doctor` says what is missing"
+        )
+
+
+def say(text: str) -> None:
+    """What is being done, where somebody watches."""
+    if sys.stderr.isatty():
+        click.echo(text, err=True)
+
+
+def print_report(report: Any) -> None:
+    from tritongen.bench.report import head, plain, problems, table
+
+    columns, rows = table(report)
+    click.echo(head(report))
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.table import Table
+
+        shown = Table(*columns)
+        for row in rows:
+            shown.add_row(*row)
+        Console().print(shown)
+    else:
+        click.echo("\n".join(plain(columns, rows)))
+    for problem in problems(report):
+        click.echo(f"not timed: {problem}", err=True)
+
+
 # ---- on the terminal ----------------------------------------------------------------------------
 def print_lines(lines: Iterable[tuple[str, str]]) -> None:
     """(style, line): coloured on a terminal, bare in a pipe."""
-    import sys
-
     if not sys.stdout.isatty():
         for _, line in lines:
             click.echo(line)
