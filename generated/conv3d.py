@@ -24,16 +24,17 @@ from tritongen import runtime
 
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
-    return x.is_cuda or isinstance(conv3d_nest, InterpretedFunction)
+    return x.is_cuda or isinstance(conv3d_box, InterpretedFunction)
 
 
 @triton.jit
-def conv3d_nest(
+def conv3d_box(
     x_ptr,
     w_ptr,
     b_ptr,
     y_ptr,
-    total,
+    rows,
+    Q,
     C,
     K,
     R,
@@ -41,7 +42,6 @@ def conv3d_nest(
     F,
     O,
     P,
-    Q,
     D,
     H,
     W,
@@ -64,17 +64,19 @@ def conv3d_nest(
     COMPUTE: tl.constexpr,
     stride: tl.constexpr,
     pad: tl.constexpr,
+    ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One element a lane, BLOCK a program."""
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < total
-    n = i // (F * O * P * Q)
-    o = i // (P * Q) % O
-    p = i // Q % P
-    q = i % Q
-    f = i // (O * P * Q) % F
-    y_sum = tl.full((BLOCK,), 0.0, COMPUTE)
+    """A tile of ROWS x BLOCK elements a program, reducers as loops."""
+    tiles = tl.cdiv(Q, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    q = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (q < Q)
+    n = row // (F * O * P)
+    o = row // P % O
+    p = row % P
+    f = row // (O * P) % F
+    y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for c in range(C):
         for k in range(K):
             for r in range(R):
@@ -105,18 +107,19 @@ def conv3d_nest(
                         + tl.cast(k, tl.int64) * w_2
                         + tl.cast(r, tl.int64) * w_3
                         + tl.cast(s, tl.int64) * w_4,
-                        mask=inside,
+                        mask=row < rows,
                     ).to(COMPUTE)
                     y_sum += x * w
-    b = tl.load(b_ptr + f * b_0, mask=inside).to(COMPUTE)
+    b = tl.load(b_ptr + f * b_0, mask=row < rows).to(COMPUTE)
     y = b + y_sum
     tl.store(y_ptr + n * y_0 + f * y_1 + o * y_2 + p * y_3 + q * y_4, y, mask=inside)
 
 
-def choose_conv3d() -> tuple[str, dict]:
+def choose_conv3d(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # right for every shape: an element a lane, reducers as loops
-    return "nest", dict(BLOCK=256, num_warps=4)
+    # right for every shape: reducers as loops
+    BLOCK = min(256, triton.next_power_of_2(cols))
+    return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
 
 
 def launch_conv3d(x, w, b, y, stride, pad) -> None:
@@ -129,15 +132,17 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
     O = y.shape[2]
     P = y.shape[3]
     Q = y.shape[4]
-    total = F * N * O * P * Q
-    _, config = choose_conv3d()
+    rows = F * N * O * P
+    cols = Q
+    _, config = choose_conv3d(cols)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
-    conv3d_nest[(triton.cdiv(total, config["BLOCK"]),)](
+    conv3d_box[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(Q, config["BLOCK"]),)](
         x,
         w,
         b,
         y,
-        F * N * O * P * Q,
+        F * N * O * P,
+        Q,
         C,
         K,
         R,
@@ -145,7 +150,6 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
         F,
         O,
         P,
-        Q,
         D,
         H,
         W,

@@ -31,7 +31,7 @@ def _multiprocessors(device: torch.device) -> int:
 
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
-    return x.is_cuda or isinstance(conv_group_norm_silu_conv2d_sum_nest, InterpretedFunction)
+    return x.is_cuda or isinstance(conv_group_norm_silu_conv2d_sum_box, InterpretedFunction)
 
 
 @triton.jit
@@ -50,18 +50,18 @@ def _sigmoid(x):
 
 
 @triton.jit
-def conv_group_norm_silu_conv2d_sum_nest(
+def conv_group_norm_silu_conv2d_sum_box(
     x_ptr,
     w_ptr,
     conv2d_sum_ptr,
-    total,
+    rows,
+    Q,
     C,
     R,
     S,
     Cg,
     F,
     P,
-    Q,
     H,
     W,
     x_0,
@@ -78,17 +78,19 @@ def conv_group_norm_silu_conv2d_sum_nest(
     conv2d_sum_3,
     COMPUTE: tl.constexpr,
     pad: tl.constexpr,
+    ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One element a lane, BLOCK a program."""
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < total
-    n = i // (Cg * (F // Cg) * P * Q)
-    p = i // Q % P
-    q = i % Q
-    f0 = i // (P * Q) % Cg
-    f1 = i // (Cg * P * Q) % (F // Cg)
-    conv2d_sum = tl.full((BLOCK,), 0.0, COMPUTE)
+    """A tile of ROWS x BLOCK elements a program, reducers as loops."""
+    tiles = tl.cdiv(Q, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    q = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (q < Q)
+    n = row // (Cg * (F // Cg) * P)
+    p = row % P
+    f0 = row // P % Cg
+    f1 = row // (Cg * P) % (F // Cg)
+    conv2d_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for c2 in range(C):
         for r in range(R):
             for s in range(S):
@@ -106,7 +108,7 @@ def conv_group_norm_silu_conv2d_sum_nest(
                     + tl.cast(c2, tl.int64) * w_1
                     + tl.cast(r, tl.int64) * w_2
                     + tl.cast(s, tl.int64) * w_3,
-                    mask=inside,
+                    mask=row < rows,
                 ).to(COMPUTE)
                 conv2d_sum += x * w
     conv2d_sum_f = f0 + f1 * Cg
@@ -396,10 +398,11 @@ def conv_group_norm_silu_y_finish(
         tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
-def choose_conv_group_norm_silu_conv2d_sum() -> tuple[str, dict]:
+def choose_conv_group_norm_silu_conv2d_sum(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # right for every shape: an element a lane, reducers as loops
-    return "nest", dict(BLOCK=256, num_warps=4)
+    # right for every shape: reducers as loops
+    BLOCK = min(256, triton.next_power_of_2(cols))
+    return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
 
 
 def launch_conv_group_norm_silu_conv2d_sum(x, w, b, gain, bias, conv2d_sum, y, pad, groups) -> None:
@@ -411,25 +414,28 @@ def launch_conv_group_norm_silu_conv2d_sum(x, w, b, gain, bias, conv2d_sum, y, p
     P = y.shape[2]
     Q = y.shape[3]
     Cg = F // groups
-    total = Cg * (F // Cg) * N * P * Q
-    _, config = choose_conv_group_norm_silu_conv2d_sum()
+    rows = Cg * (F // Cg) * N * P
+    cols = Q
+    _, config = choose_conv_group_norm_silu_conv2d_sum(cols)
     COMPUTE = (
         tl.float64
         if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
         else tl.float32
     )
-    conv_group_norm_silu_conv2d_sum_nest[(triton.cdiv(total, config["BLOCK"]),)](
+    conv_group_norm_silu_conv2d_sum_box[
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(Q, config["BLOCK"]),)
+    ](
         x,
         w,
         conv2d_sum,
-        Cg * (F // Cg) * N * P * Q,
+        Cg * (F // Cg) * N * P,
+        Q,
         C,
         R,
         S,
         Cg,
         F,
         P,
-        Q,
         H,
         W,
         x.stride(0),

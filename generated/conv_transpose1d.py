@@ -21,20 +21,20 @@ from tritongen import runtime
 
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
-    return x.is_cuda or isinstance(conv_transpose1d_nest, InterpretedFunction)
+    return x.is_cuda or isinstance(conv_transpose1d_box, InterpretedFunction)
 
 
 @triton.jit
-def conv_transpose1d_nest(
+def conv_transpose1d_box(
     x_ptr,
     w_ptr,
     b_ptr,
     y_ptr,
-    total,
+    rows,
+    P,
     C,
     R,
     F,
-    P,
     L,
     x_0,
     x_1,
@@ -50,15 +50,17 @@ def conv_transpose1d_nest(
     pad: tl.constexpr,
     dil: tl.constexpr,
     stride: tl.constexpr,
+    ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One element a lane, BLOCK a program."""
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < total
-    n = i // (F * P)
-    p = i % P
-    f = i // P % F
-    y_sum = tl.full((BLOCK,), 0.0, COMPUTE)
+    """A tile of ROWS x BLOCK elements a program, reducers as loops."""
+    tiles = tl.cdiv(P, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    p = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (p < P)
+    n = row // F
+    f = row % F
+    y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for c in range(C):
         for r in range(R):
             x_l_num = p + pad - r * dil
@@ -69,18 +71,19 @@ def conv_transpose1d_nest(
             ).to(COMPUTE)
             w = tl.load(
                 w_ptr + tl.cast(c, tl.int64) * w_0 + f * w_1 + tl.cast(r, tl.int64) * w_2,
-                mask=inside,
+                mask=row < rows,
             ).to(COMPUTE)
             y_sum += x * w
-    b = tl.load(b_ptr + f * b_0, mask=inside).to(COMPUTE)
+    b = tl.load(b_ptr + f * b_0, mask=row < rows).to(COMPUTE)
     y = b + y_sum
     tl.store(y_ptr + n * y_0 + f * y_1 + p * y_2, y, mask=inside)
 
 
-def choose_conv_transpose1d() -> tuple[str, dict]:
+def choose_conv_transpose1d(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # right for every shape: an element a lane, reducers as loops
-    return "nest", dict(BLOCK=256, num_warps=4)
+    # right for every shape: reducers as loops
+    BLOCK = min(256, triton.next_power_of_2(cols))
+    return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
 
 
 def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
@@ -89,19 +92,20 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
     F = w.shape[1]
     R = w.shape[2]
     P = y.shape[2]
-    total = F * N * P
-    _, config = choose_conv_transpose1d()
+    rows = F * N
+    cols = P
+    _, config = choose_conv_transpose1d(cols)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
-    conv_transpose1d_nest[(triton.cdiv(total, config["BLOCK"]),)](
+    conv_transpose1d_box[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(P, config["BLOCK"]),)](
         x,
         w,
         b,
         y,
-        F * N * P,
+        F * N,
+        P,
         C,
         R,
         F,
-        P,
         L,
         x.stride(0),
         x.stride(1),

@@ -21,21 +21,21 @@ from tritongen import runtime
 
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
-    return x.is_cuda or isinstance(conv_transpose2d_nest, InterpretedFunction)
+    return x.is_cuda or isinstance(conv_transpose2d_box, InterpretedFunction)
 
 
 @triton.jit
-def conv_transpose2d_nest(
+def conv_transpose2d_box(
     x_ptr,
     w_ptr,
     y_ptr,
-    total,
+    rows,
+    Q,
     C,
     R,
     S,
     F,
     P,
-    Q,
     H,
     W,
     x_0,
@@ -53,16 +53,18 @@ def conv_transpose2d_nest(
     COMPUTE: tl.constexpr,
     pad: tl.constexpr,
     stride: tl.constexpr,
+    ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One element a lane, BLOCK a program."""
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < total
-    n = i // (F * P * Q)
-    p = i // Q % P
-    q = i % Q
-    f = i // (P * Q) % F
-    y_sum = tl.full((BLOCK,), 0.0, COMPUTE)
+    """A tile of ROWS x BLOCK elements a program, reducers as loops."""
+    tiles = tl.cdiv(Q, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    q = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (q < Q)
+    n = row // (F * P)
+    p = row % P
+    f = row // P % F
+    y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for c in range(C):
         for r in range(R):
             for s in range(S):
@@ -89,16 +91,17 @@ def conv_transpose2d_nest(
                     + f * w_1
                     + tl.cast(r, tl.int64) * w_2
                     + tl.cast(s, tl.int64) * w_3,
-                    mask=inside,
+                    mask=row < rows,
                 ).to(COMPUTE)
                 y_sum += x * w
     tl.store(y_ptr + n * y_0 + f * y_1 + p * y_2 + q * y_3, y_sum, mask=inside)
 
 
-def choose_conv_transpose2d() -> tuple[str, dict]:
+def choose_conv_transpose2d(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # right for every shape: an element a lane, reducers as loops
-    return "nest", dict(BLOCK=256, num_warps=4)
+    # right for every shape: reducers as loops
+    BLOCK = min(256, triton.next_power_of_2(cols))
+    return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
 
 
 def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
@@ -109,20 +112,21 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
     S = w.shape[3]
     P = y.shape[2]
     Q = y.shape[3]
-    total = F * N * P * Q
-    _, config = choose_conv_transpose2d()
+    rows = F * N * P
+    cols = Q
+    _, config = choose_conv_transpose2d(cols)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype) else tl.float32
-    conv_transpose2d_nest[(triton.cdiv(total, config["BLOCK"]),)](
+    conv_transpose2d_box[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(Q, config["BLOCK"]),)](
         x,
         w,
         y,
-        F * N * P * Q,
+        F * N * P,
+        Q,
         C,
         R,
         S,
         F,
         P,
-        Q,
         H,
         W,
         x.stride(0),

@@ -21,21 +21,167 @@ from tritongen import runtime
 
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
-    return x.is_cuda or isinstance(depthwise_conv2d_nest, InterpretedFunction)
+    return x.is_cuda or isinstance(depthwise_conv2d_channels, InterpretedFunction)
 
 
 @triton.jit
-def depthwise_conv2d_nest(
+def depthwise_conv2d_channels(
     x_ptr,
     w_ptr,
     b_ptr,
     y_ptr,
-    total,
+    rows,
+    Q,
+    C,
+    P,
+    H,
+    W,
+    x_0,
+    x_1,
+    x_2,
+    x_3,
+    w_0,
+    w_1,
+    w_2,
+    b_0,
+    y_0,
+    y_1,
+    y_2,
+    y_3,
+    COMPUTE: tl.constexpr,
+    R: tl.constexpr,
+    S: tl.constexpr,
+    stride: tl.constexpr,
+    pad: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The windows of STEPS x ROWS x BLOCK places a program: what they share is loaded once."""
+    tile, tiles = tl.program_id(0), tl.cdiv(C, BLOCK)
+    spans = tl.cdiv(Q, STEPS)
+    row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
+    q = (tile // tiles % spans).to(tl.int64) * STEPS
+    c = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
+    n = (row // P).to(tl.int64)
+    p = (row % P).to(tl.int64)
+    x_h0 = p * stride - pad
+    x_w0 = q * stride - pad
+    ys = ()
+    for i in tl.static_range(STEPS):
+        y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for r in tl.static_range(R):
+            for s in tl.static_range(S):
+                x_h = x_h0 + r
+                x_w = x_w0 + (i * stride + s)
+                x = tl.load(
+                    x_ptr + n * x_0 + tl.cast(c, tl.int64) * x_1 + x_h * x_2 + x_w * x_3,
+                    mask=((row < rows) & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W)) & (c < C),
+                    other=0.0,
+                ).to(COMPUTE)
+                w = tl.load(
+                    w_ptr
+                    + tl.cast(c, tl.int64) * w_0
+                    + tl.cast(r, tl.int64) * w_1
+                    + tl.cast(s, tl.int64) * w_2,
+                    mask=c < C,
+                ).to(COMPUTE)
+                y_sum += x * w
+        b = tl.load(b_ptr + tl.cast(c, tl.int64) * b_0, mask=c < C).to(COMPUTE)
+        y = b + y_sum
+        ys = ys + (y,)
+    for i in tl.static_range(STEPS):
+        tl.store(
+            y_ptr + n * y_0 + tl.cast(c, tl.int64) * y_1 + p * y_2 + (q + i) * y_3,
+            ys[i],
+            mask=(row < rows) & (q + i < Q) & (c < C),
+        )
+
+
+@triton.jit
+def depthwise_conv2d_window(
+    x_ptr,
+    w_ptr,
+    b_ptr,
+    y_ptr,
+    rows,
+    P,
+    Q,
+    C,
+    H,
+    W,
+    x_0,
+    x_1,
+    x_2,
+    x_3,
+    w_0,
+    w_1,
+    w_2,
+    b_0,
+    y_0,
+    y_1,
+    y_2,
+    y_3,
+    COMPUTE: tl.constexpr,
+    R: tl.constexpr,
+    S: tl.constexpr,
+    stride: tl.constexpr,
+    pad: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The windows of STEPS x ROWS x BLOCK places a program: what they share is loaded once."""
+    tile, tiles = tl.program_id(0), tl.cdiv(Q, BLOCK)
+    spans = tl.cdiv(P, STEPS)
+    row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
+    p = (tile // tiles % spans).to(tl.int64) * STEPS
+    q = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
+    n = (row // C).to(tl.int64)
+    c = (row % C).to(tl.int64)
+    x_h0 = p * stride - pad
+    x_w0 = q * stride - pad
+    ys = ()
+    for i in tl.static_range(STEPS):
+        y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for r in tl.static_range(R):
+            for s in tl.static_range(S):
+                x_h = x_h0 + (i * stride + r)
+                x_w = x_w0 + s
+                x = tl.load(
+                    x_ptr + n * x_0 + c * x_1 + x_h * x_2 + tl.cast(x_w, tl.int64) * x_3,
+                    mask=((row < rows) & (x_h >= 0) & (x_h < H))
+                    & ((q < Q) & (x_w >= 0) & (x_w < W)),
+                    other=0.0,
+                ).to(COMPUTE)
+                w = tl.load(
+                    w_ptr + c * w_0 + tl.cast(r, tl.int64) * w_1 + tl.cast(s, tl.int64) * w_2,
+                    mask=row < rows,
+                ).to(COMPUTE)
+                y_sum += x * w
+        b = tl.load(b_ptr + c * b_0, mask=row < rows).to(COMPUTE)
+        y = b + y_sum
+        ys = ys + (y,)
+    for i in tl.static_range(STEPS):
+        tl.store(
+            y_ptr + n * y_0 + c * y_1 + (p + i) * y_2 + tl.cast(q, tl.int64) * y_3,
+            ys[i],
+            mask=(row < rows) & (p + i < P) & (q < Q),
+        )
+
+
+@triton.jit
+def depthwise_conv2d_box(
+    x_ptr,
+    w_ptr,
+    b_ptr,
+    y_ptr,
+    rows,
+    Q,
     R,
     S,
     C,
     P,
-    Q,
     H,
     W,
     x_0,
@@ -53,16 +199,18 @@ def depthwise_conv2d_nest(
     COMPUTE: tl.constexpr,
     stride: tl.constexpr,
     pad: tl.constexpr,
+    ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One element a lane, BLOCK a program."""
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < total
-    n = i // (C * P * Q)
-    c = i // (P * Q) % C
-    p = i // Q % P
-    q = i % Q
-    y_sum = tl.full((BLOCK,), 0.0, COMPUTE)
+    """A tile of ROWS x BLOCK elements a program, reducers as loops."""
+    tiles = tl.cdiv(Q, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    q = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (q < Q)
+    n = row // (C * P)
+    c = row // P % C
+    p = row % P
+    y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for r in range(R):
         for s in range(S):
             x_h = p * stride + r - pad
@@ -74,18 +222,54 @@ def depthwise_conv2d_nest(
             ).to(COMPUTE)
             w = tl.load(
                 w_ptr + c * w_0 + tl.cast(r, tl.int64) * w_1 + tl.cast(s, tl.int64) * w_2,
-                mask=inside,
+                mask=row < rows,
             ).to(COMPUTE)
             y_sum += x * w
-    b = tl.load(b_ptr + c * b_0, mask=inside).to(COMPUTE)
+    b = tl.load(b_ptr + c * b_0, mask=row < rows).to(COMPUTE)
     y = b + y_sum
     tl.store(y_ptr + n * y_0 + c * y_1 + p * y_2 + q * y_3, y, mask=inside)
 
 
-def choose_depthwise_conv2d() -> tuple[str, dict]:
+def choose_depthwise_conv2d(
+    terms: int,
+    outer: int,
+    channels: int,
+    span: int,
+    along: int,
+    hop_q: int,
+    lines: int,
+    cols: int,
+    reach: int,
+    steps: int,
+    hop_p: int,
+    channels_last: bool,
+) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # right for every shape: an element a lane, reducers as loops
-    return "nest", dict(BLOCK=256, num_warps=4)
+    # the same where memory runs along the channels
+    if channels_last and terms <= 128 and max(outer, span) < 1 << 30:
+        BLOCK = min(256, triton.next_power_of_2(channels))
+        return "channels", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 128 // BLOCK),
+            STEPS=max(
+                1, min(triton.next_power_of_2(along), 8 // max(1, hop_q), 256 // max(1, terms))
+            ),
+            num_warps=4,
+        )
+    # a window small enough to unroll
+    if terms <= 128 and max(lines, reach) < 1 << 30:
+        BLOCK = min(256, triton.next_power_of_2(cols))
+        return "window", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 128 // BLOCK),
+            STEPS=max(
+                1, min(triton.next_power_of_2(steps), 8 // max(1, hop_p), 256 // max(1, terms))
+            ),
+            num_warps=4,
+        )
+    # right for every shape: reducers as loops
+    BLOCK = min(256, triton.next_power_of_2(cols))
+    return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
 
 
 def launch_depthwise_conv2d(x, w, b, y, stride, pad) -> None:
@@ -95,40 +279,133 @@ def launch_depthwise_conv2d(x, w, b, y, stride, pad) -> None:
     S = w.shape[2]
     P = y.shape[2]
     Q = y.shape[3]
-    total = C * N * P * Q
-    _, config = choose_depthwise_conv2d()
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
-    depthwise_conv2d_nest[(triton.cdiv(total, config["BLOCK"]),)](
-        x,
-        w,
-        b,
-        y,
-        C * N * P * Q,
-        R,
-        S,
-        C,
-        P,
-        Q,
-        H,
-        W,
-        x.stride(0),
-        x.stride(1),
-        x.stride(2),
-        x.stride(3),
-        w.stride(0),
-        w.stride(1),
-        w.stride(2),
-        b.stride(0),
-        y.stride(0),
-        y.stride(1),
-        y.stride(2),
-        y.stride(3),
-        COMPUTE=COMPUTE,
-        stride=stride,
-        pad=pad,
-        enable_fp_fusion=True,
-        **config,
+    terms = R * S
+    outer = N * P
+    channels = C
+    span = C
+    along = Q
+    hop_q = stride
+    lines = C * N
+    cols = Q
+    reach = Q + Q * stride + S
+    steps = P
+    hop_p = stride
+    rows = C * N * P
+    channels_last = x.stride(1) < x.stride(3)
+    variant, config = choose_depthwise_conv2d(
+        terms, outer, channels, span, along, hop_q, lines, cols, reach, steps, hop_p, channels_last
     )
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
+    if variant == "channels":
+        depthwise_conv2d_channels[
+            (
+                triton.cdiv(outer, config["ROWS"])
+                * triton.cdiv(Q, config["STEPS"])
+                * triton.cdiv(C, config["BLOCK"]),
+            )
+        ](
+            x,
+            w,
+            b,
+            y,
+            N * P,
+            Q,
+            C,
+            P,
+            H,
+            W,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            y.stride(3),
+            COMPUTE=COMPUTE,
+            R=R,
+            S=S,
+            stride=stride,
+            pad=pad,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "window":
+        depthwise_conv2d_window[
+            (
+                triton.cdiv(lines, config["ROWS"])
+                * triton.cdiv(P, config["STEPS"])
+                * triton.cdiv(Q, config["BLOCK"]),
+            )
+        ](
+            x,
+            w,
+            b,
+            y,
+            C * N,
+            P,
+            Q,
+            C,
+            H,
+            W,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            y.stride(3),
+            COMPUTE=COMPUTE,
+            R=R,
+            S=S,
+            stride=stride,
+            pad=pad,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "box":
+        depthwise_conv2d_box[
+            (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(Q, config["BLOCK"]),)
+        ](
+            x,
+            w,
+            b,
+            y,
+            C * N * P,
+            Q,
+            R,
+            S,
+            C,
+            P,
+            H,
+            W,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            y.stride(3),
+            COMPUTE=COMPUTE,
+            stride=stride,
+            pad=pad,
+            enable_fp_fusion=True,
+            **config,
+        )
 
 
 def allocate_depthwise_conv2d(

@@ -20,7 +20,7 @@ from tritongen import runtime
 
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
-    return x.is_cuda or isinstance(max_pool1d_nest, InterpretedFunction)
+    return x.is_cuda or isinstance(max_pool1d_channels, InterpretedFunction)
 
 
 @triton.jit
@@ -30,12 +30,106 @@ def _nan_max(a, b):
 
 
 @triton.jit
-def max_pool1d_nest(
+def max_pool1d_channels(
     x_ptr,
     y_ptr,
-    total,
-    C,
+    N,
     P,
+    C,
+    L,
+    x_0,
+    x_1,
+    x_2,
+    y_0,
+    y_1,
+    y_2,
+    COMPUTE: tl.constexpr,
+    win: tl.constexpr,
+    stride: tl.constexpr,
+    pad: tl.constexpr,
+    dil: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The windows of STEPS x ROWS x BLOCK places a program: what they share is loaded once."""
+    tile, tiles = tl.program_id(0), tl.cdiv(C, BLOCK)
+    spans = tl.cdiv(P, STEPS)
+    row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
+    p = (tile // tiles % spans).to(tl.int64) * STEPS
+    c = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
+    n = row.to(tl.int64)
+    x_l0 = p * stride - pad
+    ys = ()
+    for i in tl.static_range(STEPS):
+        y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+        for r in tl.static_range(win):
+            x_l = x_l0 + (i * stride + r * dil)
+            x = tl.load(
+                x_ptr + n * x_0 + tl.cast(c, tl.int64) * x_1 + x_l * x_2,
+                mask=((row < N) & (x_l >= 0) & (x_l < L)) & (c < C),
+                other=float("-inf"),
+            ).to(COMPUTE)
+            y_max = _nan_max(y_max, x)
+        ys = ys + (y_max,)
+    for i in tl.static_range(STEPS):
+        tl.store(
+            y_ptr + n * y_0 + tl.cast(c, tl.int64) * y_1 + (p + i) * y_2,
+            ys[i],
+            mask=(row < N) & (p + i < P) & (c < C),
+        )
+
+
+@triton.jit
+def max_pool1d_window(
+    x_ptr,
+    y_ptr,
+    rows,
+    P,
+    C,
+    L,
+    x_0,
+    x_1,
+    x_2,
+    y_0,
+    y_1,
+    y_2,
+    COMPUTE: tl.constexpr,
+    win: tl.constexpr,
+    stride: tl.constexpr,
+    pad: tl.constexpr,
+    dil: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The windows of ROWS x BLOCK places a program."""
+    tile, tiles = tl.program_id(0), tl.cdiv(P, BLOCK)
+    row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
+    p = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
+    n = (row // C).to(tl.int64)
+    c = (row % C).to(tl.int64)
+    x_l0 = p * stride - pad
+    y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+    for r in tl.static_range(win):
+        x_l = x_l0 + (r * dil)
+        x = tl.load(
+            x_ptr + n * x_0 + c * x_1 + tl.cast(x_l, tl.int64) * x_2,
+            mask=(row < rows) & ((p < P) & (x_l >= 0) & (x_l < L)),
+            other=float("-inf"),
+        ).to(COMPUTE)
+        y_max = _nan_max(y_max, x)
+    tl.store(
+        y_ptr + n * y_0 + c * y_1 + tl.cast(p, tl.int64) * y_2, y_max, mask=(row < rows) & (p < P)
+    )
+
+
+@triton.jit
+def max_pool1d_box(
+    x_ptr,
+    y_ptr,
+    rows,
+    P,
+    C,
     L,
     x_0,
     x_1,
@@ -48,15 +142,17 @@ def max_pool1d_nest(
     stride: tl.constexpr,
     dil: tl.constexpr,
     pad: tl.constexpr,
+    ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One element a lane, BLOCK a program."""
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < total
-    n = i // (C * P)
-    c = i // P % C
-    p = i % P
-    y_max = tl.full((BLOCK,), float("-inf"), COMPUTE)
+    """A tile of ROWS x BLOCK elements a program, reducers as loops."""
+    tiles = tl.cdiv(P, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    p = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (p < P)
+    n = row // C
+    c = row % C
+    y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     for r in range(win):
         x_l = p * stride + r * dil - pad
         x = tl.load(
@@ -68,40 +164,130 @@ def max_pool1d_nest(
     tl.store(y_ptr + n * y_0 + c * y_1 + p * y_2, y_max, mask=inside)
 
 
-def choose_max_pool1d() -> tuple[str, dict]:
+def choose_max_pool1d(
+    terms: int,
+    outer: int,
+    channels: int,
+    span: int,
+    along: int,
+    hop_p: int,
+    lines: int,
+    cols: int,
+    reach: int,
+    channels_last: bool,
+) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # right for every shape: an element a lane, reducers as loops
-    return "nest", dict(BLOCK=256, num_warps=4)
+    # the same where memory runs along the channels
+    if channels_last and terms <= 128 and max(outer, span) < 1 << 30:
+        BLOCK = min(256, triton.next_power_of_2(channels))
+        return "channels", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 128 // BLOCK),
+            STEPS=max(
+                1, min(triton.next_power_of_2(along), 8 // max(1, hop_p), 256 // max(1, terms))
+            ),
+            num_warps=4,
+        )
+    # a window small enough to unroll
+    if terms <= 128 and max(lines, reach) < 1 << 30:
+        BLOCK = min(256, triton.next_power_of_2(cols))
+        return "window", dict(BLOCK=BLOCK, ROWS=max(1, 128 // BLOCK), num_warps=4)
+    # right for every shape: reducers as loops
+    BLOCK = min(256, triton.next_power_of_2(cols))
+    return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
 
 
 def launch_max_pool1d(x, y, win, stride, pad, dil) -> None:
     """Computes y by the variant that fits, unchecked."""
     N, C, L = x.shape
     P = y.shape[2]
-    total = C * N * P
-    _, config = choose_max_pool1d()
-    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
-    max_pool1d_nest[(triton.cdiv(total, config["BLOCK"]),)](
-        x,
-        y,
-        C * N * P,
-        C,
-        P,
-        L,
-        x.stride(0),
-        x.stride(1),
-        x.stride(2),
-        y.stride(0),
-        y.stride(1),
-        y.stride(2),
-        COMPUTE=COMPUTE,
-        win=win,
-        stride=stride,
-        dil=dil,
-        pad=pad,
-        enable_fp_fusion=True,
-        **config,
+    terms = win
+    outer = N
+    channels = C
+    span = C
+    along = P
+    hop_p = stride
+    lines = C * N
+    cols = P
+    reach = P + P * stride + max(dil, -dil) * win
+    rows = C * N
+    channels_last = x.stride(1) < x.stride(2)
+    variant, config = choose_max_pool1d(
+        terms, outer, channels, span, along, hop_p, lines, cols, reach, channels_last
     )
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    if variant == "channels":
+        max_pool1d_channels[
+            (
+                triton.cdiv(N, config["ROWS"])
+                * triton.cdiv(P, config["STEPS"])
+                * triton.cdiv(C, config["BLOCK"]),
+            )
+        ](
+            x,
+            y,
+            N,
+            P,
+            C,
+            L,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            COMPUTE=COMPUTE,
+            win=win,
+            stride=stride,
+            pad=pad,
+            dil=dil,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "window":
+        max_pool1d_window[(triton.cdiv(lines, config["ROWS"]) * triton.cdiv(P, config["BLOCK"]),)](
+            x,
+            y,
+            C * N,
+            P,
+            C,
+            L,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            COMPUTE=COMPUTE,
+            win=win,
+            stride=stride,
+            pad=pad,
+            dil=dil,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "box":
+        max_pool1d_box[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(P, config["BLOCK"]),)](
+            x,
+            y,
+            C * N,
+            P,
+            C,
+            L,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            COMPUTE=COMPUTE,
+            win=win,
+            stride=stride,
+            dil=dil,
+            pad=pad,
+            enable_fp_fusion=True,
+            **config,
+        )
 
 
 def allocate_max_pool1d(

@@ -415,37 +415,42 @@ class Body:
         if key in self.cache:
             return self.cache[key]
         where, shown, dims = self.address(read.tensor, read.coords)
-        checks = self._checks(read, shown, dims) if read.fill is not None else []
-        mask = self.mask(self.axes_in(read.coords), checks)
+        mask, checked = self.load_mask(read, shown, dims)
         options = f", mask={mask}" if mask else ""
-        other = self._other(read, checks)
+        other = self._other(read, checked)
         if mask and other is not None:
             options += f", other={other}"
         load = f"tl.load({where}{options})" + (f".to({self.dtype(cast)})" if cast else "")
         self.cache[key] = self.assign(read.tensor, load)
         return self.cache[key]
 
-    def _other(self, read: ir.Read, checks: list[str]) -> str | None:
+    def load_mask(self, read: ir.Read, shown: list[str], dims: list[int]) -> tuple[str, bool]:
+        """The mask of a load, and whether it asks where the coordinates are."""
+        checks = []
         if read.fill is not None:
-            if checks:
+            for place in zip(dims, shown, read.coords):
+                checks += self.checks(read.tensor, *place)
+        return self.mask(self.axes_in(read.coords), checks), bool(checks)
+
+    def _other(self, read: ir.Read, checked: bool) -> str | None:
+        if read.fill is not None:
+            if checked:
                 return literal(read.fill, ir.kind_of(read.dtype, self.op))
         held = self.fill.get(read.tensor)
         return None if held is None else literal(held, ir.kind_of(read.dtype, self.op))
 
-    def _checks(self, read: ir.Read, shown: list[str], dims: list[int]) -> list[str]:
+    def checks(self, tensor: str, dim: int, at: str, coordinate: Poly) -> list[str]:
+        """The conditions under which a coordinate, shown as `at`, lies in its dim; provable ones left out."""
+        extent = self.context.dims[tensor][dim]
+        if is_fractional(coordinate):
+            num = self._named(numerator(coordinate), f"{self._dim_name(tensor, dim)}_num")
+            whole = f"{num} % {wrap(self.size(denominator(coordinate)), ATOM)} == 0"
+            return [whole, f"{num} >= 0", f"{at} < {self.size(extent)[0]}"]
         checks = []
-        for at, dim, coordinate in zip(shown, dims, read.coords):
-            extent = self.context.dims[read.tensor][dim]
-            if is_fractional(coordinate):
-                num = self._named(numerator(coordinate), f"{self._dim_name(read.tensor, dim)}_num")
-                checks.append(f"{num} % {wrap(self.size(denominator(coordinate)), ATOM)} == 0")
-                checks.append(f"{num} >= 0")
-                checks.append(f"{at} < {self.size(extent)[0]}")
-                continue
-            if not self._not_negative(coordinate):
-                checks.append(f"{at} >= 0")
-            if not self._below(coordinate, extent):
-                checks.append(f"{at} < {self.size(extent)[0]}")
+        if not self._not_negative(coordinate):
+            checks.append(f"{at} >= 0")
+        if not self._below(coordinate, extent):
+            checks.append(f"{at} < {self.size(extent)[0]}")
         return checks
 
     def _below(self, coordinate: Poly, extent: Poly) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from tritongen.emit import tiles, walks
 from tritongen.emit.body import Body, Context
 from tritongen.emit.contraction import contraction_view
-from tritongen.emit.nest import nest_view
+from tritongen.emit.nest import box_view, nest_view
 from tritongen.emit.view import KernelView
+from tritongen.emit.window import window_view
 from tritongen.schedule.plan import KernelPlan
 
 PRINTERS = {
@@ -17,6 +18,8 @@ PRINTERS = {
     "part": walks.part,
     "finish": walks.finish,
     "contraction": contraction_view,
+    "window": window_view,
+    "box": box_view,
     "nest": nest_view,
 }
 

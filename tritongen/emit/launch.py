@@ -57,7 +57,8 @@ def launch_view(
     local = fact_names(context, step)
     given = [local.get(n, n) for n in names]
     parameters = ", ".join(
-        f"{n}: {'bool' if n in ('across', 'turned', 'hip') else 'int'}" for n in names
+        f"{n}: {'bool' if n in ('across', 'turned', 'hip', 'channels_last') else 'int'}"
+        for n in names
     )
     views = {v.tensor: v for k in step.kernels for v in k.views}
     lines = [*step_values(context, step, kernels)]
@@ -97,7 +98,7 @@ def used_facts(step: Step) -> tuple[tuple[str, str], ...]:
     for v in step.variants:
         spoken |= rules.names(v.when).union(*(rules.names(r) for _, r in v.config))
     known = [n for n, _ in step.facts]
-    order = [*known, "across", "turned", "itemsize", "hip", "sms"]
+    order = [*known, *(o.fact for o in step.orders), "across", "turned", "itemsize", "hip", "sms"]
     return tuple((n, n) for n in order if n in spoken - config)
 
 
@@ -125,6 +126,9 @@ def fact_texts(context: Context, step: Step, views: dict[str, View]):
         own = fact_names(context, step)[name]
         if name in spoken and text != own:
             yield own, text
+    for o in step.orders:
+        if o.fact in spoken:
+            yield o.fact, f"{o.tensor}.stride({o.near}) < {o.tensor}.stride({o.far})"
     if step.merged:
         yield "turned", f"any(0 < t.stride(1) < t.stride(2) for t in ({', '.join(step.merged)}))"
     if "across" in spoken:

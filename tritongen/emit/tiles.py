@@ -15,10 +15,11 @@ from tritongen.ir import nodes as ir
 from tritongen.schedule.canonical import free_indices, reads, tensors_read
 from tritongen.schedule.members import is_reducer
 
-TEMPLATES = {"finish": "part"}  # merging and walking one chunk is one skeleton
+TEMPLATES = {"finish": "part", "box": "tile"}  # merging and walking one chunk is one skeleton
 
 
-def _axis_name(body: Body, position: int) -> str:
+def axis_name(body: Body, position: int) -> str:
+    """The variable of an axis: its index, where it has one."""
     axis = body.kernel.axes[position]
     if len(axis.digits) == 1 and axis.digits[0].index != ir.BATCH:
         name = axis.digits[0].index
@@ -40,7 +41,7 @@ def open_tile(body: Body) -> dict[str, str]:
     var = {}
     for role, position, wish in (("row", 0, "rows"), ("col", 1, "cols")):
         axis = body.kernel.axes[position]
-        var[role] = _axis_name(body, position)
+        var[role] = axis_name(body, position)
         body.axis_var[axis.name] = var[role]
         var[wish] = body.extent(axis.extent, wish) if axis.digits else "1"
         body.axis_mask[axis.name] = f"{var[role]} < {var[wish]}"

@@ -47,7 +47,15 @@ class Candidate:
 
     @property
     def is_serial(self) -> bool:
-        return any(k.skeleton == "nest" for step in self.plan.steps for k in step.kernels)
+        """Whether some kernel that it may launch adds term after term."""
+        forced_ones = dict(self.way.variants) if self.way else {}
+        return any(
+            step.kernel(run.kernel).skeleton in ("box", "nest")
+            for step in self.plan.steps
+            for variant in step.variants
+            for run in variant.launches
+            if forced_ones.get(step.name, variant.name) == variant.name
+        )
 
     def call(self, args: dict[str, Any], small: bool, number: bool) -> dict[str, torch.Tensor]:
         op = self.plan.op

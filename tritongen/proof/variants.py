@@ -21,7 +21,7 @@ from tritongen.schedule.plan import Plan, Step, Variant
 from tritongen.schedule.rules import evaluate, names, parse
 
 SMALL = {
-    **{"BLOCK": 16, "ROWS": 2, "PARTS": 4},
+    **{"BLOCK": 16, "ROWS": 2, "STEPS": 2, "PARTS": 4},
     **{"BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 32, "GROUP_M": 2},
     **{"num_warps": 4},
 }
@@ -104,6 +104,7 @@ def config_of(step: Step, variant: Variant, facts: dict[str, int], small: bool) 
     """The variant's config for these facts; a later rule may speak of an earlier entry."""
     skeletons = {step.kernel(run.kernel).skeleton for run in variant.launches}
     kept = {"BLOCK"} if skeletons & {"rows", "nest"} else set()  # whole rows; slow where many
+    kept |= {"BLOCK", "ROWS"} if "box" in skeletons else set()
     config: dict[str, int] = {}
     for name, rule in variant.config:
         value = evaluate(rule, {**facts, **config})

@@ -54,7 +54,7 @@ def best_form(op: ir.Op, facts, only: str | None):
 
 
 def _slowness(groups) -> tuple[int, int]:
-    return sum(g.kind == "nest" for g in groups), len(groups)
+    return sum(g.kind in ("box", "nest") for g in groups), len(groups)
 
 
 def _is_root(nest: ir.Nest, groups, own) -> bool:

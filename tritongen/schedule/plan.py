@@ -96,6 +96,16 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True)
+class Order:
+    """A fact of the call: whether a tensor's stride in dim `near` is less than that in dim `far`."""
+
+    fact: str
+    tensor: str
+    near: int
+    far: int
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """What is computed together. `facts` are the integers that the rules speak of, as sizes."""
 
@@ -107,6 +117,7 @@ class Step:
     kernels: tuple[KernelPlan, ...]
     variants: tuple[Variant, ...]
     merged: tuple[str, ...] = ()  # tensors whose batch dims the launch merges to three
+    orders: tuple[Order, ...] = ()
 
     def kernel(self, name: str) -> KernelPlan:
         return next(k for k in self.kernels if k.name == name)

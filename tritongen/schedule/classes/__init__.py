@@ -7,6 +7,13 @@ template and its printer in `emit`.
 
 from __future__ import annotations
 
-from tritongen.schedule.classes import contraction, nest, pointwise, rows
+from tritongen.schedule.classes import box, contraction, nest, pointwise, rows, window
 
-CLASSES = {"contraction": contraction, "rows": rows, "pointwise": pointwise, "nest": nest}
+CLASSES = {
+    "contraction": contraction,
+    "rows": rows,
+    "pointwise": pointwise,
+    "window": window,
+    "box": box,
+    "nest": nest,
+}

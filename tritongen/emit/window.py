@@ -1,0 +1,207 @@
+"""Windows unrolled over a tile [ROWS, BLOCK], STEPS places along one more index a program.
+
+    for i in tl.static_range(STEPS):
+        y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+        for r in tl.static_range(win): ...
+        ys = ys + (y_max,)
+
+A coordinate is a place in the box, said once before the loops, and an offset that the compiler knows:
+`x_h = x_h0 + (i * stride + r)`. So the loads that neighbouring windows share are equal, and it merges
+them; stores wait until all steps are computed, since no load is merged across a store. Input: a `Body`
+over a kernel of the skeleton `window`. Output: its `KernelView`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+
+from tritongen.emit.body import Body
+from tritongen.emit.nest import accumulate, accumulator, combine, entered
+from tritongen.emit.text import wrap
+from tritongen.emit.tiles import axis_name, view
+from tritongen.emit.view import KernelView
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Poly, index, indices, is_fractional, substitute, symbols
+from tritongen.ir.functions import ATOM
+from tritongen.schedule.canonical import coordinates, substitute_indices, tensors_read
+from tritongen.schedule.members import is_reducer
+
+TILE = "(ROWS, BLOCK)"
+
+
+def window_view(body: Body) -> KernelView:
+    body = WindowBody(body.context, body.kernel)
+    var = open_axes(body)
+    stored = [n for n in body.kernel.nests if n.name in body.kernel.stores]
+    if not body.turn:
+        values(body)
+        for nest in stored:
+            body.store(nest, body.values[nest.name][0])
+        doc = "The windows of ROWS x BLOCK places a program."
+        flags, blocks = {"steps": False}, ("ROWS", "BLOCK")
+        return view(body, var, blocks, doc, lines=tuple(body.lines), flags=flags)
+    kept = {nest.name: body.fresh(f"{nest.name}s") for nest in stored}
+    for name in kept.values():
+        body.line(f"{name} = ()")
+    with turns(body):
+        values(body)
+        for nest in stored:
+            body.line(f"{kept[nest.name]} = {kept[nest.name]} + ({body.values[nest.name][0]},)")
+    with turns(body):
+        for nest in stored:
+            body.store(nest, f"{kept[nest.name]}[{body.turn}]")
+    doc = "The windows of STEPS x ROWS x BLOCK places a program: what they share is loaded once."
+    flags, blocks = {"steps": True}, ("ROWS", "STEPS", "BLOCK")
+    return view(body, var, blocks, doc, lines=tuple(body.lines), flags=flags)
+
+
+class WindowBody(Body):
+    """Coordinates as a place in the box and a known offset; masks by the side of the tile they vary on."""
+
+    def __init__(self, context, kernel):
+        super().__init__(context, kernel)
+        _, step, col = kernel.axes
+        self.turn = self.names.free("i") if step.digits else ""
+        binders = [b for n in kernel.nests if is_reducer(n) for b in n.body.binders]
+        self.inner = {b.index for b in binders} | {self.turn}
+        self.known = set().union(*(symbols(b.hi) | symbols(b.lo) for b in binders))
+        self.opened: dict[Poly, str] = {}
+        self.narrow |= {d.index for d in col.digits} | {self.turn}
+        if step.digits:
+            at = {step.digits[0].index: index(step.digits[0].index) + index(self.turn)}
+            self.kernel = replace(kernel, nests=tuple(_moved(n, at) for n in kernel.nests))
+            self.index[self.turn] = self.turn
+
+    def symbol(self, name: str) -> str:
+        """How wide a window is, is known when the kernel is compiled."""
+        if name in self.known:
+            self.args.constants.setdefault(name, name)
+            return name
+        return super().symbol(name)
+
+    def digits(self, run: tuple[str, ...]) -> str:
+        """Rows are counted in 32 bits, in which dividing is cheap; what they are made of has 64."""
+        out = super().digits(run)
+        return f"{out if out.isidentifier() else f'({out})'}.to(tl.int64)"
+
+    def coordinate(self, tensor: str, dim: int, p: Poly) -> str:
+        inner = Poly(tuple(t for t in p.terms if indices(Poly((t,))) & self.inner))
+        place = p - inner
+        if not inner.terms or not indices(place) or is_fractional(p):
+            return super().coordinate(tensor, dim, p)
+        name = self._dim_name(tensor, dim)
+        start = self._opened(place, f"{name}0")
+        if inner == index(self.turn) and start.isidentifier():
+            return f"{start} + {self.turn}"
+        key = ("coordinate", p)
+        if key not in self.cache:
+            self.cache[key] = self.assign(name, f"{start} + {wrap(self.size(inner), ATOM)}")
+        return self.cache[key]
+
+    def _opened(self, place: Poly, wish: str) -> str:
+        """A place in the box, on a line before the loops."""
+        if place not in self.opened:
+            shown = self.size(place)[0]
+            if shown.isidentifier():
+                return shown
+            self.opened[place] = self.names.free(wish)
+            self.prologue.append(f"{self.opened[place]} = {shown}")
+        return self.opened[place]
+
+    def load_mask(self, read: ir.Read, shown: list[str], dims: list[int]) -> tuple[str, bool]:
+        """(what varies along the rows) & (what varies along the columns).
+
+        A step that leaves the box is not asked for: that would make equal loads differ. What it reads
+        is held inside its tensor instead.
+        """
+        row, step, col = self.kernel.axes
+        sides: tuple[list[str], list[str]] = [], []
+        for axis in sorted(self.axes_in(read.coords) - {step.name}):
+            sides[axis == col.name].append(self.axis_mask[axis])
+        checked = False
+        for dim, at, coordinate in zip(dims, shown, read.coords):
+            if read.fill is not None or self.turn in indices(coordinate):
+                found = self.checks(read.tensor, dim, at, coordinate)
+                sides[col.name in self.axes_in((coordinate,))].extend(found)
+                checked |= bool(found) and read.fill is not None
+        joined = [" & ".join(f"({c})" for c in s) if len(s) > 1 else s[0] for s in sides if s]
+        return " & ".join(f"({s})" for s in joined) if len(joined) > 1 else "".join(joined), checked
+
+
+def _moved(nest: ir.Nest, at: dict[str, Poly]) -> ir.Nest:
+    coords = tuple(substitute(c, at) for c in nest.coords)
+    return replace(nest, coords=coords, body=substitute_indices(nest.body, at))
+
+
+def open_axes(body: WindowBody) -> dict[str, str]:
+    """Names, extents and masks of the three axes."""
+    var = {"row": body.names.free("row")}
+    for k, (role, wish) in enumerate((("row", "rows"), ("step", "steps"), ("col", "cols"))):
+        axis = body.kernel.axes[k]
+        if role == "step" and not axis.digits:
+            continue
+        var[role] = var.get(role) or axis_name(body, k)
+        body.axis_var[axis.name] = var[role]
+        var[wish] = body.extent(axis.extent, wish) if axis.digits else "1"
+        place = f"{var[role]} + {body.turn}" if role == "step" else var[role]
+        body.axis_mask[axis.name] = f"{place} < {var[wish]}"
+    return var | {name: body.names.free(name) for name in ("tile", "tiles", "spans")}
+
+
+@contextmanager
+def turns(body: WindowBody) -> Iterator[None]:
+    """The lines of one step; what is loaded in it is forgotten behind it."""
+    cache = dict(body.cache)
+    body.line(f"for {body.turn} in tl.static_range(STEPS):")
+    body.indent += 1
+    yield
+    body.cache, body.indent = cache, body.indent - 1
+
+
+# ---- values -------------------------------------------------------------------------------------
+def values(body: WindowBody) -> None:
+    """Every value of the kernel at one step, reducers that wait for no other in one loop."""
+    waiting: list[ir.Nest] = []
+    for nest in body.kernel.nests:
+        if not is_reducer(nest) or tensors_read(nest.body) & {n.name for n in waiting}:
+            windows(body, waiting)
+            waiting = []
+        if is_reducer(nest):
+            waiting.append(nest)
+        else:
+            body.value(nest)
+    windows(body, waiting)
+
+
+def windows(body: WindowBody, nests: list[ir.Nest]) -> None:
+    """Reducers over one window: the terms of one line of it in the inner loops, where steps share lines."""
+    if not nests:
+        return
+    across, along = lines_of(body, nests)
+    totals = [accumulator(body, nest, nest.name, TILE) for nest in nests]
+    with entered(body, across, "tl.static_range"):
+        parts = [accumulator(body, n, f"{n.name}_line", TILE) for n in nests] if along else totals
+        with entered(body, along, "tl.static_range") if along else nullcontext():
+            for nest, part in zip(nests, parts):
+                accumulate(body, nest, part, TILE)
+        if along:
+            for nest, total, part in zip(nests, totals, parts):
+                combine(body, nest, total, (part, ATOM))
+    body.values |= {nest.name: (nest.name, ATOM) for nest in nests}
+
+
+def lines_of(body: WindowBody, nests: list[ir.Nest]):
+    """The binders that step from line to line of a window, and those along one; none of these unless shared.
+
+    A line is what the windows of two steps have in common: what is read of it depends on the step and
+    on its number in the window together, never on one of them alone.
+    """
+    binders = nests[0].body.binders
+    used = [indices(p) for n in nests for p in coordinates(n.body)]
+    across = tuple(b for b in binders if any({b.index, body.turn} <= u for u in used))
+    along = tuple(b for b in binders if b not in across)
+    mixed = all((body.turn in u) == bool(u & {b.index for b in across}) for u in used)
+    shared = across and along and mixed and not any(n.body.op.startswith("arg") for n in nests)
+    return (across, along) if shared else (binders, ())

@@ -1,0 +1,183 @@
+"""Windows: reducers over a few terms that slide with the box, `x[n, c, p * stride + r - pad, ...]`.
+
+Pools, sliding means and depthwise convolutions, with what is pointwise before and behind them. A
+program takes ROWS x BLOCK outputs and STEPS such along one more index; its windows are unrolled, so
+what neighbouring steps share is loaded once. `variants` serves other classes for the same nests.
+Figures are for one H200, per cent of copy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import (
+    Idx,
+    Poly,
+    affine,
+    extreme,
+    index,
+    indices,
+    is_fractional,
+    numerator,
+    poly,
+)
+from tritongen.ir.bounds import Facts
+from tritongen.ir.known import plainly_nonnegative
+from tritongen.schedule.canonical import binders_of, coordinates, reads
+from tritongen.schedule.classes import box
+from tritongen.schedule.members import Group, is_reducer
+from tritongen.schedule.plan import Axis, KernelPlan, Launch, Order, Step, Variant
+
+MOST_TERMS = 128  # that are unrolled: 11 x 11 windows at stride 11 reach 102%
+
+
+# ---- what is one ---------------------------------------------------------------------------------
+def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
+    reducers = [n for n in members if is_reducer(n)]
+    if not reducers or not members[0].box or any(n.body.guards for n in reducers):
+        return None
+    window = binders_of(reducers[0])
+    if not window or any(binders_of(n) != window for n in reducers):
+        return None
+    found = box.classify(members, virtual, by_name, facts)
+    if found is None or not {b.index for b in window} <= set(slides(found.nests, window)):
+        return None
+    return replace(found, kind="window") if reach(found, len(found.row) - 1, facts) else None
+
+
+def slides(lines, window) -> dict[str, set[str]]:
+    """Each index of the window that moves with indices of the box, and those."""
+    names, found = {b.index for b in window}, {}
+    for p in places(lines):
+        parts = affine(p)
+        own = {a.name for a in (parts[0] if parts else ()) if isinstance(a, Idx)}
+        for tap in own & names:
+            found.setdefault(tap, set()).update(own - names)
+    return {tap: along for tap, along in found.items() if along}
+
+
+def places(lines) -> dict[Poly, None]:
+    """The coordinates of all reads."""
+    return dict.fromkeys(c for n in lines for read in reads(n.body) for c in read.coords)
+
+
+def reach(group: Group, col: int, facts: Facts) -> Poly | None:
+    """More than any coordinate along the lanes' index comes to in size, its constant offset apart.
+
+    None where that is not known: lanes count in 32 bits.
+    """
+    extents = {b.index: b.hi for n in group.nests for b in (*n.box, *binders_of(n))}
+    name = group.row[col].index
+    total = extents[name]
+    for p in (q for q in places(group.nests) if name in indices(q) and q != index(name)):
+        parts = affine(numerator(p))
+        if parts is None or not all(isinstance(atom, Idx) for atom in parts[0]):
+            return None
+        for atom, weight in parts[0].items():
+            if not plainly_nonnegative(weight, facts):
+                weight = extreme("max", (weight, -weight))
+            total = total + weight * extents[atom.name]
+    return total
+
+
+# ---- how it runs ---------------------------------------------------------------------------------
+def make(name, group, stores, dims, facts) -> Step:
+    kernels, numbers, ways, orders = variants(name, group, stores, dims, facts)
+    why = "reducers over windows that slide with the output"
+    return Step(name, "window", why, stores, numbers, kernels, ways, orders=orders)
+
+
+def variants(name, group, stores, dims, facts):
+    """(kernels, facts, variants, orders) for nests whose reducers share their binders; the last takes any size."""
+    whole = box.make(name, group, stores, dims, facts)
+    ways = [unrolled(name, group, stores, facts, "window", len(group.row) - 1)]
+    across = channels(group, facts)
+    if across is not None:
+        ways.insert(0, unrolled(name, group, stores, facts, "channels", *across))
+    numbers = {fact: value for _, own, _ in ways for fact, value in own} | dict(whole.facts)
+    return (
+        (*(kernel for kernel, _, _ in ways), *whole.kernels),
+        tuple(numbers.items()),
+        (*(way for _, _, way in ways), *whole.variants),
+        (across[1],) if across else (),
+    )
+
+
+def window_of(group: Group) -> tuple[ir.Binder, ...]:
+    return next(binders_of(n) for n in group.nests if is_reducer(n))
+
+
+def channels(group: Group, facts: Facts) -> tuple[int, Order] | None:
+    """An index of the box along which memory may run instead of the last one, and how to tell."""
+    names = [b.index for b in group.row]
+    along = set().union(*slides(group.nests, window_of(group)).values())
+    if names[-1] not in along:
+        return None
+    for read in (r for n in group.nests for r in reads(n.body)):
+        dims = {c: k for k, c in enumerate(read.coords)}
+        slid = [k for c, k in dims.items() if names[-1] in indices(c)]
+        still = [b for b in names if b not in along and b != ir.BATCH and index(b) in dims]
+        if slid and still and reach(group, place := names.index(still[-1]), facts):
+            return place, Order("channels_last", read.tensor, dims[index(still[-1])], slid[0])
+    return None
+
+
+def unrolled(name, group, stores, facts, kind, col, order=None):
+    """One kernel whose lanes run along the box's index `col`, its facts and its variant."""
+    digits = [b for k, b in enumerate(group.row) if k != col]
+    at = stepped(group.nests, digits, window_of(group))
+    step = () if at is None else (digits.pop(at),)
+    axes = (Axis("row", tuple(digits)), Axis("step", step), Axis("col", (group.row[col],)))
+    kernel = KernelPlan(f"{name}_{kind}", "window", "whole", axes, group.nests, stores)
+    names = ("outer", "along", "channels", "span") if order else ("lines", "steps", "cols", "reach")
+    lines, steps, cols, far = names
+    terms = poly(1)
+    for b in window_of(group):
+        terms = terms * (b.hi - b.lo)
+    numbers = [("terms", terms), (lines, axes[0].extent), (cols, axes[2].extent)]
+    numbers.append((far, reach(group, col, facts)))
+    config = [("BLOCK", f"min(256, pow2({cols}))"), ("ROWS", "max(1, 128 // BLOCK)")]
+    grid = f"cdiv({lines}, ROWS) * cdiv({cols}, BLOCK)"
+    if step:
+        hop = f"hop_{step[0].index}"
+        numbers += [(steps, axes[1].extent), (hop, hop_of(group, step[0].index))]
+        most = f"pow2({steps}), 8 // max(1, {hop}), 256 // max(1, terms)"
+        config.append(("STEPS", f"max(1, min({most}))"))
+        grid = f"cdiv({lines}, ROWS) * cdiv({steps}, STEPS) * cdiv({cols}, BLOCK)"
+    config.append(("num_warps", "4"))
+    when = f"terms <= {MOST_TERMS} and max({lines}, {far}) < 1 << 30"
+    why = "a window small enough to unroll"
+    if order:
+        when, why = f"{order.fact} and {when}", "the same where memory runs along the channels"
+    return kernel, numbers, Variant(kind, when, why, tuple(config), (Launch(kernel.name, (grid,)),))
+
+
+def hop_of(group: Group, name: str) -> Poly:
+    """How far a window moves with one step."""
+    slid = (p for p in places(group.nests) if name in indices(p) and len(indices(p)) > 1)
+    return affine(next(slid))[0][Idx(name)]
+
+
+def stepped(nests, digits, window) -> int | None:
+    """The last index that windows slide along by whole steps, and that is used in no other way."""
+    along = set().union(*slides(nests, window).values())
+    for k in reversed(range(len(digits))):
+        name = digits[k].index
+        if name in along and all(
+            _counted(p, name) for n in nests for p in (*coordinates(n.body), *n.coords)
+        ):
+            return k
+    return None
+
+
+def _counted(p: Poly, name: str) -> bool:
+    """Whether an index stands in p, if at all, times a size and nowhere else."""
+    if name not in indices(p):
+        return True
+    parts = affine(p)
+    return (
+        parts is not None
+        and not is_fractional(p)
+        and all(isinstance(a, Idx) or name not in indices(poly(a)) for a in parts[0])
+    )
