@@ -1,9 +1,10 @@
-"""The commands that look at ops and run them: explain, bench.
+"""The commands that look at ops, at the machine, and at both: explain, doctor, bench.
 
     tritongen explain specs/softmax.op --shape batch=8192,D=4096
+    tritongen doctor
     tritongen bench specs/softmax.op --shape batch=8192,D=1024..16384 --against eager,compile
 
-Each turns what was typed into a call of `explain.py` or `bench/`, and prints what comes back:
+Each turns what was typed into a call of `explain.py`, `doctor.py` or `bench/`, and prints what comes back:
 tables on a terminal, plain lines in a pipe, JSON where asked. `cli.py` gathers the commands.
 """
 
@@ -218,6 +219,24 @@ def print_report(report: Any) -> None:
         click.echo("\n".join(plain(columns, rows)))
     for problem in problems(report):
         click.echo(f"not timed: {problem}", err=True)
+
+
+# ---- doctor -------------------------------------------------------------------------------------
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="As data.")
+def doctor(as_json: bool) -> None:
+    """What stands between this machine and a running kernel, and what to do about it."""
+    from dataclasses import asdict
+
+    from tritongen.doctor import examine, lines
+
+    checks = list(examine())
+    if as_json:
+        click.echo(json.dumps([asdict(c) for c in checks], indent=1))
+    else:
+        print_lines(lines(checks))
+    if any(c.state == "problem" for c in checks):
+        raise SystemExit(1)
 
 
 # ---- on the terminal ----------------------------------------------------------------------------

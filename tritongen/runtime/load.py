@@ -21,6 +21,7 @@ import warnings
 from pathlib import Path
 
 from tritongen.files import write_atomically
+from tritongen.runtime.cache import private_folder
 
 _modules: dict[str, types.ModuleType] = {}
 _locks: dict[str, threading.Lock] = {}
@@ -86,7 +87,7 @@ if hasattr(os, "register_at_fork"):
 def _cached_copy(filename: str, text: str) -> Path | None:
     """Where the text stands on disk; None where there is no place for it."""
     try:
-        folder = _private_folder()
+        folder = private_folder()
         path = folder / filename
         if _holds(path, text):
             return path
@@ -95,26 +96,6 @@ def _cached_copy(filename: str, text: str) -> Path | None:
     except OSError as error:
         warnings.warn(f"tritongen: no cached copy of {filename}: {error}", stacklevel=3)
         return None
-
-
-def _private_folder() -> Path:
-    """The cache folder: ours, a real folder, and closed to everyone else."""
-    import platformdirs
-
-    folder = Path(platformdirs.user_cache_dir("tritongen"))
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        folder.mkdir(mode=0o700)
-    except FileExistsError:
-        pass
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode):
-        raise PermissionError(f"{folder} is not a folder (a symlink?)")
-    if found.st_uid != os.getuid():
-        raise PermissionError(f"{folder} belongs to another user")
-    if found.st_mode & 0o077:
-        raise PermissionError(f"{folder} is open to other users: chmod 700 it")
-    return folder
 
 
 def _holds(path: Path, text: str) -> bool:
