@@ -1,8 +1,8 @@
 """From a problem to what runs: the spec's function, its operands, and what torch says.
 
-    case = Case(problem)
-    tensors = case.operands("N 3, D 37", "cuda")
-    case.ours(**tensors), case.reference(**tensors)
+    case, text = Case(problem), "N 3, D 37"
+    tensors = case.operands(text, "cuda")
+    case.ours(**tensors, **case.numbers(text)), case.reference(text)(**tensors)
 
 `reference` is the spec's `ref`; `eager` is what a user times, which is the same but where the table
 says otherwise. Not here: the problems (`problems.py`), checking and timing (`run.py`).
@@ -15,15 +15,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
 
-import tritongen
 from benchmarks.users.problems import Problem
+from tritongen import pipeline
 from tritongen.check import check
 from tritongen.ir.algebra import evaluate
 from tritongen.ir.nodes import BATCH_SIZE, Op, Tensor
+from tritongen.runtime.load import load_text
 from tritongen.syntax.parse import parse_file
 from tritongen.syntax.ref import parse_ref, ref_python
 
@@ -57,22 +59,33 @@ class Case:
         return checked.typings[0]
 
     @cached_property
-    def ours(self) -> Callable[..., torch.Tensor]:
-        (function,) = tritongen.load(self.path)
-        return function
+    def module(self) -> ModuleType:
+        built = pipeline.build(self.path.read_text(), str(self.path))
+        return load_text(built.name, built.raw)
 
-    # ---- operands -----------------------------------------------------------------------------------
+    @property
+    def ours(self) -> Callable[..., torch.Tensor]:
+        return getattr(self.module, self.op.name)
+
+    def sizes(self, which: str) -> str:
+        """The table's text of the sizes called "given", "small" or "large"."""
+        small, large = self.problem.odd
+        return {"given": self.problem.given, "small": small, "large": large}[which]
+
+    # ---- operands -------------------------------------------------------------------------------
     def numbers(self, text: str) -> Values:
         """The scalars and constants of a call, where the spec's defaults do not hold."""
         own = {p.name for p in self.op.params if not isinstance(p, Tensor)}
         return {name: value for name, value in values(text).items() if name in own}
 
-    def shapes(self, text: str) -> dict[str, tuple[int, ...]]:
+    def shapes(self, text: str) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+        """Shape and dtype of each operand."""
         sizes = values(text)
         found = {}
         for tensor in self.op.tensors:
             dims = [sizes["..."] if d == BATCH_SIZE else (evaluate(d, sizes),) for d in tensor.dims]
-            found[tensor.name] = tuple(int(n) for dim in dims for n in dim)
+            dtype = torch.int64 if tensor.dtype == "i64" else torch.float32
+            found[tensor.name] = tuple(int(n) for dim in dims for n in dim), dtype
         return found
 
     def operands(self, text: str, device: str, seed: int = 0) -> dict[str, torch.Tensor]:
@@ -81,12 +94,12 @@ class Case:
         fills = dict(item.split(" ") for item in self.problem.fills.split(", ") if item)
         sizes = values(text)
         found = {}
-        for name, shape in self.shapes(text).items():
+        for name, (shape, _) in self.shapes(text).items():
             kind = fills.get(name, "weight" if name[0] == "w" else "normal")
             found[name] = fill(kind, shape, device, random, sizes)
         return found
 
-    # ---- torch --------------------------------------------------------------------------------------
+    # ---- torch ----------------------------------------------------------------------------------
     def reference(self, text: str) -> Callable[..., torch.Tensor]:
         assert self.op.ref is not None
         return self._function(self.op.ref, text)

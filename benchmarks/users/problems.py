@@ -275,3 +275,5 @@ PROBLEMS = (
             "N 16, C 64, D 24, H 48, W 48, F 128, K 3, R 3, S 3", CONV_TRANSPOSE3D),
 )
 # fmt: on
+
+BY_SPEC = {problem.spec: problem for problem in PROBLEMS}

@@ -1,0 +1,167 @@
+"""The problems of `problems.py`: right at odd and given sizes, and how fast beside torch.
+
+    python -m benchmarks.users.run --check                # odd sizes, against f64
+    python -m benchmarks.users.run --check --given        # the given ones too, against f32
+    python -m benchmarks.users.run --time --json out.json # given sizes: ours, eager, torch.compile
+    python -m benchmarks.users.run --time --no-compile --only conv3d
+    python -m benchmarks.users.run --check --device cpu   # in the interpreter, the small odd size
+
+Compiling is most of it, so it goes first, in as many processes as there are cores; timing then has
+the GPU for itself. A problem that fails, hangs or kills its process is a row like the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import re
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.users import pool
+from benchmarks.users.problems import BY_SPEC, KINDS, PROBLEMS
+
+Row = dict[str, Any]
+
+
+def main() -> int:
+    options = arguments()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # the processes are the parallelism
+    if options.device == "cpu":
+        os.environ["TRITON_INTERPRET"] = "1"
+    specs = [
+        p.spec
+        for p in PROBLEMS
+        if re.search(options.only, p.spec) and options.level in (0, p.level)
+    ]
+    ((_, about),) = pool.run([("about", ())], 1, 60)
+    report: dict[str, Any] = {"about": about}
+    if options.check:
+        report["check"] = checked(specs, options)
+    if options.time:
+        report["time"] = timed(specs, options)
+        report["classes"] = classes(report["time"])
+        print(table(report["classes"]))
+    if options.json:
+        options.json.write_text(json.dumps(report, indent=1))
+    rows = report.get("check", []) + report.get("time", [])
+    return int(any(row["verdict"] != "ok" for row in rows))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--time", action="store_true")
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--given", action="store_true", help="check at the given sizes too")
+    parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
+    parser.add_argument("--only", default="", help="a pattern that the spec's name holds")
+    parser.add_argument("--level", type=int, default=0, choices=(0, 1, 2))
+    parser.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 2) - 2))
+    parser.add_argument("--seconds", type=float, default=40, help="what one problem may take")
+    parser.add_argument("--slow-ms", type=float, default=500, help="calls over this run once")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    if not (options.check or options.time):
+        parser.error("--check, --time or both")
+    if options.device == "cpu" and (options.time or options.given):
+        parser.error("the interpreter checks odd sizes only")
+    return options
+
+
+# ---- phases ------------------------------------------------------------------------------------
+def checked(specs: list[str], options: argparse.Namespace) -> list[Row]:
+    sizes = ["small"] if options.device == "cpu" else ["small", "large"]
+    sizes += ["given"] * options.given
+    jobs = [("check", (spec, size, options.device)) for size in sizes for spec in specs]
+    rows = []
+    start = time.monotonic()
+    for (_, (spec, size, _)), answer in pool.run(jobs, options.processes, options.seconds):
+        rows.append({"spec": spec, "size": size} | as_row(answer))
+        if rows[-1]["verdict"] != "ok":
+            print(f"{spec:62} {size:6} {rows[-1]['verdict'][:300]}", flush=True)
+    right = sum(row["verdict"] == "ok" for row in rows)
+    print(f"check: {right} of {len(rows)} right, {time.monotonic() - start:.0f} s", flush=True)
+    return rows
+
+
+def timed(specs: list[str], options: argparse.Namespace) -> list[Row]:
+    prepare([("compile_ours", (spec, "given")) for spec in specs], "our kernels", options)
+    if not options.no_compile:
+        prepare([("compile_torch", (spec,)) for spec in specs], "torch.compile", options)
+    jobs = [("measure", (spec, not options.no_compile, options.slow_ms)) for spec in specs]
+    rows = []
+    print(f"{'problem':62} {'ours':>8} {'eager':>8} {'compile':>8} {'x eager':>8} {'x comp':>7}")
+    for (_, (spec, *_)), answer in pool.run(jobs, 1, options.seconds):
+        row = {"spec": spec} | as_row(answer)
+        rows.append(row)
+        ours, eager, compiled = (row.get(k, math.nan) for k in ("ours", "eager", "compile"))
+        print(
+            f"{spec:62} {ours:8.3f} {eager:8.3f} {compiled:8.3f} {eager / ours:8.2f}"
+            f" {compiled / ours:7.2f}  {row['verdict'][:120] if row['verdict'] != 'ok' else ''}",
+            flush=True,
+        )
+    return rows
+
+
+def prepare(jobs: list[pool.Job], what: str, options: argparse.Namespace) -> None:
+    """Compile ahead; what fails here is compiled, or fails, where it is timed."""
+    start = time.monotonic()
+    for (_, (spec, *_)), answer in pool.run(jobs, options.processes, 4 * options.seconds):
+        if isinstance(answer, str):
+            print(f"{what}: {spec}: {answer[:300]}", flush=True)
+    print(f"{what}: compiled in {time.monotonic() - start:.0f} s", flush=True)
+
+
+def as_row(answer: dict[str, Any] | str) -> Row:
+    return {"error": math.nan, "verdict": answer} if isinstance(answer, str) else answer
+
+
+# ---- the table ---------------------------------------------------------------------------------
+def classes(rows: list[Row]) -> list[Row]:
+    """Per class, level 2 by what it begins with: shares that are faster, geometric means of ratios."""
+    members: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        problem = BY_SPEC[row["spec"]]
+        members[problem.kind if problem.level == 1 else f"level 2: {problem.kind}"].append(row)
+        members[f"all of level {problem.level}"].append(row)
+        members["all"].append(row)
+    names = [*KINDS, "all of level 1", *(f"level 2: {kind}" for kind in KINDS), "all of level 2"]
+    return [summary(name, members[name]) for name in [*names, "all"] if members[name]]
+
+
+def summary(name: str, rows: list[Row]) -> Row:
+    """A wrong or missing result of ours counts as not faster, and has no ratio."""
+    out: Row = {"class": name, "problems": len(rows)}
+    right = [row for row in rows if row["verdict"] == "ok" and "ours" in row]
+    out["right"] = len(right)
+    for rival in ("eager", "compile"):
+        ratios = [row[rival] / row["ours"] for row in right if rival in row]
+        out[f"faster than {rival}"] = sum(ratio > 1 for ratio in ratios)
+        mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
+        out[f"x {rival}"] = mean
+    return out
+
+
+def table(rows: list[Row]) -> str:
+    head = "| class | problems | right | faster than eager | geomean | than compile | geomean |"
+    lines = [head, "|---" * 7 + "|"]
+    for row in rows:
+        shares = [
+            f"{row[f'faster than {rival}']} ({row[f'faster than {rival}'] / row['problems']:.0%})"
+            f" | {row[f'x {rival}']:.2f}"
+            for rival in ("eager", "compile")
+        ]
+        cells = (row["class"], str(row["problems"]), str(row["right"]), *shares)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
