@@ -53,6 +53,7 @@ def open_tile(body: Body) -> dict[str, str]:
         var[f"{role}_mask"] = body.axis_mask[axis.name]
     var["inside"] = body.names.free("inside")
     var["start"] = body.names.free("start")
+    var["end"] = var["cols"]  # where a walk over the columns ends
     body.together = {frozenset({row.name, col.name}): var["inside"]}
     return var
 

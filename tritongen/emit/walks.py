@@ -6,6 +6,7 @@ before it, in it, behind it. Values over the tile live as long as one pass; valu
 
 from __future__ import annotations
 
+from tritongen.emit import paired
 from tritongen.emit.body import Body
 from tritongen.emit.fold_lines import NO_PLACE, arg_helper, end_text, place_of, start_text, term
 from tritongen.emit.folds import FOLDS, combined
@@ -66,7 +67,8 @@ def finish(body: Body) -> KernelView:
 
 def part_names(body: Body) -> dict[str, str]:
     body.args.sizes["CHUNK"] = 'config["CHUNK"]'
-    return {name: body.names.free(name) for name in ("part", "parts", "stop")}
+    names = {name: body.names.free(name) for name in ("part", "parts", "stop")}
+    return names | {"end": names["stop"]}
 
 
 def enter_loop(body: Body) -> tuple[dict, list[str], set[str]]:
@@ -88,6 +90,12 @@ def leave_loop(body: Body, saved) -> tuple[str, ...]:
     return lines
 
 
+def single_folds(level: Level) -> tuple[str, ...]:
+    """The folds of a level that belong to no pair."""
+    paired_ = {name for pair in level.pairs for name in (pair.first, pair.second)}
+    return tuple(name for name in level.folds if name not in paired_)
+
+
 def walk_level(body: Body, level: Level, var: dict[str, str], final: bool) -> Loop:
     """One pass: accumulate every fold of the level over the columns."""
     nests = {n.name: n for n in body.kernel.nests}
@@ -95,33 +103,48 @@ def walk_level(body: Body, level: Level, var: dict[str, str], final: bool) -> Lo
     body.fill, served = choose_fill(body.kernel.nests, tensors)
     outer, body.lines = body.lines, []
     before: list[str] = []
+    states: list[tuple[str, ...]] = []
+    for pair in level.pairs:
+        names, lines = paired.start(body, pair)
+        states.append(names)
+        before += lines
     accumulators: dict[str, tuple[str, ...]] = {}
-    for name in level.folds:
-        nest = nests[name]
-        shape = "(ROWS, BLOCK)"
-        dtype = body.dtype(nest.body.body.dtype)
-        start = start_text(body, nest, nest.body.body.dtype)
-        if nest.body.op.startswith("arg"):
-            best, at = body.fresh(f"{name}_best"), body.fresh(f"{name}_at")
-            before += [
-                f"{best} = tl.full({shape}, {start}, {dtype})",
-                f"{at} = tl.full({shape}, {NO_PLACE}, tl.int64)",
-            ]
-            accumulators[name] = best, at
-        else:
-            acc = body.fresh(f"{name}_acc")
-            before.append(f"{acc} = tl.full({shape}, {start}, {dtype})")
-            accumulators[name] = (acc,)
+    for name in single_folds(level):
+        accumulators[name], lines = start_fold(body, nests[name])
+        before += lines
     saved = enter_loop(body)
-    for name in level.folds:
+    for pair, names in zip(level.pairs, states):
+        paired.take(body, pair, names, var, pair.first in served)
+    for name in single_folds(level):
         accumulate(body, nests[name], accumulators[name], var, name in served)
     lines = leave_loop(body, saved)
-    for name in level.folds:
+    forget_tile(body)
+    for pair, names in zip(level.pairs, states):
+        if final:
+            paired.end(body, pair, names, var)
+        else:
+            store_parts(body, paired.state_of(pair), names, var)
+    for name in single_folds(level):
         close_fold(body, nests[name], accumulators[name], final, var)
     if final:
         row_values(body, level, store=True)
     after, body.lines = tuple(body.lines), outer
     return Loop(tuple(before), lines, after)
+
+
+def start_fold(body: Body, nest: ir.Nest) -> tuple[tuple[str, ...], list[str]]:
+    """The accumulators of a fold, one a lane, and the lines that start them."""
+    shape = "(ROWS, BLOCK)"
+    dtype = body.dtype(nest.body.body.dtype)
+    start = start_text(body, nest, nest.body.body.dtype)
+    if nest.body.op.startswith("arg"):
+        best, at = body.fresh(f"{nest.name}_best"), body.fresh(f"{nest.name}_at")
+        return (best, at), [
+            f"{best} = tl.full({shape}, {start}, {dtype})",
+            f"{at} = tl.full({shape}, {NO_PLACE}, tl.int64)",
+        ]
+    acc = body.fresh(f"{nest.name}_acc")
+    return (acc,), [f"{acc} = tl.full({shape}, {start}, {dtype})"]
 
 
 def accumulate(body: Body, nest: ir.Nest, names: tuple[str, ...], var, served: bool) -> None:
@@ -152,17 +175,21 @@ def close_fold(body: Body, nest: ir.Nest, names: tuple[str, ...], final: bool, v
             body.values[nest.name] = (nest.name, ATOM)
         else:
             body.line(f"{best}, {at} = {out}")
-            store_parts(body, nest, (best, at), var)
+            store_parts(body, state_names(nest), (best, at), var)
         return
     out = end_text(body, nest, names[0])
     if final:
         body.values[nest.name] = (body.assign(nest.name, out), ATOM)
     else:
-        store_parts(body, nest, (out,), var)
+        store_parts(body, state_names(nest), (out,), var)
 
 
-def store_parts(body: Body, nest: ir.Nest, values: tuple[str, ...], var) -> None:
-    for (name, _), value in zip(fold_state(nest), values):
+def state_names(nest: ir.Nest) -> tuple[str, ...]:
+    return tuple(name for name, _ in fold_state(nest))
+
+
+def store_parts(body: Body, names: tuple[str, ...], values: tuple[str, ...], var) -> None:
+    for name, value in zip(names, values):
         at = f"{body.pointer(name)} + {var['row']} * PARTS + {var['part']}"
         body.line(f"tl.store({at}, {value}, mask={body.axis_mask['row']})")
 
@@ -170,16 +197,13 @@ def store_parts(body: Body, nest: ir.Nest, values: tuple[str, ...], var) -> None
 def merge_level(body: Body, level: Level, var: dict[str, str], store: bool = False) -> None:
     """What the parts of a level left, merged: one value a row."""
     nests = {n.name: n for n in body.kernel.nests}
-    for name in level.folds:
+    for pair in level.pairs:
+        loaded = [load_parts(body, name, start, var) for name, start in paired.states(pair)]
+        paired.end(body, pair, paired.merge(body, pair, loaded), var)
+    for name in single_folds(level):
         nest = nests[name]
-        loaded = []
         starts = [start_text(body, nest, nest.body.body.dtype), NO_PLACE]
-        for (state, _), start in zip(fold_state(nest), starts):
-            at = f"{body.pointer(state)} + {var['row']} * PARTS + {var['parts']}"
-            mask = f"({body.axis_mask['row']}) & ({var['parts']} < PARTS)"
-            loaded.append(
-                body.assign(body.fresh(f"{state}s"), f"tl.load({at}, mask={mask}, other={start})")
-            )
+        loaded = [load_parts(body, state, s, var) for state, s in zip(state_names(nest), starts)]
         if nest.body.op.startswith("arg"):
             best = body.fresh(f"{name}_best")
             out = f"tl.reduce(({loaded[0]}, {loaded[1]}), 1, {arg_helper(body, nest)}, keep_dims=True)"
@@ -190,11 +214,19 @@ def merge_level(body: Body, level: Level, var: dict[str, str], store: bool = Fal
     row_values(body, level, store, first_part=var["part"] if store else "")
 
 
+def load_parts(body: Body, state: str, start: str, var: dict[str, str]) -> str:
+    """What all parts of the rows left of one variable."""
+    at = f"{body.pointer(state)} + {var['row']} * PARTS + {var['parts']}"
+    mask = f"({body.axis_mask['row']}) & ({var['parts']} < PARTS)"
+    return body.assign(body.fresh(f"{state}s"), f"tl.load({at}, mask={mask}, other={start})")
+
+
 def row_values(body: Body, level: Level, store: bool, first_part: str = "") -> None:
     """Values a row that follow from the level's folds, and the stores of both."""
     nests = {n.name: n for n in body.kernel.nests}
     for name in level.lines:
-        body.value(nests[name])
+        if name not in body.values:
+            body.value(nests[name])
     if store:
         for name in (*level.folds, *level.lines):
             if name in body.kernel.stores:

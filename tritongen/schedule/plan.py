@@ -51,11 +51,25 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
+class Pair:
+    """Two folds that one walk takes together, though the second waits for the first (`paired.py`)."""
+
+    kind: str
+    first: str
+    second: str
+    shift: ir.Expr | None  # what the second subtracts, where it is free to be any row value
+
+
+@dataclass(frozen=True, slots=True)
 class Level:
-    """One walk over the reduced axis: the folds that need nothing but earlier levels' results."""
+    """One walk over the reduced axis: the folds that need nothing but earlier levels' results.
+
+    Of a pair, the second fold is in the level of the first.
+    """
 
     folds: tuple[str, ...]
     lines: tuple[str, ...]  # row values that follow from them
+    pairs: tuple[Pair, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

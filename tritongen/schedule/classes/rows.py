@@ -16,7 +16,8 @@ from tritongen.schedule.canonical import (
 )
 from tritongen.schedule.classes import contraction as contractions
 from tritongen.schedule.members import Group, gather_lines, is_reducer
-from tritongen.schedule.plan import Axis, KernelPlan, Launch, Level, Step, Variant
+from tritongen.schedule.paired import pairs_of, state_of
+from tritongen.schedule.plan import Axis, KernelPlan, Launch, Level, Pair, Step, Variant
 from tritongen.schedule.views import accesses, views
 
 
@@ -126,7 +127,7 @@ def make(name, group, stores, dims, facts) -> Step:
     row = _in_storage_order(group.row, touched, dims, facts)
     axes = (Axis("row", row), Axis("col", group.col))
     seen = views(touched, dims, axes, facts)
-    levels = levels_of(group.nests)
+    levels = levels_of(group.nests, pairs_of(group.nests, axes[1].extent, facts))
     shared = (axes, group.nests, stores, seen, levels)
     resident = KernelPlan(f"{name}_rows", "rows", "whole", *shared)
     again = (
@@ -142,7 +143,7 @@ def make(name, group, stores, dims, facts) -> Step:
     )
     finish = KernelPlan(f"{name}_finish", "finish", "finish", *shared)
     numbers = (("rows", axes[0].extent), ("cols", axes[1].extent))
-    split = _split_variant(parts, finish, group)
+    split = _split_variant(parts, finish, group, levels)
     variants = (split, *_resident_variants(resident, again), _loop_variant(loop))
     kernels = (resident, *again, loop, *parts, finish)
     return Step(
@@ -157,13 +158,13 @@ def _has_columns(touched, group) -> bool:
     return any(u and u <= col for u in used) and any(u >= row | col for u in used)
 
 
-def _split_variant(parts, finish, group) -> Variant:
+def _split_variant(parts, finish, group, levels) -> Variant:
     grid = ("PARTS", "cdiv(rows, ROWS)")
+    by_name = {n.name: n for n in group.nests}
     state = tuple(
         (part, dtype, ("rows", "PARTS"))
-        for nest in group.nests
-        if is_reducer(nest)
-        for part, dtype in fold_state(nest)
+        for level in levels
+        for part, dtype in level_state(level, by_name)
     )
     config = (
         ("ROWS", "32 if across else 1"),
@@ -264,28 +265,39 @@ def fold_state(nest: ir.Nest) -> tuple[tuple[str, str], ...]:
     return ((f"{nest.name}_part", nest.dtype),)
 
 
-def levels_of(nests) -> tuple[Level, ...]:
-    """Folds by the number of earlier folds they wait for, each level with the row values it allows.
+def level_state(level: Level, by_name: dict[str, ir.Nest]):
+    """(name, dtype) of what one part of a row leaves of all folds of a level."""
+    paired = {name for pair in level.pairs for name in (pair.first, pair.second)}
+    for pair in level.pairs:
+        yield from ((name, "compute") for name in state_of(pair))
+    for name in level.folds:
+        if name not in paired:
+            yield from fold_state(by_name[name])
+
+
+def levels_of(nests, pairs: tuple[Pair, ...] = ()) -> tuple[Level, ...]:
+    """Folds by the number of walks they wait for, each level with the row values it allows.
 
     Level 0 has no folds: row values that need none.
     """
+    firsts = {pair.second: pair.first for pair in pairs}
     depth: dict[str, int] = {}
     for nest in nests:
         below = max((depth[t] for t in tensors_read(nest.body) if t in depth), default=0)
-        depth[nest.name] = below + (1 if is_reducer(nest) else 0)
+        if nest.name in firsts:
+            depth[nest.name] = depth[firsts[nest.name]]
+        else:
+            depth[nest.name] = below + (1 if is_reducer(nest) else 0)
     count = max(depth[n.name] for n in nests if is_reducer(n))
     row = next({b.index for b in n.box} for n in nests if is_reducer(n))
-    return tuple(
-        Level(
-            tuple(n.name for n in nests if is_reducer(n) and depth[n.name] == k),
-            tuple(
-                n.name
-                for n in nests
-                if not is_reducer(n) and depth[n.name] == k and {b.index for b in n.box} == row
-            ),
-        )
-        for k in range(count + 1)
-    )
+    levels = []
+    for k in range(count + 1):
+        here = [n for n in nests if depth[n.name] == k]
+        lines = (n.name for n in here if not is_reducer(n) and {b.index for b in n.box} == row)
+        folds = tuple(n.name for n in here if is_reducer(n))
+        own = tuple(pair for pair in pairs if pair.first in folds)
+        levels.append(Level(folds, tuple(lines), own))
+    return tuple(levels)
 
 
 def _in_storage_order(row, touched, dims, facts):

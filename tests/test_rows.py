@@ -1,0 +1,114 @@
+"""Rows: which folds are taken together, and what becomes of NaN, infinities and large offsets there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tritongen import pipeline
+
+ROOT = Path(__file__).parent.parent
+
+
+def pairs(body: str, signature: str = "x: T[N, D]") -> set[tuple[str, str, str]]:
+    text = f"op f<T: float>({signature}) -> y: T[N] {{\n{body}\n}}\n"
+    (plan,) = pipeline.build(text).plans["f"]
+    return {
+        (pair.kind, pair.first, pair.second)
+        for step in plan.steps
+        for kernel in step.kernels
+        for level in kernel.levels
+        for pair in level.pairs
+    }
+
+
+SUMEXP = "m[n] = max[d]({0})\n s[n] = sum[d](exp({1} - {2}))\n y[n] = m[n] + s[n]"
+MOMENTS = "m[n] = mean[d]({0})\n s[n] = sum[d]({1})\n y[n] = m[n] + s[n]"
+
+
+@pytest.mark.parametrize(
+    "body, kind",
+    [
+        (SUMEXP.format("x[n, d]", "x[n, d]", "m[n]"), "max_sumexp"),
+        (
+            SUMEXP.format("x[n, d] * 2", "x[n, d] * 2", "where(isfinite(m[n]), m[n], 0)"),
+            "max_sumexp",
+        ),
+        (SUMEXP.format("x[n, d]", "x[n, d] * 2", "m[n]"), None),
+        (SUMEXP.format("x[n, d]", "x[n, d]", "m[n] * x[n, 0]"), "max_sumexp"),
+        (SUMEXP.format("x[n, d]", "m[n]", "x[n, d]"), None),
+        (MOMENTS.format("x[n, d]", "(x[n, d] - m[n]) ** 2"), "moments"),
+        (
+            MOMENTS.format("abs(x[n, d])", "(abs(x[n, d]) - m[n]) * (abs(x[n, d]) - m[n])"),
+            "moments",
+        ),
+        (MOMENTS.format("x[n, d]", "(x[n, d] - m[n]) ** 3"), None),
+        (MOMENTS.format("x[n, d]", "(x[n, d] - 2 * m[n]) ** 2"), None),
+        (MOMENTS.format("x[n, d]", "(x[n, d] + m[n]) ** 2"), None),
+    ],
+)
+def test_folds_are_paired_by_what_they_compute(body, kind):
+    if "x[n, 0]" in body:
+        body = body.replace("x[n, 0]", "g[n]")
+        assert {k for k, *_ in pairs(body, "x: T[N, D], g: T[N]")} == {kind}
+    else:
+        assert {k for k, *_ in pairs(body)} == ({kind} if kind else set())
+
+
+def test_a_loop_reads_the_row_once_for_both_folds():
+    for name, passes in (("softmax", 2), ("layer_norm", 2), ("logsumexp", 1), ("rms_norm", 2)):
+        text = (ROOT / "specs" / f"{name}.op").read_text()
+        raw = pipeline.build(text, f"{name}.op").raw
+        loop = raw.split(f"def {name}_loop(")[1].split("@triton.jit")[0]
+        assert loop.count("for start in range") == passes, name
+
+
+CALLS = """
+import math, torch
+from pathlib import Path
+from tritongen import pipeline
+from tritongen.proof.variants import forced, ways
+from tritongen.runtime.interpret import install_libdevice
+from tritongen.runtime.load import load_text
+install_libdevice()
+inf, nan = math.inf, math.nan
+
+def variants(name, call):
+    built = pipeline.build(Path(f"specs/{name}.op").read_text(), f"specs/{name}.op")
+    module = load_text(name, built.raw)
+    plan = built.plans[name][0]
+    for way in ways(plan):
+        with forced(module, plan, way, small=True):
+            yield way.name, call(getattr(module, name))
+
+x = torch.randn(3, 75)
+rows = torch.stack([x[0], x[0], x[0], x[0], torch.full((75,), -inf), x[1] - 1000])
+rows[0, 3:40] = -inf
+rows[1, 50] = inf
+rows[2, 7] = nan
+rows[3, 20] = rows[3, 60] = inf
+for name, want in (("softmax", torch.softmax(rows, -1)), ("log_softmax", torch.log_softmax(rows, -1)),
+                   ("logsumexp", torch.logsumexp(rows, -1))):
+    for way, got in variants(name, lambda f: f(rows)):
+        assert torch.allclose(got, want, 1e-5, 1e-6, equal_nan=True), (name, way, got, want)
+wide = torch.randn(2, 300) + 30000
+want = torch.nn.functional.layer_norm(wide.double(), (300,))
+for way, got in variants("layer_norm", lambda f: f(wide, torch.ones(300), torch.zeros(300))):
+    assert (got - want).abs().max() < 0.02, (way, (got - want).abs().max())
+"""
+
+
+def test_infinities_and_offsets_in_every_variant():
+    done = subprocess.run(
+        [sys.executable, "-c", CALLS],
+        cwd=ROOT,
+        env=os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -1,0 +1,172 @@
+"""Paired folds in Triton text: a state a row, how a block of the row enters it, how parts merge, what it says.
+
+One row a kind of `schedule/paired.py`. Input: a `Pair` and the `Body` it is printed in.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tritongen.emit.body import Body
+from tritongen.emit.fold_lines import term
+from tritongen.emit.tiles import needs, tile_values
+from tritongen.ir import nodes as ir
+from tritongen.ir.functions import ATOM
+from tritongen.schedule.canonical import tensors_read
+from tritongen.schedule.paired import state_of
+from tritongen.schedule.plan import Pair
+
+HELPERS = {
+    "_rescale": '''
+@triton.jit
+def _rescale(m, new):
+    """exp(m - new), and 1 where both are the same infinity."""
+    return tl.where(m == new, 1.0, libdevice.exp(m - new))
+''',
+    "_take_sumexp": '''
+@triton.jit
+def _take_sumexp(m, s, x):
+    """The maximum m of a row and the sum s of exp(x - m), with one more block x of it."""
+    new = _nan_max(m, tl.reduce(x, 1, _nan_max, keep_dims=True))
+    shift = tl.where(tl.abs(new) == float("inf"), 0.0, new)
+    return new, s * _rescale(m, new) + tl.sum(libdevice.exp(x - shift), 1, keep_dims=True)
+''',
+    "_merge_sumexp": '''
+@triton.jit
+def _merge_sumexp(ms, ss):
+    """The maximum and the sum of exp(x - maximum) of rows, from those of their parts."""
+    m = tl.reduce(ms, 1, _nan_max, keep_dims=True)
+    return m, tl.sum(ss * _rescale(ms, m), 1, keep_dims=True)
+''',
+    "_shift_sumexp": '''
+@triton.jit
+def _shift_sumexp(m, s, shift, count):
+    """The sum of exp(x - shift), from that of exp(x - m): NaN where both are the same infinity, 0 of no x."""
+    return tl.where(count > 0, s * libdevice.exp(m - shift), 0.0)
+''',
+    "_take_moments": '''
+@triton.jit
+def _take_moments(total, squares, n, x, inside, count):
+    """The sum of n values and that of (x - mean)**2, with a block of `count` more (Chan, Golub and LeVeque)."""
+    more = count.to(total.dtype)
+    block = tl.sum(x, 1, keep_dims=True)
+    t = tl.where(inside, x - block / more, 0.0)
+    apart = block / more - total / tl.maximum(n, 1.0)
+    squares += tl.sum(t * t, 1, keep_dims=True) + apart * (apart * (n * (more / (n + more))))
+    return total + block, squares, n + more
+''',
+    "_merge_moments": '''
+@triton.jit
+def _merge_moments(totals, squares, counts):
+    """The sum and that of (x - mean)**2 of rows, from those of their parts."""
+    total = tl.sum(totals, 1, keep_dims=True)
+    mean = total / tl.maximum(tl.sum(counts, 1, keep_dims=True), 1.0)
+    apart = totals / tl.maximum(counts, 1.0) - mean
+    return total, tl.sum(squares + apart * (apart * counts), 1, keep_dims=True)
+''',
+}
+HELPERS = {name: source.strip() + "\n" for name, source in HELPERS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class PairText:
+    """starts: of each variable of the state; `end` turns the second fold's state into its value."""
+
+    starts: tuple[str, ...]
+    take: str
+    merge: str
+    end: str
+
+
+PAIRS = {
+    "max_sumexp": PairText(
+        ('float("-inf")', "0.0"),
+        "_take_sumexp({state}, {x})",
+        "_merge_sumexp({parts})",
+        "_shift_sumexp({state}, {shift}, {cols})",
+    ),
+    "moments": PairText(
+        ("0.0", "0.0", "0.0"),
+        "_take_moments({state}, {x}, {inside}, {count})",
+        "_merge_moments({parts})",
+        "",
+    ),
+}
+
+
+def call(body: Body, template: str, **given: str) -> str:
+    """A call of a helper of the pair, which is then printed above the kernel."""
+    own = template.split("(")[0]
+    for helper in (*re.findall(r"_nan_max|_rescale", HELPERS[own]), own):
+        body.helpers[helper] = None
+    return template.format(**given)
+
+
+def start(body: Body, pair: Pair) -> tuple[tuple[str, ...], list[str]]:
+    """The variables of the state, and the lines that start them."""
+    text = PAIRS[pair.kind]
+    wishes = (pair.first, pair.second, f"{pair.second}_count")[: len(text.starts)]
+    names = tuple(
+        body.fresh(w) if w in body.assigned or w not in (pair.first, pair.second) else w
+        for w in wishes
+    )
+    body.assigned |= set(names)
+    dtype = body.dtype("compute")
+    lines = [
+        f"{name} = tl.full((ROWS, 1), {value}, {dtype})" for name, value in zip(names, text.starts)
+    ]
+    return names, lines
+
+
+def take(body: Body, pair: Pair, names: tuple[str, ...], var: dict[str, str], served: bool) -> None:
+    """One more block of the row taken into the state."""
+    first = next(n for n in body.kernel.nests if n.name == pair.first)
+    tile_values(body, needs(body, first.body.body) - set(body.values))
+    x = term(body, first, var, served)[0]
+    if not x.isidentifier():
+        x = body.assign(body.fresh("t"), x)
+    count = f"tl.minimum({var['end']} - {var['start']}, BLOCK)"
+    given = {"x": x, "inside": var["inside"], "count": count, "state": ", ".join(names)}
+    body.line(f"{', '.join(names)} = {call(body, PAIRS[pair.kind].take, **given)}")
+
+
+def merge(body: Body, pair: Pair, parts: list[str]) -> tuple[str, ...]:
+    """What the parts of a row left, as its two folds."""
+    names = pair.first, pair.second
+    out = call(body, PAIRS[pair.kind].merge, parts=", ".join(parts))
+    body.line(f"{', '.join(names)} = {out}")
+    body.assigned |= set(names)
+    return names
+
+
+def end(body: Body, pair: Pair, names: tuple[str, ...], var: dict[str, str]) -> None:
+    """The state as the values of the two folds."""
+    body.values[pair.first] = (names[0], ATOM)
+    text = PAIRS[pair.kind].end
+    if text:
+        for nest in body.kernel.nests:  # what the shift is computed from
+            if nest.name in row_needs(body, pair.shift) - set(body.values):
+                body.value(nest)
+        shift = body.expr(pair.shift)[0]
+        given = {"state": ", ".join(names[:2]), "shift": shift, "cols": var["cols"]}
+        body.line(f"{names[1]} = {call(body, text, **given)}")
+    body.values[pair.second] = (names[1], ATOM)
+
+
+def row_needs(body: Body, expr: ir.Expr) -> set[str]:
+    """The row values that an expression depends on."""
+    nests = {n.name: n for n in body.kernel.nests if not isinstance(n.body, ir.Reduce)}
+    found: set[str] = set()
+    waiting = [expr]
+    while waiting:
+        for tensor in tensors_read(waiting.pop()):
+            if tensor in nests and tensor not in found:
+                found.add(tensor)
+                waiting.append(nests[tensor].body)
+    return found
+
+
+def states(pair: Pair) -> tuple[tuple[str, str], ...]:
+    """(name in scratch, what an absent part left) of each variable of the state."""
+    return tuple(zip(state_of(pair), PAIRS[pair.kind].starts))

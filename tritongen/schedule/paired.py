@@ -1,0 +1,119 @@
+"""Paired folds: two folds of one row, the second waiting for the first, that one pass can take together.
+
+    m = max[d](x)         s = sum[d](exp(x - m))       softmax and its kin
+    t = sum[d](x)         q = sum[d]((x - t / D)**2)   mean and variance
+
+A pass in blocks keeps the state of both and merges each block's into it, since the second fold over two
+blocks follows from those over each and the firsts. What a kind is, algebraically, is its matcher here; the text
+of its steps is its row in `emit/paired.py`. Every other pair of folds takes one pass each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Poly
+from tritongen.ir.bounds import Facts
+from tritongen.schedule.canonical import binders_of, free_indices, same, tensors_read
+from tritongen.schedule.plan import Pair
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a matcher may look at: the nests of a group, the reduced indices and how many terms they make."""
+
+    nests: dict[str, ir.Nest]
+    col: frozenset[str]
+    count: Poly
+    facts: Facts
+
+    def over_tile(self, nest: ir.Nest) -> bool:
+        return bool({b.index for b in nest.box} & self.col)
+
+    def open(self, expr: ir.Expr, every: bool = False) -> ir.Expr:
+        """expr with values over the tile written out where they are read; with `every`, row values too."""
+
+        def change(node: ir.Expr) -> ir.Expr:
+            nest = self.nests.get(node.tensor) if isinstance(node, ir.Read) else None
+            if nest is None or isinstance(nest.body, ir.Reduce):
+                return node
+            return self.open(nest.body, every) if every or self.over_tile(nest) else node
+
+        return ir.rebuild(expr, change)
+
+
+def max_sumexp(first: ir.Nest, second: ir.Nest, row: Row) -> Pair | None:
+    """max(x), then sum(exp(x - g)): from (max, sum of exp(x - max)), whatever the row value g is."""
+    if (first.body.op, second.body.op) != ("max", "sum"):
+        return None
+    match row.open(second.body.body):
+        case ir.Call("exp", (ir.Call("sub", (term, shift)),)):
+            if term == row.open(first.body.body) and not free_indices(shift) & row.col:
+                return Pair("max_sumexp", first.name, second.name, shift)
+    return None
+
+
+def moments(first: ir.Nest, second: ir.Nest, row: Row) -> Pair | None:
+    """sum(x), then sum((x - mean)**2): from (sum, squares about the own mean, count), by Chan's merge."""
+    if (first.body.op, second.body.op) != ("sum", "sum"):
+        return None
+    match row.open(second.body.body, every=True):
+        case ir.Call("pow_int", (apart, ir.Const(2))) | ir.Call("square", (apart,)):
+            pass
+        case ir.Call("mul", (apart, other)) if apart == other:
+            pass
+        case _:
+            return None
+    match apart:
+        case ir.Call("sub", (term, ir.Call("div", (ir.Read(tensor), ir.IndexValue(count))))) if (
+            tensor == first.name
+        ):
+            if term == row.open(first.body.body, every=True) and same(row.facts, count, row.count):
+                return Pair("moments", first.name, second.name, None)
+    return None
+
+
+KINDS: tuple[Callable[[ir.Nest, ir.Nest, Row], Pair | None], ...] = (max_sumexp, moments)
+# What one part of a row leaves behind, by kind.
+STATE = {
+    "max_sumexp": ("{first}_part", "{second}_part"),
+    "moments": ("{first}_part", "{second}_part", "{second}_count"),
+}
+
+
+def pairs_of(nests: tuple[ir.Nest, ...], count: Poly, facts: Facts) -> tuple[Pair, ...]:
+    """The pairs among the folds of one row; a fold belongs to one at most."""
+    folds = [n for n in nests if isinstance(n.body, ir.Reduce)]
+    col = frozenset(b.index for n in folds for b in binders_of(n))
+    row = Row({n.name: n for n in nests}, col, count, facts)
+    found: list[Pair] = []
+    for k, second in enumerate(folds):
+        taken = {name for pair in found for name in (pair.first, pair.second)}
+        for first in folds[:k]:
+            if {first.name, second.name} & taken or _waits_for(second, row) != {first.name}:
+                continue
+            if not _plain(first) or not _plain(second):
+                continue
+            pair = next(filter(None, (kind(first, second, row) for kind in KINDS)), None)
+            if pair is not None:
+                found.append(pair)
+                break
+    return tuple(found)
+
+
+def _plain(fold: ir.Nest) -> bool:
+    """Over every term, in the type that the call computes in."""
+    return not fold.body.guards and fold.dtype == fold.body.body.dtype == "compute"
+
+
+def _waits_for(fold: ir.Nest, row: Row) -> set[str]:
+    """The folds that this one needs to be finished."""
+    read = tensors_read(row.open(fold.body.body, every=True))
+    return {t for t in read if t in row.nests and t != fold.name}
+
+
+def state_of(pair: Pair) -> tuple[str, ...]:
+    """The names of what one part of a row leaves of a pair."""
+    return tuple(name.format(first=pair.first, second=pair.second) for name in STATE[pair.kind])
