@@ -49,6 +49,33 @@ def _nan_max(a, b):
 
 
 @triton.jit
+def _rescale(m, new):
+    """exp(m - new), and 1 where both are the same infinity."""
+    return tl.where(m == new, 1.0, libdevice.exp(m - new))
+
+
+@triton.jit
+def _take_sumexp(m, s, x):
+    """The maximum m of a row and the sum s of exp(x - m), with one more block x of it."""
+    new = _nan_max(m, tl.reduce(x, 1, _nan_max, keep_dims=True))
+    shift = tl.where(tl.abs(new) == float("inf"), 0.0, new)
+    return new, s * _rescale(m, new) + tl.sum(libdevice.exp(x - shift), 1, keep_dims=True)
+
+
+@triton.jit
+def _shift_sumexp(m, s, shift, count):
+    """The sum of exp(x - shift), from that of exp(x - m): NaN where both are the same infinity, 0 of no x."""
+    return tl.where(count > 0, s * libdevice.exp(m - shift), 0.0)
+
+
+@triton.jit
+def _merge_sumexp(ms, ss):
+    """The maximum and the sum of exp(x - maximum) of rows, from those of their parts."""
+    m = tl.reduce(ms, 1, _nan_max, keep_dims=True)
+    return m, tl.sum(ss * _rescale(ms, m), 1, keep_dims=True)
+
+
+@triton.jit
 def attention_s_sum_tiles(
     q_ptr,
     k_ptr,
@@ -148,68 +175,27 @@ def attention_m_loop(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     scale = _scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    m_acc = tl.full((ROWS, BLOCK), float("-inf"), tl.float32)
+    m = tl.full((ROWS, 1), float("-inf"), tl.float32)
+    o_sum2 = tl.full((ROWS, 1), 0.0, tl.float32)
     for start in range(0, L, BLOCK):
         j = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (j < L)
         s_sum = tl.load(s_sum_ptr + row * s_sum_row + j * s_sum_j, mask=inside)
         s = scale * s_sum
-        m_acc = _nan_max(m_acc, tl.where(inside, s, float("-inf")))
-    m = tl.reduce(m_acc, 1, _nan_max, keep_dims=True)
+        t = tl.where(inside, s, float("-inf"))
+        m, o_sum2 = _take_sumexp(m, o_sum2, t)
+    o_sum2 = _shift_sumexp(m, o_sum2, m, L)
     tl.store(m_ptr + row * m_row, m, mask=row < rows)
-    o_sum2_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
-    for start in range(0, L, BLOCK):
-        j = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (j < L)
-        s_sum = tl.load(s_sum_ptr + row * s_sum_row + j * s_sum_j, mask=inside)
-        s = scale * s_sum
-        p = libdevice.exp(s - m)
-        o_sum2_acc += tl.where(inside, p, 0.0)
-    o_sum2 = tl.sum(o_sum2_acc, 1, keep_dims=True)
     tl.store(o_sum2_ptr + row * o_sum2_row, o_sum2, mask=row < rows)
 
 
 @triton.jit
-def attention_m_part1(
+def attention_m_part(
     s_sum_ptr,
     m_part_ptr,
-    scale,
-    rows,
-    L,
-    CHUNK,
-    s_sum_row,
-    s_sum_j,
-    SCALE_IS_TENSOR: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
-    """Program (part, row): m over one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    stop = tl.minimum((part + 1) * CHUNK, L)
-    scale = _scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    m_acc = tl.full((ROWS, BLOCK), float("-inf"), tl.float32)
-    for start in range(part * CHUNK, stop, BLOCK):
-        j = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (j < L)
-        s_sum = tl.load(s_sum_ptr + row * s_sum_row + j * s_sum_j, mask=inside)
-        s = scale * s_sum
-        m_acc = _nan_max(m_acc, tl.where(inside, s, float("-inf")))
-    tl.store(
-        m_part_ptr + row * PARTS + part,
-        tl.reduce(m_acc, 1, _nan_max, keep_dims=True),
-        mask=row < rows,
-    )
-
-
-@triton.jit
-def attention_m_part2(
-    m_part_ptr,
-    s_sum_ptr,
     o_sum2_part_ptr,
     scale,
     rows,
@@ -222,34 +208,29 @@ def attention_m_part2(
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
-    """Program (part, row): o_sum2 over one CHUNK of ROWS rows."""
+    """Program (part, row): m, o_sum2 over one CHUNK of ROWS rows."""
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     stop = tl.minimum((part + 1) * CHUNK, L)
-    parts = tl.arange(0, PARTS)[None, :]
     scale = _scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    m_parts = tl.load(
-        m_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=float("-inf")
-    )
-    m = tl.reduce(m_parts, 1, _nan_max, keep_dims=True)
-    o_sum2_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
+    m = tl.full((ROWS, 1), float("-inf"), tl.float32)
+    o_sum2 = tl.full((ROWS, 1), 0.0, tl.float32)
     for start in range(part * CHUNK, stop, BLOCK):
         j = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (j < L)
         s_sum = tl.load(s_sum_ptr + row * s_sum_row + j * s_sum_j, mask=inside)
         s = scale * s_sum
-        p = libdevice.exp(s - m)
-        o_sum2_acc += tl.where(inside, p, 0.0)
-    tl.store(
-        o_sum2_part_ptr + row * PARTS + part, tl.sum(o_sum2_acc, 1, keep_dims=True), mask=row < rows
-    )
+        t = tl.where(inside, s, float("-inf"))
+        m, o_sum2 = _take_sumexp(m, o_sum2, t)
+    tl.store(m_part_ptr + row * PARTS + part, m, mask=row < rows)
+    tl.store(o_sum2_part_ptr + row * PARTS + part, o_sum2, mask=row < rows)
 
 
 @triton.jit
 def attention_m_finish(
     m_part_ptr,
-    m_ptr,
     o_sum2_part_ptr,
+    m_ptr,
     o_sum2_ptr,
     rows,
     L,
@@ -268,12 +249,12 @@ def attention_m_finish(
     m_parts = tl.load(
         m_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=float("-inf")
     )
-    m = tl.reduce(m_parts, 1, _nan_max, keep_dims=True)
-    tl.store(m_ptr + row * m_row, m, mask=(row < rows) & (part == 0))
     o_sum2_parts = tl.load(
         o_sum2_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
-    o_sum2 = tl.sum(o_sum2_parts, 1, keep_dims=True)
+    m, o_sum2 = _merge_sumexp(m_parts, o_sum2_parts)
+    o_sum2 = _shift_sumexp(m, o_sum2, m, L)
+    tl.store(m_ptr + row * m_row, m, mask=(row < rows) & (part == 0))
     tl.store(o_sum2_ptr + row * o_sum2_row, o_sum2, mask=(row < rows) & (part == 0))
 
 
@@ -482,21 +463,9 @@ def launch_attention_m(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
     if variant == "split":
         m_part = torch.empty((rows, config["PARTS"]), dtype=torch.float32, device=s_sum.device)
         o_sum2_part = torch.empty((rows, config["PARTS"]), dtype=torch.float32, device=s_sum.device)
-        attention_m_part1[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+        attention_m_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
             s_sum,
             m_part,
-            scale,
-            B * H * S,
-            L,
-            s_sum_row=s_sum.stride(0),
-            s_sum_j=s_sum.stride(1),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
-            enable_fp_fusion=True,
-            **config,
-        )
-        attention_m_part2[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            m_part,
-            s_sum,
             o_sum2_part,
             scale,
             B * H * S,
@@ -509,8 +478,8 @@ def launch_attention_m(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
         )
         attention_m_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
             m_part,
-            m,
             o_sum2_part,
+            m,
             o_sum2,
             B * H * S,
             L,

@@ -51,6 +51,26 @@ def _scalar(value, IS_TENSOR: tl.constexpr, DTYPE: tl.constexpr):
 
 
 @triton.jit
+def _take_moments(total, squares, n, x, inside, count):
+    """The sum of n values and that of (x - mean)**2, with a block of `count` more (Chan, Golub and LeVeque)."""
+    more = count.to(total.dtype)
+    block = tl.sum(x, 1, keep_dims=True)
+    t = tl.where(inside, x - block / more, 0.0)
+    apart = block / more - total / tl.maximum(n, 1.0)
+    squares += tl.sum(t * t, 1, keep_dims=True) + apart * (apart * (n * (more / (n + more))))
+    return total + block, squares, n + more
+
+
+@triton.jit
+def _merge_moments(totals, squares, counts):
+    """The sum and that of (x - mean)**2 of rows, from those of their parts."""
+    total = tl.sum(totals, 1, keep_dims=True)
+    mean = total / tl.maximum(tl.sum(counts, 1, keep_dims=True), 1.0)
+    apart = totals / tl.maximum(counts, 1.0) - mean
+    return total, tl.sum(squares + apart * (apart * counts), 1, keep_dims=True)
+
+
+@triton.jit
 def batch_norm_train_rows(
     x_ptr,
     gain_ptr,
@@ -117,84 +137,45 @@ def batch_norm_train_loop(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    mu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (c < C) & (col < cols)
         n = col // (H * W)
         hw = col % (H * W)
         x = tl.load(x_ptr + n * x_n + c * x_c + hw * x_hw, mask=inside, other=0.0).to(COMPUTE)
-        mu_sum_acc += x
-    mu_sum = tl.sum(mu_sum_acc, 1, keep_dims=True)
+        mu_sum, var_sum, var_sum_count = _take_moments(
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+        )
     mu = mu_sum / (H * N * W)
-    var_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols)
-        n = col // (H * W)
-        hw2 = col % (H * W)
-        x = tl.load(x_ptr + n * x_n + c * x_c + hw2 * x_hw, mask=inside, other=0.0).to(COMPUTE)
-        t = x - mu
-        var_sum_acc += tl.where(inside, t * t, 0.0)
-    var_sum = tl.sum(var_sum_acc, 1, keep_dims=True)
     var = var_sum / (H * N * W)
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (c < C) & (col < cols)
         n = col // (H * W)
-        hw3 = col % (H * W)
-        x = tl.load(x_ptr + n * x_n + c * x_c + hw3 * x_hw, mask=inside).to(COMPUTE)
+        hw2 = col % (H * W)
+        x = tl.load(x_ptr + n * x_n + c * x_c + hw2 * x_hw, mask=inside).to(COMPUTE)
         gain = tl.load(gain_ptr + c * gain_c, mask=c < C).to(COMPUTE)
         bias = tl.load(bias_ptr + c * bias_c, mask=c < C).to(COMPUTE)
         y = (x - mu) * _rsqrt(var + eps) * gain + bias
-        tl.store(y_ptr + n * y_n + c * y_c + hw3 * y_hw, y, mask=inside)
+        tl.store(y_ptr + n * y_n + c * y_c + hw2 * y_hw, y, mask=inside)
 
 
 @triton.jit
-def batch_norm_train_part1(
+def batch_norm_train_part(
     x_ptr,
     mu_sum_part_ptr,
-    C,
-    cols,
-    CHUNK,
-    H,
-    W,
-    x_n,
-    x_c,
-    x_hw,
-    COMPUTE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
-    """Program (part, row): mu_sum over one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
-    c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    mu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols)
-        n = col // (H * W)
-        hw = col % (H * W)
-        x = tl.load(x_ptr + n * x_n + c * x_c + hw * x_hw, mask=inside, other=0.0).to(COMPUTE)
-        mu_sum_acc += x
-    tl.store(mu_sum_part_ptr + c * PARTS + part, tl.sum(mu_sum_acc, 1, keep_dims=True), mask=c < C)
-
-
-@triton.jit
-def batch_norm_train_part2(
-    mu_sum_part_ptr,
-    x_ptr,
     var_sum_part_ptr,
+    var_sum_count_ptr,
     C,
     cols,
     CHUNK,
     H,
-    N,
     W,
     x_n,
     x_c,
@@ -204,34 +185,32 @@ def batch_norm_train_part2(
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
-    """Program (part, row): var_sum over one CHUNK of ROWS rows."""
+    """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     part = tl.program_id(0).to(tl.int64)
     c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     stop = tl.minimum((part + 1) * CHUNK, cols)
-    parts = tl.arange(0, PARTS)[None, :]
-    mu_sum_parts = tl.load(
-        mu_sum_part_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
-    )
-    mu_sum = tl.sum(mu_sum_parts, 1, keep_dims=True)
-    mu = mu_sum / (H * N * W)
-    var_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (c < C) & (col < cols)
         n = col // (H * W)
         hw = col % (H * W)
         x = tl.load(x_ptr + n * x_n + c * x_c + hw * x_hw, mask=inside, other=0.0).to(COMPUTE)
-        t = x - mu
-        var_sum_acc += tl.where(inside, t * t, 0.0)
-    tl.store(
-        var_sum_part_ptr + c * PARTS + part, tl.sum(var_sum_acc, 1, keep_dims=True), mask=c < C
-    )
+        mu_sum, var_sum, var_sum_count = _take_moments(
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(stop - start, BLOCK)
+        )
+    tl.store(mu_sum_part_ptr + c * PARTS + part, mu_sum, mask=c < C)
+    tl.store(var_sum_part_ptr + c * PARTS + part, var_sum, mask=c < C)
+    tl.store(var_sum_count_ptr + c * PARTS + part, var_sum_count, mask=c < C)
 
 
 @triton.jit
 def batch_norm_train_finish(
     mu_sum_part_ptr,
     var_sum_part_ptr,
+    var_sum_count_ptr,
     x_ptr,
     gain_ptr,
     bias_ptr,
@@ -266,12 +245,14 @@ def batch_norm_train_finish(
     mu_sum_parts = tl.load(
         mu_sum_part_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
     )
-    mu_sum = tl.sum(mu_sum_parts, 1, keep_dims=True)
-    mu = mu_sum / (H * N * W)
     var_sum_parts = tl.load(
         var_sum_part_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
     )
-    var_sum = tl.sum(var_sum_parts, 1, keep_dims=True)
+    var_sum_counts = tl.load(
+        var_sum_count_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
+    )
+    mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    mu = mu_sum / (H * N * W)
     var = var_sum / (H * N * W)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -357,28 +338,23 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             ),
             device=x.device,
         )
-        batch_norm_train_part1[(config["PARTS"], triton.cdiv(C, config["ROWS"]))](
-            x,
-            mu_sum_part,
-            C,
-            H * N * W,
-            H=H,
-            W=W,
-            x_n=x.stride(0),
-            x_c=x.stride(1),
-            x_hw=x.stride(2),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
+        var_sum_count = torch.empty(
+            (C, config["PARTS"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
+                else torch.float32
+            ),
+            device=x.device,
         )
-        batch_norm_train_part2[(config["PARTS"], triton.cdiv(C, config["ROWS"]))](
-            mu_sum_part,
+        batch_norm_train_part[(config["PARTS"], triton.cdiv(C, config["ROWS"]))](
             x,
+            mu_sum_part,
             var_sum_part,
+            var_sum_count,
             C,
             H * N * W,
             H=H,
-            N=N,
             W=W,
             x_n=x.stride(0),
             x_c=x.stride(1),
@@ -390,6 +366,7 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
         batch_norm_train_finish[(config["PARTS"], triton.cdiv(C, config["ROWS"]))](
             mu_sum_part,
             var_sum_part,
+            var_sum_count,
             x,
             gain,
             bias,

@@ -50,6 +50,26 @@ def _sigmoid(x):
 
 
 @triton.jit
+def _take_moments(total, squares, n, x, inside, count):
+    """The sum of n values and that of (x - mean)**2, with a block of `count` more (Chan, Golub and LeVeque)."""
+    more = count.to(total.dtype)
+    block = tl.sum(x, 1, keep_dims=True)
+    t = tl.where(inside, x - block / more, 0.0)
+    apart = block / more - total / tl.maximum(n, 1.0)
+    squares += tl.sum(t * t, 1, keep_dims=True) + apart * (apart * (n * (more / (n + more))))
+    return total + block, squares, n + more
+
+
+@triton.jit
+def _merge_moments(totals, squares, counts):
+    """The sum and that of (x - mean)**2 of rows, from those of their parts."""
+    total = tl.sum(totals, 1, keep_dims=True)
+    mean = total / tl.maximum(tl.sum(counts, 1, keep_dims=True), 1.0)
+    apart = totals / tl.maximum(counts, 1.0) - mean
+    return total, tl.sum(squares + apart * (apart * counts), 1, keep_dims=True)
+
+
+@triton.jit
 def conv_group_norm_silu_conv2d_sum_box(
     x_ptr,
     w_ptr,
@@ -196,10 +216,12 @@ def conv_group_norm_silu_y_loop(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     f1 = row % groups
-    mu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
@@ -209,22 +231,11 @@ def conv_group_norm_silu_y_loop(
             conv2d_sum_ptr + row * conv2d_sum_row + col * conv2d_sum_col, mask=inside
         )
         conv2d = b + conv2d_sum
-        mu_sum_acc += tl.where(inside, conv2d, 0.0)
-    mu_sum = tl.sum(mu_sum_acc, 1, keep_dims=True)
+        t = tl.where(inside, conv2d, 0.0)
+        mu_sum, var_sum, var_sum_count = _take_moments(
+            mu_sum, var_sum, var_sum_count, t, inside, tl.minimum(cols - start, BLOCK)
+        )
     mu = mu_sum / (Cg * P * Q)
-    var_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        f0 = col // (P * Q)
-        b = tl.load(b_ptr + f1 * b_f1 + f0 * b_f0, mask=inside).to(COMPUTE)
-        conv2d_sum = tl.load(
-            conv2d_sum_ptr + row * conv2d_sum_row + col * conv2d_sum_col, mask=inside
-        )
-        conv2d = b + conv2d_sum
-        t = conv2d - mu
-        var_sum_acc += tl.where(inside, t * t, 0.0)
-    var_sum = tl.sum(var_sum_acc, 1, keep_dims=True)
     var = var_sum / (Cg * P * Q)
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -243,56 +254,15 @@ def conv_group_norm_silu_y_loop(
 
 
 @triton.jit
-def conv_group_norm_silu_y_part1(
+def conv_group_norm_silu_y_part(
     b_ptr,
     conv2d_sum_ptr,
     mu_sum_part_ptr,
-    rows,
-    cols,
-    CHUNK,
-    P,
-    Q,
-    b_f1,
-    b_f0,
-    conv2d_sum_row,
-    conv2d_sum_col,
-    COMPUTE: tl.constexpr,
-    groups: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
-    """Program (part, row): mu_sum over one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    f1 = row % groups
-    mu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        f0 = col // (P * Q)
-        b = tl.load(b_ptr + f1 * b_f1 + f0 * b_f0, mask=inside).to(COMPUTE)
-        conv2d_sum = tl.load(
-            conv2d_sum_ptr + row * conv2d_sum_row + col * conv2d_sum_col, mask=inside
-        )
-        conv2d = b + conv2d_sum
-        mu_sum_acc += tl.where(inside, conv2d, 0.0)
-    tl.store(
-        mu_sum_part_ptr + row * PARTS + part, tl.sum(mu_sum_acc, 1, keep_dims=True), mask=row < rows
-    )
-
-
-@triton.jit
-def conv_group_norm_silu_y_part2(
-    mu_sum_part_ptr,
-    b_ptr,
-    conv2d_sum_ptr,
     var_sum_part_ptr,
+    var_sum_count_ptr,
     rows,
     cols,
     CHUNK,
-    Cg,
     P,
     Q,
     b_f1,
@@ -305,18 +275,14 @@ def conv_group_norm_silu_y_part2(
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
-    """Program (part, row): var_sum over one CHUNK of ROWS rows."""
+    """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     stop = tl.minimum((part + 1) * CHUNK, cols)
-    parts = tl.arange(0, PARTS)[None, :]
     f1 = row % groups
-    mu_sum_parts = tl.load(
-        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    mu_sum = tl.sum(mu_sum_parts, 1, keep_dims=True)
-    mu = mu_sum / (Cg * P * Q)
-    var_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
@@ -326,19 +292,20 @@ def conv_group_norm_silu_y_part2(
             conv2d_sum_ptr + row * conv2d_sum_row + col * conv2d_sum_col, mask=inside
         )
         conv2d = b + conv2d_sum
-        t = conv2d - mu
-        var_sum_acc += tl.where(inside, t * t, 0.0)
-    tl.store(
-        var_sum_part_ptr + row * PARTS + part,
-        tl.sum(var_sum_acc, 1, keep_dims=True),
-        mask=row < rows,
-    )
+        t = tl.where(inside, conv2d, 0.0)
+        mu_sum, var_sum, var_sum_count = _take_moments(
+            mu_sum, var_sum, var_sum_count, t, inside, tl.minimum(stop - start, BLOCK)
+        )
+    tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
+    tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
 
 
 @triton.jit
 def conv_group_norm_silu_y_finish(
     mu_sum_part_ptr,
     var_sum_part_ptr,
+    var_sum_count_ptr,
     b_ptr,
     conv2d_sum_ptr,
     gain_ptr,
@@ -375,12 +342,14 @@ def conv_group_norm_silu_y_finish(
     mu_sum_parts = tl.load(
         mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
-    mu_sum = tl.sum(mu_sum_parts, 1, keep_dims=True)
-    mu = mu_sum / (Cg * P * Q)
     var_sum_parts = tl.load(
         var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
-    var_sum = tl.sum(var_sum_parts, 1, keep_dims=True)
+    var_sum_counts = tl.load(
+        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    mu = mu_sum / (Cg * P * Q)
     var = var_sum / (Cg * P * Q)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -537,31 +506,23 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, group
             ),
             device=b.device,
         )
-        conv_group_norm_silu_y_part1[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            b,
-            conv2d_sum,
-            mu_sum_part,
-            N * groups,
-            Cg * P * Q,
-            P=P,
-            Q=Q,
-            b_f1=b.stride(0),
-            b_f0=b.stride(1),
-            conv2d_sum_row=conv2d_sum.stride(0),
-            conv2d_sum_col=conv2d_sum.stride(1),
-            COMPUTE=COMPUTE,
-            groups=groups,
-            enable_fp_fusion=True,
-            **config,
+        var_sum_count = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
+                else torch.float32
+            ),
+            device=b.device,
         )
-        conv_group_norm_silu_y_part2[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            mu_sum_part,
+        conv_group_norm_silu_y_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
             b,
             conv2d_sum,
+            mu_sum_part,
             var_sum_part,
+            var_sum_count,
             N * groups,
             Cg * P * Q,
-            Cg=Cg,
             P=P,
             Q=Q,
             b_f1=b.stride(0),
@@ -576,6 +537,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, group
         conv_group_norm_silu_y_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
             mu_sum_part,
             var_sum_part,
+            var_sum_count,
             b,
             conv2d_sum,
             gain,

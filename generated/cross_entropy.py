@@ -41,6 +41,33 @@ def _nan_max(a, b):
 
 
 @triton.jit
+def _rescale(m, new):
+    """exp(m - new), and 1 where both are the same infinity."""
+    return tl.where(m == new, 1.0, libdevice.exp(m - new))
+
+
+@triton.jit
+def _take_sumexp(m, s, x):
+    """The maximum m of a row and the sum s of exp(x - m), with one more block x of it."""
+    new = _nan_max(m, tl.reduce(x, 1, _nan_max, keep_dims=True))
+    shift = tl.where(tl.abs(new) == float("inf"), 0.0, new)
+    return new, s * _rescale(m, new) + tl.sum(libdevice.exp(x - shift), 1, keep_dims=True)
+
+
+@triton.jit
+def _shift_sumexp(m, s, shift, count):
+    """The sum of exp(x - shift), from that of exp(x - m): NaN where both are the same infinity, 0 of no x."""
+    return tl.where(count > 0, s * libdevice.exp(m - shift), 0.0)
+
+
+@triton.jit
+def _merge_sumexp(ms, ss):
+    """The maximum and the sum of exp(x - maximum) of rows, from those of their parts."""
+    m = tl.reduce(ms, 1, _nan_max, keep_dims=True)
+    return m, tl.sum(ss * _rescale(ms, m), 1, keep_dims=True)
+
+
+@triton.jit
 def cross_entropy_rows(
     x_ptr,
     target_ptr,
@@ -89,27 +116,21 @@ def cross_entropy_loop(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     target = tl.load(target_ptr + n * target_n, mask=n < N)
     x = tl.load(
         x_ptr + n * x_0 + target * x_1, mask=(n < N) & (target >= 0) & (target < V), other=0.0
     ).to(COMPUTE)
     hit = x
-    m_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+    m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
+    lse_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(0, V, BLOCK):
         v = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (n < N) & (v < V)
         x2 = tl.load(x_ptr + n * x_0 + v * x_1, mask=inside, other=float("-inf")).to(COMPUTE)
-        m_acc = _nan_max(m_acc, x2)
-    m = tl.reduce(m_acc, 1, _nan_max, keep_dims=True)
-    lse_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, V, BLOCK):
-        v = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (v < V)
-        x3 = tl.load(x_ptr + n * x_0 + v * x_1, mask=inside, other=float("-inf")).to(COMPUTE)
-        lse_sum_acc += libdevice.exp(x3 - m)
-    lse_sum = tl.sum(lse_sum_acc, 1, keep_dims=True)
+        m, lse_sum = _take_sumexp(m, lse_sum, x2)
+    lse_sum = _shift_sumexp(m, lse_sum, m, V)
     lse = m + tl.log(lse_sum)
     target2 = tl.load(target_ptr + n * target_n, mask=n < N)
     loss = tl.where(target2 == ignore, 0.0, lse - hit)
@@ -117,43 +138,7 @@ def cross_entropy_loop(
 
 
 @triton.jit
-def cross_entropy_part1(
-    x_ptr,
-    target_ptr,
-    m_part_ptr,
-    N,
-    V,
-    CHUNK,
-    x_0,
-    target_n,
-    x_1,
-    COMPUTE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
-    """Program (part, row): m over one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
-    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    stop = tl.minimum((part + 1) * CHUNK, V)
-    target = tl.load(target_ptr + n * target_n, mask=n < N)
-    x = tl.load(
-        x_ptr + n * x_0 + target * x_1, mask=(n < N) & (target >= 0) & (target < V), other=0.0
-    ).to(COMPUTE)
-    hit = x
-    m_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        v = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (v < V)
-        x2 = tl.load(x_ptr + n * x_0 + v * x_1, mask=inside, other=float("-inf")).to(COMPUTE)
-        m_acc = _nan_max(m_acc, x2)
-    tl.store(
-        m_part_ptr + n * PARTS + part, tl.reduce(m_acc, 1, _nan_max, keep_dims=True), mask=n < N
-    )
-
-
-@triton.jit
-def cross_entropy_part2(
+def cross_entropy_part(
     x_ptr,
     target_ptr,
     m_part_ptr,
@@ -169,29 +154,24 @@ def cross_entropy_part2(
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
-    """Program (part, row): lse_sum over one CHUNK of ROWS rows."""
+    """Program (part, row): m, lse_sum over one CHUNK of ROWS rows."""
     part = tl.program_id(0).to(tl.int64)
     n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     stop = tl.minimum((part + 1) * CHUNK, V)
-    parts = tl.arange(0, PARTS)[None, :]
     target = tl.load(target_ptr + n * target_n, mask=n < N)
     x = tl.load(
         x_ptr + n * x_0 + target * x_1, mask=(n < N) & (target >= 0) & (target < V), other=0.0
     ).to(COMPUTE)
     hit = x
-    m_parts = tl.load(
-        m_part_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=float("-inf")
-    )
-    m = tl.reduce(m_parts, 1, _nan_max, keep_dims=True)
-    lse_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
+    lse_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         v = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (n < N) & (v < V)
         x2 = tl.load(x_ptr + n * x_0 + v * x_1, mask=inside, other=float("-inf")).to(COMPUTE)
-        lse_sum_acc += libdevice.exp(x2 - m)
-    tl.store(
-        lse_sum_part_ptr + n * PARTS + part, tl.sum(lse_sum_acc, 1, keep_dims=True), mask=n < N
-    )
+        m, lse_sum = _take_sumexp(m, lse_sum, x2)
+    tl.store(m_part_ptr + n * PARTS + part, m, mask=n < N)
+    tl.store(lse_sum_part_ptr + n * PARTS + part, lse_sum, mask=n < N)
 
 
 @triton.jit
@@ -227,11 +207,11 @@ def cross_entropy_finish(
     m_parts = tl.load(
         m_part_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=float("-inf")
     )
-    m = tl.reduce(m_parts, 1, _nan_max, keep_dims=True)
     lse_sum_parts = tl.load(
         lse_sum_part_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=0.0
     )
-    lse_sum = tl.sum(lse_sum_parts, 1, keep_dims=True)
+    m, lse_sum = _merge_sumexp(m_parts, lse_sum_parts)
+    lse_sum = _shift_sumexp(m, lse_sum, m, V)
     lse = m + tl.log(lse_sum)
     target2 = tl.load(target_ptr + n * target_n, mask=n < N)
     loss = tl.where(target2 == ignore, 0.0, lse - hit)
@@ -297,20 +277,7 @@ def launch_cross_entropy(x, target, loss, ignore) -> None:
             dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
             device=x.device,
         )
-        cross_entropy_part1[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
-            x,
-            target,
-            m_part,
-            N,
-            V,
-            x_0=x.stride(0),
-            target_n=target.stride(0),
-            x_1=x.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
-        cross_entropy_part2[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
+        cross_entropy_part[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
             x,
             target,
             m_part,

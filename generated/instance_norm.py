@@ -53,6 +53,26 @@ def _scalar(value, IS_TENSOR: tl.constexpr, DTYPE: tl.constexpr):
 
 
 @triton.jit
+def _take_moments(total, squares, n, x, inside, count):
+    """The sum of n values and that of (x - mean)**2, with a block of `count` more (Chan, Golub and LeVeque)."""
+    more = count.to(total.dtype)
+    block = tl.sum(x, 1, keep_dims=True)
+    t = tl.where(inside, x - block / more, 0.0)
+    apart = block / more - total / tl.maximum(n, 1.0)
+    squares += tl.sum(t * t, 1, keep_dims=True) + apart * (apart * (n * (more / (n + more))))
+    return total + block, squares, n + more
+
+
+@triton.jit
+def _merge_moments(totals, squares, counts):
+    """The sum and that of (x - mean)**2 of rows, from those of their parts."""
+    total = tl.sum(totals, 1, keep_dims=True)
+    mean = total / tl.maximum(tl.sum(counts, 1, keep_dims=True), 1.0)
+    apart = totals / tl.maximum(counts, 1.0) - mean
+    return total, tl.sum(squares + apart * (apart * counts), 1, keep_dims=True)
+
+
+@triton.jit
 def instance_norm_rows(
     x_ptr,
     gain_ptr,
@@ -110,26 +130,21 @@ def instance_norm_loop(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c = row % C
-    mu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
-        mu_sum_acc += x
-    mu_sum = tl.sum(mu_sum_acc, 1, keep_dims=True)
+        mu_sum, var_sum, var_sum_count = _take_moments(
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+        )
     mu = mu_sum / cols
-    var_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
-        t = x - mu
-        var_sum_acc += tl.where(inside, t * t, 0.0)
-    var_sum = tl.sum(var_sum_acc, 1, keep_dims=True)
     var = var_sum / cols
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -142,39 +157,11 @@ def instance_norm_loop(
 
 
 @triton.jit
-def instance_norm_part1(
+def instance_norm_part(
     x_ptr,
     mu_sum_part_ptr,
-    rows,
-    cols,
-    CHUNK,
-    x_row,
-    x_col,
-    COMPUTE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
-    """Program (part, row): mu_sum over one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    mu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
-        mu_sum_acc += x
-    tl.store(
-        mu_sum_part_ptr + row * PARTS + part, tl.sum(mu_sum_acc, 1, keep_dims=True), mask=row < rows
-    )
-
-
-@triton.jit
-def instance_norm_part2(
-    mu_sum_part_ptr,
-    x_ptr,
     var_sum_part_ptr,
+    var_sum_count_ptr,
     rows,
     cols,
     CHUNK,
@@ -185,34 +172,30 @@ def instance_norm_part2(
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
-    """Program (part, row): var_sum over one CHUNK of ROWS rows."""
+    """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     stop = tl.minimum((part + 1) * CHUNK, cols)
-    parts = tl.arange(0, PARTS)[None, :]
-    mu_sum_parts = tl.load(
-        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    mu_sum = tl.sum(mu_sum_parts, 1, keep_dims=True)
-    mu = mu_sum / cols
-    var_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
-        t = x - mu
-        var_sum_acc += tl.where(inside, t * t, 0.0)
-    tl.store(
-        var_sum_part_ptr + row * PARTS + part,
-        tl.sum(var_sum_acc, 1, keep_dims=True),
-        mask=row < rows,
-    )
+        mu_sum, var_sum, var_sum_count = _take_moments(
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(stop - start, BLOCK)
+        )
+    tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
+    tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
 
 
 @triton.jit
 def instance_norm_finish(
     mu_sum_part_ptr,
     var_sum_part_ptr,
+    var_sum_count_ptr,
     x_ptr,
     gain_ptr,
     bias_ptr,
@@ -244,12 +227,14 @@ def instance_norm_finish(
     mu_sum_parts = tl.load(
         mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
-    mu_sum = tl.sum(mu_sum_parts, 1, keep_dims=True)
-    mu = mu_sum / cols
     var_sum_parts = tl.load(
         var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
-    var_sum = tl.sum(var_sum_parts, 1, keep_dims=True)
+    var_sum_counts = tl.load(
+        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    mu = mu_sum / cols
     var = var_sum / cols
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -335,21 +320,20 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             ),
             device=x.device,
         )
-        instance_norm_part1[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            x,
-            mu_sum_part,
-            C * N,
-            batch,
-            x_row=x.stride(0),
-            x_col=x.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
+        var_sum_count = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
+                else torch.float32
+            ),
+            device=x.device,
         )
-        instance_norm_part2[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            mu_sum_part,
+        instance_norm_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
             x,
+            mu_sum_part,
             var_sum_part,
+            var_sum_count,
             C * N,
             batch,
             x_row=x.stride(0),
@@ -361,6 +345,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
         instance_norm_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
             mu_sum_part,
             var_sum_part,
+            var_sum_count,
             x,
             gain,
             bias,

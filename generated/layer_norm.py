@@ -52,6 +52,26 @@ def _scalar(value, IS_TENSOR: tl.constexpr, DTYPE: tl.constexpr):
 
 
 @triton.jit
+def _take_moments(total, squares, n, x, inside, count):
+    """The sum of n values and that of (x - mean)**2, with a block of `count` more (Chan, Golub and LeVeque)."""
+    more = count.to(total.dtype)
+    block = tl.sum(x, 1, keep_dims=True)
+    t = tl.where(inside, x - block / more, 0.0)
+    apart = block / more - total / tl.maximum(n, 1.0)
+    squares += tl.sum(t * t, 1, keep_dims=True) + apart * (apart * (n * (more / (n + more))))
+    return total + block, squares, n + more
+
+
+@triton.jit
+def _merge_moments(totals, squares, counts):
+    """The sum and that of (x - mean)**2 of rows, from those of their parts."""
+    total = tl.sum(totals, 1, keep_dims=True)
+    mean = total / tl.maximum(tl.sum(counts, 1, keep_dims=True), 1.0)
+    apart = totals / tl.maximum(counts, 1.0) - mean
+    return total, tl.sum(squares + apart * (apart * counts), 1, keep_dims=True)
+
+
+@triton.jit
 def layer_norm_rows(
     x_ptr,
     w_ptr,
@@ -143,25 +163,20 @@ def layer_norm_loop(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    mu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(0, D, BLOCK):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (d < D)
         x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
-        mu_sum_acc += x
-    mu_sum = tl.sum(mu_sum_acc, 1, keep_dims=True)
+        mu_sum, var_sum, var_sum_count = _take_moments(
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(D - start, BLOCK)
+        )
     mu = mu_sum / D
-    var_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, D, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
-        t = x - mu
-        var_sum_acc += tl.where(inside, t * t, 0.0)
-    var_sum = tl.sum(var_sum_acc, 1, keep_dims=True)
     var = var_sum / D
     for start in range(0, D, BLOCK):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -174,39 +189,11 @@ def layer_norm_loop(
 
 
 @triton.jit
-def layer_norm_part1(
+def layer_norm_part(
     x_ptr,
     mu_sum_part_ptr,
-    rows,
-    D,
-    CHUNK,
-    x_row,
-    x_d,
-    COMPUTE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
-    """Program (part, row): mu_sum over one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    mu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
-        mu_sum_acc += x
-    tl.store(
-        mu_sum_part_ptr + row * PARTS + part, tl.sum(mu_sum_acc, 1, keep_dims=True), mask=row < rows
-    )
-
-
-@triton.jit
-def layer_norm_part2(
-    mu_sum_part_ptr,
-    x_ptr,
     var_sum_part_ptr,
+    var_sum_count_ptr,
     rows,
     D,
     CHUNK,
@@ -217,34 +204,30 @@ def layer_norm_part2(
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
-    """Program (part, row): var_sum over one CHUNK of ROWS rows."""
+    """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     stop = tl.minimum((part + 1) * CHUNK, D)
-    parts = tl.arange(0, PARTS)[None, :]
-    mu_sum_parts = tl.load(
-        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    mu_sum = tl.sum(mu_sum_parts, 1, keep_dims=True)
-    mu = mu_sum / D
-    var_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (d < D)
         x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
-        t = x - mu
-        var_sum_acc += tl.where(inside, t * t, 0.0)
-    tl.store(
-        var_sum_part_ptr + row * PARTS + part,
-        tl.sum(var_sum_acc, 1, keep_dims=True),
-        mask=row < rows,
-    )
+        mu_sum, var_sum, var_sum_count = _take_moments(
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(stop - start, BLOCK)
+        )
+    tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
+    tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
 
 
 @triton.jit
 def layer_norm_finish(
     mu_sum_part_ptr,
     var_sum_part_ptr,
+    var_sum_count_ptr,
     x_ptr,
     w_ptr,
     b_ptr,
@@ -274,12 +257,14 @@ def layer_norm_finish(
     mu_sum_parts = tl.load(
         mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
-    mu_sum = tl.sum(mu_sum_parts, 1, keep_dims=True)
-    mu = mu_sum / D
     var_sum_parts = tl.load(
         var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
-    var_sum = tl.sum(var_sum_parts, 1, keep_dims=True)
+    var_sum_counts = tl.load(
+        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    mu = mu_sum / D
     var = var_sum / D
     for start in range(part * CHUNK, stop, BLOCK):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -362,21 +347,16 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
             dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32,
             device=x.device,
         )
-        layer_norm_part1[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            x,
-            mu_sum_part,
-            batch,
-            D,
-            x_row=x.stride(0),
-            x_d=x.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
+        var_sum_count = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32,
+            device=x.device,
         )
-        layer_norm_part2[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            mu_sum_part,
+        layer_norm_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
             x,
+            mu_sum_part,
             var_sum_part,
+            var_sum_count,
             batch,
             D,
             x_row=x.stride(0),
@@ -388,6 +368,7 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
         layer_norm_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
             mu_sum_part,
             var_sum_part,
+            var_sum_count,
             x,
             w,
             b,

@@ -41,6 +41,33 @@ def _nan_max(a, b):
 
 
 @triton.jit
+def _rescale(m, new):
+    """exp(m - new), and 1 where both are the same infinity."""
+    return tl.where(m == new, 1.0, libdevice.exp(m - new))
+
+
+@triton.jit
+def _take_sumexp(m, s, x):
+    """The maximum m of a row and the sum s of exp(x - m), with one more block x of it."""
+    new = _nan_max(m, tl.reduce(x, 1, _nan_max, keep_dims=True))
+    shift = tl.where(tl.abs(new) == float("inf"), 0.0, new)
+    return new, s * _rescale(m, new) + tl.sum(libdevice.exp(x - shift), 1, keep_dims=True)
+
+
+@triton.jit
+def _shift_sumexp(m, s, shift, count):
+    """The sum of exp(x - shift), from that of exp(x - m): NaN where both are the same infinity, 0 of no x."""
+    return tl.where(count > 0, s * libdevice.exp(m - shift), 0.0)
+
+
+@triton.jit
+def _merge_sumexp(ms, ss):
+    """The maximum and the sum of exp(x - maximum) of rows, from those of their parts."""
+    m = tl.reduce(ms, 1, _nan_max, keep_dims=True)
+    return m, tl.sum(ss * _rescale(ms, m), 1, keep_dims=True)
+
+
+@triton.jit
 def log_softmax_rows(
     x_ptr,
     y_ptr,
@@ -79,23 +106,16 @@ def log_softmax_loop(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    m_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+    m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
+    y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(0, D, BLOCK):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (d < D)
         x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
-        m_acc = _nan_max(m_acc, x)
-    m = tl.reduce(m_acc, 1, _nan_max, keep_dims=True)
-    y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, D, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
-        z = x - m
-        y_sum_acc += libdevice.exp(z)
-    y_sum = tl.sum(y_sum_acc, 1, keep_dims=True)
+        m, y_sum = _take_sumexp(m, y_sum, x)
+    y_sum = _shift_sumexp(m, y_sum, m, D)
     for start in range(0, D, BLOCK):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (d < D)
@@ -106,40 +126,9 @@ def log_softmax_loop(
 
 
 @triton.jit
-def log_softmax_part1(
+def log_softmax_part(
     x_ptr,
     m_part_ptr,
-    rows,
-    D,
-    CHUNK,
-    x_row,
-    x_d,
-    COMPUTE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
-    """Program (part, row): m over one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    m_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
-        m_acc = _nan_max(m_acc, x)
-    tl.store(
-        m_part_ptr + row * PARTS + part,
-        tl.reduce(m_acc, 1, _nan_max, keep_dims=True),
-        mask=row < rows,
-    )
-
-
-@triton.jit
-def log_softmax_part2(
-    m_part_ptr,
-    x_ptr,
     y_sum_part_ptr,
     rows,
     D,
@@ -151,25 +140,19 @@ def log_softmax_part2(
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
-    """Program (part, row): y_sum over one CHUNK of ROWS rows."""
+    """Program (part, row): m, y_sum over one CHUNK of ROWS rows."""
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     stop = tl.minimum((part + 1) * CHUNK, D)
-    parts = tl.arange(0, PARTS)[None, :]
-    m_parts = tl.load(
-        m_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=float("-inf")
-    )
-    m = tl.reduce(m_parts, 1, _nan_max, keep_dims=True)
-    y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
+    y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (d < D)
         x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
-        z = x - m
-        y_sum_acc += libdevice.exp(z)
-    tl.store(
-        y_sum_part_ptr + row * PARTS + part, tl.sum(y_sum_acc, 1, keep_dims=True), mask=row < rows
-    )
+        m, y_sum = _take_sumexp(m, y_sum, x)
+    tl.store(m_part_ptr + row * PARTS + part, m, mask=row < rows)
+    tl.store(y_sum_part_ptr + row * PARTS + part, y_sum, mask=row < rows)
 
 
 @triton.jit
@@ -198,11 +181,11 @@ def log_softmax_finish(
     m_parts = tl.load(
         m_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=float("-inf")
     )
-    m = tl.reduce(m_parts, 1, _nan_max, keep_dims=True)
     y_sum_parts = tl.load(
         y_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
-    y_sum = tl.sum(y_sum_parts, 1, keep_dims=True)
+    m, y_sum = _merge_sumexp(m_parts, y_sum_parts)
+    y_sum = _shift_sumexp(m, y_sum, m, D)
     for start in range(part * CHUNK, stop, BLOCK):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (d < D)
@@ -274,20 +257,9 @@ def launch_log_softmax(x, y) -> None:
             dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
             device=x.device,
         )
-        log_softmax_part1[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+        log_softmax_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
             x,
             m_part,
-            batch,
-            D,
-            x_row=x.stride(0),
-            x_d=x.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
-        log_softmax_part2[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            m_part,
-            x,
             y_sum_part,
             batch,
             D,
