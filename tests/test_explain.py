@@ -109,7 +109,7 @@ def test_what_a_gather_a_guard_and_a_stride_leave_out():
     "name, shape, variant, kernels",
     [
         ("softmax", "batch=8192,D=4096", "rows", ["softmax_rows"]),
-        ("softmax", "batch=4,D=1048576", "split", ["softmax_part1", "softmax_part2", "softmax_finish"]),
+        ("softmax", "batch=4,D=1048576", "split", ["softmax_part", "softmax_finish"]),
         ("softmax", "batch=0,D=4", None, []),
     ],
 )  # fmt: skip
