@@ -59,6 +59,11 @@ op spread_pairs<T: float>(x: T[N, L], w: T[R], const stride: int = 2, const pad:
 op one_element<T: float>(x: T[N, D], shift: T[1, 1]) -> y: T[N, D] {
   y[n, d] = (x[n, d] - mean[k](x[n, k])) * shift[0, 0]
 }
+op single_terms<T: float>(x: T[N, D]) -> y: T[N, 1] {
+  total[n, 0] = sum[d](x[n, d])
+  top[n, 0] = max[j](total[n, j])
+  y[n, 0] = log(sum[j](exp(top[n, j] - mean[k](top[n, k]))) + abs(prod[j](top[n, j])))
+}
 op topish<T: float>(x: T[N, D]) -> (y: T[N], z: T[N]) {
   i[n] = argmax[d](x[n, d])
   y[n] = x[n, i[n]] else 0
@@ -397,3 +402,10 @@ def test_two_ops_of_a_file_may_pad():
         for name in ("one", "other")
     )
     assert pipeline.build(ops, "several").raw.count("def padded(") == 2
+
+
+def test_a_reducer_over_one_term_costs_no_kernel():
+    from tritongen import pipeline
+
+    ((plan,),) = pipeline.build(by_name(FAST)["single_terms"], "<text>").plans.values()
+    assert len(plan.steps) == 1

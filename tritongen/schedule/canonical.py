@@ -39,7 +39,21 @@ from tritongen.schedule.aside import names_of
 
 def canonical(op: ir.Op, facts: Facts) -> tuple[ir.Nest, ...]:
     """The op's nests, one reducer each, with indices named alike."""
-    return unify(lift(op), facts, names_of(op))
+    nests = tuple(replace(nest, body=without_single_terms(nest.body)) for nest in op.nests)
+    return unify(lift(replace(op, nests=nests)), facts, names_of(op))
+
+
+def without_single_terms(expr: ir.Expr) -> ir.Expr:
+    """A sum, product or extreme over one term is that term: `max[j](x[m, j])` of a dim of size 1."""
+
+    def change(node: ir.Expr) -> ir.Expr:
+        match node:
+            case ir.Reduce("sum" | "prod" | "max" | "min", binders, (), body, dtype) if binders:
+                if body.dtype == dtype and all((b.hi - b.lo).constant == 1 for b in binders):
+                    return substitute_indices(body, {b.index: b.lo for b in binders})
+        return node
+
+    return ir.rebuild(expr, change)
 
 
 def split_all(
