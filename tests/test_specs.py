@@ -63,6 +63,8 @@ def tensor(t: Tensor, op: Op, sizes: dict[str, int], batch: tuple[int, ...]) -> 
         values = torch.randint(sizes["V"], shape, generator=random)
         values.view(-1)[0] = -100
         return values
+    if t.dtype == "bool":
+        return torch.rand(shape, generator=random) < 0.5
     if kinds.get(t.dtype) == "int":
         return torch.randint(-9, 9, shape, generator=random)
     values = torch.randn(shape, generator=random, dtype=torch.float64)

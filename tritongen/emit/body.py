@@ -123,6 +123,13 @@ class Body:
         self.ranges: dict[str, tuple[Poly, Poly]] = {
             b.index: (b.lo, b.hi) for n in kernel.nests for b in n.box
         }
+        self.may_be_negative: set[str] = set()
+        self.may_be_negative |= {
+            b.index
+            for n in kernel.nests
+            for b in (*n.box, *binders_of(n))
+            if not self._not_negative(b.lo)
+        }
 
     # ---- lines
     def line(self, text: str) -> None:
@@ -190,13 +197,16 @@ class Body:
         return None
 
     def _not_negative(self, p: Poly) -> bool:
-        """Whether p is plainly a sum of products of indices and sizes; constants may be negative."""
-        constants = {c.name for c in self.op.constants}
+        """Whether p is plainly a sum of products of indices and sizes.
+
+        Constants may be negative, and so may an index whose range starts below 0.
+        """
+        maybe_below = {c.name for c in self.op.constants} | self.may_be_negative
         return all(
             value > 0
             and all(
                 isinstance(atom, (Sym, Idx))
-                and atom.name not in constants
+                and atom.name not in maybe_below
                 or isinstance(atom, Floor)
                 and self._not_negative(atom.num)
                 for atom, _ in monomial

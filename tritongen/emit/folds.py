@@ -23,6 +23,16 @@ def _nan_min(a, b):
     """The smaller; NaN where either is NaN."""
     return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
 ''',
+    "_larger": """
+@triton.jit
+def _larger(a, b):
+    return tl.maximum(a, b)
+""",
+    "_smaller": """
+@triton.jit
+def _smaller(a, b):
+    return tl.minimum(a, b)
+""",
     "_multiply": """
 @triton.jit
 def _multiply(a, b):
@@ -104,6 +114,23 @@ FOLDS = {
     ),
 }
 FOLDS["any"], FOLDS["all"] = FOLDS["max"], FOLDS["min"]
+
+# All prefixes of a tile along axis 1; `way` is ", reverse=True" for those from the end.
+SCANS = {
+    "sum": dict.fromkeys(("float", "int"), "tl.cumsum({t}, 1{way})"),
+    "prod": dict.fromkeys(("float", "int"), "tl.cumprod({t}, 1{way})"),
+    "max": {
+        "float": "tl.associative_scan({t}, 1, _nan_max{way})",
+        "int": "tl.associative_scan({t}, 1, _larger{way})",
+        "bool": "tl.associative_scan({t}.to(tl.int32), 1, _larger{way}) != 0",
+    },
+    "min": {
+        "float": "tl.associative_scan({t}, 1, _nan_min{way})",
+        "int": "tl.associative_scan({t}, 1, _smaller{way})",
+        "bool": "tl.associative_scan({t}.to(tl.int32), 1, _smaller{way}) != 0",
+    },
+}
+SCANS["any"], SCANS["all"] = SCANS["max"], SCANS["min"]
 
 
 def combined(combine: str, total: str, value: tuple[str, int]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritongen.emit import tiles, walks
+from tritongen.emit import scan, tiles, walks
 from tritongen.emit.body import Body, Context
 from tritongen.emit.contraction import contraction_view
 from tritongen.emit.nest import box_view, nest_view
@@ -20,6 +20,9 @@ PRINTERS = {
     "contraction": contraction_view,
     "window": window_view,
     "box": box_view,
+    "scan": scan.scan,
+    "scan_part": scan.scan_part,
+    "scan_finish": scan.scan_finish,
     "nest": nest_view,
 }
 

@@ -15,7 +15,8 @@ from tritongen.ir import nodes as ir
 from tritongen.schedule.canonical import free_indices, reads, tensors_read
 from tritongen.schedule.members import is_reducer
 
-TEMPLATES = {"finish": "part", "box": "tile"}  # merging and walking one chunk is one skeleton
+# Skeletons that share a template: merging and walking one chunk, a tile with or without loops.
+TEMPLATES = {"finish": "part", "scan_finish": "scan_part", "box": "tile"}
 
 
 def axis_name(body: Body, position: int) -> str:
@@ -37,7 +38,7 @@ def axis_name(body: Body, position: int) -> str:
 
 def open_tile(body: Body) -> dict[str, str]:
     """Names and masks of the two axes; {role: name} for the template."""
-    row, col = body.kernel.axes
+    row, col = body.kernel.axes[:2]
     var = {}
     for role, position, wish in (("row", 0, "rows"), ("col", 1, "cols")):
         axis = body.kernel.axes[position]

@@ -38,11 +38,12 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    kind: str  # contraction | rows | pointwise | nest
+    kind: str  # a name in CLASSES
     nests: tuple[ir.Nest, ...]  # roots, then whatever they read, in dependency order
     row: tuple[ir.Binder, ...] = ()
     col: tuple[ir.Binder, ...] = ()
     product: Product | None = None
+    reverse: bool = False  # a scan from the end
 
 
 def is_reducer(nest: ir.Nest) -> bool:

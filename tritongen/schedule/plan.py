@@ -89,6 +89,7 @@ class KernelPlan:
     views: tuple[View, ...] = ()
     levels: tuple[Level, ...] = ()
     reload: bool = False  # tile values are computed again behind the last fold, from memory
+    reverse: bool = False  # a scan walks its axis from the end
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,11 @@ template and its printer in `emit`.
 
 from __future__ import annotations
 
-from tritongen.schedule.classes import box, contraction, nest, pointwise, rows, window
+from tritongen.schedule.classes import box, contraction, nest, pointwise, rows, scan, window
 
 CLASSES = {
     "contraction": contraction,
+    "scan": scan,
     "rows": rows,
     "pointwise": pointwise,
     "window": window,

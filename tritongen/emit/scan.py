@@ -1,0 +1,282 @@
+"""Scans: one walk along the scanned axis, block by block; what came before a block is in a carry.
+
+Input: a `Body` over a `KernelPlan` of the skeletons scan, scan_part, scan_finish. Output: its
+`KernelView`. A row that fits one block takes one step of the same loop. Few long rows are cut into
+parts: `scan_part` leaves the total of each, `scan_finish` starts from the totals of those before it.
+
+The state of a scan is a value, for argmax and argmin a value and its place: a tuple of names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tritongen.emit.body import Body
+from tritongen.emit.fold_lines import NO_PLACE, arg_helper, end_text, place_of, start_text, term
+from tritongen.emit.folds import FOLDS, SCANS, combined
+from tritongen.emit.masked import choose_fill
+from tritongen.emit.tiles import is_row_value, open_tile, view, wide_tensors
+from tritongen.emit.view import KernelView, Loop
+from tritongen.emit.walks import enter_loop, leave_loop, part_names
+from tritongen.ir import nodes as ir
+from tritongen.ir.functions import ATOM
+from tritongen.schedule.canonical import same, tensors_read
+from tritongen.schedule.classes.rows import fold_state
+from tritongen.schedule.members import is_reducer
+
+State = tuple[str, ...]
+
+
+# ---- kernels -------------------------------------------------------------------------------------
+def scan(body: Body) -> KernelView:
+    """Whole rows, a carry from block to block."""
+    var = open_scan(body)
+    values_a_row(body)
+    carries = {n.name: declare(body, n, "carry", "(ROWS, 1)") for n in scans(body)}
+    opening, body.lines = tuple(body.lines), []
+    loop = Loop((), walk(body, var, carries), ())
+    doc = "ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."
+    return scan_view(body, var, ("ROWS", "BLOCK"), doc, opening, loop)
+
+
+def scan_part(body: Body) -> KernelView:
+    """The total of one part of some rows."""
+    var = open_scan(body, in_parts=True)
+    values_a_row(body)
+    totals = {n.name: declare(body, n, "acc", "(ROWS, BLOCK)") for n in scans(body)}
+    opening, body.lines = tuple(body.lines), []
+    tensors = wide_tensors(body)
+    body.fill, served = choose_fill(body.kernel.nests, tensors)
+    saved = enter_loop(body)
+    needed = needed_by_scans(body)
+    masks: dict = {}
+    for nest in body.kernel.nests:
+        if is_reducer(nest):
+            taken = term_of(body, nest, var, nest.name in served, masks)
+            merge(body, nest, totals[nest.name], taken)
+        elif nest.name in needed and nest.name not in body.values:
+            body.value(nest)
+    lines = leave_loop(body, saved)
+    for nest in scans(body):
+        for (name, _), value in zip(fold_state(nest), total_of(body, nest, totals[nest.name])):
+            at = f"{body.pointer(name)} + {place_in_scratch(var)} + {var['part']}"
+            body.line(f"tl.store({at}, {value}, mask={body.axis_mask['row']})")
+    names = ", ".join(n.name for n in scans(body))
+    doc = f"Program (part, rows): the total of one CHUNK of {names}."
+    loop = Loop((), lines, tuple(body.lines))
+    return scan_view(body, var, ("ROWS", "BLOCK", "PARTS"), doc, opening, loop)
+
+
+def scan_finish(body: Body) -> KernelView:
+    """One part of some rows, from the totals of the parts before it."""
+    var = open_scan(body, in_parts=True)
+    values_a_row(body)
+    parts = var["parts"]
+    body.line(f"{parts} = tl.arange(0, PARTS)[None, :]")
+    before = f"{parts} {'>' if body.kernel.reverse else '<'} {var['part']}"
+    carries = {}
+    for nest in scans(body):
+        loaded = []
+        for (name, _), (start, _) in zip(fold_state(nest), starts(body, nest)):
+            at = f"{body.pointer(name)} + {place_in_scratch(var)} + {parts}"
+            load = f"tl.load({at}, mask=({body.axis_mask['row']}) & ({before}), other={start})"
+            loaded.append(body.assign(body.fresh(f"{name}s"), load))
+        total = total_of(body, nest, tuple(loaded))
+        if not is_arg(nest):
+            total = (body.assign(body.fresh(state_names(body, nest, "carry")[0]), total[0]),)
+        carries[nest.name] = total
+    opening, body.lines = tuple(body.lines), []
+    loop = Loop((), walk(body, var, carries), ())
+    doc = "Program (part, rows): one CHUNK, from the totals of the parts before it."
+    return scan_view(body, var, ("ROWS", "BLOCK", "PARTS"), doc, opening, loop)
+
+
+# ---- what they share -----------------------------------------------------------------------------
+def scans(body: Body) -> tuple[ir.Nest, ...]:
+    return tuple(n for n in body.kernel.nests if is_reducer(n))
+
+
+def open_scan(body: Body, in_parts: bool = False) -> dict[str, str]:
+    """Names of the axes; `at` is where a block starts, which for a scan from the end goes down."""
+    var = open_tile(body)
+    if len(body.kernel.axes) > 2:
+        digit, *more = digits = body.kernel.axes[2].digits
+        name = digit.index
+        if more or digit.index == ir.BATCH:
+            name = body.names.free("outer")
+        if len(digits) == 1:
+            body.index[digit.index] = name
+        var["outer"] = body.axis_var["outer"] = name
+        var["tiles"] = body.names.free("tiles")
+    start, cols = var["start"], var["cols"]
+    var["at"] = start
+    if in_parts:
+        names = part_names(body)
+        var |= {"part": names["part"], "parts": names["parts"]}
+        var["at"] = f"{var['part']} * CHUNK + {start}"
+    if body.kernel.reverse:
+        last = body.fresh("last")
+        end = f"({var['part']} + 1) * CHUNK" if in_parts else f"tl.cdiv({cols}, BLOCK) * BLOCK"
+        body.prologue.append(f"{last} = {end} - BLOCK")
+        var["at"] = f"{last} - {start}"
+    return var
+
+
+def scan_view(body: Body, var, blocks, doc: str, opening, loop: Loop) -> KernelView:
+    flags = {"outer": "outer" in var}
+    return view(body, var, blocks, doc, lines=opening, loops=(loop,), flags=flags)
+
+
+def values_a_row(body: Body) -> None:
+    """Values that do not change along the walk, in front of it."""
+    col = body.kernel.axes[1].digits[0].index
+    for nest in body.kernel.nests:
+        if not is_reducer(nest) and col not in {b.index for b in nest.box}:
+            body.value(nest)
+
+
+def walk(body: Body, var: dict[str, str], carries: dict[str, State]) -> tuple[str, ...]:
+    """One block: every value over the tile, the stores, and the carries for the next block."""
+    tensors = wide_tensors(body)
+    body.fill, served = choose_fill(body.kernel.nests, tensors)
+    saved, masks, totals = enter_loop(body), {}, []
+    for nest in body.kernel.nests:
+        if is_reducer(nest):
+            taken = term_of(body, nest, var, nest.name in served, masks)
+            prefix(body, nest, carries[nest.name], taken)
+            totals.append((nest, taken))
+        elif nest.name not in body.values:
+            body.value(nest)
+        if nest.name in body.kernel.stores:
+            body.store(nest, body.values[nest.name][0])
+    for nest, taken in totals:
+        merge(body, nest, carries[nest.name], total_of(body, nest, taken))
+    return leave_loop(body, saved)
+
+
+def needed_by_scans(body: Body) -> set[str]:
+    nests = {n.name: n for n in body.kernel.nests}
+    found: set[str] = set()
+
+    def visit(expr: ir.Expr) -> None:
+        for name in tensors_read(expr) & nests.keys() - found:
+            found.add(name)
+            visit(nests[name].body)
+
+    for nest in scans(body):
+        visit(nest.body)
+    return found
+
+
+def place_in_scratch(var: dict[str, str]) -> str:
+    row = f"({var['outer']} * {var['rows']} + {var['row']})" if "outer" in var else var["row"]
+    return f"{row} * PARTS"
+
+
+# ---- one scan ------------------------------------------------------------------------------------
+def is_arg(nest: ir.Nest) -> bool:
+    return nest.body.op.startswith("arg")
+
+
+def starts(body: Body, nest: ir.Nest) -> list[tuple[str, str]]:
+    """(identity, dtype) of each part of the state."""
+    dtype = nest.body.body.dtype
+    value = (start_text(body, nest, dtype), body.dtype(dtype))
+    return [value, (NO_PLACE, "tl.int64")] if is_arg(nest) else [value]
+
+
+def state_names(body: Body, nest: ir.Nest, what: str) -> State:
+    name = what if len(scans(body)) == 1 else f"{nest.name}_{what}"
+    return (name, f"{name}_at") if is_arg(nest) else (name,)
+
+
+def declare(body: Body, nest: ir.Nest, what: str, shape: str) -> State:
+    names = tuple(body.fresh(name) for name in state_names(body, nest, what))
+    for name, (start, dtype) in zip(names, starts(body, nest)):
+        body.line(f"{name} = tl.full({shape}, {start}, {dtype})")
+    return names
+
+
+def term_of(body: Body, nest: ir.Nest, var, served: bool, masks: dict) -> State:
+    """The terms of one block, the identity where there is none."""
+    tile = {n.name for n in body.kernel.nests}
+    with within_range(body, nest, var, masks) as mask:
+        served = served and (mask == var["inside"] or not tensors_read(nest.body.body) & tile)
+        value = term(body, nest, var, served and not is_arg(nest))[0]
+        if not value.isidentifier():
+            value = body.assign(body.fresh(f"{nest.name}_term"), value)
+        if not is_arg(nest):
+            return (value,)
+        mask = body.mask(frozenset(a.name for a in body.kernel.axes))
+        place = f"tl.where({mask}, {place_of(body, nest)}, {NO_PLACE})"
+        return value, body.assign(body.fresh("place"), place)
+
+
+@contextmanager
+def within_range(body: Body, nest: ir.Nest, var, masks: dict) -> Iterator[str]:
+    """Where the terms do not fill the walked axis (`k < d` has none at 0), masks say so.
+
+    `masks`: range -> (its name, what was loaded under it).
+    """
+    (b,) = nest.body.binders
+    (along,) = body.kernel.axes[1].digits
+    checks = [f"{var['col']} >= {body.size(b.lo)[0]}"] if b.lo.terms else []
+    if not same(body.context.facts, b.hi, along.hi):
+        checks.append(f"{var['col']} < {body.size(b.hi)[0]}")
+    if not checks:
+        yield var["inside"]
+        return
+    text = " & ".join(f"({check})" for check in checks)
+    if text not in masks:
+        masks[text] = body.assign(body.fresh("taken"), f"{var['inside']} & {text}"), {}
+    name, loaded = masks[text]
+    saved = body.together, body.axis_mask, body.cache
+    body.together = dict.fromkeys(body.together, name)
+    body.axis_mask = body.axis_mask | {"col": f"({body.axis_mask['col']}) & {text}"}
+    body.cache = saved[2] | loaded
+    yield name
+    loaded |= {k: v for k, v in body.cache.items() if k not in saved[2]}
+    body.together, body.axis_mask, body.cache = saved
+
+
+def prefix(body: Body, nest: ir.Nest, carry: State, taken: State) -> None:
+    """The value of the scan at each element of the block."""
+    way = ", reverse=True" if body.kernel.reverse else ""
+    if is_arg(nest):
+        best, at, helper = body.fresh("best"), body.fresh("at"), arg_helper(body, nest)
+        body.line(f"{best}, {at} = tl.associative_scan(({', '.join(taken)}), 1, {helper}{way})")
+        body.line(f"{best}, {nest.name} = {helper}({', '.join((*carry, best, at))})")
+    else:
+        kind = ir.kind_of(nest.body.body.dtype, body.op)
+        fold, scanned = FOLDS[nest.body.op], SCANS[nest.body.op][kind].format(t=taken[0], way=way)
+        body.helpers |= {h: None for h in ("_larger", "_smaller") if h in scanned}
+        scanned = f"({scanned})" if kind == "bool" else scanned
+        if fold.helper[kind]:
+            body.helpers[fold.helper[kind]] = None
+        body.assign(nest.name, fold.combine[kind].format(a=carry[0], b=scanned))
+    body.values[nest.name] = (nest.name, ATOM)
+
+
+def merge(body: Body, nest: ir.Nest, state: State, other: State) -> None:
+    """state = state combined with other."""
+    if is_arg(nest):
+        pair = ", ".join(state)
+        body.line(f"{pair} = {arg_helper(body, nest)}({pair}, {', '.join(other)})")
+        return
+    kind = ir.kind_of(nest.body.body.dtype, body.op)
+    fold = FOLDS[nest.body.op]
+    if fold.helper[kind]:
+        body.helpers[fold.helper[kind]] = None
+    loose = 1 if other[0].endswith("!= 0") else ATOM
+    body.line(combined(fold.combine[kind], state[0], (other[0], loose)))
+
+
+def total_of(body: Body, nest: ir.Nest, tile: State) -> State:
+    """What a tile combines to along the walk."""
+    if not is_arg(nest):
+        return (end_text(body, nest, tile[0]),)
+    best, at = body.fresh(f"{nest.name}_best"), body.fresh(f"{nest.name}_at")
+    pair = f"tl.reduce(({', '.join(tile)}), 1, {arg_helper(body, nest)}, keep_dims=True)"
+    body.line(f"{best}, {at} = {pair}")
+    return best, at

@@ -1,0 +1,218 @@
+"""Scans: reducers over `k <= d` (or `<`, `>=`, `>`) where d is kept and the term does not depend on
+it: prefix sums, running maxima, and the pointwise nests over the same box, before and behind them.
+
+A scan is written over its own walked index: `sum[k < d](x[n, k])` becomes the terms `x[n, d - 1]` at
+1 <= d < D, and y[n, d] is what the terms up to d combine to. So all scans of a group walk one axis
+in step, whatever their shifts. Figures are for one H200.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import affine, index, indices, is_size, substitute
+from tritongen.ir.bounds import Facts, prove
+from tritongen.schedule.canonical import (
+    free_indices,
+    rename_nest,
+    same,
+    substitute_indices,
+)
+from tritongen.schedule.classes.rows import fold_state, levels_of
+from tritongen.schedule.members import Group, gather_lines, is_reducer, paste
+from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant
+from tritongen.schedule.views import accesses, views
+
+
+# ---- what is one ---------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """`nest` is written over its walked index `along`; `over` is what its reducer called it."""
+
+    nest: ir.Nest
+    along: ir.Binder
+    over: str
+    reverse: bool
+
+
+def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
+    """Scans along one axis in one direction, none of which waits for another."""
+    scans = {n.name: as_scan(n, virtual, facts) for n in members if is_reducer(n)}
+    last = next(reversed(scans.values()), None)  # whose names the spec's outputs share
+    if last is None or any(s is None or s.reverse != last.reverse for s in scans.values()):
+        return None
+    alike = {name for s in scans.values() for name in (s.along.index, s.over)}
+    box = {b.index: b for b in last.nest.box}
+
+    def in_step(nest: ir.Nest) -> ir.Nest:
+        """A nest that calls the walked index as the last scan does."""
+        own = {b.index for b in nest.box}
+        old = (own & alike) - {last.along.index}
+        if len(old) != 1 or last.along.index in own:
+            return nest
+        return rename_nest(nest, {old.pop(): last.along.index})
+
+    members = [in_step(scans[n.name].nest if n.name in scans else n) for n in members]
+    lines = gather_lines(members, {k: in_step(v) for k, v in virtual.items()}, set(box))
+    names = {n.name for n in members}
+    for nest in lines:
+        own = {b.index for b in nest.box}
+        if not own <= set(box) or nest.name in names and own != set(box):
+            return None
+        for b in nest.box:
+            if b.lo.terms or not same(facts, b.hi, box[b.index].hi):
+                return None
+    if len(levels_of(lines)) > 2:
+        return None  # a scan of a scan is a step of its own
+    row = tuple(b for b in last.nest.box if b != last.along)
+    return Group("scan", lines, row, (last.along,), reverse=last.reverse)
+
+
+def as_scan(nest: ir.Nest, virtual, facts: Facts) -> Scan | None:
+    """reduce[k](term(k)) under `k <= d + shift`, or `k >= d - shift`."""
+    reduce = nest.body
+    if len(reduce.binders) != 1 or any(b.lo.terms for b in nest.box):
+        return None
+    if reduce.body.dtype == "bool" and reduce.op in ("sum", "prod"):
+        return None
+    (k,) = reduce.binders
+    found = [(g, e) for g in reduce.guards if (e := _end(g, k, nest.box)) is not None]
+    if len(found) != 1:
+        return None
+    ((guard, (along, shift, reverse)),) = found
+    others = tuple(g for g in reduce.guards if g is not guard)
+    used = free_indices(paste(reduce.body, virtual, set()))
+    if along.index in used.union(*(indices(g.poly) for g in others)):
+        return None
+    # Every term needs a place on the walked axis at or before the first result that it counts in.
+    lo, hi = k.lo + shift, k.hi + shift
+    if not (prove(hi, "<=", along.hi, facts) if reverse else prove(lo, ">=", along.lo, facts)):
+        return None
+    at = index(along.index) - shift
+    term = replace(
+        reduce,
+        binders=(ir.Binder(along.index, lo, hi),),
+        guards=tuple(replace(g, poly=substitute(g.poly, {k.index: at})) for g in others),
+        body=substitute_indices(reduce.body, {k.index: at}),
+    )
+    return Scan(replace(nest, body=term), along, k.index, reverse)
+
+
+def _end(guard: ir.Guard, k: ir.Binder, box):
+    """(kept index, shift, reverse) where the guard ends k at a kept index: `d - k - shift >= 0`."""
+    parts = affine(guard.poly)
+    if guard.op != ">=" or parts is None or not is_size(parts[1]):
+        return None
+    weights = {getattr(a, "name", ""): w.constant for a, w in parts[0].items()}
+    along = next((b for b in box if b.index in weights), None)
+    if along is None or len(weights) != 2 or set(weights) != {along.index, k.index}:
+        return None
+    if weights == {along.index: 1, k.index: -1}:
+        return along, -parts[1], False
+    if weights == {along.index: -1, k.index: 1}:
+        return along, parts[1], True
+    return None
+
+
+# ---- how it runs ---------------------------------------------------------------------------------
+def make(name, group, stores, dims, facts) -> Step:
+    row, outer = _split(group)
+    axes = (Axis("row", row), Axis("col", group.col), *([Axis("outer", outer)] if outer else []))
+    seen = views(list(accesses(group.nests, stores, dims)), dims, axes, facts)
+    shared = (axes, group.nests, stores, seen)
+    end = {"reverse": group.reverse}
+    walk = KernelPlan(f"{name}_scan", "scan", "whole", *shared, **end)
+    part = KernelPlan(f"{name}_part", "scan_part", "part 1", *shared, **end)
+    finish = KernelPlan(f"{name}_finish", "scan_finish", "finish", *shared, **end)
+    numbers = [("rows", axes[0].extent), ("cols", axes[1].extent)]
+    if outer:
+        numbers.append(("outers", axes[2].extent))
+    times = "outers * " if outer else ""
+    variants = (
+        _split_variant(part, finish, group, times),
+        *_walk_variants(walk, (f"{times}cdiv(rows, ROWS)",), times),
+    )
+    why = "each value combines the terms before it along one index"
+    kernels = (walk, part, finish)
+    return Step(name, "scan", why, stores, tuple(numbers), kernels, variants)
+
+
+def _split(group: Group):
+    """(row, outer): the kept indices stored behind the walked one make the rows of a tile, if any."""
+    (along,) = group.col
+    last = next(n for n in reversed(group.nests) if {along, *group.row} == set(n.box))
+    order = [name for c in last.coords for name in sorted(indices(c))]
+    at = {b.index: order.index(b.index) for b in (along, *group.row)}
+    inner = [b for b in group.row if at[b.index] > at[along.index]]
+    outer = [b for b in group.row if b not in inner]
+    row, outer = (inner, outer) if inner else (outer, [])
+    return tuple(sorted(row, key=lambda b: at[b.index])), tuple(
+        sorted(outer, key=lambda b: at[b.index])
+    )
+
+
+def _split_variant(part, finish, group, times: str) -> Variant:
+    """Reading x twice leaves 67% of copy at most: 1 x 2^26 and 8 x 4M reach 60 to 61%."""
+    grid = ("PARTS", f"{times}cdiv(rows, ROWS)")
+    shape = ("outers", "rows", "PARTS") if times else ("rows", "PARTS")
+    state = tuple(
+        (part, dtype, shape)
+        for nest in group.nests
+        if is_reducer(nest)
+        for part, dtype in fold_state(nest)
+    )
+    parts = f"cdiv(8 * sms, max(1, {times}cdiv(rows, ROWS)))"
+    config = (
+        ("ROWS", "min(32, pow2(rows)) if across else 1"),
+        ("BLOCK", "32 if across else 4096"),
+        ("PARTS", f"pow2(max(1, min(512 if across else 1024, {parts}, cdiv(cols, BLOCK))))"),
+        ("CHUNK", "BLOCK * cdiv(cols, BLOCK * PARTS)"),
+        ("num_warps", "1 if across else 8"),
+    )
+    return Variant(
+        "split",
+        f"{times}cdiv(rows, 64 if across else 1) < sms and cols > (256 if across else 16384)",
+        "too few rows to fill the GPU: several programs share one",
+        config,
+        (Launch(part.name, grid), Launch(finish.name, grid)),
+        state,
+    )
+
+
+def _walk_variants(walk, grid, times: str) -> tuple[Variant, ...]:
+    """Per cent of copy, sums in f32.
+
+    32,768 x 32,768: blocks of 1,024 in 2 warps 94 (bf16 94, from the end 94), in 4 warps 95 (88, 87),
+    of 4,096 in 8 warps 94 (88, 69). 2^20 rows of 256: 100. A program has one block in flight, so few
+    rows want it wide: 512 rows 90 with 8,192 (1,024: 69), 132 rows 86 with 16,384 (8,192: 76).
+    Across, 64 x 4,096 x 1,024: 92 to 94 with 64 rows in 2 warps, 85 to 88 with 32 or 128.
+    """
+    launch = (Launch(walk.name, grid),)
+    across = (
+        ("ROWS", "min(64, pow2(rows))"),
+        ("BLOCK", "max(16, min(4096 // ROWS, pow2(cols)))"),
+        ("num_warps", "2"),
+    )
+    few = (
+        ("ROWS", "1"),
+        ("BLOCK", f"8192 if {times}rows >= 2 * sms else 16384"),
+        ("num_warps", "BLOCK // 1024"),
+    )
+    blocks = (
+        ("BLOCK", "min(1024, max(16, pow2(cols)))"),
+        ("ROWS", "max(1, 1024 // BLOCK)"),
+        ("num_warps", "2"),
+    )
+    why = "memory runs across the walk: rows side by side make whole lines"
+    return (
+        Variant("across", "across", why, across, launch),
+        Variant(
+            "few",
+            f"{times}rows < 8 * sms and cols > 4096",
+            "few rows: wide blocks keep enough bytes in flight",
+            few,
+            launch,
+        ),
+        Variant("blocks", "True", "a row is walked in blocks, once where it fits", blocks, launch),
+    )
