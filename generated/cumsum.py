@@ -28,58 +28,33 @@ def _multiprocessors(device: torch.device) -> int:
 
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
-    return x.is_cuda or isinstance(cumsum_rows, InterpretedFunction)
+    return x.is_cuda or isinstance(cumsum_scan, InterpretedFunction)
 
 
 @triton.jit
-def cumsum_rows(
+def cumsum_scan(
     x_ptr,
     y_ptr,
     rows,
     D,
-    x_b,
-    x_k,
+    x_row,
+    x_d,
     y_row,
+    y_d,
     COMPUTE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """ROWS whole rows a program, held in registers: every element is read once."""
+    """ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    k = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (k < D)
-    b = row // D
-    d = row % D
-    x = tl.load(x_ptr + b * x_b + k * x_k, mask=inside).to(COMPUTE)
-    y = tl.sum(tl.where(inside & (d - k >= 0), x, 0.0), 1, keep_dims=True)
-    tl.store(y_ptr + row * y_row, y, mask=row < rows)
-
-
-@triton.jit
-def cumsum_loop(
-    x_ptr,
-    y_ptr,
-    rows,
-    D,
-    x_b,
-    x_k,
-    y_row,
-    COMPUTE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    b = row // D
-    d = row % D
-    y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    carry = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(0, D, BLOCK):
-        k = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (k < D)
-        x = tl.load(x_ptr + b * x_b + k * x_k, mask=inside).to(COMPUTE)
-        y_sum_acc += tl.where(inside & (d - k >= 0), x, 0.0)
-    y_sum = tl.sum(y_sum_acc, 1, keep_dims=True)
-    tl.store(y_ptr + row * y_row, y_sum, mask=row < rows)
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
+        y_sum = carry + tl.cumsum(x, 1)
+        tl.store(y_ptr + row * y_row + d * y_d, y_sum, mask=inside)
+        carry += tl.sum(x, 1, keep_dims=True)
 
 
 @triton.jit
@@ -89,67 +64,72 @@ def cumsum_part(
     rows,
     D,
     CHUNK,
-    x_b,
-    x_k,
+    x_row,
+    x_d,
     COMPUTE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
-    """Program (part, row): y_sum over one CHUNK of ROWS rows."""
+    """Program (part, rows): the total of one CHUNK of y_sum."""
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    b = row // D
-    d = row % D
-    y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        k = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (k < D)
-        x = tl.load(x_ptr + b * x_b + k * x_k, mask=inside).to(COMPUTE)
-        y_sum_acc += tl.where(inside & (d - k >= 0), x, 0.0)
-    tl.store(
-        y_sum_part_ptr + row * PARTS + part, tl.sum(y_sum_acc, 1, keep_dims=True), mask=row < rows
-    )
+    acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(0, CHUNK, BLOCK):
+        d = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
+        acc += x
+    tl.store(y_sum_part_ptr + row * PARTS + part, tl.sum(acc, 1, keep_dims=True), mask=row < rows)
 
 
 @triton.jit
 def cumsum_finish(
     y_sum_part_ptr,
+    x_ptr,
     y_ptr,
     rows,
     D,
     CHUNK,
+    x_row,
+    x_d,
     y_row,
+    y_d,
+    COMPUTE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    """Program (part, rows): one CHUNK, from the totals of the parts before it."""
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    stop = tl.minimum((part + 1) * CHUNK, D)
     parts = tl.arange(0, PARTS)[None, :]
     y_sum_parts = tl.load(
-        y_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+        y_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < part), other=0.0
     )
-    y_sum = tl.sum(y_sum_parts, 1, keep_dims=True)
-    tl.store(y_ptr + row * y_row, y_sum, mask=(row < rows) & (part == 0))
+    carry = tl.sum(y_sum_parts, 1, keep_dims=True)
+    for start in range(0, CHUNK, BLOCK):
+        d = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
+        y_sum = carry + tl.cumsum(x, 1)
+        tl.store(y_ptr + row * y_row + d * y_d, y_sum, mask=inside)
+        carry += tl.sum(x, 1, keep_dims=True)
 
 
 def choose_cumsum(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
-        ROWS = 32 if across else 1
-        BLOCK = 64 if across else 2048
+    if triton.cdiv(rows, 64 if across else 1) < sms and cols > (256 if across else 16384):
+        ROWS = min(32, triton.next_power_of_2(rows)) if across else 1
+        BLOCK = 32 if across else 4096
         PARTS = triton.next_power_of_2(
             max(
                 1,
                 min(
-                    256,
-                    triton.cdiv(4 * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, 2 * BLOCK),
+                    512 if across else 1024,
+                    triton.cdiv(8 * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
                 ),
             )
         )
@@ -158,22 +138,21 @@ def choose_cumsum(rows: int, cols: int, across: bool, sms: int) -> tuple[str, di
             BLOCK=BLOCK,
             PARTS=PARTS,
             CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            num_warps=8,
+            num_warps=1 if across else 8,
         )
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
-        return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
-    # a row fits in registers
-    if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, 2048 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+    # memory runs across the walk: rows side by side make whole lines
+    if across:
+        ROWS = min(64, triton.next_power_of_2(rows))
+        return "across", dict(
+            ROWS=ROWS, BLOCK=max(16, min(4096 // ROWS, triton.next_power_of_2(cols))), num_warps=2
         )
-    # any width
-    return "loop", dict(ROWS=32 if across else 1, BLOCK=64 if across else 4096, num_warps=8)
+    # few rows: wide blocks keep enough bytes in flight
+    if rows < 8 * sms and cols > 4096:
+        BLOCK = 8192 if rows >= 2 * sms else 16384
+        return "few", dict(ROWS=1, BLOCK=BLOCK, num_warps=BLOCK // 1024)
+    # a row is walked in blocks, once where it fits
+    BLOCK = min(1024, max(16, triton.next_power_of_2(cols)))
+    return "blocks", dict(BLOCK=BLOCK, ROWS=max(1, 1024 // BLOCK), num_warps=2)
 
 
 def launch_cumsum(x, y) -> None:
@@ -181,8 +160,8 @@ def launch_cumsum(x, y) -> None:
     D = x.shape[-1]
     batch = math.prod(y.shape[:-1])
     x = x.reshape(batch, D)
-    y = y.view(batch * D)
-    rows = batch * D
+    y = y.view(batch, D)
+    rows = batch
     cols = D
     across = x.stride(0) < x.stride(1)
     sms = _multiprocessors(x.device)
@@ -197,52 +176,66 @@ def launch_cumsum(x, y) -> None:
         cumsum_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
             x,
             y_sum_part,
-            batch * D,
+            batch,
             D,
-            x_b=x.stride(0),
-            x_k=x.stride(1),
+            x_row=x.stride(0),
+            x_d=x.stride(1),
             COMPUTE=COMPUTE,
             enable_fp_fusion=True,
             **config,
         )
         cumsum_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            y_sum_part, y, batch * D, D, y_row=y.stride(0), enable_fp_fusion=True, **config
+            y_sum_part,
+            x,
+            y,
+            batch,
+            D,
+            x_row=x.stride(0),
+            x_d=x.stride(1),
+            y_row=y.stride(0),
+            y_d=y.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
         )
     elif variant == "across":
-        cumsum_rows[(triton.cdiv(rows, config["ROWS"]),)](
+        cumsum_scan[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             y,
-            batch * D,
+            batch,
             D,
             x.stride(0),
             x.stride(1),
             y.stride(0),
+            y.stride(1),
             COMPUTE=COMPUTE,
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "rows":
-        cumsum_rows[(triton.cdiv(rows, config["ROWS"]),)](
+    elif variant == "few":
+        cumsum_scan[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             y,
-            batch * D,
+            batch,
             D,
             x.stride(0),
             x.stride(1),
             y.stride(0),
+            y.stride(1),
             COMPUTE=COMPUTE,
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "loop":
-        cumsum_loop[(triton.cdiv(rows, config["ROWS"]),)](
+    elif variant == "blocks":
+        cumsum_scan[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             y,
-            batch * D,
+            batch,
             D,
             x.stride(0),
             x.stride(1),
             y.stride(0),
+            y.stride(1),
             COMPUTE=COMPUTE,
             enable_fp_fusion=True,
             **config,
