@@ -22,156 +22,7 @@ from tritongen import runtime
 
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
-    return x.is_cuda or isinstance(conv1d_channels, InterpretedFunction)
-
-
-@triton.jit
-def conv1d_channels(
-    x_ptr,
-    w_ptr,
-    b_ptr,
-    y_ptr,
-    rows,
-    P,
-    N,
-    F,
-    C,
-    L,
-    x_0,
-    x_1,
-    x_2,
-    w_0,
-    w_1,
-    w_2,
-    b_0,
-    y_0,
-    y_1,
-    y_2,
-    COMPUTE: tl.constexpr,
-    Cg: tl.constexpr,
-    R: tl.constexpr,
-    groups: tl.constexpr,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    dil: tl.constexpr,
-    ROWS: tl.constexpr,
-    STEPS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """The windows of STEPS x ROWS x BLOCK places a program: what they share is loaded once."""
-    tile, tiles = tl.program_id(0), tl.cdiv(N, BLOCK)
-    spans = tl.cdiv(P, STEPS)
-    row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
-    p = (tile // tiles % spans).to(tl.int64) * STEPS
-    n = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
-    f1 = (row // (F // groups)).to(tl.int64)
-    x_c0 = f1 * Cg
-    x_l0 = p * stride - pad
-    f0 = (row % (F // groups)).to(tl.int64)
-    ys = ()
-    for i in tl.static_range(STEPS):
-        y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        for c in tl.static_range(Cg):
-            for r in tl.static_range(R):
-                x_c = x_c0 + c
-                x_l = x_l0 + (i * stride + r * dil)
-                x = tl.load(
-                    x_ptr + tl.cast(n, tl.int64) * x_0 + x_c * x_1 + x_l * x_2,
-                    mask=((row < rows) & (x_c < C) & (x_l >= 0) & (x_l < L)) & (n < N),
-                    other=0.0,
-                ).to(COMPUTE)
-                w_f = f0 + f1 * (F // groups)
-                w = tl.load(
-                    w_ptr + w_f * w_0 + tl.cast(c, tl.int64) * w_1 + tl.cast(r, tl.int64) * w_2,
-                    mask=row < rows,
-                ).to(COMPUTE)
-                y_sum += x * w
-        b_f = f0 + f1 * (F // groups)
-        b = tl.load(b_ptr + b_f * b_0, mask=row < rows).to(COMPUTE)
-        y = b + y_sum
-        ys = ys + (y,)
-    for i in tl.static_range(STEPS):
-        y_f = f0 + f1 * (F // groups)
-        tl.store(
-            y_ptr + tl.cast(n, tl.int64) * y_0 + y_f * y_1 + (p + i) * y_2,
-            ys[i],
-            mask=(row < rows) & (p + i < P) & (n < N),
-        )
-
-
-@triton.jit
-def conv1d_window(
-    x_ptr,
-    w_ptr,
-    b_ptr,
-    y_ptr,
-    rows,
-    steps,
-    P,
-    F,
-    C,
-    L,
-    x_0,
-    x_1,
-    x_2,
-    w_0,
-    w_1,
-    w_2,
-    b_0,
-    y_0,
-    y_1,
-    y_2,
-    COMPUTE: tl.constexpr,
-    Cg: tl.constexpr,
-    R: tl.constexpr,
-    groups: tl.constexpr,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    dil: tl.constexpr,
-    ROWS: tl.constexpr,
-    STEPS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """The windows of STEPS x ROWS x BLOCK places a program: what they share is loaded once."""
-    tile, tiles = tl.program_id(0), tl.cdiv(P, BLOCK)
-    spans = tl.cdiv(steps, STEPS)
-    row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
-    f1 = (tile // tiles % spans).to(tl.int64) * STEPS
-    p = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
-    n = (row // (F // groups)).to(tl.int64)
-    x_c0 = f1 * Cg
-    x_l0 = p * stride - pad
-    f0 = (row % (F // groups)).to(tl.int64)
-    w_f0 = f0 + f1 * (F // groups)
-    ys = ()
-    for i in tl.static_range(STEPS):
-        y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        for c in tl.static_range(Cg):
-            for r in tl.static_range(R):
-                x_c = x_c0 + (c + i * Cg)
-                x_l = x_l0 + (r * dil)
-                x = tl.load(
-                    x_ptr + n * x_0 + x_c * x_1 + tl.cast(x_l, tl.int64) * x_2,
-                    mask=((row < rows) & (x_c < C)) & ((p < P) & (x_l >= 0) & (x_l < L)),
-                    other=0.0,
-                ).to(COMPUTE)
-                w_f = w_f0 + (i * (F // groups))
-                w = tl.load(
-                    w_ptr + w_f * w_0 + tl.cast(c, tl.int64) * w_1 + tl.cast(r, tl.int64) * w_2,
-                    mask=(row < rows) & (w_f < F),
-                ).to(COMPUTE)
-                y_sum += x * w
-        b_f = w_f0 + (i * (F // groups))
-        b = tl.load(b_ptr + b_f * b_0, mask=(row < rows) & (b_f < F)).to(COMPUTE)
-        y = b + y_sum
-        ys = ys + (y,)
-    for i in tl.static_range(STEPS):
-        y_f = w_f0 + (i * (F // groups))
-        tl.store(
-            y_ptr + n * y_0 + y_f * y_1 + tl.cast(p, tl.int64) * y_2,
-            ys[i],
-            mask=(row < rows) & (f1 + i < steps) & (p < P),
-        )
+    return x.is_cuda or isinstance(conv1d_box, InterpretedFunction)
 
 
 @triton.jit
@@ -210,68 +61,30 @@ def conv1d_box(
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     p = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (p < P)
-    n = row // ((F // (F // groups)) * (F // groups))
-    f1 = row // (F // groups) % (F // (F // groups))
-    f0 = row % (F // groups)
+    n = row // F
+    f = row % F
     y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for c in range(Cg):
         for r in range(R):
-            x_c = c + f1 * Cg
+            x_c = c + (f // (F // groups)) * Cg
             x_l = p * stride + r * dil - pad
             x = tl.load(
                 x_ptr + n * x_0 + x_c * x_1 + x_l * x_2,
                 mask=inside & (x_c < C) & (x_l >= 0) & (x_l < L),
                 other=0.0,
             ).to(COMPUTE)
-            w_f = f0 + f1 * (F // groups)
             w = tl.load(
-                w_ptr + w_f * w_0 + tl.cast(c, tl.int64) * w_1 + tl.cast(r, tl.int64) * w_2,
+                w_ptr + f * w_0 + tl.cast(c, tl.int64) * w_1 + tl.cast(r, tl.int64) * w_2,
                 mask=row < rows,
             ).to(COMPUTE)
             y_sum += x * w
-    b_f = f0 + f1 * (F // groups)
-    b = tl.load(b_ptr + b_f * b_0, mask=row < rows).to(COMPUTE)
+    b = tl.load(b_ptr + f * b_0, mask=row < rows).to(COMPUTE)
     y = b + y_sum
-    tl.store(y_ptr + n * y_0 + b_f * y_1 + p * y_2, y, mask=inside)
+    tl.store(y_ptr + n * y_0 + f * y_1 + p * y_2, y, mask=inside)
 
 
-def choose_conv1d(
-    terms: int,
-    outer: int,
-    channels: int,
-    span: int,
-    along: int,
-    hop_p: int,
-    lines: int,
-    cols: int,
-    reach: int,
-    steps: int,
-    hop_f1: int,
-    channels_last: bool,
-) -> tuple[str, dict]:
+def choose_conv1d(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # the same where memory runs along the channels
-    if channels_last and terms <= 128 and max(outer, span) < 1 << 30:
-        BLOCK = min(256, triton.next_power_of_2(channels))
-        return "channels", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, 128 // BLOCK),
-            STEPS=max(
-                1, min(triton.next_power_of_2(along), 8 // max(1, hop_p), 256 // max(1, terms))
-            ),
-            num_warps=4,
-        )
-    # a window small enough to unroll
-    if terms <= 128 and max(lines, reach) < 1 << 30:
-        BLOCK = min(256, triton.next_power_of_2(cols))
-        return "window", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, 128 // BLOCK),
-            STEPS=max(
-                1, min(triton.next_power_of_2(steps), 8 // max(1, hop_f1), 256 // max(1, terms))
-            ),
-            num_warps=4,
-        )
     # right for every shape: reducers as loops
     BLOCK = min(256, triton.next_power_of_2(cols))
     return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
@@ -282,130 +95,40 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
     N, C, L = x.shape
     F, Cg, R = w.shape
     P = y.shape[2]
-    terms = Cg * R
-    outer = (F // (F // groups)) * (F // groups)
-    channels = N
-    span = N
-    along = P
-    hop_p = stride
-    lines = (F // groups) * N
+    rows = F * N
     cols = P
-    reach = P + P * stride + R * max(dil, -dil)
-    steps = F // (F // groups)
-    hop_f1 = Cg
-    rows = (F // (F // groups)) * (F // groups) * N
-    channels_last = x.stride(0) < x.stride(2)
-    variant, config = choose_conv1d(
-        terms, outer, channels, span, along, hop_p, lines, cols, reach, steps, hop_f1, channels_last
-    )
+    _, config = choose_conv1d(cols)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
-    if variant == "channels":
-        conv1d_channels[
-            (
-                triton.cdiv(outer, config["ROWS"])
-                * triton.cdiv(P, config["STEPS"])
-                * triton.cdiv(N, config["BLOCK"]),
-            )
-        ](
-            x,
-            w,
-            b,
-            y,
-            (F // (F // groups)) * (F // groups),
-            P,
-            N,
-            F,
-            C,
-            L,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            COMPUTE=COMPUTE,
-            Cg=Cg,
-            R=R,
-            groups=groups,
-            stride=stride,
-            pad=pad,
-            dil=dil,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "window":
-        conv1d_window[
-            (
-                triton.cdiv(lines, config["ROWS"])
-                * triton.cdiv(steps, config["STEPS"])
-                * triton.cdiv(P, config["BLOCK"]),
-            )
-        ](
-            x,
-            w,
-            b,
-            y,
-            (F // groups) * N,
-            F // (F // groups),
-            P,
-            F,
-            C,
-            L,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            COMPUTE=COMPUTE,
-            Cg=Cg,
-            R=R,
-            groups=groups,
-            stride=stride,
-            pad=pad,
-            dil=dil,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "box":
-        conv1d_box[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(P, config["BLOCK"]),)](
-            x,
-            w,
-            b,
-            y,
-            (F // (F // groups)) * (F // groups) * N,
-            P,
-            Cg,
-            R,
-            F,
-            C,
-            L,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            COMPUTE=COMPUTE,
-            groups=groups,
-            stride=stride,
-            dil=dil,
-            pad=pad,
-            enable_fp_fusion=True,
-            **config,
-        )
+    conv1d_box[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(P, config["BLOCK"]),)](
+        x,
+        w,
+        b,
+        y,
+        F * N,
+        P,
+        Cg,
+        R,
+        F,
+        C,
+        L,
+        x.stride(0),
+        x.stride(1),
+        x.stride(2),
+        w.stride(0),
+        w.stride(1),
+        w.stride(2),
+        b.stride(0),
+        y.stride(0),
+        y.stride(1),
+        y.stride(2),
+        COMPUTE=COMPUTE,
+        groups=groups,
+        stride=stride,
+        dil=dil,
+        pad=pad,
+        enable_fp_fusion=True,
+        **config,
+    )
 
 
 def allocate_conv1d(

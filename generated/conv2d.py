@@ -24,191 +24,7 @@ from tritongen import runtime
 
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
-    return x.is_cuda or isinstance(conv2d_channels, InterpretedFunction)
-
-
-@triton.jit
-def conv2d_channels(
-    x_ptr,
-    w_ptr,
-    b_ptr,
-    y_ptr,
-    rows,
-    Q,
-    N,
-    F,
-    P,
-    C,
-    H,
-    W,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    w_0,
-    w_1,
-    w_2,
-    w_3,
-    b_0,
-    y_0,
-    y_1,
-    y_2,
-    y_3,
-    COMPUTE: tl.constexpr,
-    Cg: tl.constexpr,
-    R: tl.constexpr,
-    S: tl.constexpr,
-    groups: tl.constexpr,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    dil: tl.constexpr,
-    ROWS: tl.constexpr,
-    STEPS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """The windows of STEPS x ROWS x BLOCK places a program: what they share is loaded once."""
-    tile, tiles = tl.program_id(0), tl.cdiv(N, BLOCK)
-    spans = tl.cdiv(Q, STEPS)
-    row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
-    q = (tile // tiles % spans).to(tl.int64) * STEPS
-    n = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
-    f1 = (row // ((F // groups) * P)).to(tl.int64)
-    x_c0 = f1 * Cg
-    p = (row % P).to(tl.int64)
-    x_h0 = p * stride - pad
-    x_w0 = q * stride - pad
-    f0 = (row // P % (F // groups)).to(tl.int64)
-    ys = ()
-    for i in tl.static_range(STEPS):
-        y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        for c in tl.static_range(Cg):
-            for r in tl.static_range(R):
-                for s in tl.static_range(S):
-                    x_c = x_c0 + c
-                    x_h = x_h0 + (r * dil)
-                    x_w = x_w0 + (i * stride + s * dil)
-                    x = tl.load(
-                        x_ptr + tl.cast(n, tl.int64) * x_0 + x_c * x_1 + x_h * x_2 + x_w * x_3,
-                        mask=(
-                            (row < rows)
-                            & (x_c < C)
-                            & (x_h >= 0)
-                            & (x_h < H)
-                            & (x_w >= 0)
-                            & (x_w < W)
-                        )
-                        & (n < N),
-                        other=0.0,
-                    ).to(COMPUTE)
-                    w_f = f0 + f1 * (F // groups)
-                    w = tl.load(
-                        w_ptr
-                        + w_f * w_0
-                        + tl.cast(c, tl.int64) * w_1
-                        + tl.cast(r, tl.int64) * w_2
-                        + tl.cast(s, tl.int64) * w_3,
-                        mask=row < rows,
-                    ).to(COMPUTE)
-                    y_sum += x * w
-        b_f = f0 + f1 * (F // groups)
-        b = tl.load(b_ptr + b_f * b_0, mask=row < rows).to(COMPUTE)
-        y = b + y_sum
-        ys = ys + (y,)
-    for i in tl.static_range(STEPS):
-        y_f = f0 + f1 * (F // groups)
-        tl.store(
-            y_ptr + tl.cast(n, tl.int64) * y_0 + y_f * y_1 + p * y_2 + (q + i) * y_3,
-            ys[i],
-            mask=(row < rows) & (q + i < Q) & (n < N),
-        )
-
-
-@triton.jit
-def conv2d_window(
-    x_ptr,
-    w_ptr,
-    b_ptr,
-    y_ptr,
-    rows,
-    P,
-    Q,
-    F,
-    C,
-    H,
-    W,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    w_0,
-    w_1,
-    w_2,
-    w_3,
-    b_0,
-    y_0,
-    y_1,
-    y_2,
-    y_3,
-    COMPUTE: tl.constexpr,
-    Cg: tl.constexpr,
-    R: tl.constexpr,
-    S: tl.constexpr,
-    groups: tl.constexpr,
-    stride: tl.constexpr,
-    pad: tl.constexpr,
-    dil: tl.constexpr,
-    ROWS: tl.constexpr,
-    STEPS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """The windows of STEPS x ROWS x BLOCK places a program: what they share is loaded once."""
-    tile, tiles = tl.program_id(0), tl.cdiv(Q, BLOCK)
-    spans = tl.cdiv(P, STEPS)
-    row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
-    p = (tile // tiles % spans).to(tl.int64) * STEPS
-    q = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
-    n = (row // ((F // (F // groups)) * (F // groups))).to(tl.int64)
-    f1 = (row // (F // groups) % (F // (F // groups))).to(tl.int64)
-    x_c0 = f1 * Cg
-    x_h0 = p * stride - pad
-    x_w0 = q * stride - pad
-    f0 = (row % (F // groups)).to(tl.int64)
-    ys = ()
-    for i in tl.static_range(STEPS):
-        y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        for c in tl.static_range(Cg):
-            for r in tl.static_range(R):
-                for s in tl.static_range(S):
-                    x_c = x_c0 + c
-                    x_h = x_h0 + (i * stride + r * dil)
-                    x_w = x_w0 + (s * dil)
-                    x = tl.load(
-                        x_ptr + n * x_0 + x_c * x_1 + x_h * x_2 + tl.cast(x_w, tl.int64) * x_3,
-                        mask=((row < rows) & (x_c < C) & (x_h >= 0) & (x_h < H))
-                        & ((q < Q) & (x_w >= 0) & (x_w < W)),
-                        other=0.0,
-                    ).to(COMPUTE)
-                    w_f = f0 + f1 * (F // groups)
-                    w = tl.load(
-                        w_ptr
-                        + w_f * w_0
-                        + tl.cast(c, tl.int64) * w_1
-                        + tl.cast(r, tl.int64) * w_2
-                        + tl.cast(s, tl.int64) * w_3,
-                        mask=row < rows,
-                    ).to(COMPUTE)
-                    y_sum += x * w
-        b_f = f0 + f1 * (F // groups)
-        b = tl.load(b_ptr + b_f * b_0, mask=row < rows).to(COMPUTE)
-        y = b + y_sum
-        ys = ys + (y,)
-    for i in tl.static_range(STEPS):
-        y_f = f0 + f1 * (F // groups)
-        tl.store(
-            y_ptr + n * y_0 + y_f * y_1 + (p + i) * y_2 + tl.cast(q, tl.int64) * y_3,
-            ys[i],
-            mask=(row < rows) & (p + i < P) & (q < Q),
-        )
+    return x.is_cuda or isinstance(conv2d_box, InterpretedFunction)
 
 
 @triton.jit
@@ -253,15 +69,14 @@ def conv2d_box(
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     q = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (q < Q)
-    n = row // ((F // (F // groups)) * (F // groups) * P)
-    f1 = row // ((F // groups) * P) % (F // (F // groups))
+    n = row // (F * P)
+    f = row // P % F
     p = row % P
-    f0 = row // P % (F // groups)
     y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for c in range(Cg):
         for r in range(R):
             for s in range(S):
-                x_c = c + f1 * Cg
+                x_c = c + (f // (F // groups)) * Cg
                 x_h = p * stride + r * dil - pad
                 x_w = q * stride + s * dil - pad
                 x = tl.load(
@@ -269,59 +84,22 @@ def conv2d_box(
                     mask=inside & (x_c < C) & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W),
                     other=0.0,
                 ).to(COMPUTE)
-                w_f = f0 + f1 * (F // groups)
                 w = tl.load(
                     w_ptr
-                    + w_f * w_0
+                    + f * w_0
                     + tl.cast(c, tl.int64) * w_1
                     + tl.cast(r, tl.int64) * w_2
                     + tl.cast(s, tl.int64) * w_3,
                     mask=row < rows,
                 ).to(COMPUTE)
                 y_sum += x * w
-    b_f = f0 + f1 * (F // groups)
-    b = tl.load(b_ptr + b_f * b_0, mask=row < rows).to(COMPUTE)
+    b = tl.load(b_ptr + f * b_0, mask=row < rows).to(COMPUTE)
     y = b + y_sum
-    tl.store(y_ptr + n * y_0 + b_f * y_1 + p * y_2 + q * y_3, y, mask=inside)
+    tl.store(y_ptr + n * y_0 + f * y_1 + p * y_2 + q * y_3, y, mask=inside)
 
 
-def choose_conv2d(
-    terms: int,
-    outer: int,
-    channels: int,
-    span: int,
-    along: int,
-    hop_q: int,
-    lines: int,
-    cols: int,
-    reach: int,
-    steps: int,
-    hop_p: int,
-    channels_last: bool,
-) -> tuple[str, dict]:
+def choose_conv2d(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # the same where memory runs along the channels
-    if channels_last and terms <= 128 and max(outer, span) < 1 << 30:
-        BLOCK = min(256, triton.next_power_of_2(channels))
-        return "channels", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, 128 // BLOCK),
-            STEPS=max(
-                1, min(triton.next_power_of_2(along), 8 // max(1, hop_q), 256 // max(1, terms))
-            ),
-            num_warps=4,
-        )
-    # a window small enough to unroll
-    if terms <= 128 and max(lines, reach) < 1 << 30:
-        BLOCK = min(256, triton.next_power_of_2(cols))
-        return "window", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, 128 // BLOCK),
-            STEPS=max(
-                1, min(triton.next_power_of_2(steps), 8 // max(1, hop_p), 256 // max(1, terms))
-            ),
-            num_warps=4,
-        )
     # right for every shape: reducers as loops
     BLOCK = min(256, triton.next_power_of_2(cols))
     return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
@@ -333,147 +111,46 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     F, Cg, R, S = w.shape
     P = y.shape[2]
     Q = y.shape[3]
-    terms = Cg * R * S
-    outer = (F // (F // groups)) * (F // groups) * P
-    channels = N
-    span = N
-    along = Q
-    hop_q = stride
-    lines = (F // (F // groups)) * (F // groups) * N
+    rows = F * N * P
     cols = Q
-    reach = Q + Q * stride + S * max(dil, -dil)
-    steps = P
-    hop_p = stride
-    rows = (F // (F // groups)) * (F // groups) * N * P
-    channels_last = x.stride(0) < x.stride(3)
-    variant, config = choose_conv2d(
-        terms, outer, channels, span, along, hop_q, lines, cols, reach, steps, hop_p, channels_last
-    )
+    _, config = choose_conv2d(cols)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
-    if variant == "channels":
-        conv2d_channels[
-            (
-                triton.cdiv(outer, config["ROWS"])
-                * triton.cdiv(Q, config["STEPS"])
-                * triton.cdiv(N, config["BLOCK"]),
-            )
-        ](
-            x,
-            w,
-            b,
-            y,
-            (F // (F // groups)) * (F // groups) * P,
-            Q,
-            N,
-            F,
-            P,
-            C,
-            H,
-            W,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            w.stride(3),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            COMPUTE=COMPUTE,
-            Cg=Cg,
-            R=R,
-            S=S,
-            groups=groups,
-            stride=stride,
-            pad=pad,
-            dil=dil,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "window":
-        conv2d_window[
-            (
-                triton.cdiv(lines, config["ROWS"])
-                * triton.cdiv(P, config["STEPS"])
-                * triton.cdiv(Q, config["BLOCK"]),
-            )
-        ](
-            x,
-            w,
-            b,
-            y,
-            (F // (F // groups)) * (F // groups) * N,
-            P,
-            Q,
-            F,
-            C,
-            H,
-            W,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            w.stride(3),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            COMPUTE=COMPUTE,
-            Cg=Cg,
-            R=R,
-            S=S,
-            groups=groups,
-            stride=stride,
-            pad=pad,
-            dil=dil,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "box":
-        conv2d_box[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(Q, config["BLOCK"]),)](
-            x,
-            w,
-            b,
-            y,
-            (F // (F // groups)) * (F // groups) * N * P,
-            Q,
-            Cg,
-            R,
-            S,
-            F,
-            P,
-            C,
-            H,
-            W,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            w.stride(3),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            COMPUTE=COMPUTE,
-            groups=groups,
-            stride=stride,
-            dil=dil,
-            pad=pad,
-            enable_fp_fusion=True,
-            **config,
-        )
+    conv2d_box[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(Q, config["BLOCK"]),)](
+        x,
+        w,
+        b,
+        y,
+        F * N * P,
+        Q,
+        Cg,
+        R,
+        S,
+        F,
+        P,
+        C,
+        H,
+        W,
+        x.stride(0),
+        x.stride(1),
+        x.stride(2),
+        x.stride(3),
+        w.stride(0),
+        w.stride(1),
+        w.stride(2),
+        w.stride(3),
+        b.stride(0),
+        y.stride(0),
+        y.stride(1),
+        y.stride(2),
+        y.stride(3),
+        COMPUTE=COMPUTE,
+        groups=groups,
+        stride=stride,
+        dil=dil,
+        pad=pad,
+        enable_fp_fusion=True,
+        **config,
+    )
 
 
 def allocate_conv2d(

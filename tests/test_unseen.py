@@ -235,6 +235,39 @@ op crop_pool<T: float>(x: T[N, H, W], const k: int = 2)
     with H >= 4, P = (W - k) // k + 1 {
   y[n, p] = min[r < 4, s < k](x[n, r, p * k + s])
 }
+op pool_stats<T: float>(x: T[N, C, H, W], b: T[C], z: T[N, C, P, Q], const win: int = 3, const stride: int = 2)
+    -> (y: T[N, C, P, Q], m: T[N, C, P, Q])
+    with stride >= 1, P == (H - win) // stride + 1, Q == (W - win) // stride + 1 {
+  a[n, c, h, w] = relu(x[n, c, h, w] + b[c])
+  s[n, c, p < P, q < Q] = mean[r < win, k < win](a[n, c, p * stride + r, q * stride + k])
+  m[n, c, p, q] = max[r < win, k < win](a[n, c, p * stride + r, q * stride + k])
+  y[n, c, p, q] = sigmoid(s[n, c, p, q]) * m[n, c, p, q] + z[n, c, p, q]
+}
+op sliding_std<T: float>(x: T[..., L], const win: int = 4) -> y: T[..., K] with K = L - win + 1 {
+  m[..., k < K] = mean[r < win](x[..., k + r])
+  v[..., k < K] = mean[r < win]((x[..., k + r] - m[..., k]) ** 2)
+  y[..., k] = sqrt(v[..., k])
+}
+op depthwise_nhwc<T: float>(x: T[N, H, W, C], w: T[R, S, C]) -> y: T[N, P, Q, C]
+    with P = H - R + 1, Q = W - S + 1 {
+  y[n, p, q, c] = silu(sum[r, s](x[n, p + r, q + s, c] * w[r, s, c]))
+}
+op pool_with_place<T: float>(x: T[N, H, W], const win: int = 2) -> (v: T[N, P, Q], i: i64[N, P, Q])
+    with P = H // win, Q = W // win {
+  v[n, p, q] = max[r < win, s < win](x[n, p * win + r, q * win + s])
+  i[n, p, q] = argmax[r < win, s < win](x[n, p * win + r, q * win + s])
+}
+op depthwise_up<T: float>(x: T[N, C, H], w: T[C, R], const stride: int = 2, const pad: int = 1)
+    -> y: T[N, C, P]
+    with P = (H - 1) * stride - 2 * pad + R {
+  y[n, c, p] = sum[r]((x[n, c, (p + pad - r) / stride] else 0) * w[c, r])
+}
+op pool_backwards<T: float>(x: T[N, L], const win: int = 3) -> y: T[N, L] {
+  y[n, l] = max[r < win](x[n, L - 1 - l - r] else -inf)
+}
+op two_windows<T: float>(x: T[N, H, W]) -> y: T[N, P, Q] with P = H - 2, Q = W - 2 {
+  y[n, p, q] = sum[r < 3](x[n, p + r, q]) + max[s < 3](x[n, p, q + s])
+}
 """
 
 SLOW = """

@@ -83,6 +83,7 @@ def module_source(
         runtime=not standalone,
         first_kernel=views[0].first_kernel,
         merges=any("_three_dims(" in line for v in views for l in v.launches for line in l.lines),
+        formats=any("_memory_format(" in text for v in views for _, text in v.outputs),
         uses_multiprocessors=any(
             "_multiprocessors(" in line for v in views for l in v.launches for line in l.lines
         ),
@@ -157,6 +158,7 @@ def op_view(item: OpPlans) -> SimpleNamespace:
         if len(plan.steps) > 1:
             sequences.append(sequence(context, plan, tensors, sequence_calls))
     params = parameters(op)
+    follow = set.intersection(*(follows_format(plan) for plan in item.plans))
     names = [o.name for o in op.outputs]
     empty = [f"{n}.numel() > 0" for n in names]
     returns = (
@@ -169,7 +171,7 @@ def op_view(item: OpPlans) -> SimpleNamespace:
         returns=f" -> {returns}",
         doc=docstring(op),
         checks=check_lines(ops),
-        outputs=[(o.name, allocation(op, o)) for o in op.outputs],
+        outputs=[(o.name, allocation(op, o, o.name in follow)) for o in op.outputs],
         output_names=", ".join(names),
         not_empty=" or ".join(empty),
         first=op.tensors[0].name,
@@ -182,6 +184,14 @@ def op_view(item: OpPlans) -> SimpleNamespace:
         libdevice=libdevice,
         first_kernel=item.plans[0].steps[0].kernels[0].name,
     )
+
+
+def follows_format(plan: Plan) -> set[str]:
+    """The outputs that may be stored channels last: who writes them asks for strides, and nobody reshapes them."""
+    reshaped = {v.tensor for s in plan.steps for k in s.kernels for v in k.views}
+    free = {name for s in plan.steps if s.orders for name in s.stores} - reshaped
+    inner = step_aside(plan.op).outputs
+    return {o.name for o, own in zip(plan.op.outputs, inner, strict=True) if own.name in free}
 
 
 def context_of(plan: Plan) -> Context:

@@ -260,8 +260,8 @@ def empty_checks(op: ir.Op) -> list[str]:
     return lines
 
 
-def allocation(op: ir.Op, output: ir.Tensor) -> str:
-    """torch.empty for one output."""
+def allocation(op: ir.Op, output: ir.Tensor, follows: bool = False) -> str:
+    """torch.empty for one output, in the memory format of the first operand of its rank where it follows that."""
     first = op.tensors[0]
     batched = [t for t in op.tensors if ir.BATCH_SIZE in t.dims]
     parts = []
@@ -281,7 +281,10 @@ def allocation(op: ir.Op, output: ir.Tensor) -> str:
         dtype = f"{source.name}.dtype"
     else:  # a type parameter that no operand binds is the first of its dtypes
         dtype = TORCH_DTYPES[param.dtypes[0] if param else output.dtype]
-    return f"torch.empty({shape}, dtype={dtype}, device={first.name}.device)"
+    rank = len(output.dims)
+    alike = next((t.name for t in op.tensors if follows and len(t.dims) == rank in (4, 5)), "")
+    kept = f", memory_format=_memory_format({alike})" if alike else ""
+    return f"torch.empty({shape}, dtype={dtype}, device={first.name}.device{kept})"
 
 
 def docstring(op: ir.Op) -> tuple[str, ...]:

@@ -41,7 +41,14 @@ class _Torch:
     def __getattr__(self, name: str) -> Any:
         return getattr(torch, name)
 
-    def empty(self, shape: Any, *, dtype: torch.dtype, device: Any) -> torch.Tensor:
+    def empty(
+        self,
+        shape: Any,
+        *,
+        dtype: torch.dtype,
+        device: Any,
+        memory_format: torch.memory_format = torch.contiguous_format,
+    ) -> torch.Tensor:
         shape = tuple(shape) if not isinstance(shape, int) else (shape,)
         count = math.prod(shape)
         if dtype == torch.bool:
@@ -50,7 +57,9 @@ class _Torch:
         self.fences.buffers.append(buffer)
         inside = buffer[MARGIN : MARGIN + count]
         inside.fill_(99 if self.number or not dtype.is_floating_point else math.nan)
-        return inside.view(shape)
+        if memory_format == torch.contiguous_format:
+            return inside.view(shape)
+        return inside.view(shape[0], *shape[2:], shape[1]).movedim(-1, 1)  # channels last
 
 
 @contextmanager

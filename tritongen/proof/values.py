@@ -68,6 +68,9 @@ def _place(shape: tuple[int, ...], dtype: torch.dtype, layout: str, device: str)
     strides = _contiguous(shape)
     if layout == "transposed" and len(shape) > 1:
         strides = _contiguous(shape[::-1])[::-1]
+        if len(shape) > 2 and sum(shape) % 2:  # channels last: dim 1 innermost, the others in order
+            batch, *places, channel = _contiguous((shape[0], *shape[2:], shape[1]))
+            strides = [batch, channel, *places]
     if layout == "sliced" and shape:
         strides = [2 * s for s in _contiguous((*shape[:-1], shape[-1] + 1))]
     if layout == "expanded" and shape:

@@ -12,9 +12,9 @@ from tritongen.schedule.classes import box, contraction, nest, pointwise, rows, 
 CLASSES = {
     "contraction": contraction,
     "scan": scan,
+    "window": window,
     "rows": rows,
     "pointwise": pointwise,
-    "window": window,
     "box": box,
     "nest": nest,
 }

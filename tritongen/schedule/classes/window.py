@@ -24,7 +24,7 @@ from tritongen.ir.algebra import (
 )
 from tritongen.ir.bounds import Facts
 from tritongen.ir.known import plainly_nonnegative
-from tritongen.schedule.canonical import binders_of, coordinates, reads
+from tritongen.schedule.canonical import binders_of, coordinates, reads, same
 from tritongen.schedule.classes import box
 from tritongen.schedule.members import Group, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Order, Step, Variant
@@ -41,20 +41,31 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     if not window or any(binders_of(n) != window for n in reducers):
         return None
     found = box.classify(members, virtual, by_name, facts)
-    if found is None or not {b.index for b in window} <= set(slides(found.nests, window)):
+    if found is None or not {b.index for b in window} <= set(slides(found.nests, window, facts)):
         return None
     return replace(found, kind="window") if reach(found, len(found.row) - 1, facts) else None
 
 
-def slides(lines, window) -> dict[str, set[str]]:
-    """Each index of the window that moves with indices of the box, and those."""
-    names, found = {b.index for b in window}, {}
+def slides(lines, window, facts: Facts) -> dict[str, set[str]]:
+    """Each index of the window that moves with indices of the box, and those.
+
+    One whose windows are runs side by side, `g * length + c`, is a digit of a number, as channels of a
+    group are, unless it is as short as a literal or one of several.
+    """
+    found: dict[str, set[str]] = {}
+    digits: set[str] = set()
     for p in places(lines):
         parts = affine(p)
-        own = {a.name for a in (parts[0] if parts else ()) if isinstance(a, Idx)}
-        for tap in own & names:
-            found.setdefault(tap, set()).update(own - names)
-    return {tap: along for tap, along in found.items() if along}
+        weights = {a.name: w for a, w in parts[0].items() if isinstance(a, Idx)} if parts else {}
+        for b in window:
+            along = weights.keys() - {other.index for other in window}
+            if b.index in weights and along:
+                found.setdefault(b.index, set()).update(along)
+                if b.hi.constant is None and any(same(facts, weights[a], b.hi) for a in along):
+                    digits.add(b.index)
+    if len(digits) == 1:
+        del found[digits.pop()]
+    return found
 
 
 def places(lines) -> dict[Poly, None]:
@@ -111,7 +122,7 @@ def window_of(group: Group) -> tuple[ir.Binder, ...]:
 def channels(group: Group, facts: Facts) -> tuple[int, Order] | None:
     """An index of the box along which memory may run instead of the last one, and how to tell."""
     names = [b.index for b in group.row]
-    along = set().union(*slides(group.nests, window_of(group)).values())
+    along = set().union(*slides(group.nests, window_of(group), facts).values())
     if names[-1] not in along:
         return None
     for read in (r for n in group.nests for r in reads(n.body)):
@@ -126,7 +137,7 @@ def channels(group: Group, facts: Facts) -> tuple[int, Order] | None:
 def unrolled(name, group, stores, facts, kind, col, order=None):
     """One kernel whose lanes run along the box's index `col`, its facts and its variant."""
     digits = [b for k, b in enumerate(group.row) if k != col]
-    at = stepped(group.nests, digits, window_of(group))
+    at = stepped(group.nests, digits, window_of(group), facts)
     step = () if at is None else (digits.pop(at),)
     axes = (Axis("row", tuple(digits)), Axis("step", step), Axis("col", (group.row[col],)))
     kernel = KernelPlan(f"{name}_{kind}", "window", "whole", axes, group.nests, stores)
@@ -159,9 +170,9 @@ def hop_of(group: Group, name: str) -> Poly:
     return affine(next(slid))[0][Idx(name)]
 
 
-def stepped(nests, digits, window) -> int | None:
+def stepped(nests, digits, window, facts) -> int | None:
     """The last index that windows slide along by whole steps, and that is used in no other way."""
-    along = set().union(*slides(nests, window).values())
+    along = set().union(*slides(nests, window, facts).values())
     for k in reversed(range(len(digits))):
         name = digits[k].index
         if name in along and all(

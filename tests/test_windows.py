@@ -1,0 +1,57 @@
+"""Windows: what a call of one chooses, and that the compiler merges what neighbours share."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from tritongen import pipeline, trace
+from tritongen.runtime.load import load_text
+
+ROOT = Path(__file__).parent.parent
+
+
+def traced(name: str, x: torch.Tensor, **more) -> trace.Calls:
+    text = (ROOT / "specs" / f"{name}.op").read_text()
+    module = load_text(name, pipeline.build(text, name).raw)
+    return trace.trace(module, name, {"x": x, **more})
+
+
+def images(*shape: int, **options) -> torch.Tensor:
+    return torch.empty(shape, device="meta").to(**options)
+
+
+@pytest.mark.parametrize(
+    ("x", "win", "variant"),
+    [
+        (images(4, 64, 56, 56), 3, "window"),
+        (images(4, 64, 56, 56, memory_format=torch.channels_last), 3, "channels"),
+        (images(4, 64, 56, 56), 16, "box"),
+    ],
+)
+def test_lanes_run_where_memory_does_and_wide_windows_are_loops(x, win, variant):
+    calls = traced("max_pool2d", x, win=win, stride=2)
+    assert [c.variant for c in calls.choices] == [variant]
+
+
+def test_a_result_is_stored_as_its_operand_is():
+    text = (ROOT / "specs" / "max_pool2d.op").read_text()
+    module = load_text("max_pool2d", pipeline.build(text, "max_pool2d").raw)
+    for x in (images(2, 3, 8, 8), images(2, 3, 8, 8, memory_format=torch.channels_last)):
+        y = module.allocate_max_pool2d(x)
+        assert y.stride() == torch.empty_like(x)[:, :, :4, :4].clone().stride()
+
+
+def test_neighbouring_windows_share_what_they_load():
+    """8 steps of 4 x 4 windows at stride 1 read 11 rows of 4, and their maxima along a row are shared too."""
+    calls = traced("max_pool2d", images(32, 64, 512, 512), win=4, stride=1, pad=1)
+    (launch,) = calls.launches
+    text = trace.ptx(launch, "sm_90")
+    each = launch.config["BLOCK"] * launch.config["ROWS"] // (32 * launch.config["num_warps"])
+    steps = launch.config["STEPS"]
+    assert steps == 8
+    assert len(re.findall(r"ld\.global", text)) == each * (steps + 3) * 4
+    assert len(re.findall(r"max\.NaN", text)) <= each * ((steps + 3) * 3 + steps * 4)
