@@ -64,6 +64,13 @@ op single_terms<T: float>(x: T[N, D]) -> y: T[N, 1] {
   top[n, 0] = max[j](total[n, j])
   y[n, 0] = log(sum[j](exp(top[n, j] - mean[k](top[n, k]))) + abs(prod[j](top[n, j])))
 }
+op batch_norm_softmax<T: float>(x: T[N, C], gain: T[C], bias: T[C]) -> y: T[N, C] {
+  y = softmax(batch_norm_train(x, gain, bias))
+}
+op pool_of_sum<T: float>(x: T[N, C, H, W], b: T[C, 1, 1]) -> y: T[N, C, P, Q]
+    with P = H // 2, Q = W // 2 {
+  y = max_pool2d(x + b)
+}
 op topish<T: float>(x: T[N, D]) -> (y: T[N], z: T[N]) {
   i[n] = argmax[d](x[n, d])
   y[n] = x[n, i[n]] else 0
@@ -437,8 +444,16 @@ def test_two_ops_of_a_file_may_pad():
     assert pipeline.build(ops, "several").raw.count("def padded(") == 2
 
 
-def test_a_reducer_over_one_term_costs_no_kernel():
+@pytest.mark.parametrize(
+    "name, steps",
+    [
+        ("batch_norm_softmax", ["rows", "rows"]),  # the columns' statistics are pasted
+        ("pool_of_sum", ["window"]),  # not rows of 4 terms
+        ("single_terms", ["rows"]),  # a reducer over one term is that term
+    ],
+)
+def test_planned_as(name, steps):
     from tritongen import pipeline
 
-    ((plan,),) = pipeline.build(by_name(FAST)["single_terms"], "<text>").plans.values()
-    assert len(plan.steps) == 1
+    ((plan,),) = pipeline.build(by_name(FAST)[name], "<text>").plans.values()
+    assert [step.skeleton for step in plan.steps] == steps

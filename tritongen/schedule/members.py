@@ -70,15 +70,18 @@ def closure(root: ir.Nest, virtual: dict[str, ir.Nest]) -> list[ir.Nest]:
 
 
 # ---- values computed where they are read --------------------------------------------------------
-def gather_lines(members, virtual, indices_in_tile: set[str]) -> tuple[ir.Nest, ...]:
+def gather_lines(
+    members, virtual, indices_in_tile: set[str], lines_over: tuple[set[str], ...] = ()
+) -> tuple[ir.Nest, ...]:
     """Members and the temporaries they read, in order; a temporary read at other coordinates than
 
-    its own, or over indices that the tile has not, is pasted into its reader.
+    its own, or over indices that the tile has not, is pasted into its reader; so is one over other
+    indices than those that a line of the kernel may have, where `lines_over` says which these are.
     """
     out: dict[str, ir.Nest] = {}
 
     def add(nest: ir.Nest) -> None:
-        nest = replace(nest, body=paste(nest.body, virtual, indices_in_tile))
+        nest = replace(nest, body=paste(nest.body, virtual, indices_in_tile, lines_over))
         for name in sorted(tensors_read(nest.body)):
             if name in virtual and name not in out:
                 add(virtual[name])
@@ -89,18 +92,24 @@ def gather_lines(members, virtual, indices_in_tile: set[str]) -> tuple[ir.Nest, 
     return tuple(out.values())
 
 
-def paste(expr: ir.Expr, virtual: dict[str, ir.Nest], tile: set[str]) -> ir.Expr:
+def paste(
+    expr: ir.Expr,
+    virtual: dict[str, ir.Nest],
+    tile: set[str],
+    lines_over: tuple[set[str], ...] = (),
+) -> ir.Expr:
     def change(node: ir.Expr) -> ir.Expr:
         if not (isinstance(node, ir.Read) and node.tensor in virtual):
             return node
         nest = virtual[node.tensor]
         used = set().union(*(indices(c) for c in nest.coords), *(indices(c) for c in node.coords))
-        if node.coords == nest.coords and used <= tile and node.fill is None:
+        is_line = not lines_over or {b.index for b in nest.box} in lines_over
+        if node.coords == nest.coords and used <= tile and node.fill is None and is_line:
             return node
         values = {}
         for at, own in zip(node.coords, nest.coords):
             values |= solve_digits(own, at)
-        body = paste(substitute_indices(nest.body, values), virtual, tile)
+        body = paste(substitute_indices(nest.body, values), virtual, tile, lines_over)
         return body if node.fill is None else _filled(body, node, nest)
 
     return ir.rebuild(expr, change)
