@@ -488,7 +488,7 @@ def launch_attention_m(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "across":
+    elif variant in ("across", "rows"):
         attention_m_rows[(triton.cdiv(rows, config["ROWS"]),)](
             s_sum,
             m,
@@ -504,23 +504,7 @@ def launch_attention_m(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "rows":
-        attention_m_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            s_sum,
-            m,
-            o_sum2,
-            scale,
-            B * H * S,
-            L,
-            s_sum.stride(0),
-            s_sum.stride(1),
-            m.stride(0),
-            o_sum2.stride(0),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "loop":
+    else:
         attention_m_loop[(triton.cdiv(rows, config["ROWS"]),)](
             s_sum,
             m,

@@ -313,7 +313,7 @@ def launch_batch_max_float(x, y) -> None:
         batch_max_float_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
             y_max_part, y, batch, D, y_row=y.stride(0), enable_fp_fusion=True, **config
         )
-    elif variant == "across":
+    elif variant in ("across", "rows"):
         batch_max_float_rows[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             y,
@@ -326,20 +326,7 @@ def launch_batch_max_float(x, y) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "rows":
-        batch_max_float_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            y,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            y.stride(0),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "loop":
+    else:
         batch_max_float_loop[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             y,
@@ -428,7 +415,7 @@ def launch_batch_max_int(x, y) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "across":
+    elif variant in ("across", "rows"):
         batch_max_int_rows[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             y,
@@ -441,20 +428,7 @@ def launch_batch_max_int(x, y) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "rows":
-        batch_max_int_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            y,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            y.stride(0),
-            LOWEST=torch.iinfo(x.dtype).min,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "loop":
+    else:
         batch_max_int_loop[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             y,

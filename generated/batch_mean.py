@@ -219,7 +219,7 @@ def launch_batch_mean(x, y) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "across":
+    elif variant in ("across", "rows"):
         batch_mean_rows[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             y,
@@ -234,22 +234,7 @@ def launch_batch_mean(x, y) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "rows":
-        batch_mean_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            y,
-            batch,
-            H * W,
-            H,
-            W,
-            x.stride(0),
-            x.stride(1),
-            y.stride(0),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "loop":
+    else:
         batch_mean_loop[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             y,

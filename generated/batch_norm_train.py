@@ -79,9 +79,10 @@ def batch_norm_train_rows(
     eps,
     C,
     cols,
+    HW,
     H,
-    W,
     N,
+    W,
     x_n,
     x_c,
     x_hw,
@@ -99,8 +100,8 @@ def batch_norm_train_rows(
     c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (c < C) & (col < cols)
-    n = col // (H * W)
-    hw = col % (H * W)
+    n = col // HW
+    hw = col % HW
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     x = tl.load(x_ptr + n * x_n + c * x_c + hw * x_hw, mask=inside, other=0.0).to(COMPUTE)
     mu = tl.sum(x, 1, keep_dims=True) / (H * N * W)
@@ -121,9 +122,10 @@ def batch_norm_train_loop(
     eps,
     C,
     cols,
+    HW,
     H,
-    W,
     N,
+    W,
     x_n,
     x_c,
     x_hw,
@@ -146,8 +148,8 @@ def batch_norm_train_loop(
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (c < C) & (col < cols)
-        n = col // (H * W)
-        hw = col % (H * W)
+        n = col // HW
+        hw = col % HW
         x = tl.load(x_ptr + n * x_n + c * x_c + hw * x_hw, mask=inside, other=0.0).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
             mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
@@ -157,8 +159,8 @@ def batch_norm_train_loop(
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (c < C) & (col < cols)
-        n = col // (H * W)
-        hw2 = col % (H * W)
+        n = col // HW
+        hw2 = col % HW
         x = tl.load(x_ptr + n * x_n + c * x_c + hw2 * x_hw, mask=inside).to(COMPUTE)
         gain = tl.load(gain_ptr + c * gain_c, mask=c < C).to(COMPUTE)
         bias = tl.load(bias_ptr + c * bias_c, mask=c < C).to(COMPUTE)
@@ -175,8 +177,7 @@ def batch_norm_train_part(
     C,
     cols,
     CHUNK,
-    H,
-    W,
+    HW,
     x_n,
     x_c,
     x_hw,
@@ -195,8 +196,8 @@ def batch_norm_train_part(
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (c < C) & (col < cols)
-        n = col // (H * W)
-        hw = col % (H * W)
+        n = col // HW
+        hw = col % HW
         x = tl.load(x_ptr + n * x_n + c * x_c + hw * x_hw, mask=inside, other=0.0).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
             mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(stop - start, BLOCK)
@@ -222,6 +223,7 @@ def batch_norm_train_finish(
     H,
     N,
     W,
+    HW,
     x_n,
     x_c,
     x_hw,
@@ -257,8 +259,8 @@ def batch_norm_train_finish(
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (c < C) & (col < cols)
-        n = col // (H * W)
-        hw = col % (H * W)
+        n = col // HW
+        hw = col % HW
         x = tl.load(x_ptr + n * x_n + c * x_c + hw * x_hw, mask=inside).to(COMPUTE)
         gain = tl.load(gain_ptr + c * gain_c, mask=c < C).to(COMPUTE)
         bias = tl.load(bias_ptr + c * bias_c, mask=c < C).to(COMPUTE)
@@ -354,8 +356,7 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             var_sum_count,
             C,
             H * N * W,
-            H=H,
-            W=W,
+            HW=H * W,
             x_n=x.stride(0),
             x_c=x.stride(1),
             x_hw=x.stride(2),
@@ -377,6 +378,7 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             H=H,
             N=N,
             W=W,
+            HW=H * W,
             x_n=x.stride(0),
             x_c=x.stride(1),
             x_hw=x.stride(2),
@@ -390,7 +392,7 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "across":
+    elif variant in ("across", "rows"):
         batch_norm_train_rows[(triton.cdiv(C, config["ROWS"]),)](
             x,
             gain,
@@ -399,9 +401,10 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             eps,
             C,
             H * N * W,
+            H * W,
             H,
-            W,
             N,
+            W,
             x.stride(0),
             x.stride(1),
             x.stride(2),
@@ -415,32 +418,7 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "rows":
-        batch_norm_train_rows[(triton.cdiv(C, config["ROWS"]),)](
-            x,
-            gain,
-            bias,
-            y,
-            eps,
-            C,
-            H * N * W,
-            H,
-            W,
-            N,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            gain.stride(0),
-            bias.stride(0),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "loop":
+    else:
         batch_norm_train_loop[(triton.cdiv(C, config["ROWS"]),)](
             x,
             gain,
@@ -449,9 +427,10 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             eps,
             C,
             H * N * W,
+            H * W,
             H,
-            W,
             N,
+            W,
             x.stride(0),
             x.stride(1),
             x.stride(2),

@@ -196,7 +196,7 @@ def launch_column_sum(x, y) -> None:
         column_sum_finish[(config["PARTS"], triton.cdiv(D, config["ROWS"]))](
             y_sum_part, y, D, N, y_d=y.stride(0), enable_fp_fusion=True, **config
         )
-    elif variant == "across":
+    elif variant in ("across", "rows"):
         column_sum_rows[(triton.cdiv(D, config["ROWS"]),)](
             x,
             y,
@@ -209,20 +209,7 @@ def launch_column_sum(x, y) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "rows":
-        column_sum_rows[(triton.cdiv(D, config["ROWS"]),)](
-            x,
-            y,
-            D,
-            N,
-            x.stride(0),
-            x.stride(1),
-            y.stride(0),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "loop":
+    else:
         column_sum_loop[(triton.cdiv(D, config["ROWS"]),)](
             x,
             y,

@@ -31,7 +31,7 @@ def _multiprocessors(device: torch.device) -> int:
 
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
-    return x.is_cuda or isinstance(conv_group_norm_silu_conv2d_sum_box, InterpretedFunction)
+    return x.is_cuda or isinstance(conv_group_norm_silu_conv2d_sum_taps, InterpretedFunction)
 
 
 @triton.jit
@@ -70,74 +70,231 @@ def _merge_moments(totals, squares, counts):
 
 
 @triton.jit
-def conv_group_norm_silu_conv2d_sum_box(
+def conv_group_norm_silu_conv2d_sum_x_packed_tile(
+    x_ptr,
+    x_packed_ptr,
+    rows,
+    C,
+    HW,
+    x_i0,
+    x_i1,
+    x_i2i3,
+    x_packed_row,
+    x_packed_i1,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(C, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (i1 < C)
+    i0 = row // HW
+    i2i3 = row % HW
+    x = tl.load(x_ptr + i0 * x_i0 + i1 * x_i1 + i2i3 * x_i2i3, mask=inside)
+    tl.store(x_packed_ptr + row * x_packed_row + i1 * x_packed_i1, x, mask=inside)
+
+
+@triton.jit
+def conv_group_norm_silu_conv2d_sum_w_packed_tile(
+    w_ptr,
+    w_packed_ptr,
+    rows,
+    C,
+    RS,
+    w_i0,
+    w_i1,
+    w_i2i3,
+    w_packed_row,
+    w_packed_i1,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(C, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (i1 < C)
+    i0 = row // RS
+    i2i3 = row % RS
+    w = tl.load(w_ptr + i0 * w_i0 + i1 * w_i1 + i2i3 * w_i2i3, mask=inside)
+    tl.store(w_packed_ptr + row * w_packed_row + i1 * w_packed_i1, w, mask=inside)
+
+
+@triton.jit
+def conv_group_norm_silu_conv2d_sum_taps(
     x_ptr,
     w_ptr,
     conv2d_sum_ptr,
-    rows,
-    Q,
+    M,
+    N2,
     C,
-    R,
-    S,
-    Cg,
-    F,
+    taps,
+    PQ,
+    Q,
     P,
+    S,
     H,
     W,
     x_0,
     x_1,
     x_2,
     x_3,
-    w_0,
-    w_1,
-    w_2,
-    w_3,
-    conv2d_sum_0,
-    conv2d_sum_1,
-    conv2d_sum_2,
-    conv2d_sum_3,
-    COMPUTE: tl.constexpr,
+    w_n,
+    w_c2,
+    w_tap,
+    conv2d_sum_n,
+    conv2d_sum_n2,
+    conv2d_sum_pq,
+    INDEX: tl.constexpr,
     pad: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
 ):
-    """A tile of ROWS x BLOCK elements a program, reducers as loops."""
-    tiles = tl.cdiv(Q, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    q = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (q < Q)
-    n = row // (Cg * (F // Cg) * P)
-    p = row % P
-    f0 = row // P % Cg
-    f1 = row // (Cg * P) % (F // Cg)
-    conv2d_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for c2 in range(C):
-        for r in range(R):
-            for s in range(S):
-                x_h = p + r - pad
-                x_w = q + s - pad
-                x = tl.load(
-                    x_ptr + n * x_0 + tl.cast(c2, tl.int64) * x_1 + x_h * x_2 + x_w * x_3,
-                    mask=inside & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W),
-                    other=0.0,
-                ).to(COMPUTE)
-                w_f = f0 + f1 * Cg
-                w = tl.load(
-                    w_ptr
-                    + w_f * w_0
-                    + tl.cast(c2, tl.int64) * w_1
-                    + tl.cast(r, tl.int64) * w_2
-                    + tl.cast(s, tl.int64) * w_3,
-                    mask=row < rows,
-                ).to(COMPUTE)
-                conv2d_sum += x * w
-    conv2d_sum_f = f0 + f1 * Cg
+    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = m // PQ
+    p = m // Q % P
+    x_h0 = p - pad
+    q = m % Q
+    x_w0 = q - pad
+    x_rows = (
+        x_ptr
+        + tl.cast(n, tl.int64) * x_0
+        + tl.cast(x_h0, tl.int64) * x_2
+        + tl.cast(x_w0, tl.int64) * x_3
+    )
+    pq = m % PQ
+    conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    chunks = tl.cdiv(C, BLOCK_K)
+    for start in range(taps * chunks):
+        tap = start // chunks
+        c2 = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
+        r = tap // S
+        s = tap % S
+        x_terms = c2[None, :] * x_1 + tl.cast(r, tl.int64) * x_2 + tl.cast(s, tl.int64) * x_3
+        x_h = x_h0 + r
+        x_w = x_w0 + s
+        x = tl.load(
+            x_rows + x_terms,
+            mask=(m < M) & (c2[None, :] < C) & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W),
+            other=0.0,
+        )
+        w = tl.load(
+            w_ptr + n2 * w_n + c2[:, None] * w_c2 + tl.cast(tap, tl.int64) * w_tap,
+            mask=(n2 < N2) & (c2[:, None] < C),
+            other=0.0,
+        )
+        conv2d_sum = tl.dot(x, w, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    inside = (m < M) & (n2 < N2)
     tl.store(
         conv2d_sum_ptr
-        + n * conv2d_sum_0
-        + conv2d_sum_f * conv2d_sum_1
-        + p * conv2d_sum_2
-        + q * conv2d_sum_3,
+        + tl.cast(n, tl.int64) * conv2d_sum_n
+        + n2 * conv2d_sum_n2
+        + tl.cast(pq, tl.int64) * conv2d_sum_pq,
+        conv2d_sum,
+        mask=inside,
+    )
+
+
+@triton.jit
+def conv_group_norm_silu_conv2d_sum_tiles(
+    x_ptr,
+    w_ptr,
+    conv2d_sum_ptr,
+    M,
+    N2,
+    K,
+    PQ,
+    RS,
+    Q,
+    P,
+    S,
+    R,
+    H,
+    W,
+    x_0,
+    x_1,
+    x_2,
+    x_3,
+    w_n,
+    w_k,
+    conv2d_sum_n,
+    conv2d_sum_n2,
+    conv2d_sum_pq,
+    INDEX: tl.constexpr,
+    pad: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = m // PQ
+    p = m // Q % P
+    x_h0 = p - pad
+    q = m % Q
+    x_w0 = q - pad
+    x_rows = (
+        x_ptr
+        + tl.cast(n, tl.int64) * x_0
+        + tl.cast(x_h0, tl.int64) * x_2
+        + tl.cast(x_w0, tl.int64) * x_3
+    )
+    pq = m % PQ
+    conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, K, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(INDEX)
+        c2 = k[None, :] // RS
+        r = k[None, :] // S % R
+        s = k[None, :] % S
+        x_terms = (
+            tl.cast(c2, tl.int64) * x_1 + tl.cast(r, tl.int64) * x_2 + tl.cast(s, tl.int64) * x_3
+        )
+        x_h = x_h0 + r
+        x_w = x_w0 + s
+        x = tl.load(
+            x_rows + x_terms,
+            mask=(m < M) & (k[None, :] < K) & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W),
+            other=0.0,
+        )
+        w = tl.load(
+            w_ptr + n2 * w_n + tl.cast(k[:, None], tl.int64) * w_k,
+            mask=(n2 < N2) & (k[:, None] < K),
+            other=0.0,
+        )
+        conv2d_sum = tl.dot(x, w, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    inside = (m < M) & (n2 < N2)
+    tl.store(
+        conv2d_sum_ptr
+        + tl.cast(n, tl.int64) * conv2d_sum_n
+        + n2 * conv2d_sum_n2
+        + tl.cast(pq, tl.int64) * conv2d_sum_pq,
         conv2d_sum,
         mask=inside,
     )
@@ -152,9 +309,10 @@ def conv_group_norm_silu_y_rows(
     y_ptr,
     rows,
     cols,
+    PQ,
+    Cg,
     P,
     Q,
-    Cg,
     b_f1,
     b_f0,
     conv2d_sum_row,
@@ -175,7 +333,7 @@ def conv_group_norm_silu_y_rows(
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < cols)
     f1 = row % groups
-    f0 = col // (P * Q)
+    f0 = col // PQ
     b = tl.load(b_ptr + f1 * b_f1 + f0 * b_f0, mask=inside).to(COMPUTE)
     conv2d_sum = tl.load(conv2d_sum_ptr + row * conv2d_sum_row + col * conv2d_sum_col, mask=inside)
     conv2d = b + conv2d_sum
@@ -198,9 +356,10 @@ def conv_group_norm_silu_y_loop(
     y_ptr,
     rows,
     cols,
+    PQ,
+    Cg,
     P,
     Q,
-    Cg,
     b_f1,
     b_f0,
     conv2d_sum_row,
@@ -225,7 +384,7 @@ def conv_group_norm_silu_y_loop(
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        f0 = col // (P * Q)
+        f0 = col // PQ
         b = tl.load(b_ptr + f1 * b_f1 + f0 * b_f0, mask=inside).to(COMPUTE)
         conv2d_sum = tl.load(
             conv2d_sum_ptr + row * conv2d_sum_row + col * conv2d_sum_col, mask=inside
@@ -240,7 +399,7 @@ def conv_group_norm_silu_y_loop(
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        f0 = col // (P * Q)
+        f0 = col // PQ
         b = tl.load(b_ptr + f1 * b_f1 + f0 * b_f0, mask=inside).to(COMPUTE)
         conv2d_sum = tl.load(
             conv2d_sum_ptr + row * conv2d_sum_row + col * conv2d_sum_col, mask=inside
@@ -263,8 +422,7 @@ def conv_group_norm_silu_y_part(
     rows,
     cols,
     CHUNK,
-    P,
-    Q,
+    PQ,
     b_f1,
     b_f0,
     conv2d_sum_row,
@@ -286,7 +444,7 @@ def conv_group_norm_silu_y_part(
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        f0 = col // (P * Q)
+        f0 = col // PQ
         b = tl.load(b_ptr + f1 * b_f1 + f0 * b_f0, mask=inside).to(COMPUTE)
         conv2d_sum = tl.load(
             conv2d_sum_ptr + row * conv2d_sum_row + col * conv2d_sum_col, mask=inside
@@ -317,6 +475,7 @@ def conv_group_norm_silu_y_finish(
     Cg,
     P,
     Q,
+    PQ,
     b_f1,
     b_f0,
     conv2d_sum_row,
@@ -354,7 +513,7 @@ def conv_group_norm_silu_y_finish(
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        f0 = col // (P * Q)
+        f0 = col // PQ
         b = tl.load(b_ptr + f1 * b_f1 + f0 * b_f0, mask=inside).to(COMPUTE)
         conv2d_sum = tl.load(
             conv2d_sum_ptr + row * conv2d_sum_row + col * conv2d_sum_col, mask=inside
@@ -367,11 +526,114 @@ def conv_group_norm_silu_y_finish(
         tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
-def choose_conv_group_norm_silu_conv2d_sum(cols: int) -> tuple[str, dict]:
+def choose_conv_group_norm_silu_conv2d_sum_x_packed() -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # right for every shape: reducers as loops
-    BLOCK = min(256, triton.next_power_of_2(cols))
-    return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
+    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    return "tile", dict(ROWS=64, BLOCK=64, num_warps=8)
+
+
+def launch_conv_group_norm_silu_conv2d_sum_x_packed(x, x_packed) -> None:
+    """Computes x_packed by the variant that fits, unchecked."""
+    N, C, H, W = x.shape
+    x = x.reshape(N, C, H * W)
+    x_packed = x_packed.view(H * N * W, C)
+    rows = H * N * W
+    cols = C
+    _, config = choose_conv_group_norm_silu_conv2d_sum_x_packed()
+    conv_group_norm_silu_conv2d_sum_x_packed_tile[
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
+    ](
+        x,
+        x_packed,
+        H * N * W,
+        C,
+        H * W,
+        x.stride(0),
+        x.stride(1),
+        x.stride(2),
+        x_packed.stride(0),
+        x_packed.stride(1),
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def choose_conv_group_norm_silu_conv2d_sum_w_packed() -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    return "tile", dict(ROWS=64, BLOCK=64, num_warps=8)
+
+
+def launch_conv_group_norm_silu_conv2d_sum_w_packed(w, w_packed) -> None:
+    """Computes w_packed by the variant that fits, unchecked."""
+    F, C, R, S = w.shape
+    w = w.reshape(F, C, R * S)
+    w_packed = w_packed.view(F * R * S, C)
+    rows = F * R * S
+    cols = C
+    _, config = choose_conv_group_norm_silu_conv2d_sum_w_packed()
+    conv_group_norm_silu_conv2d_sum_w_packed_tile[
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
+    ](
+        w,
+        w_packed,
+        F * R * S,
+        C,
+        R * S,
+        w.stride(0),
+        w.stride(1),
+        w.stride(2),
+        w_packed.stride(0),
+        w_packed.stride(1),
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def choose_conv_group_norm_silu_conv2d_sum(
+    M: int, N: int, channels: int, itemsize: int, hip: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # many channels out: each gathered tile serves 256 of them
+    if (
+        not hip
+        and itemsize <= 2
+        and channels >= 32
+        and N > 128
+        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
+        return "wide", dict(
+            BLOCK_N=256,
+            BLOCK_M=128,
+            BLOCK_K=min(128 // itemsize, max(16, triton.next_power_of_2(channels))),
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=3,
+        )
+    # channels enough for a tile of them at each tap of the window
+    if not hip and itemsize <= 4 and channels >= 8:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "taps", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128 if triton.cdiv(M, 128) * triton.cdiv(N, BLOCK_N) >= sms else 64,
+            BLOCK_K=min(128 // itemsize, max(16, triton.next_power_of_2(channels))),
+            GROUP_M=8,
+            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
+            num_stages=3,
+        )
+    # few channels: taps and channels together fill a tile
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "terms", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=64 // itemsize,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=4,
+        )
+    # any size
+    return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
 
 
 def launch_conv_group_norm_silu_conv2d_sum(x, w, b, gain, bias, conv2d_sum, y, pad, groups) -> None:
@@ -383,47 +645,99 @@ def launch_conv_group_norm_silu_conv2d_sum(x, w, b, gain, bias, conv2d_sum, y, p
     P = y.shape[2]
     Q = y.shape[3]
     Cg = F // groups
-    rows = Cg * (F // Cg) * N * P
-    cols = Q
-    _, config = choose_conv_group_norm_silu_conv2d_sum(cols)
+    conv2d_sum = conv2d_sum.view(N, Cg * (F // Cg), P * Q)
+    M = N * P * Q
+    N_ = Cg * (F // Cg)
+    channels = C
+    itemsize = x.element_size()
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(w.device)
+    variant, config = choose_conv_group_norm_silu_conv2d_sum(M, N_, channels, itemsize, hip, sms)
     COMPUTE = (
         tl.float64
         if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
         else tl.float32
     )
-    conv_group_norm_silu_conv2d_sum_box[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(Q, config["BLOCK"]),)
-    ](
-        x,
-        w,
-        conv2d_sum,
-        Cg * (F // Cg) * N * P,
-        Q,
-        C,
-        R,
-        S,
-        Cg,
-        F,
-        P,
-        H,
-        W,
-        x.stride(0),
-        x.stride(1),
-        x.stride(2),
-        x.stride(3),
-        w.stride(0),
-        w.stride(1),
-        w.stride(2),
-        w.stride(3),
-        conv2d_sum.stride(0),
-        conv2d_sum.stride(1),
-        conv2d_sum.stride(2),
-        conv2d_sum.stride(3),
-        COMPUTE=COMPUTE,
-        pad=pad,
-        enable_fp_fusion=True,
-        **config,
-    )
+    INDEX = tl.int32 if N * P * Q < 2_000_000_000 else tl.int64
+    PRECISION = "ieee" if torch.version.hip else "tf32x3"
+    if variant in ("wide", "taps"):
+        if x.stride(1) != 1:  # its channels lie apart
+            x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
+            launch_conv_group_norm_silu_conv2d_sum_x_packed(x, x_packed)
+            x = x_packed.permute(0, 3, 1, 2)
+        if w.stride(1) != 1:  # its channels lie apart
+            w_packed = torch.empty((F, R, S, C), dtype=w.dtype, device=w.device)
+            launch_conv_group_norm_silu_conv2d_sum_w_packed(w, w_packed)
+            w = w_packed.permute(0, 3, 1, 2)
+        w = w.reshape(Cg * (F // Cg), C, R * S)
+        conv_group_norm_silu_conv2d_sum_taps[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
+        ](
+            x,
+            w,
+            conv2d_sum,
+            N * P * Q,
+            Cg * (F // Cg),
+            C,
+            R * S,
+            P * Q,
+            Q,
+            P,
+            S,
+            H,
+            W,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            conv2d_sum.stride(0),
+            conv2d_sum.stride(1),
+            conv2d_sum.stride(2),
+            INDEX=INDEX,
+            pad=pad,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        w = w.reshape(Cg * (F // Cg), C * R * S)
+        conv_group_norm_silu_conv2d_sum_tiles[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
+        ](
+            x,
+            w,
+            conv2d_sum,
+            N * P * Q,
+            Cg * (F // Cg),
+            C * R * S,
+            P * Q,
+            R * S,
+            Q,
+            P,
+            S,
+            R,
+            H,
+            W,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            w.stride(0),
+            w.stride(1),
+            conv2d_sum.stride(0),
+            conv2d_sum.stride(1),
+            conv2d_sum.stride(2),
+            INDEX=INDEX,
+            pad=pad,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
 
 
 def choose_conv_group_norm_silu_y(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
@@ -523,8 +837,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, group
             var_sum_count,
             N * groups,
             Cg * P * Q,
-            P=P,
-            Q=Q,
+            PQ=P * Q,
             b_f1=b.stride(0),
             b_f0=b.stride(1),
             conv2d_sum_row=conv2d_sum.stride(0),
@@ -548,6 +861,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, group
             Cg=Cg,
             P=P,
             Q=Q,
+            PQ=P * Q,
             b_f1=b.stride(0),
             b_f0=b.stride(1),
             conv2d_sum_row=conv2d_sum.stride(0),
@@ -563,7 +877,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, group
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "across":
+    elif variant in ("across", "rows"):
         conv_group_norm_silu_y_rows[(triton.cdiv(rows, config["ROWS"]),)](
             b,
             conv2d_sum,
@@ -572,9 +886,10 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, group
             y,
             N * groups,
             Cg * P * Q,
+            P * Q,
+            Cg,
             P,
             Q,
-            Cg,
             b.stride(0),
             b.stride(1),
             conv2d_sum.stride(0),
@@ -590,34 +905,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, group
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "rows":
-        conv_group_norm_silu_y_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            b,
-            conv2d_sum,
-            gain,
-            bias,
-            y,
-            N * groups,
-            Cg * P * Q,
-            P,
-            Q,
-            Cg,
-            b.stride(0),
-            b.stride(1),
-            conv2d_sum.stride(0),
-            conv2d_sum.stride(1),
-            gain.stride(0),
-            gain.stride(1),
-            bias.stride(0),
-            bias.stride(1),
-            y.stride(0),
-            y.stride(1),
-            groups=groups,
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "loop":
+    else:
         conv_group_norm_silu_y_loop[(triton.cdiv(rows, config["ROWS"]),)](
             b,
             conv2d_sum,
@@ -626,9 +914,10 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, group
             y,
             N * groups,
             Cg * P * Q,
+            P * Q,
+            Cg,
             P,
             Q,
-            Cg,
             b.stride(0),
             b.stride(1),
             conv2d_sum.stride(0),

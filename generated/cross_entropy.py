@@ -308,7 +308,7 @@ def launch_cross_entropy(x, target, loss, ignore) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "across":
+    elif variant in ("across", "rows"):
         cross_entropy_rows[(triton.cdiv(N, config["ROWS"]),)](
             x,
             target,
@@ -324,23 +324,7 @@ def launch_cross_entropy(x, target, loss, ignore) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "rows":
-        cross_entropy_rows[(triton.cdiv(N, config["ROWS"]),)](
-            x,
-            target,
-            loss,
-            N,
-            V,
-            x.stride(0),
-            x.stride(1),
-            target.stride(0),
-            loss.stride(0),
-            COMPUTE=COMPUTE,
-            ignore=ignore,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "loop":
+    else:
         cross_entropy_loop[(triton.cdiv(N, config["ROWS"]),)](
             x,
             target,

@@ -190,8 +190,9 @@ def depthwise_conv2d_box(
     Q,
     R,
     S,
-    C,
+    CP,
     P,
+    C,
     H,
     W,
     x_0,
@@ -217,7 +218,7 @@ def depthwise_conv2d_box(
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     q = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (q < Q)
-    n = row // (C * P)
+    n = row // CP
     c = row // P % C
     p = row % P
     y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -382,7 +383,7 @@ def launch_depthwise_conv2d(x, w, b, y, stride, pad) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "box":
+    else:
         depthwise_conv2d_box[
             (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(Q, config["BLOCK"]),)
         ](
@@ -394,8 +395,9 @@ def launch_depthwise_conv2d(x, w, b, y, stride, pad) -> None:
             Q,
             R,
             S,
-            C,
+            C * P,
             P,
+            C,
             H,
             W,
             x.stride(0),

@@ -189,11 +189,7 @@ def launch_full_sum(x, y) -> None:
         full_sum_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
             y_sum_part, y, batch, enable_fp_fusion=True, **config
         )
-    elif variant == "across":
-        full_sum_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x, y, batch, x.stride(0), COMPUTE=COMPUTE, enable_fp_fusion=True, **config
-        )
-    elif variant == "rows":
+    elif variant in ("across", "rows"):
         full_sum_rows[(triton.cdiv(rows, config["ROWS"]),)](
             x, y, batch, x.stride(0), COMPUTE=COMPUTE, enable_fp_fusion=True, **config
         )
@@ -201,7 +197,7 @@ def launch_full_sum(x, y) -> None:
         full_sum_wide[(triton.cdiv(rows, config["ROWS"]),)](
             x, y, batch, x.stride(0), COMPUTE=COMPUTE, enable_fp_fusion=True, **config
         )
-    elif variant == "loop":
+    else:
         full_sum_loop[(triton.cdiv(rows, config["ROWS"]),)](
             x, y, batch, x.stride(0), COMPUTE=COMPUTE, enable_fp_fusion=True, **config
         )

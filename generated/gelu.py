@@ -105,7 +105,7 @@ def launch_gelu(x, y) -> None:
         gelu_flat[(triton.cdiv(total, config["BLOCK"]),)](
             x, y, total, x.stride(2), y.stride(2), COMPUTE=COMPUTE, enable_fp_fusion=True, **config
         )
-    elif variant == "strided":
+    else:
         gelu_strided[
             (triton.cdiv(outer * middle, config["ROWS"]) * triton.cdiv(inner, config["BLOCK"]),)
         ](

@@ -388,7 +388,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "across":
+    elif variant in ("across", "rows"):
         group_norm_rows[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             gain,
@@ -413,32 +413,7 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "rows":
-        group_norm_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            gain,
-            bias,
-            y,
-            eps,
-            N * groups,
-            batch * Cg,
-            batch,
-            Cg,
-            x.stride(0),
-            x.stride(1),
-            gain.stride(0),
-            gain.stride(1),
-            bias.stride(0),
-            bias.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            groups=groups,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "loop":
+    else:
         group_norm_loop[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             gain,

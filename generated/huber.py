@@ -282,21 +282,7 @@ def launch_huber(x, t, loss, delta) -> None:
         huber_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
             loss_sum_part, loss, batch, enable_fp_fusion=True, **config
         )
-    elif variant == "across":
-        huber_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            t,
-            loss,
-            delta,
-            batch,
-            x.stride(0),
-            t.stride(0),
-            COMPUTE=COMPUTE,
-            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "rows":
+    elif variant in ("across", "rows"):
         huber_rows[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             t,
@@ -324,7 +310,7 @@ def launch_huber(x, t, loss, delta) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "loop":
+    else:
         huber_loop[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             t,

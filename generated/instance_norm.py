@@ -365,7 +365,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "across":
+    elif variant in ("across", "rows"):
         instance_norm_rows[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             gain,
@@ -386,28 +386,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "rows":
-        instance_norm_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            gain,
-            bias,
-            y,
-            eps,
-            C * N,
-            batch,
-            C,
-            x.stride(0),
-            x.stride(1),
-            gain.stride(0),
-            bias.stride(0),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "loop":
+    else:
         instance_norm_loop[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             gain,

@@ -219,7 +219,7 @@ def launch_kl_div(x, t, loss) -> None:
         kl_div_finish[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
             loss_sum_part, loss, N, D, loss_n=loss.stride(0), enable_fp_fusion=True, **config
         )
-    elif variant == "across":
+    elif variant in ("across", "rows"):
         kl_div_rows[(triton.cdiv(N, config["ROWS"]),)](
             t,
             x,
@@ -235,23 +235,7 @@ def launch_kl_div(x, t, loss) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "rows":
-        kl_div_rows[(triton.cdiv(N, config["ROWS"]),)](
-            t,
-            x,
-            loss,
-            N,
-            D,
-            t.stride(0),
-            t.stride(1),
-            x.stride(0),
-            x.stride(1),
-            loss.stride(0),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "loop":
+    else:
         kl_div_loop[(triton.cdiv(N, config["ROWS"]),)](
             t,
             x,

@@ -387,27 +387,7 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "across":
-        layer_norm_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            w,
-            b,
-            y,
-            eps,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            w.stride(0),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "rows":
+    elif variant in ("across", "rows"):
         layer_norm_rows[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             w,
@@ -447,7 +427,7 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "loop":
+    else:
         layer_norm_loop[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             w,

@@ -140,7 +140,7 @@ def launch_leaky_relu(x, y, slope) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "strided":
+    else:
         leaky_relu_strided[
             (triton.cdiv(outer * middle, config["ROWS"]) * triton.cdiv(inner, config["BLOCK"]),)
         ](

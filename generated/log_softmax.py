@@ -284,7 +284,7 @@ def launch_log_softmax(x, y) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "across":
+    elif variant in ("across", "rows"):
         log_softmax_rows[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             y,
@@ -298,21 +298,7 @@ def launch_log_softmax(x, y) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "rows":
-        log_softmax_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            y,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "loop":
+    else:
         log_softmax_loop[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             y,

@@ -258,7 +258,7 @@ def launch_logsumexp(x, y) -> None:
         logsumexp_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
             m_part, y_sum_part, y, batch, D, y_row=y.stride(0), enable_fp_fusion=True, **config
         )
-    elif variant == "across":
+    elif variant in ("across", "rows"):
         logsumexp_rows[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             y,
@@ -271,20 +271,7 @@ def launch_logsumexp(x, y) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "rows":
-        logsumexp_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            y,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            y.stride(0),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "loop":
+    else:
         logsumexp_loop[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             y,

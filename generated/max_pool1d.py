@@ -266,7 +266,7 @@ def launch_max_pool1d(x, y, win, stride, pad, dil) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "box":
+    else:
         max_pool1d_box[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(P, config["BLOCK"]),)](
             x,
             y,

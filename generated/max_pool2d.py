@@ -165,8 +165,9 @@ def max_pool2d_box(
     y_ptr,
     rows,
     Q,
-    C,
+    CP,
     P,
+    C,
     H,
     W,
     x_0,
@@ -189,7 +190,7 @@ def max_pool2d_box(
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     q = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (q < Q)
-    n = row // (C * P)
+    n = row // CP
     c = row // P % C
     p = row % P
     y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
@@ -332,14 +333,15 @@ def launch_max_pool2d(x, y, win, stride, pad) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "box":
+    else:
         max_pool2d_box[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(Q, config["BLOCK"]),)](
             x,
             y,
             C * N * P,
             Q,
-            C,
+            C * P,
             P,
+            C,
             H,
             W,
             x.stride(0),

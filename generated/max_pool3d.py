@@ -47,8 +47,9 @@ def max_pool3d_channels(
     rows,
     Q,
     C,
-    O,
+    OP,
     P,
+    O,
     D,
     H,
     W,
@@ -76,7 +77,7 @@ def max_pool3d_channels(
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     q = (tile // tiles % spans).to(tl.int64) * STEPS
     c = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
-    n = (row // (O * P)).to(tl.int64)
+    n = (row // OP).to(tl.int64)
     o = (row // P % O).to(tl.int64)
     x_d0 = o * stride - pad
     p = (row % P).to(tl.int64)
@@ -129,8 +130,9 @@ def max_pool3d_window(
     rows,
     P,
     Q,
-    C,
+    CO,
     O,
+    C,
     D,
     H,
     W,
@@ -158,7 +160,7 @@ def max_pool3d_window(
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     p = (tile // tiles % spans).to(tl.int64) * STEPS
     q = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
-    n = (row // (C * O)).to(tl.int64)
+    n = (row // CO).to(tl.int64)
     c = (row // O % C).to(tl.int64)
     o = (row % O).to(tl.int64)
     x_d0 = o * stride - pad
@@ -202,9 +204,11 @@ def max_pool3d_box(
     y_ptr,
     rows,
     Q,
+    COP,
+    OP,
     C,
-    O,
     P,
+    O,
     D,
     H,
     W,
@@ -230,8 +234,8 @@ def max_pool3d_box(
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     q = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (q < Q)
-    n = row // (C * O * P)
-    c = row // (O * P) % C
+    n = row // COP
+    c = row // OP % C
     o = row // P % O
     p = row % P
     y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
@@ -334,8 +338,9 @@ def launch_max_pool3d(x, y, win, stride, pad) -> None:
             N * O * P,
             Q,
             C,
-            O,
+            O * P,
             P,
+            O,
             D,
             H,
             W,
@@ -369,8 +374,9 @@ def launch_max_pool3d(x, y, win, stride, pad) -> None:
             C * N * O,
             P,
             Q,
-            C,
+            C * O,
             O,
+            C,
             D,
             H,
             W,
@@ -391,15 +397,17 @@ def launch_max_pool3d(x, y, win, stride, pad) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "box":
+    else:
         max_pool3d_box[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(Q, config["BLOCK"]),)](
             x,
             y,
             C * N * O * P,
             Q,
+            C * O * P,
+            O * P,
             C,
-            O,
             P,
+            O,
             D,
             H,
             W,

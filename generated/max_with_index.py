@@ -399,7 +399,7 @@ def launch_max_with_index_float(x, v, i) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "across":
+    elif variant in ("across", "rows"):
         max_with_index_float_rows[(triton.cdiv(N, config["ROWS"]),)](
             x,
             v,
@@ -414,22 +414,7 @@ def launch_max_with_index_float(x, v, i) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "rows":
-        max_with_index_float_rows[(triton.cdiv(N, config["ROWS"]),)](
-            x,
-            v,
-            i,
-            N,
-            D,
-            x.stride(0),
-            x.stride(1),
-            v.stride(0),
-            i.stride(0),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "loop":
+    else:
         max_with_index_float_loop[(triton.cdiv(N, config["ROWS"]),)](
             x,
             i,
@@ -525,7 +510,7 @@ def launch_max_with_index_int(x, v, i) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "across":
+    elif variant in ("across", "rows"):
         max_with_index_int_rows[(triton.cdiv(N, config["ROWS"]),)](
             x,
             v,
@@ -540,22 +525,7 @@ def launch_max_with_index_int(x, v, i) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "rows":
-        max_with_index_int_rows[(triton.cdiv(N, config["ROWS"]),)](
-            x,
-            v,
-            i,
-            N,
-            D,
-            x.stride(0),
-            x.stride(1),
-            v.stride(0),
-            i.stride(0),
-            LOWEST=torch.iinfo(x.dtype).min,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "loop":
+    else:
         max_with_index_int_loop[(triton.cdiv(N, config["ROWS"]),)](
             x,
             v,

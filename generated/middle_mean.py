@@ -215,7 +215,7 @@ def launch_middle_mean(x, y) -> None:
         middle_mean_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
             y_sum_part, y, B * D, M, y_row=y.stride(0), enable_fp_fusion=True, **config
         )
-    elif variant == "across":
+    elif variant in ("across", "rows"):
         middle_mean_rows[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             y,
@@ -230,22 +230,7 @@ def launch_middle_mean(x, y) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "rows":
-        middle_mean_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            y,
-            B * D,
-            M,
-            D,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            y.stride(0),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "loop":
+    else:
         middle_mean_loop[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             y,

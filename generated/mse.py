@@ -237,19 +237,7 @@ def launch_mse(x, t, loss) -> None:
         mse_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
             loss_sum_part, loss, batch, enable_fp_fusion=True, **config
         )
-    elif variant == "across":
-        mse_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            t,
-            loss,
-            batch,
-            x.stride(0),
-            t.stride(0),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "rows":
+    elif variant in ("across", "rows"):
         mse_rows[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             t,
@@ -273,7 +261,7 @@ def launch_mse(x, t, loss) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "loop":
+    else:
         mse_loop[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             t,

@@ -105,7 +105,7 @@ def launch_relu(x, y) -> None:
         relu_flat[(triton.cdiv(total, config["BLOCK"]),)](
             x, y, total, x.stride(2), y.stride(2), COMPUTE=COMPUTE, enable_fp_fusion=True, **config
         )
-    elif variant == "strided":
+    else:
         relu_strided[
             (triton.cdiv(outer * middle, config["ROWS"]) * triton.cdiv(inner, config["BLOCK"]),)
         ](

@@ -315,25 +315,7 @@ def launch_rms_norm(x, gain, y, eps) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "across":
-        rms_norm_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            gain,
-            y,
-            eps,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            gain.stride(0),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "rows":
+    elif variant in ("across", "rows"):
         rms_norm_rows[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             gain,
@@ -369,7 +351,7 @@ def launch_rms_norm(x, gain, y, eps) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "loop":
+    else:
         rms_norm_loop[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             gain,

@@ -321,7 +321,7 @@ def launch_row_argmax_float(x, i) -> None:
         row_argmax_float_finish[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
             i_best, i_at, i, N, D, i_n=i.stride(0), enable_fp_fusion=True, **config
         )
-    elif variant == "across":
+    elif variant in ("across", "rows"):
         row_argmax_float_rows[(triton.cdiv(N, config["ROWS"]),)](
             x,
             i,
@@ -334,20 +334,7 @@ def launch_row_argmax_float(x, i) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "rows":
-        row_argmax_float_rows[(triton.cdiv(N, config["ROWS"]),)](
-            x,
-            i,
-            N,
-            D,
-            x.stride(0),
-            x.stride(1),
-            i.stride(0),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "loop":
+    else:
         row_argmax_float_loop[(triton.cdiv(N, config["ROWS"]),)](
             x,
             i,
@@ -436,7 +423,7 @@ def launch_row_argmax_int(x, i) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "across":
+    elif variant in ("across", "rows"):
         row_argmax_int_rows[(triton.cdiv(N, config["ROWS"]),)](
             x,
             i,
@@ -449,20 +436,7 @@ def launch_row_argmax_int(x, i) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "rows":
-        row_argmax_int_rows[(triton.cdiv(N, config["ROWS"]),)](
-            x,
-            i,
-            N,
-            D,
-            x.stride(0),
-            x.stride(1),
-            i.stride(0),
-            LOWEST=torch.iinfo(x.dtype).min,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "loop":
+    else:
         row_argmax_int_loop[(triton.cdiv(N, config["ROWS"]),)](
             x,
             i,

@@ -296,7 +296,7 @@ def launch_row_max_float(x, y) -> None:
         row_max_float_finish[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
             y_max_part, y, N, D, y_n=y.stride(0), enable_fp_fusion=True, **config
         )
-    elif variant == "across":
+    elif variant in ("across", "rows"):
         row_max_float_rows[(triton.cdiv(N, config["ROWS"]),)](
             x,
             y,
@@ -309,20 +309,7 @@ def launch_row_max_float(x, y) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "rows":
-        row_max_float_rows[(triton.cdiv(N, config["ROWS"]),)](
-            x,
-            y,
-            N,
-            D,
-            x.stride(0),
-            x.stride(1),
-            y.stride(0),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "loop":
+    else:
         row_max_float_loop[(triton.cdiv(N, config["ROWS"]),)](
             x,
             y,
@@ -408,7 +395,7 @@ def launch_row_max_int(x, y) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "across":
+    elif variant in ("across", "rows"):
         row_max_int_rows[(triton.cdiv(N, config["ROWS"]),)](
             x,
             y,
@@ -421,20 +408,7 @@ def launch_row_max_int(x, y) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "rows":
-        row_max_int_rows[(triton.cdiv(N, config["ROWS"]),)](
-            x,
-            y,
-            N,
-            D,
-            x.stride(0),
-            x.stride(1),
-            y.stride(0),
-            LOWEST=torch.iinfo(x.dtype).min,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "loop":
+    else:
         row_max_int_loop[(triton.cdiv(N, config["ROWS"]),)](
             x,
             y,

@@ -234,7 +234,7 @@ def launch_row_norm_max(x, y) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "across":
+    elif variant in ("across", "rows"):
         row_norm_max_rows[(triton.cdiv(N, config["ROWS"]),)](
             x,
             y,
@@ -248,21 +248,7 @@ def launch_row_norm_max(x, y) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "rows":
-        row_norm_max_rows[(triton.cdiv(N, config["ROWS"]),)](
-            x,
-            y,
-            N,
-            D,
-            x.stride(0),
-            x.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "loop":
+    else:
         row_norm_max_loop[(triton.cdiv(N, config["ROWS"]),)](
             x,
             y,

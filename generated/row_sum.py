@@ -196,7 +196,7 @@ def launch_row_sum(x, y) -> None:
         row_sum_finish[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
             y_sum_part, y, N, D, y_n=y.stride(0), enable_fp_fusion=True, **config
         )
-    elif variant == "across":
+    elif variant in ("across", "rows"):
         row_sum_rows[(triton.cdiv(N, config["ROWS"]),)](
             x,
             y,
@@ -209,20 +209,7 @@ def launch_row_sum(x, y) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "rows":
-        row_sum_rows[(triton.cdiv(N, config["ROWS"]),)](
-            x,
-            y,
-            N,
-            D,
-            x.stride(0),
-            x.stride(1),
-            y.stride(0),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "loop":
+    else:
         row_sum_loop[(triton.cdiv(N, config["ROWS"]),)](
             x,
             y,

@@ -285,7 +285,7 @@ def launch_softmax(x, y) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "across":
+    elif variant in ("across", "rows"):
         softmax_rows[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             y,
@@ -299,21 +299,7 @@ def launch_softmax(x, y) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "rows":
-        softmax_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            y,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "loop":
+    else:
         softmax_loop[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             y,

@@ -136,7 +136,7 @@ def launch_swiglu(gate, up, y) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "strided":
+    else:
         swiglu_strided[
             (triton.cdiv(outer * middle, config["ROWS"]) * triton.cdiv(inner, config["BLOCK"]),)
         ](

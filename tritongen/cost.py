@@ -115,12 +115,12 @@ def op_cost(plan: Plan, args: Mapping[str, Any]) -> Cost:
 def step_costs(plan: Plan, args: Mapping[str, Any], calls: Calls) -> tuple[StepCost, ...]:
     """Each step of a call that was traced, with the launches that are its own."""
     numbers = call_numbers(plan, args)
-    launches = iter(calls.launches)
+    steps = {s.name: s for own in plan.steps for s in (own, *(p.step for p in own.packs))}
     found = []
     for choice in calls.choices:
-        step = next(s for s in plan.steps if s.name == choice.step)
-        variant = next(v for v in step.variants if v.name == choice.variant)
-        own = [launch for _, launch in zip(variant.launches, launches, strict=False)]
+        step = steps[choice.step]
+        names = {k.name for k in step.kernels}
+        own = [launch for launch in calls.launches if launch.kernel.fn.__name__ in names]
         found.append(StepCost(step, choice, tuple(_kernels(plan, step, own, numbers))))
     return tuple(found)
 
@@ -172,6 +172,8 @@ def _share(
 
 def nests_of(plan: Plan, step: Step) -> tuple[ir.Nest, ...]:
     """What a step computes, temporaries that it computes on the way included."""
+    if step not in plan.steps:
+        return step.kernels[0].nests  # a pack
     by_name = {n.name: n for n in plan.nests}
     elsewhere = {n.name for n in plan.scratch} | {o.name for o in plan.op.outputs}
     elsewhere |= {s for other in plan.steps for s in other.stores}

@@ -41,7 +41,7 @@ from tritongen.ir.algebra import (
 from tritongen.ir.algebra import (
     walk as walk_poly,
 )
-from tritongen.ir.bounds import Facts, simplify
+from tritongen.ir.bounds import Facts, prove
 from tritongen.ir.functions import (
     ATOM,
     FUNCTIONS,
@@ -119,9 +119,10 @@ class Body:
         self.cache: dict[object, str] = {}
         self.assigned: set[str] = set()  # variables that have been given a value in this scope
         self.looping: frozenset[str] = frozenset()  # axes that a loop walks right now
+        self.lets = dict(kernel.lets)
         self.fill: dict[str, float] = {}  # tensor -> what its masked lanes hold
         self.ranges: dict[str, tuple[Poly, Poly]] = {
-            b.index: (b.lo, b.hi) for n in kernel.nests for b in n.box
+            b.index: (b.lo, b.hi) for n in kernel.nests for b in (*n.box, *binders_of(n))
         }
         self.may_be_negative: set[str] = set()
         self.may_be_negative |= {
@@ -224,7 +225,11 @@ class Body:
         return name
 
     def extent(self, p: Poly, wish: str) -> str:
-        """An argument that holds the extent of an axis."""
+        """An argument that holds the extent of an axis; a line of the kernel where it depends on its program."""
+        if indices(p):
+            self.index[wish] = self.names.free("terms" if wish == "K" else wish.lower())
+            self.prologue.append(f"{self.index[wish]} = {self.size(p)[0]}")
+            return self.index[wish]
         if len(p.terms) == 1 and isinstance(only_atom(p), Sym):
             return (
                 self.symbol(only_atom(p).name)
@@ -290,6 +295,11 @@ class Body:
         """The variable of an index, decoded from its axis where the axis walks several."""
         if name in self.index:
             return self.index[name]
+        if name in self.lets:
+            shown = self.size(self.lets[name])[0]  # its own digits come first
+            self.index[name] = name
+            self.prologue.append(f"{name} = {shown}")
+            return name
         axis = self.axis_of[name]
         variable = self.index_name(name)
         self.index[name] = variable
@@ -308,11 +318,20 @@ class Body:
         variable = self.axis_var[axis.name]
         right = axis.extent_of(tuple(order[last + 1 :]))
         own = axis.extent_of(tuple(order[first : last + 1]))
-        out = variable if right.constant == 1 else f"{variable} // {wrap(self.size(right), ATOM)}"
+        out = variable if right.constant == 1 else f"{variable} // {self.counted(right)}"
         if first > 0:
-            out += f" % {wrap(self.size(own), ATOM)}"
+            out += f" % {self.counted(own)}"
         low = axis.digits[first].lo
         return f"{out} + {self.size(low)[0]}" if low.terms and first == last else out
+
+    def counted(self, p: Poly) -> str:
+        """An extent to divide by; a product of sizes comes as an argument, since it may need 64 bits."""
+        names = [a.name for m, _ in p.terms for a, _ in m if isinstance(a, Sym)]
+        if len(p.terms) != 1 or indices(p) or len(names) < 2:
+            return wrap(self.size(p), ATOM)
+        short = all(len(name) == 1 for name in names)
+        wish = ("" if short else "_").join("b" if name == ir.BATCH else name for name in names)
+        return self.parameter(self.args.sizes, wish, launch_text(p))
 
     def _place(self, axis: str, line: str) -> None:
         """Where a decoded digit stands: with its axis. Loops over an axis override this."""
@@ -342,22 +361,25 @@ class Body:
         if view is not None:
             for k, run in enumerate(view.runs):
                 if run:
-                    out += (
-                        f" + {self.run_text(run)} * {self.stride(tensor, _run_name(run, self), k)}"
-                    )
+                    at = self.run_text(run)
+                    if self.narrow & set(run):
+                        at = f"tl.cast({at}, tl.int64)"
+                    out += f" + {at} * {self.stride(tensor, _run_name(run, self), k)}"
             return out, [], []
         shown = []
         for k, coordinate in enumerate(coords):
             at = self.coordinate(tensor, k, coordinate)
             shown.append(at)
             if at != "0":
-                at = (
-                    (at, precedence_of(at))
-                    if self.is_wide(coordinate)
-                    else (f"tl.cast({at}, tl.int64)", ATOM)
-                )
-                out += f" + {wrap(at, TERM)} * {self.stride(tensor, str(k), k)}"
+                out += f" + {self.times_stride(tensor, k, at, coordinate)}"
         return out, shown, list(range(len(coords)))
+
+    def times_stride(self, tensor: str, dim: int, at: str, p: Poly) -> str:
+        """A coordinate, shown as `at`, times its stride, in 64 bits."""
+        stride = self.stride(tensor, str(dim), dim)
+        if self.is_wide(p):
+            return f"{wrap((at, precedence_of(at)), TERM)} * {stride}"
+        return f"tl.cast({at}, tl.int64) * {stride}"
 
     def is_wide(self, p: Poly) -> bool:
         """Whether a coordinate is a small number or has 64 bits, so that times a stride it does not overflow."""
@@ -406,7 +428,7 @@ class Body:
                 parts.append(name)
                 axes -= group
         parts += [self.axis_mask[a] for a in self.axis_mask if a in axes]
-        parts += checks
+        parts = list(dict.fromkeys([*parts, *checks]))
         if len(parts) == 1:
             return parts[0]
         return " & ".join(part if part.isidentifier() else f"({part})" for part in parts)
@@ -464,11 +486,11 @@ class Body:
         return checks
 
     def _below(self, coordinate: Poly, extent: Poly) -> bool:
-        """Whether the coordinate is an index that ends where the dim does."""
-        atom = only_atom(coordinate) if len(coordinate.terms) == 1 else None
-        if not isinstance(atom, Idx) or atom.name not in self.ranges:
-            return False
-        return not simplify(self.ranges[atom.name][1] - extent, self.context.facts).terms
+        """Whether the coordinate, which has no offset below 0, provably ends where the dim does."""
+        if self._not_negative(coordinate) and indices(coordinate) <= set(self.ranges):
+            own = {name: self.ranges[name] for name in indices(coordinate)}
+            return prove(coordinate, "<", extent, self.context.facts, own) is True
+        return False
 
     def expr(self, e: ir.Expr) -> tuple[str, int]:
         """The text of a value and its precedence; loads go to lines of their own."""

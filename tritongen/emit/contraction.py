@@ -1,13 +1,15 @@
 """A contraction as tiles of tl.dot: [BLOCK_M, BLOCK_N] accumulators over steps of BLOCK_K.
 
 Input: a `KernelPlan` of the skeleton `contraction`, whose first nest is the sum of a product of two
-factors. Output: its `KernelView`: left and right lines for the loop, epilogue lines behind it.
+factors, or `taps`, where the loop takes one tap of the window and BLOCK_K channels at a time. Output:
+its `KernelView`: left and right lines for the loop, epilogue lines behind it.
 """
 
 from __future__ import annotations
 
 from tritongen.emit.body import Body
 from tritongen.emit.fold_lines import guard_text
+from tritongen.emit.sliding import SlidingBody
 from tritongen.emit.tiles import view
 from tritongen.emit.view import KernelView, Loop
 from tritongen.ir import nodes as ir
@@ -15,22 +17,34 @@ from tritongen.ir.algebra import Idx, affine, index, indices, poly
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.canonical import free_indices
 
+LOOPED = frozenset({"k", "tap"})  # axes of the loop
+
 
 def contraction_view(body: Body) -> KernelView:
     kernel = body.kernel
     head, *tail = kernel.nests
+    if kernel.slides:
+        body = SlidingBody(body.context, kernel)
     var = axis_names(body)
     left, right = head.body.body.args
     narrow = storage_dtype(left, right)
     guards = list(head.body.guards)
+    if isinstance(body, SlidingBody):
+        body.sliding = LOOPED
+        counted = kernel.axes[4:] if len(kernel.axes) > 4 else kernel.axes[3:]
+        body.narrow |= {d.index for a in (kernel.axes[1], *counted) for d in a.digits}
+        body.args.constants["INDEX"] = "INDEX"
+    var["index"] = "INDEX" if kernel.slides else "tl.int64"
     invariant(body, (left, right))
     skip_blocks(body, guards, var)
     opening, body.lines = tuple(body.lines), []
     before = dict(body.cache)
-    var["left"] = factor(body, left, "[None, :]", guards, narrow, var, {"batch", "m", "k"})
-    var["right"] = factor(body, right, "[:, None]", guards, narrow, var, {"batch", "n", "k"})
+    var["left"] = factor(body, left, "[None, :]", guards, narrow, var, {"batch", "m", "k", "tap"})
+    var["right"] = factor(body, right, "[:, None]", guards, narrow, var, {"batch", "n", "k", "tap"})
     loop_lines, body.lines = tuple(body.lines), []
-    body.cache = before
+    body.cache = before | {key: name for key, name in body.cache.items() if is_kept_run(body, key)}
+    if isinstance(body, SlidingBody):
+        body.sliding = frozenset()
     dtype = body.dtype(head.dtype)
     accumulator = body.assign(head.name, "")
     body.lines = []
@@ -39,16 +53,15 @@ def contraction_view(body: Body) -> KernelView:
     var |= {"acc": accumulator, "dtype": dtype, "precision": "" if integer else "PRECISION"}
     if not integer:
         body.args.constants["PRECISION"] = "PRECISION"
-    for name, axis in (("m", kernel.axes[1]), ("n", kernel.axes[2])):
-        body.axis_mask[axis.name] = f"{var[name]} < {var[name.upper()]}"
-    body.together = {frozenset({"m", "n"}): var["inside"]}
+    points = inside_lines(body, var)
     if head.name in kernel.stores:
         body.store(head, accumulator)
     for nest in tail:
         body.value(nest)
         if nest.name in kernel.stores:
             body.store(nest, body.values[nest.name][0])
-    doc = "A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."
+    walk = "one tap and BLOCK_K channels" if "tap" in var else "BLOCK_K terms"
+    doc = f"A tile of BLOCK_M x BLOCK_N sums a program, {walk} at a time."
     blocks = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M")
     loop = Loop(opening, loop_lines, ())
     return view(
@@ -56,10 +69,35 @@ def contraction_view(body: Body) -> KernelView:
         var,
         blocks,
         doc,
+        epilogue=points,
         lines=tuple(body.lines),
         loops=(loop,),
         flags={"integer": integer, "batched": bool(kernel.axes[0].digits)},
     )
+
+
+def is_kept_run(body: Body, key) -> bool:
+    """Whether a cached name is a run of digits of an axis that no loop walks."""
+    return key[0] == "run" and body.axis_of[key[1][0]].name not in LOOPED
+
+
+def inside_lines(body: Body, var: dict[str, str]) -> tuple[str, ...]:
+    """Behind the loop: the mask of m with its ragged coordinates, as lines; `inside` joins it with n's."""
+    m, n = (axis.name for axis in body.kernel.axes[1:3])
+    checks = [f"{var['m']} < {var['M']}"]
+    stored = next(nest for nest in body.kernel.nests if nest.name in body.kernel.stores)
+    for coordinate, extent in body.kernel.ragged:
+        at = body.coordinate(stored.name, stored.coords.index(coordinate), coordinate)
+        checks.append(f"{at} < {body.size(extent)[0]}")
+    body.axis_mask[n] = f"{var['n']} < {var['N']}"
+    body.axis_mask[m] = checks[0]
+    if len(checks) > 1:
+        text = " & ".join(f"({c})" for c in checks)
+        body.axis_mask[m] = body.assign(body.fresh("row_inside"), text)
+    var["both"] = body.mask(frozenset({m, n}))
+    body.together = {frozenset({m, n}): var["inside"]}
+    lines, body.lines = tuple(body.lines), []
+    return lines
 
 
 def skip_blocks(body: Body, guards: list[ir.Guard], var: dict[str, str]) -> None:
@@ -69,6 +107,8 @@ def skip_blocks(body: Body, guards: list[ir.Guard], var: dict[str, str]) -> None
     """
     var |= {"begin": "0", "to": var["K"]}
     k_axis = body.kernel.axes[3]
+    if "tap" in var:
+        return
     for guard in guards:
         parts = affine(guard.poly)
         if guard.op != ">=" or parts is None or len(k_axis.digits) != 1:
@@ -98,7 +138,7 @@ def skip_blocks(body: Body, guards: list[ir.Guard], var: dict[str, str]) -> None
 
 def invariant(body: Body, factors: tuple[ir.Expr, ...]) -> None:
     """Loads that no step of the loop changes, in front of it."""
-    k = {d.index for d in body.kernel.axes[3].digits}
+    k = {d.index for axis in body.kernel.axes[3:] for d in axis.digits}
 
     def visit(e: ir.Expr) -> None:
         target = e.arg if isinstance(e, ir.Cast) else e
@@ -116,17 +156,16 @@ def invariant(body: Body, factors: tuple[ir.Expr, ...]) -> None:
 def axis_names(body: Body) -> dict[str, str]:
     """The tile's variables: m is [BLOCK_M, 1], n is [1, BLOCK_N], k a row or a column by side."""
     var = {}
-    for axis, wish in zip(body.kernel.axes, ("batch", "m", "n", "k")):
+    for axis, wish in zip(body.kernel.axes, ("batch", "m", "n", "k", "tap")):
         single = len(axis.digits) == 1 and axis.digits[0].index != ir.BATCH
         name = axis.digits[0].index if single else body.names.free({"batch": "z"}.get(wish, wish))
         if len(axis.digits) == 1:
             body.index[axis.digits[0].index] = name
         var[wish] = body.axis_var[axis.name] = name
         if axis.digits:
-            var[wish.upper()] = body.extent(
-                axis.extent, wish.upper() if wish != "batch" else "batches"
-            )
-            if wish != "batch":
+            count = {"batch": "batches", "tap": "taps"}.get(wish, wish.upper())
+            var[wish.upper()] = body.extent(axis.extent, count)
+            if wish not in ("batch", "tap"):
                 body.axis_mask[axis.name] = f"{name} < {var[wish.upper()]}"
     for name in (
         "pid",
@@ -140,6 +179,7 @@ def axis_names(body: Body) -> dict[str, str]:
         "tile_n",
         "start",
         "inside",
+        "chunks",
     ):
         var[name] = body.names.free(name)
     return var
@@ -168,7 +208,7 @@ def factor(
     saved, cache = dict(body.index), dict(body.cache)
     body.axis_var[axis.name] = name
     body.axis_mask[axis.name] = f"{name} < {var['K']}"
-    body.looping = frozenset({axis.name})
+    body.looping = LOOPED
     if len(axis.digits) == 1:
         body.index[axis.digits[0].index] = name
     reads = {e.tensor for e in ir.walk(side) if isinstance(e, ir.Read)}
@@ -193,7 +233,9 @@ def factor(
     for g in here:
         guards.remove(g)
     # What one factor decoded of k lies along its own side of the tile.
-    body.index, body.cache = saved, cache
+    k = {d.index for d in axis.digits}
+    body.index = saved | {name: text for name, text in body.index.items() if name not in k}
+    body.cache = cache | {key: name for key, name in body.cache.items() if is_kept_run(body, key)}
     body.fill = {}
     body.looping = frozenset()
     return out[0]

@@ -23,6 +23,7 @@ PRINTERS = {
     "scan": scan.scan,
     "scan_part": scan.scan_part,
     "scan_finish": scan.scan_finish,
+    "taps": contraction_view,
     "nest": nest_view,
 }
 

@@ -7,7 +7,7 @@ its tensors to what the kernels walk, asks `choose`, and launches; it checks not
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tritongen.emit.body import Context
 from tritongen.emit.contraction import storage_dtype
@@ -17,7 +17,7 @@ from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
 from tritongen.schedule import rules
 from tritongen.schedule.aside import names_of
-from tritongen.schedule.plan import Step, Variant, View
+from tritongen.schedule.plan import Pack, Step, Variant, View
 
 HOST_FUNCTIONS = {"pow2": "triton.next_power_of_2", "cdiv": "triton.cdiv"}
 TORCH_DTYPES = {
@@ -38,7 +38,7 @@ class LaunchView:
     parameters: str
     doc: str
     lines: tuple[str, ...]
-    branches: tuple[tuple[str, tuple[str, ...]], ...]  # variant name, lines
+    branches: tuple[tuple[str, tuple[str, ...]], ...]  # which variants, lines
 
 
 def rule_text(rule: str, renames: dict[str, str]) -> str:
@@ -48,10 +48,16 @@ def rule_text(rule: str, renames: dict[str, str]) -> str:
 
 
 def launch_view(
-    context: Context, step: Step, kernels: dict[str, KernelView], tensors: tuple[str, ...]
+    context: Context,
+    step: Step,
+    kernels: dict[str, KernelView],
+    tensors: tuple[str, ...],
+    values: tuple[str, ...],
 ) -> LaunchView:
-    """`tensors`: every tensor that the launch function takes, in order."""
-    op = context.op
+    """`tensors`, `values`: every tensor, and scalar or constant, that the launch function takes, in order."""
+    # Sizes come from what is given: the launch of a pack has one operand.
+    params = (p for p in context.op.params if not isinstance(p, ir.Tensor) or p.name in tensors)
+    op = replace(context.op, params=tuple(params))
     facts = used_facts(step)
     names = [n for n, _ in facts]
     local = fact_names(context, step)
@@ -62,13 +68,12 @@ def launch_view(
     )
     views = {v.tensor: v for k in step.kernels for v in k.views}
     lines = [*step_values(context, step, kernels)]
+    shared = [t for t in touched(step) if is_shared(step, t)]
     view_lines = merge_lines(context, step) or [
-        line for t in touched(step) for line in view_line(context, t, views.get(t))
+        line for t in shared for line in view_line(context, t, views.get(t))
     ]
     fact_lines = [f"{name} = {text}" for name, text in fact_texts(context, step, views)]
-    branches = tuple((v.name, branch(context, step, v, kernels)) for v in step.variants)
-    if len({lines for _, lines in branches}) == 1:  # the variants differ in their configs alone
-        branches = branches[:1]
+    branches = alike([(v.name, branch(context, step, v, kernels)) for v in step.variants])
     if len(branches) == 1:
         call = f"_, config = choose_{step.name}({', '.join(given)})"
     else:
@@ -77,18 +82,53 @@ def launch_view(
     everything = "\n".join([*body, *(x for _, ls in branches for x in ls)])
     opening = size_lines(op, everything)
     opening += batch_lines(op, everything)
-    scalars = [s.name for s in op.scalars]
-    constants = [c.name for c in op.constants]
     return LaunchView(
         f"choose_{step.name}",
         parameters,
         tuple(choose_branch(v) for v in step.variants),
         f"launch_{step.name}",
-        ", ".join([*tensors, *scalars, *constants]),
+        ", ".join([*tensors, *values]),
         f"Computes {', '.join(step.stores)} by the variant that fits, unchecked.",
         tuple([*opening, *body]),
         branches,
     )
+
+
+def alike(branches) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Variants that differ in their configs alone share their lines; [(condition, lines)]."""
+    names: dict[tuple[str, ...], list[str]] = {}
+    for name, lines in branches:
+        names.setdefault(lines, []).append(name)
+    found = []
+    for lines, own in names.items():
+        listed = ", ".join(f'"{name}"' for name in own)
+        found.append((f"variant == {listed}" if len(own) == 1 else f"variant in ({listed})", lines))
+    return tuple(found)
+
+
+def seen_by(step: Step, kernel: str, tensor: str) -> View | None:
+    return next((v for v in step.kernel(kernel).views if v.tensor == tensor), None)
+
+
+def is_shared(step: Step, tensor: str) -> bool:
+    """Whether all kernels see a tensor alike, and none wants it packed: then its view is said once."""
+    ways = {seen_by(step, k.name, tensor) for k in step.kernels}
+    return len(ways) == 1 and all(p.tensor != tensor for p in step.packs)
+
+
+def pack_lines(context: Context, pack: Pack) -> list[str]:
+    """The operand with the wanted dim innermost: as it is, or a copy seen as the operand."""
+    name, innermost = pack.tensor, pack.order[-1]
+    copy = pack.step.stores[0]
+    dims = context.dims[name]
+    sizes = ", ".join(whole(dims[k]) for k in pack.order)
+    back = ", ".join(str(pack.order.index(k)) for k in range(len(dims)))
+    return [
+        f"if {name}.stride({innermost}) != 1:  # {pack.why}",
+        f"    {copy} = torch.empty(({sizes}), dtype={name}.dtype, device={name}.device)",
+        f"    launch_{pack.step.name}({name}, {copy})",
+        f"    {name} = {copy}.permute({back})",
+    ]
 
 
 def used_facts(step: Step) -> tuple[tuple[str, str], ...]:
@@ -245,6 +285,9 @@ def step_values(context: Context, step: Step, kernels: dict[str, KernelView]) ->
         context.wide and any(s.name in used for s in context.op.scalars)
     ):
         lines.append(f"COMPUTE = {compute_text(context)}")
+    if "INDEX=INDEX" in used:
+        m, k = (a.extent for a in (step.kernels[-1].axes[1], step.kernels[-1].axes[3]))
+        lines.append(f"INDEX = tl.int32 if {launch_text(m)} < 2_000_000_000 else tl.int64")
     if "PRECISION=PRECISION" in used:
         default = context.op.precision or "tf32x3"
         ieee = '"ieee" if torch.version.hip else ' if default == "tf32x3" else ""
@@ -294,8 +337,12 @@ def branch(
     renames = {name: f'config["{name}"]' for name, _ in variant.config}
     renames |= fact_names(context, step)
     renames |= {name: launch_text(p) for name, p in step.facts if bare(p) and bare(p) != ir.BATCH}
-    lines = []
+    lines = [line for pack in variant.packs for line in pack_lines(context, pack)]
     device = touched(step)[0]
+    for tensor in touched(step):
+        if not is_shared(step, tensor) and not step.merged:
+            way = seen_by(step, variant.launches[0].kernel, tensor)
+            lines += view_line(context, tensor, way)
     for name, dtype, shape in variant.scratch:
         sizes = ", ".join(rule_text(r, renames) for r in shape)
         lines.append(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import SimpleNamespace
 
@@ -22,6 +22,7 @@ from tritongen.emit.launch import (
     launch_view,
     may_be_f64,
     scratch_lines,
+    touched,
 )
 from tritongen.emit.reference import reference_lines
 from tritongen.emit.sizes import size_lines
@@ -144,7 +145,8 @@ def op_view(item: OpPlans) -> SimpleNamespace:
             *(n.name for n in plan.scratch),
             *(o.name for o in inner.outputs),
         )
-        for step in plan.steps:
+        values = tuple(p.name for p in (*inner.scalars, *inner.constants))
+        for step in (s for own in plan.steps for s in (*(p.step for p in own.packs), own)):
             views = {k.name: kernel_view(context, k) for k in step.kernels}
             for view in views.values():
                 kernels.append(render_kernel(view))
@@ -152,9 +154,12 @@ def op_view(item: OpPlans) -> SimpleNamespace:
                 libdevice |= view.libdevice or any(
                     "libdevice." in ALL_HELPERS[h] for h in view.helpers
                 )
-            launch = launch_view(context, step, views, tensors)
+            packs = step not in plan.steps
+            taken = (touched(step), ()) if packs else (tensors, values)
+            launch = launch_view(context, step, views, *taken)
             launches.append(_named(launch, single=len(launch.branches) == 1))
-            sequence_calls.append(f"{launch.name}({launch.parameters})")
+            if not packs:
+                sequence_calls.append(f"{launch.name}({launch.parameters})")
         if len(plan.steps) > 1:
             sequences.append(sequence(context, plan, tensors, sequence_calls))
     params = parameters(op)
@@ -196,10 +201,12 @@ def follows_format(plan: Plan) -> set[str]:
 
 def context_of(plan: Plan) -> Context:
     op = step_aside(plan.op)
+    op = replace(op, facts=(*op.facts, *plan.defines))
     stored = (*op.tensors, *op.outputs)
     dims = {t.name: t.dims for t in stored}
     dtypes = {t.name: t.dtype for t in stored}
-    for nest in plan.nests:
+    copies = tuple(n for s in plan.steps for p in s.packs for n in p.step.kernels[0].nests)
+    for nest in (*plan.nests, *copies):
         dims.setdefault(nest.name, nest.dims)
         dtypes.setdefault(nest.name, nest.dtype)
     wide = any(may_be_f64(t, op) for t in op.tensors)

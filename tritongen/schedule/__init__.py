@@ -38,7 +38,8 @@ def plan_op(op: ir.Op, name: str | None = None, only: str | None = None) -> Plan
         step = own if len(groups) == 1 else f"{own}_{stores[0] if stores else k}"
         steps.append(CLASSES[g.kind].make(step, g, stores, dims, facts))
         scratch += [n for n in g.nests if n.name in stores and n.name not in outputs]
-    return Plan(own, checked, tuple(steps), tuple(scratch), nests)
+    defines = tuple(d for g in groups for d in g.defines)
+    return Plan(own, checked, tuple(steps), tuple(scratch), nests, defines)
 
 
 def best_form(op: ir.Op, facts, only: str | None):

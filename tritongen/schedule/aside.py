@@ -15,13 +15,13 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Fetch, Poly, Sym, poly, substitute_atoms, symbols
 
 CONFIG = re.compile(
-    r"(BLOCK|GROUP|ROWS|STEPS|PARTS|CHUNK|COMPUTE|PRECISION|LOWEST|HIGHEST)(_[A-Z]+)?"
+    r"(INDEX|BLOCK|GROUP|ROWS|STEPS|PARTS|CHUNK|COMPUTE|PRECISION|LOWEST|HIGHEST)(_[A-Z]+)?"
 )
 HOST = frozenset(
     """variant config batch batch_shape libdevice cache rows cols total batches across itemsize sms
     channels_last num_warps num_stages num_ctas maxnreg grid warmup""".split()
 )
-KERNELS = "rows|wide|loop|part[0-9]*|finish|flat|strided|tile|tiles|nest|box|window|channels"
+KERNELS = "taps|rows|wide|loop|part[0-9]*|finish|flat|strided|tile|tiles|nest|box|window|channels"
 # Fields that hold a name of the op's one scope, by class; indices are renamed where they are printed.
 NAMED = {
     ir.TypeParam: ("name",),

@@ -26,7 +26,11 @@ from tritongen.schedule.canonical import coordinates, substitute_indices, tensor
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A contraction's roles: indices by role, and the two factors."""
+    """A contraction's roles: indices by role, and the two factors.
+
+    Where left slides a window over m (a convolution), `taps` are the reduced indices that walk the
+    window; k holds the others, the channels.
+    """
 
     batch: tuple[ir.Binder, ...]
     m: tuple[ir.Binder, ...]
@@ -34,6 +38,9 @@ class Product:
     k: tuple[ir.Binder, ...]
     left: ir.Expr
     right: ir.Expr
+    taps: tuple[ir.Binder, ...] = ()
+    lets: tuple[tuple[str, Poly], ...] = ()  # see KernelPlan
+    ragged: tuple[tuple[Poly, Poly], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +51,7 @@ class Group:
     col: tuple[ir.Binder, ...] = ()
     product: Product | None = None
     reverse: bool = False  # a scan from the end
+    defines: tuple[ir.Define, ...] = ()  # further sizes that its indices range over
 
 
 def is_reducer(nest: ir.Nest) -> bool:

@@ -90,6 +90,11 @@ class KernelPlan:
     levels: tuple[Level, ...] = ()
     reload: bool = False  # tile values are computed again behind the last fold, from memory
     reverse: bool = False  # a scan walks its axis from the end
+    slides: bool = False  # an operand slides under the tile as the loop goes on
+    # numbers of one program, from its batch digits alone
+    lets: tuple[tuple[str, Poly], ...] = ()
+    # (coordinate, extent), where the axes have more points than the op
+    ragged: tuple[tuple[Poly, Poly], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +113,20 @@ class Variant:
     config: tuple[tuple[str, Rule], ...]
     launches: tuple[Launch, ...]
     scratch: tuple[tuple[str, str, tuple[Rule, ...]], ...] = ()  # name, dtype, shape
+    packs: tuple[Pack, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """An operand that a variant wants with another dim innermost: copied by a step of its own where it is not.
+
+    `order` are the operand's dims as the copy stores them, the innermost last.
+    """
+
+    tensor: str
+    order: tuple[int, ...]
+    why: str
+    step: Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +156,11 @@ class Step:
     def kernel(self, name: str) -> KernelPlan:
         return next(k for k in self.kernels if k.name == name)
 
+    @property
+    def packs(self) -> tuple[Pack, ...]:
+        """Of all variants, each once."""
+        return tuple({p.tensor: p for v in self.variants for p in v.packs}.values())
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -150,3 +174,4 @@ class Plan:
     steps: tuple[Step, ...]
     scratch: tuple[ir.Nest, ...]
     nests: tuple[ir.Nest, ...]  # the canonical form that the steps were made from
+    defines: tuple[ir.Define, ...] = ()  # sizes of the plan's own making, behind those of the op

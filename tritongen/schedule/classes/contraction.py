@@ -7,13 +7,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import affine, indices
+from tritongen.ir.algebra import Idx, affine, indices
 from tritongen.ir.bounds import Facts
 from tritongen.schedule.canonical import (
     coordinates,
     free_indices,
     reads,
 )
+from tritongen.schedule.classes import convolution
 from tritongen.schedule.members import Group, Product, gather_lines, is_reducer, paste
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant
 from tritongen.schedule.views import accesses, views
@@ -39,7 +40,7 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
         for read in reads(line.body):
             if read.tensor == head.name and read.coords != head.coords:
                 return None
-    return Group("contraction", lines, product=product)
+    return convolution.by_phases(Group("contraction", lines, product=product))
 
 
 def as_product(head: ir.Nest, virtual, facts: Facts) -> Product | None:
@@ -73,7 +74,7 @@ def as_product(head: ir.Nest, virtual, facts: Facts) -> Product | None:
         _multiply([factors[i] for i in mine], head.dtype),
         _multiply([factors[i] for i in others], head.dtype),
     )
-    return product if _simple(product, facts) else None
+    return _with_taps(product)
 
 
 def _factors(expr: ir.Expr) -> list[ir.Expr]:
@@ -92,22 +93,36 @@ def _multiply(factors: list[ir.Expr], dtype: str) -> ir.Expr:
     return out
 
 
-def _simple(product: Product, facts: Facts) -> bool:
-    """Every read is a plain walk: no coordinate mixes the roles, none gathers or divides."""
-    roles = [{b.index for b in part} for part in (product.batch, product.m, product.n, product.k)]
+def _with_taps(product: Product) -> Product | None:
+    """The product with the factor that slides a window on the left; None where both do, or one gathers."""
     for side in (product.left, product.right):
         for p in coordinates(side):
             parts = affine(p)
-            if parts is None or sum(bool(indices(p) & role) for role in roles) > 1:
-                return False
-            if any(not hasattr(a, "name") for a in parts[0]):
-                return False
-    return True
+            if parts is None or any(not isinstance(atom, Idx) for atom in parts[0]):
+                return None
+    left, right = _window(product.left, product.m, product.k), _window(
+        product.right, product.n, product.k
+    )
+    if left and right:
+        return None
+    if right:
+        product = replace(product, m=product.n, n=product.m, left=product.right, right=product.left)
+    taps = tuple(b for b in product.k if b.index in left | right)
+    return replace(product, taps=taps, k=tuple(b for b in product.k if b not in taps))
+
+
+def _window(side: ir.Expr, kept, k) -> set[str]:
+    """The reduced indices that share a coordinate with a kept one."""
+    own, reduced = {b.index for b in kept}, {b.index for b in k}
+    found = [indices(p) for p in coordinates(side)]
+    return set().union(*(used & reduced for used in found if used & own))
 
 
 # ---- how it runs ---------------------------------------------------------------------------------
 def make(name, group, stores, dims, facts) -> Step:
     p = group.product
+    if p.taps:
+        return convolution.make(name, group, stores, dims, facts)
     axes = (Axis("batch", p.batch), Axis("m", p.m), Axis("n", p.n), Axis("k", p.k))
     seen = views(list(accesses(group.nests, stores, dims)), dims, axes, facts)
     kernel = KernelPlan(f"{name}_tiles", "contraction", "whole", axes, group.nests, stores, seen)

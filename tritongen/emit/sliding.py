@@ -1,0 +1,103 @@
+"""Addresses of an operand that slides under a tile: a pointer a row before the loop, an offset a term in it.
+
+    x[n, c, p * stride + r * dil - pad]  over rows (n, p) and terms (c, r)  is
+
+    x_l0 = p * stride - pad                                   # before the loop, [BLOCK_M, 1]
+    x_rows = x_ptr + n * x_0 + x_l0 * x_2
+    x_terms = c * x_1 + r * dil * x_2                         # in it, [1, BLOCK_K] or one number
+    x_l = x_l0 + r * dil                                      # what the mask asks of
+    tl.load(x_rows + x_terms, ...)                            # one addition an element
+
+Coordinates are counted in INDEX (32 bits where they fit), pointers in 64.
+"""
+
+from __future__ import annotations
+
+from tritongen.emit.body import Body
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Poly, affine, indices, is_fractional, poly
+
+
+class SlidingBody(Body):
+    """`sliding` are the axes of the loop that is being printed; behind it there are none."""
+
+    def __init__(self, context, kernel):
+        super().__init__(context, kernel)
+        self.sliding: frozenset[str] = frozenset()
+        self.hoisted: dict[object, str] = {}  # what stands before that loop
+
+    def address(self, tensor: str, coords: tuple[Poly, ...]) -> tuple[str, list[str], list[int]]:
+        if tensor in self.views or not any(self.is_split(c) for c in coords):
+            return super().address(tensor, coords)
+        rows, terms = self.pointer(tensor), []
+        for k, coordinate in enumerate(coords):
+            row = self.row_part(coordinate)
+            term = coordinate - row
+            if row.terms:
+                name = self.row_name(tensor, k, row)
+                rows += f" + {self.times_stride(tensor, k, name, row)}"
+            if term.terms:
+                whole = not is_fractional(term)
+                text = self.size(term)[0] if whole else self.coordinate(tensor, k, term)
+                terms.append(self.times_stride(tensor, k, text, term))
+        key = ("rows", tensor, coords)
+        if key not in self.hoisted:
+            self.hoisted[key] = self.names.free(f"{tensor}_rows")
+            self.prologue.append(f"{self.hoisted[key]} = {rows}")
+        offset = self.assign(self.fresh(f"{tensor}_terms"), " + ".join(terms))
+        return f"{self.hoisted[key]} + {offset}", [], []
+
+    def load_mask(self, read: ir.Read, shown: list[str], dims: list[int]) -> tuple[str, bool]:
+        """As ever, but that a coordinate is its row's part, by name, and what the loop adds."""
+        if read.fill is not None and read.tensor not in self.views and not dims:
+            dims = list(range(len(read.coords)))
+            shown = [self.place(read.tensor, k, c) for k, c in enumerate(read.coords)]
+        return super().load_mask(read, shown, dims)
+
+    def row_part(self, coordinate: Poly) -> Poly:
+        """What the loop does not change of a coordinate; nothing where it must check a fraction."""
+        parts = affine(coordinate)
+        if parts is None or is_fractional(coordinate) or not self.sliding:
+            return poly(0)
+        rest = parts[1]
+        for atom, weight in parts[0].items():
+            axis = self.axis_of.get(getattr(atom, "name", ""))
+            if axis is None or axis.name not in self.sliding:
+                rest = rest + weight * atom
+        return rest
+
+    def is_split(self, coordinate: Poly) -> bool:
+        row = self.row_part(coordinate)
+        return bool(row.terms) and row != coordinate
+
+    def row_name(self, tensor: str, dim: int, row: Poly) -> str:
+        """The name of a row's part of a coordinate, said before the loop."""
+        key = ("row", tensor, dim, row)
+        if key not in self.hoisted:
+            text = self.size(row)[0]
+            if text.isidentifier():
+                return text
+            self.hoisted[key] = self.names.free(f"{self._dim_name(tensor, dim)}0")
+            mixed = any(
+                name in self.lets for name in indices(row)
+            )  # 64 bits, by the program's number
+            self.prologue.append(
+                f"{self.hoisted[key]} = {f'({text}).to(INDEX)' if mixed else text}"
+            )
+        return self.hoisted[key]
+
+    def place(self, tensor: str, dim: int, coordinate: Poly) -> str:
+        """A coordinate as a mask asks of it; said where it is asked of only."""
+        if not self.is_split(coordinate):
+            return self.coordinate(tensor, dim, coordinate)
+        if not self.checks(tensor, dim, "", coordinate):
+            return ""
+        row = self.row_part(coordinate)
+        key = ("coordinate", tensor, dim, coordinate)
+        if key not in self.cache:
+            text = self.size(coordinate - row)[0]
+            sign, text = (" - ", text[1:]) if text.startswith("-") else (" + ", text)
+            name = self.row_name(tensor, dim, row)
+            wish = self.fresh(self._dim_name(tensor, dim))
+            self.cache[key] = self.assign(wish, f"{name}{sign}{text}")
+        return self.cache[key]

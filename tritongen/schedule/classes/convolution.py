@@ -1,0 +1,253 @@
+"""Convolutions: contractions whose left factor slides a window over the kept indices.
+
+    y[n, f, p, q] = sum[c, r, s](x[n, c, p * stride + r - pad, ...] * w[f, c, r, s])
+
+is a contraction over m = (n, p, q), n = (f) and k = (c, r, s) whose left tile is gathered from x as it
+is needed (implicit GEMM). A transposed one reads x at (p + pad - r) / stride: `by_phases` splits p by the
+stride, so that each phase is a convolution with stride 1 over every stride-th tap, and nothing is
+multiplied by a zero in between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import (
+    Idx,
+    Poly,
+    affine,
+    denominator,
+    index,
+    indices,
+    is_fractional,
+    numerator,
+    size,
+    substitute,
+)
+from tritongen.schedule.canonical import binders_of, fresh, reads, substitute_indices
+from tritongen.schedule.members import Group
+from tritongen.schedule.classes import pointwise
+from tritongen.schedule.plan import Axis, KernelPlan, Launch, Pack, Step, Variant
+from tritongen.schedule.views import accesses, views
+
+
+# ---- phases of a transposed convolution ----------------------------------------------------------
+def by_phases(group: Group) -> Group:
+    """The group with every coordinate (p + a - r) / q of the left factor made whole.
+
+    p is p1 * q + p0 and r is r1 * q + r_first, r_first = (p0 + a) % q: the coordinate is then
+    p1 + (p0 + a) // q - r1, the phase p0 a batch index, and p1 ragged, since q need not divide P.
+    """
+    product = group.product
+    found = {c for read in reads(product.left) for c in read.coords if is_fractional(c)}
+    for coordinate in sorted(found, key=str):
+        pair = _phase(product, coordinate)
+        if pair is not None:
+            group = _split(group, coordinate, *pair)
+    return group
+
+
+def _phase(product, coordinate: Poly) -> tuple[ir.Binder, ir.Binder] | None:
+    """(p, r) of a coordinate (p + a - r) / q, where r stands in no other coordinate of left."""
+    weights, _ = affine(numerator(coordinate))
+    if sorted(str(w) for w in weights.values()) != ["-1", "1"]:
+        return None
+    by_weight = {str(w): a.name for a, w in weights.items()}
+    p = next((b for b in product.m if b.index == by_weight["1"]), None)
+    r = next((b for b in product.taps if b.index == by_weight["-1"]), None)
+    if p is None or r is None or p.lo.terms or r.lo.terms:
+        return None
+    elsewhere = {c for read in reads(product.left) for c in read.coords if c != coordinate}
+    if any(Idx(r.index) in (affine(c) or ({}, 0))[0] for c in elsewhere):
+        return None
+    return p, r
+
+
+def _split(group: Group, coordinate: Poly, p: ir.Binder, r: ir.Binder) -> Group:
+    product, q = group.product, denominator(coordinate)
+    taken = {b.index for n in group.nests for b in (*n.box, *binders_of(n))}
+    taken |= {n.name for n in group.nests} | {e.tensor for n in group.nests for e in reads(n.body)}
+    high, phase = fresh(f"{p.index}1", taken), fresh(f"{p.index}0", taken)
+    first, shift = fresh(f"{r.index}_first", taken), fresh(f"{p.index}_shift", taken)
+    count = fresh(f"{r.index}_taps", taken)
+    start = numerator(coordinate) - index(p.index) + index(r.index) + index(phase)
+    steps = fresh(f"{p.index}_steps", taken)
+    lets = (
+        (first, start - (start // q) * q),
+        (shift, start // q),
+        (count, (r.hi - index(first) + q - 1) // q),
+    )
+    whole = index(high) + index(shift) - index(r.index)
+    number, tap = index(high) * q + index(phase), index(r.index) * q + index(first)
+    digits = (ir.Binder(phase, Poly(), q), ir.Binder(high, Poly(), size(steps)))
+
+    def place(c: Poly) -> Poly:
+        return whole if c == coordinate else substitute(c, {p.index: number, r.index: tap})
+
+    def change(node: ir.Expr) -> ir.Expr:
+        match node:
+            case ir.Read(_, coords):
+                return replace(node, coords=tuple(map(place, coords)))
+            case ir.IndexValue(c):
+                return replace(node, poly=place(c))
+            case ir.Reduce(_, _, guards):
+                guards = tuple(replace(g, poly=place(g.poly)) for g in guards)
+                return replace(node, guards=guards, binders=_binders(node.binders, r.index, count))
+        return node
+
+    def spread(box):
+        return tuple(d for b in box for d in (digits if b.index == p.index else (b,)))
+
+    nests = tuple(
+        replace(
+            n,
+            box=spread(n.box),
+            coords=tuple(map(place, n.coords)),
+            body=ir.rebuild(n.body, change),
+        )
+        for n in group.nests
+    )
+    product = replace(
+        product,
+        batch=(*product.batch, digits[0]),
+        m=tuple(digits[1] if b.index == p.index else b for b in product.m),
+        taps=_binders(product.taps, r.index, count),
+        left=ir.rebuild(product.left, change),
+        right=ir.rebuild(product.right, change),
+        lets=(*product.lets, *lets),
+        ragged=(*product.ragged, (number, p.hi)),
+    )
+    defines = (*group.defines, ir.Define(steps, (p.hi + q - 1) // q))
+    return replace(group, nests=nests, product=product, defines=defines)
+
+
+def _binders(binders, name: str, count: str):
+    return tuple(replace(b, hi=index(count)) if b.index == name else b for b in binders)
+
+
+# ---- how it runs ---------------------------------------------------------------------------------
+def make(name, group, stores, dims, facts) -> Step:
+    """`taps` where there are channels enough for a tile of them, `tiles` over all terms otherwise."""
+    p = group.product
+    outer = (Axis("batch", p.batch), Axis("m", p.m), Axis("n", p.n))
+    flat = (*outer, Axis("k", (*p.k, *p.taps)))
+    tiles = _kernel(f"{name}_tiles", "contraction", flat, group, stores, dims, facts)
+    kernels: tuple[KernelPlan, ...] = (tiles,)
+    packs: tuple[Pack, ...] = ()
+    if p.k:
+        tapped = (*outer, Axis("k", p.k), Axis("tap", p.taps))
+        taps = _kernel(f"{name}_taps", "taps", tapped, group, stores, dims, facts)
+        kernels, packs = (taps, tiles), _packs(name, group, dims, facts)
+    numbers = (
+        ("batches", outer[0].extent),
+        ("M", outer[1].extent),
+        ("N", outer[2].extent),
+        ("channels", Axis("k", p.k).extent),
+    )
+    why = "a sum of products, one factor gathered by a sliding window"
+    variants = _variants(kernels, packs, "batches * " if p.batch else "")
+    return Step(name, "contraction", why, stores, numbers, kernels, variants)
+
+
+def _variants(kernels, packs, times: str) -> tuple[Variant, ...]:
+    """Measured with one H200 against cuDNN with its bias, by what each is for (x: times as fast).
+
+    bf16, channels last: 3x3 over 64 x 64 x 56^2 in 128 x 64 x 64, 4 warps 1.23x, 8 warps 1.01x;
+    512 -> 512 channels of 64^2 in 128 x 256 0.91x, 128 x 128 0.80x. f32 as TF32, channels first, packed:
+    64 -> 128 channels of 512 x 1024 in 128 x 128 1.15x; 16 channels with BLOCK_K 16 1.39x, 32 1.11x.
+    3 channels, 11 x 11, by terms: 0.91x in 128 x 128 x 16, 0.66x in 64 x 64 x 32.
+    """
+    grid = (f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",)
+    launch = (Launch(kernels[-1].name, grid),)
+    columns = "max(16, min(128, pow2(N)))"
+
+    def tile(m, n, k, warps, stages):
+        return (
+            ("BLOCK_N", n),  # first: the rules of other entries speak of it
+            ("BLOCK_M", m),
+            ("BLOCK_K", k),
+            ("GROUP_M", "8"),
+            ("num_warps", warps),
+            ("num_stages", stages),
+        )
+
+    found = []
+    if len(kernels) > 1:
+        tapped, deep = (
+            Launch(kernels[0].name, grid),
+        ), "min(128 // itemsize, max(16, pow2(channels)))"
+        found = [
+            Variant(
+                "wide",
+                f"not hip and itemsize <= 2 and channels >= 32 and N > 128"
+                f" and {times}cdiv(M, 128) * cdiv(N, 256) >= sms",
+                "many channels out: each gathered tile serves 256 of them",
+                tile("128", "256", deep, "8", "3"),
+                tapped,
+                packs=packs,
+            ),
+            Variant(
+                "taps",
+                "not hip and itemsize <= 4 and channels >= 8",
+                "channels enough for a tile of them at each tap of the window",
+                tile(
+                    f"128 if {times}cdiv(M, 128) * cdiv(N, BLOCK_N) >= sms else 64",
+                    columns,
+                    deep,
+                    "8 if itemsize == 4 and BLOCK_N == 128 else 4",
+                    "3",
+                ),
+                tapped,
+                packs=packs,
+            ),
+        ]
+    return (
+        *found,
+        Variant(
+            "terms",
+            "not hip and itemsize <= 4",
+            "few channels: taps and channels together fill a tile",
+            tile("128", columns, "64 // itemsize", "8 if BLOCK_N == 128 else 4", "4"),
+            launch,
+        ),
+        Variant("small", "True", "any size", tile("64", "64", "32", "4", "2"), launch),
+    )
+
+
+def _kernel(name, skeleton, axes, group, stores, dims, facts) -> KernelPlan:
+    seen = views(list(accesses(group.nests, stores, dims)), dims, axes, facts)
+    p = group.product
+    shared = dict(lets=p.lets, ragged=p.ragged, slides=True)
+    return KernelPlan(name, skeleton, "whole", axes, group.nests, stores, seen, **shared)
+
+
+def _packs(name, group, dims, facts) -> tuple[Pack, ...]:
+    """Copies of the factors with the channels innermost, where each stands in one dim of one operand."""
+    p, found = group.product, []
+    if len(p.k) != 1:
+        return ()
+    channel = p.k[0].index
+    for side in (p.left, p.right):
+        for read in reads(side):
+            inner = [k for k, c in enumerate(read.coords) if channel in indices(c)]
+            if len(inner) != 1 or len(read.coords) < 2:
+                continue
+            order = (*(k for k in range(len(read.coords)) if k != inner[0]), inner[0])
+            found.append(_pack(name, read, order, dims, facts))
+    return tuple(found)
+
+
+def _pack(name, read: ir.Read, order, dims, facts) -> Pack:
+    copy = f"{read.tensor}_packed"
+    box = tuple(ir.Binder(f"i{k}", Poly(), dims[read.tensor][k]) for k in order)
+    at = {k: index(f"i{k}") for k in order}
+    body = ir.Read(read.tensor, tuple(at[k] for k in range(len(order))), None, read.dtype)
+    nest = ir.Nest(
+        copy, box, tuple(at[k] for k in order), tuple(b.hi for b in box), body, read.dtype
+    )
+    all_dims = {**dims, copy: nest.dims}
+    step = pointwise.make(
+        f"{name}_{copy}", Group("pointwise", (nest,), box), (copy,), all_dims, facts
+    )
+    return Pack(read.tensor, order, "its channels lie apart", step)
