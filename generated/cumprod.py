@@ -207,35 +207,7 @@ def launch_cumprod(x, y) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "across":
-        cumprod_scan[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            y,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "few":
-        cumprod_scan[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            y,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "blocks":
+    else:
         cumprod_scan[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             y,

@@ -198,35 +198,7 @@ def launch_cumsum(x, y) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "across":
-        cumsum_scan[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            y,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "few":
-        cumsum_scan[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            y,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "blocks":
+    else:
         cumsum_scan[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             y,

@@ -204,35 +204,7 @@ def launch_exclusive_cumsum(x, y) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "across":
-        exclusive_cumsum_scan[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            y,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "few":
-        exclusive_cumsum_scan[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            y,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "blocks":
+    else:
         exclusive_cumsum_scan[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             y,

@@ -221,41 +221,7 @@ def launch_masked_cumsum(x, mask, y) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "across":
-        masked_cumsum_scan[(triton.cdiv(rows, config["ROWS"]),)](
-            mask,
-            x,
-            y,
-            batch,
-            D,
-            mask.stride(0),
-            mask.stride(1),
-            x.stride(0),
-            x.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "few":
-        masked_cumsum_scan[(triton.cdiv(rows, config["ROWS"]),)](
-            mask,
-            x,
-            y,
-            batch,
-            D,
-            mask.stride(0),
-            mask.stride(1),
-            x.stride(0),
-            x.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "blocks":
+    else:
         masked_cumsum_scan[(triton.cdiv(rows, config["ROWS"]),)](
             mask,
             x,

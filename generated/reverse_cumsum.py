@@ -201,35 +201,7 @@ def launch_reverse_cumsum(x, y) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "across":
-        reverse_cumsum_scan[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            y,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "few":
-        reverse_cumsum_scan[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            y,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "blocks":
+    else:
         reverse_cumsum_scan[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             y,
