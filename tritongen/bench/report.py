@@ -1,4 +1,7 @@
-"""Figures of `bench` as a table: a line a shape, ours first, torch's times as multiples of it."""
+"""Figures of `bench` as a table: a line a shape, ours first, torch's times as multiples of it.
+
+"us" are the device's; "host us" what a call keeps the host, in the order of the columns.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ def table(report: Report) -> tuple[list[str], list[list[str]]]:
     """Column names and rows of text."""
     rivals = list(dict.fromkeys(r.contender for r in report.rows if r.contender != "ours"))
     columns = ["shape", "ours us", *(f"{r} us" for r in rivals), *(f"{r}/ours" for r in rivals)]
-    columns += ["speed", "% of bound", "by", "error", "variant"]
+    columns += ["speed", "% of bound", "by", "host us", "error", "variant"]
     return columns, [list(_line(group, rivals)) for group in _by_shape(report)]
 
 
@@ -47,6 +50,7 @@ def _line(group: dict[str, Row], rivals: list[str]) -> Iterator[str]:
     yield speed_text(mine)
     yield "-" if mine.percent is None else f"{mine.percent:.0f}"
     yield mine.bound_by
+    yield "/".join(_number(group[n].host_microseconds) for n in ("ours", *rivals) if n in group)
     yield "-" if mine.error is None or math.isnan(mine.error) else f"{mine.error:.0e}"
     yield mine.variants
 

@@ -23,6 +23,7 @@ from tritongen.bench.measure import (
     Timer,
     ceilings,
     compare,
+    host_times,
     interleaved,
     on_poison,
     tf32,
@@ -50,7 +51,8 @@ class Row:
     elements: int
     contender: str
     variants: str  # of ours: what was chosen
-    microseconds: float | None
+    microseconds: float | None  # of the device
+    host_microseconds: float | None
     error: float | None
     bytes: int
     flops: int
@@ -121,6 +123,7 @@ def _rows(
     verdicts = judge(contenders, plan.op, reference(module, plan.op, args))
     sound = {name: call for name, call in contenders.items() if verdicts[name].ok}
     times = interleaved(sound, timer=timer) if sound else {}
+    hosts = host_times(sound) if timer is None else {}
     cost = op_cost(plan, args)
     bound = least(cost, peaks)
     calls = trace(module, plan.op.name, args)
@@ -131,7 +134,7 @@ def _rows(
     sizes = all_sizes(plan.op, case.sizes)
     rows = []
     for name in contenders:
-        seconds, mine = times.get(name), name == "ours"
+        seconds, mine, host = times.get(name), name == "ours", hosts.get(name)
         rows.append(
             Row(
                 op=plan.op.name,
@@ -141,6 +144,7 @@ def _rows(
                 contender=name,
                 variants=chosen if mine else "",
                 microseconds=seconds * 1e6 if seconds else None,
+                host_microseconds=host * 1e6 if host else None,
                 error=verdicts[name].error,
                 bytes=cost.bytes,
                 flops=cost.flops,
