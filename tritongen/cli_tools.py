@@ -1,10 +1,11 @@
-"""The commands that look at ops, at the machine, and at both: explain, doctor, bench.
+"""The commands that look at ops, at the machine, and at both: explain, doctor, bench, tune.
 
     tritongen explain specs/softmax.op --shape batch=8192,D=4096
     tritongen doctor
     tritongen bench specs/softmax.op --shape batch=8192,D=1024..16384 --against eager,compile
+    tritongen tune specs/softmax.op --shape batch=8192,D=1024..16384
 
-Each turns what was typed into a call of `explain.py`, `doctor.py` or `bench/`, and prints what comes back:
+Each turns what was typed into a call of `explain.py`, `doctor.py`, `bench/` or `tune/`, and prints what comes back:
 tables on a terminal, plain lines in a pipe, JSON where asked. `cli.py` gathers the commands.
 """
 
@@ -219,6 +220,59 @@ def print_report(report: Any) -> None:
         click.echo("\n".join(plain(columns, rows)))
     for problem in problems(report):
         click.echo(f"not timed: {problem}", err=True)
+
+
+# ---- tune ---------------------------------------------------------------------------------------
+@click.command()
+@_spec
+@_op
+@_shapes(required=True)
+@_dtype
+@click.option("--dry-run", is_flag=True, help="Time, and store nothing.")
+@click.option("--seed", default=0, show_default=True, type=int)
+def tune(
+    spec: Path,
+    op_name: str | None,
+    shapes: tuple[str, ...],
+    dtype: str | None,
+    dry_run: bool,
+    seed: int,
+) -> None:
+    """Time a few configs of each step of SPEC on this GPU, and keep the fastest for calls of that size."""
+    from tritongen.shapes import shape_text
+    from tritongen.tune.candidates import CannotTune
+    from tritongen.tune.run import keep
+    from tritongen.tune.run import tune as run
+
+    opened = open_op(spec, op_name)
+    calls = calls_of(opened, shapes, dtype)
+    require_gpu("tune")
+    for op, case in calls:
+        click.echo(f"{opened.name} ({shape_text(op, case)})")
+        try:
+            trials = run(opened.built, op, case, seed=seed, progress=say)
+        except CannotTune as error:
+            raise click.UsageError(str(error)) from None
+        for line in trial_lines(trials):
+            click.echo(line)
+        path = None if dry_run else keep(opened.built, opened.name, trials)
+        if path and any(t.wins for t in trials):
+            click.echo(f"  stored in {path}")
+
+
+def trial_lines(trials: list[Any]) -> Iterable[str]:
+    """A line a candidate; the first of each step is what the plan chooses."""
+    default: dict[str, float | None] = {}
+    width = max((len(str(t.candidate)) for t in trials), default=0)
+    for t in trials:
+        first = t.step not in default
+        own = default.setdefault(t.step, t.seconds)
+        if first:
+            yield f"  {t.step}"
+        verdict = "kept" if t.wins else "the plan's own" if first else ""
+        ratio = f"{own / t.seconds:5.2f}x" if own and t.seconds else "      "
+        time = f"{t.seconds * 1e6:9.1f} us {ratio}" if t.seconds else f"not timed: {t.problem}"
+        yield f"    {str(t.candidate):{width}}  {time}  {verdict}".rstrip()
 
 
 # ---- doctor -------------------------------------------------------------------------------------

@@ -24,6 +24,8 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
+from tritongen.runtime import tuned
+
 _LIBRARY = torch.library.Library("tritongen", "FRAGMENT")
 _REGISTERED: dict[str, Callable[..., Any]] = {}
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
@@ -60,6 +62,7 @@ def op(
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         source = "".join(linecache.getlines(function.__code__.co_filename))
         registered = _register(function, allocate, backward, source)
+        tuned.install(function.__globals__, function.__name__, source)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             if _is_compiling() or not _eager(args) or (kwargs and not _eager(kwargs.values())):

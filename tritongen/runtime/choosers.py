@@ -1,0 +1,142 @@
+"""`choose_<step>` of a generated module as a tree: its branches, its free knobs, one branch moved first.
+
+    steps = choosers(source, "softmax")
+    steps["softmax"].knobs("loop")                         # {"ROWS": ..., "BLOCK": ..., "num_warps": ...}
+    steps["softmax"].with_first("loop", {"BLOCK": 2048}, vars(module))      # another `choose`
+
+The module's text is its own; what is put into it are whole numbers. Not here: where they come from
+(`tuned.py`).
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+KNOBS = re.compile(r"BLOCK(_[A-Z]+)?|ROWS|GROUP_[A-Z]+|num_warps|num_stages")
+NOT_SIZES = frozenset({"itemsize", "sms"})
+
+
+@dataclass(frozen=True, slots=True)
+class Chooser:
+    """`choose_<step>` as it is written: its branches by variant, each an `if` or the last `return`."""
+
+    tree: ast.FunctionDef
+    branches: dict[str, ast.If]
+
+    def knobs(self, variant: str) -> dict[str, ast.expr]:
+        """What may be set freely: tiles, warps and stages that do not follow from a size of the call."""
+        assigned, entries = _parts(self.branches[variant])
+        sizes = {
+            a.arg
+            for a in self.tree.args.args
+            if isinstance(a.annotation, ast.Name)
+            and a.annotation.id == "int"
+            and a.arg not in NOT_SIZES
+        }
+        return {
+            name: value
+            for name, value in entries.items()
+            if KNOBS.fullmatch(name)
+            and (name.startswith("num_") or not _names(value, assigned) & sizes)
+        }
+
+    def flags(self) -> tuple[str, ...]:
+        """The facts that are true or false."""
+        return tuple(
+            a.arg
+            for a in self.tree.args.args
+            if isinstance(a.annotation, ast.Name) and a.annotation.id == "bool"
+        )
+
+    def with_first(self, variant: str, knobs: Mapping[str, int], scope: dict) -> Callable[..., Any]:
+        """The function that asks for this variant first, with these knobs."""
+        branch = copy.deepcopy(self.branches[variant])
+        for statement in _assigns(branch):
+            name = _target(statement)
+            if name in knobs:
+                statement.value = ast.Constant(knobs[name])
+        assigned = {_target(statement) for statement in _assigns(branch)}
+        for keyword in _config(branch).keywords:
+            if keyword.arg and keyword.arg in knobs and keyword.arg not in assigned:
+                keyword.value = ast.Constant(knobs[keyword.arg])
+        tree = copy.deepcopy(self.tree)
+        tree.body.insert(1, branch)  # behind the docstring
+        module = ast.fix_missing_locations(ast.Module([tree], []))
+        made: dict[str, Any] = {}
+        exec(compile(module, f"<tuned {self.tree.name}>", "exec"), scope, made)
+        return made[self.tree.name]
+
+
+def choosers(source: str, op: str) -> dict[str, Chooser]:
+    """The choosers of one op's steps, by step; those of another shape than ours are left out."""
+    found = {}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef) and is_of(node.name, op, "choose_"):
+            branches = _branches(node)
+            if branches:
+                found[node.name.removeprefix("choose_")] = Chooser(node, branches)
+    return found
+
+
+def is_of(name: str, op: str, before: str = "") -> bool:
+    return re.fullmatch(rf"{before}{re.escape(op)}(_\w+)?", name) is not None
+
+
+def _branches(function: ast.FunctionDef) -> dict[str, ast.If]:
+    """By variant; none where the function is not of the shape that we print."""
+    _, *statements = function.body
+    found: dict[str, ast.If] = {}
+    for k, statement in enumerate(statements):
+        if isinstance(statement, ast.If):
+            branch, last = statement, False
+        else:  # the last variant has no condition
+            branch, last = ast.If(ast.Constant(True), statements[k:], []), True
+        match branch.body[-1]:
+            case ast.Return(
+                ast.Tuple([ast.Constant(str() as variant), ast.Call(ast.Name("dict"))])
+            ):
+                found[variant] = branch
+            case _:
+                return {}
+        if last:
+            break
+    return found
+
+
+def _parts(branch: ast.If) -> tuple[dict[str, ast.expr], dict[str, ast.expr]]:
+    """What a branch assigns, and the entries of the config that it returns."""
+    assigned = {_target(s): s.value for s in _assigns(branch)}
+    return assigned, {k.arg: k.value for k in _config(branch).keywords if k.arg}
+
+
+def _assigns(branch: ast.If) -> list[ast.Assign]:
+    return [s for s in branch.body if isinstance(s, ast.Assign)]
+
+
+def _target(statement: ast.Assign) -> str:
+    (name,) = statement.targets
+    assert isinstance(name, ast.Name)
+    return name.id
+
+
+def _config(branch: ast.If) -> ast.Call:
+    """`dict(BLOCK=..., num_warps=...)` of `return "rows", dict(...)`."""
+    match branch.body[-1]:
+        case ast.Return(ast.Tuple([_, ast.Call() as config])):
+            return config
+    raise AssertionError("`choosers` takes no other branches")
+
+
+def _names(value: ast.expr, assigned: Mapping[str, ast.expr]) -> set[str]:
+    """The names an entry speaks of, seen through what the branch assigns."""
+    found: set[str] = set()
+    for node in ast.walk(value):
+        if isinstance(node, ast.Name):
+            seen = assigned.get(node.id)
+            found |= {node.id} if seen is None else _names(seen, assigned)
+    return found

@@ -1,0 +1,295 @@
+"""Choices that somebody had measured with `tritongen tune`, in place of those of the plan.
+
+    <user cache>/tritongen/tuned/softmax_<digest>.json
+
+An entry says, for one device, torch, Triton, dtypes and shape bucket (sizes up to the next power of
+two), which variant of a step runs and with which tiles, warps and stages. What follows from the
+sizes of a call (how wide a row is, how it is cut) is never stored: a tuned `choose` is the module's
+own with the branch of that variant moved first and its free knobs replaced, condition and all.
+
+`install` is called when a generated op is decorated. Where nothing is stored it costs one look at the
+folder, and a call costs nothing. What is stored is only numbers, each held to a range; a file that
+holds anything else is ignored with one warning, and so is a config that does not run.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import json
+import math
+import os
+import stat
+import threading
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+
+from tritongen.files import write_atomically
+from tritongen.runtime.cache import cache_path, complaint_about, private_folder
+from tritongen.runtime.choosers import Chooser, choosers, is_of
+
+FORMAT = 1
+MOST_BYTES = 1 << 20
+MOST_ENTRIES = 4096
+LARGEST_TILE = 1 << 20  # elements; Triton's own limit
+RANGES = {"num_warps": (1, 32), "num_stages": (1, 8), "GROUP": (1, 64), "BLOCK_": (16, 1024)}
+
+
+class Refused(ValueError):
+    """What a file holds is not what we write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One measured choice. `tensors` are (dtype, bucketed shape) of what the step's launch takes."""
+
+    device: str
+    torch: str
+    triton: str
+    step: str
+    tensors: tuple[tuple[str, tuple[int, ...]], ...]
+    flags: tuple[tuple[str, bool], ...]
+    variant: str
+    knobs: tuple[tuple[str, int], ...]
+    microseconds: float
+    default_microseconds: float
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return self.device, self.torch, self.triton, self.step, self.tensors, self.flags
+
+
+# ---- what a call is known by --------------------------------------------------------------------
+def bucket(n: int) -> int:
+    """The next power of two; 0 stays."""
+    return 1 << (n - 1).bit_length() if n > 0 else 0
+
+
+def tensors_of(args: tuple[Any, ...]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    return tuple(
+        (str(a.dtype).removeprefix("torch."), tuple(map(bucket, a.shape)))
+        for a in args
+        if isinstance(a, torch.Tensor)
+    )
+
+
+@functools.cache
+def device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "the interpreter"
+
+
+def digest_of(source: str, op: str) -> str:
+    """Twelve hex digits that differ where a kernel or a choice of the op does; layout aside."""
+    parts = []
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef) and (
+            is_of(node.name, op) or is_of(node.name, op, "(choose|launch)_")
+        ):
+            node.decorator_list = []
+            node.body = node.body[ast.get_docstring(node) is not None :]  # black changes its layout
+            parts.append(ast.dump(node))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+
+
+def path_of(source: str, op: str) -> Path:
+    return cache_path() / "tuned" / f"{op}_{digest_of(source, op)}.json"
+
+
+# ---- reading and writing ------------------------------------------------------------------------
+def read(path: Path, steps: Mapping[str, Chooser]) -> tuple[Entry, ...]:
+    """The entries of a file; Refused where it is anything but a file that we wrote."""
+    for folder in (path.parent.parent, path.parent):
+        if complaint := complaint_about(folder):
+            raise Refused(complaint)
+    found = path.lstat()
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise Refused("not a file of ours alone")
+    if found.st_size > MOST_BYTES:
+        raise Refused("larger than 1 MiB")
+    try:
+        data = json.loads(path.read_bytes().decode())
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"no JSON: {error}") from None
+    _expect(isinstance(data, dict) and set(data) == {"format", "entries"}, "other keys than ours")
+    _expect(_is_int(data["format"]) and data["format"] == FORMAT, "another format")
+    entries = data["entries"]
+    _expect(isinstance(entries, list) and len(entries) <= MOST_ENTRIES, "entries are no list")
+    return tuple(_entry(e, steps) for e in entries)
+
+
+def _entry(e: Any, steps: Mapping[str, Chooser]) -> Entry:
+    _expect(isinstance(e, dict) and set(e) == set(Entry.__dataclass_fields__), "an odd entry")
+    for name in ("device", "torch", "triton", "step", "variant"):
+        _expect(isinstance(e[name], str) and len(e[name]) < 200, f"{name} is no text")
+    step = steps.get(e["step"])
+    if step is None or e["variant"] not in step.branches:
+        raise Refused(f"no variant {e['variant'][:40]!r} of {e['step'][:40]!r}")
+    for name in ("microseconds", "default_microseconds"):
+        _expect(isinstance(e[name], (int, float)) and math.isfinite(e[name]), f"{name} is no time")
+    return Entry(
+        device=e["device"],
+        torch=e["torch"],
+        triton=e["triton"],
+        step=e["step"],
+        variant=e["variant"],
+        microseconds=float(e["microseconds"]),
+        default_microseconds=float(e["default_microseconds"]),
+        tensors=_checked_tensors(e["tensors"]),
+        flags=_checked_flags(e["flags"], step),
+        knobs=_checked_knobs(e["knobs"], step.knobs(e["variant"])),
+    )
+
+
+def _checked_tensors(value: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    _expect(isinstance(value, list) and len(value) <= 64, "tensors are no list")
+    for pair in value:
+        _expect(isinstance(pair, list) and len(pair) == 2, "a tensor is no pair")
+        dtype, shape = pair
+        _expect(
+            isinstance(dtype, str) and isinstance(getattr(torch, dtype, None), torch.dtype),
+            "no dtype",
+        )
+        _expect(
+            isinstance(shape, list) and all(_is_int(n) and bucket(n) == n for n in shape),
+            "no bucket",
+        )
+    return tuple((dtype, tuple(shape)) for dtype, shape in value)
+
+
+def _checked_flags(value: Any, step: Chooser) -> tuple[tuple[str, bool], ...]:
+    _expect(isinstance(value, dict) and set(value) == set(step.flags()), "other flags than ours")
+    _expect(all(isinstance(v, bool) for v in value.values()), "a flag is true or false")
+    return tuple((name, value[name]) for name in step.flags())
+
+
+def _checked_knobs(value: Any, free: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
+    _expect(isinstance(value, dict) and set(value) <= set(free), "a knob that is not free")
+    for name, n in value.items():
+        _expect(in_range(name, n), f"{name} = {str(n)[:20]} is out of range")
+    tile = math.prod(n for name, n in value.items() if not name.startswith(("num_", "GROUP")))
+    _expect(tile <= LARGEST_TILE, "a tile of over 1,048,576 elements")
+    return tuple(value.items())
+
+
+def in_range(name: str, n: Any) -> bool:
+    """Whether a knob may have that value at all: powers of two, stages apart."""
+    low, high = next((r for start, r in RANGES.items() if name.startswith(start)), (1, 1 << 16))
+    return _is_int(n) and low <= n <= high and (name == "num_stages" or n & (n - 1) == 0)
+
+
+def _is_int(value: Any) -> bool:
+    return type(value) is int
+
+
+def _expect(holds: bool, complaint: str) -> None:
+    if not holds:
+        raise Refused(complaint)
+
+
+def store(source: str, op: str, new: list[Entry], stale: set[tuple[Any, ...]]) -> Path:
+    """Adds entries to the op's file, in place of those with the same key; `stale` keys are dropped."""
+    folder = private_folder() / "tuned"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = path_of(source, op)
+    try:
+        kept = read(path, choosers(source, op))
+    except FileNotFoundError:
+        kept = ()
+    except Refused as refusal:
+        _warn(path, f"{refusal}: replaced")
+        kept = ()
+    gone = {e.key for e in new} | stale
+    entries = [*(e for e in kept if e.key not in gone), *new][-MOST_ENTRIES:]
+    data = {"format": FORMAT, "entries": [_plain(e) for e in entries]}
+    write_atomically(path, json.dumps(data, indent=1) + "\n", mode=0o600)
+    return path
+
+
+def _plain(e: Entry) -> dict[str, Any]:
+    fields = {name: getattr(e, name) for name in Entry.__dataclass_fields__}
+    return fields | {"flags": dict(e.flags), "knobs": dict(e.knobs)}
+
+
+def _warn(path: Path, text: str) -> None:
+    warnings.warn(f"tritongen: tuned configs in {path} are not used: {text}", stacklevel=2)
+
+
+# ---- at work ------------------------------------------------------------------------------------
+def install(scope: dict[str, Any], op: str, source: str) -> None:
+    """Puts stored choices of one op in force, in the globals of its module."""
+    folder = cache_path() / "tuned"
+    if not source or not folder.is_dir() or not any(folder.glob(f"{op}_*.json")):
+        return
+    path = path_of(source, op)
+    if not path.exists():
+        return  # tuned for other kernels than these
+    steps = choosers(source, op)
+    try:
+        entries = read(path, steps)
+    except (Refused, OSError) as refusal:
+        _warn(path, str(refusal))
+        return
+    here = (torch.__version__, triton.__version__)
+    for step, chooser in steps.items():
+        own = [e for e in entries if e.step == step and (e.torch, e.triton) == here]
+        if own:
+            put_in_force(scope, chooser, own, path)
+
+
+@dataclass(slots=True)
+class _Call(threading.local):
+    """What a thread's launch in progress was found by, and the entry it used."""
+
+    key: tuple[Any, ...] | None = None
+    used: tuple[Any, ...] | None = field(default=None)
+
+
+def put_in_force(scope: dict[str, Any], chooser: Chooser, entries: list[Entry], path: Path) -> None:
+    """Replaces a step's `choose` and `launch` by ones that look an entry up first."""
+    name = chooser.tree.name
+    choose, launch = scope[name], scope[name.replace("choose_", "launch_", 1)]
+    tuned = {
+        (e.device, e.tensors, e.flags): chooser.with_first(e.variant, dict(e.knobs), scope)
+        for e in entries
+    }
+    known = {key[:2] for key in tuned}
+    names = [a.arg for a in chooser.tree.args.args]
+    flags = [names.index(flag) for flag in chooser.flags()]
+    call = _Call()
+
+    @functools.wraps(choose)
+    def tuned_choose(*facts: Any) -> Any:
+        if call.key is not None:
+            key = (*call.key, tuple((names[k], bool(facts[k])) for k in flags))
+            if key in tuned:
+                call.used = key
+                return tuned[key](*facts)
+        return choose(*facts)
+
+    @functools.wraps(launch)
+    def tuned_launch(*args: Any) -> Any:
+        key = (device_name(args[0].device), tensors_of(args))
+        if key not in known:
+            return launch(*args)
+        call.key, call.used = key, None
+        try:
+            return launch(*args)
+        except Exception as error:
+            if call.used is None:
+                raise
+            tuned.pop(call.used, None)
+            first = str(error).strip().splitlines()[:1]
+            _warn(path, f"{name}: {type(error).__name__}: {''.join(first)[:200]}")
+            return launch(*args)
+        finally:
+            call.key = None
+
+    scope[name] = tuned_choose
+    scope[launch.__name__] = tuned_launch

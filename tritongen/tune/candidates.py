@@ -1,0 +1,184 @@
+"""What is worth timing for one step of one call: at most six ways, the plan's own first.
+
+    candidates(step, chooser, facts, device)    # [Candidate("rows", {...}, {}), Candidate("loop", ...), ...]
+
+A way is a variant whose condition holds for the call, with its free knobs as they are or one of them
+changed: twice and half the warps, a stage more and less, twice and half a tile. A `tune` clause
+replaces these. Tiles that would not fit the device's shared memory are left out before anything is
+compiled; where none would be left, the plan's own is made smaller until it fits.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tritongen.ir.nodes import Op
+from tritongen.runtime.choosers import Chooser
+from tritongen.runtime.tuned import LARGEST_TILE, in_range
+from tritongen.schedule.plan import Step, Variant
+from tritongen.schedule.rules import evaluate
+
+MOST = 6
+TILES_OF_AXES = {"row": "ROWS", "col": "BLOCK", "i": "BLOCK"}
+
+
+class CannotTune(ValueError):
+    """A `tune` clause that fits no kernel of the step; the message says what would."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A variant, the whole config it would run with, and the knobs that differ from its rules."""
+
+    variant: str
+    config: dict[str, int]
+    knobs: dict[str, int]
+
+    def __str__(self) -> str:
+        changed = ", ".join(f"{k}={v}" for k, v in self.knobs.items())
+        return f"{self.variant} ({changed})" if changed else self.variant
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What limits a config."""
+
+    shared_bytes: int
+    itemsize: int
+
+
+def candidates(
+    op: Op, step: Step, chooser: Chooser, facts: Mapping[str, int], device: Device
+) -> list[Candidate]:
+    """The plan's own choice, then others; all fit the device."""
+    holding = [v for v in step.variants if evaluate(v.when, facts)]
+    wished = _wished(op, step, holding[0], chooser, facts) if op.tune else None
+    if wished is None:
+        wished = _derived(holding, chooser, facts)
+    found: dict[tuple, Candidate] = {}
+    for c in wished:
+        if fits(c.config, device):
+            found.setdefault((c.variant, *sorted(c.config.items())), c)
+    kept = list(found.values())[:MOST]
+    return kept or [shrunk(holding[-1], chooser, facts, device)]
+
+
+def config_of(
+    variant: Variant, facts: Mapping[str, int], knobs: Mapping[str, int]
+) -> dict[str, int]:
+    """The variant's config for these facts; what speaks of a changed knob follows it."""
+    config: dict[str, int] = {}
+    for name, rule in variant.config:
+        config[name] = knobs[name] if name in knobs else evaluate(rule, {**facts, **config})
+    return config
+
+
+def _derived(
+    holding: list[Variant], chooser: Chooser, facts: Mapping[str, int]
+) -> Iterator[Candidate]:
+    own = holding[0]
+    yield Candidate(own.name, config_of(own, facts, {}), {})
+    near = list(_neighbours(own, chooser, facts))
+    # The two nearest changes of warps first, then the other variants, then tiles and stages.
+    yield from near[:2]
+    for other in holding[1:3]:
+        yield Candidate(other.name, config_of(other, facts, {}), {})
+    yield from near[2:]
+
+
+def _neighbours(
+    variant: Variant, chooser: Chooser, facts: Mapping[str, int]
+) -> Iterator[Candidate]:
+    base = config_of(variant, facts, {})
+    free = chooser.knobs(variant.name)
+    order = sorted(free, key=lambda k: (k != "num_warps", k != "num_stages", not k.startswith("B")))
+    for name in order:
+        value = base[name]
+        changes = (value + 1, value - 1) if name == "num_stages" else (value * 2, value // 2)
+        for knobs in ({name: changed} for changed in changes if in_range(name, changed)):
+            yield Candidate(variant.name, config_of(variant, facts, knobs), knobs)
+
+
+def _wished(
+    op: Op, step: Step, variant: Variant, chooser: Chooser, facts: Mapping[str, int]
+) -> Iterator[Candidate]:
+    """The plan's own, and the combinations that the `tune` clause names."""
+    free = chooser.knobs(variant.name)
+    names = [knob_of(name, step, variant) for name, _ in op.tune]
+    for (index, _), name in zip(op.tune, names, strict=True):
+        if name not in free:
+            raise CannotTune(
+                f"tune {index}: variant {variant.name} of {step.name} has no free tile over `{index}`; "
+                f"it has {', '.join(sorted(free))}"
+            )
+    yield Candidate(variant.name, config_of(variant, facts, {}), {})
+    for values in itertools.product(*(values for _, values in op.tune)):
+        knobs = {name: int(v) for name, v in zip(names, values, strict=True)}
+        if all(in_range(name, n) for name, n in knobs.items()):
+            yield Candidate(variant.name, config_of(variant, facts, knobs), knobs)
+
+
+def knob_of(name: str, step: Step, variant: Variant) -> str:
+    """What a `tune` clause calls `m` is BLOCK_M; warps and stages are themselves."""
+    if name in ("warps", "stages"):
+        return f"num_{name}"
+    config = {key for key, _ in variant.config}
+    for axis in step.kernel(variant.launches[0].kernel).axes:
+        if any(d.index == name for d in axis.digits):
+            own = f"BLOCK_{axis.name.upper()}"
+            return own if own in config else TILES_OF_AXES.get(axis.name, "")
+    return ""
+
+
+# ---- what fits ----------------------------------------------------------------------------------
+def fits(config: Mapping[str, int], device: Device) -> bool:
+    tile = 1
+    for name, n in config.items():
+        if name in ("BLOCK", "ROWS", "BLOCK_M", "BLOCK_N"):
+            tile *= n
+    return tile <= LARGEST_TILE and shared_bytes(config, device.itemsize) <= device.shared_bytes
+
+
+def shared_bytes(config: Mapping[str, int], itemsize: int) -> int:
+    """The operand tiles of a contraction, one a stage; other kernels hold their tiles in registers."""
+    if not {"BLOCK_M", "BLOCK_N", "BLOCK_K"} <= set(config):
+        return 0
+    tiles = (config["BLOCK_M"] + config["BLOCK_N"]) * config["BLOCK_K"] * itemsize
+    return tiles * max(config.get("num_stages", 1), 1)
+
+
+def shrunk(
+    variant: Variant, chooser: Chooser, facts: Mapping[str, int], device: Device
+) -> Candidate:
+    """The universal variant with its largest free tile halved, and stages dropped, until it fits."""
+    free = set(chooser.knobs(variant.name))
+    knobs: dict[str, int] = {}
+    config = config_of(variant, facts, knobs)
+    while not fits(config, device):
+        tiles = {
+            n: config[n] for n in free if not n.startswith("num_") and in_range(n, config[n] // 2)
+        }
+        if config.get("num_stages", 1) > 1 and "num_stages" in free:
+            knobs["num_stages"] = config["num_stages"] - 1
+        elif tiles:
+            largest = max(tiles, key=lambda n: tiles[n])
+            knobs[largest] = tiles[largest] // 2
+        else:
+            break
+        config = config_of(variant, facts, knobs)
+    return Candidate(variant.name, config, knobs)
+
+
+def device_limits(args: Mapping[str, Any]) -> Device:
+    """Of the GPU at hand, for the operands of a call."""
+    import torch
+
+    sizes = [a.element_size() for a in args.values() if isinstance(a, torch.Tensor)]
+    if not torch.cuda.is_available():
+        return Device(232_448, max(sizes, default=4))
+    properties = torch.cuda.get_device_properties("cuda")
+    shared = getattr(properties, "shared_memory_per_block_optin", 101_376)
+    return Device(shared, max(sizes, default=4))
