@@ -1,6 +1,6 @@
 """What the checker makes of the language, held against torch through the oracle, and its types."""
 
-from time import perf_counter
+from time import process_time
 
 import pytest
 import torch
@@ -373,12 +373,12 @@ def test_a_hand_written_gradient_is_for_floats():
     ],
 )
 def test_a_hostile_line_is_answered_at_once(body):
-    start = perf_counter()
+    start = process_time()
     try:
         check(parse(F64 + f"(x: T[N]) -> y: T[N] {{ y[n] = {body} }}", "t.op"))
     except SpecError:
         pass
-    assert perf_counter() - start < 2  # a busy machine included
+    assert process_time() - start < 2
 
 
 def test_gradients_by_hand_see_everything_above():

@@ -1,6 +1,7 @@
 """What explain says: sizes from the command line, costs from the IR, the variant that a call takes."""
 
 import json
+import re
 
 import pytest
 from click.testing import CliRunner
@@ -166,3 +167,34 @@ def test_the_command():
     assert large["totals"]["flops"] == 2 * small["totals"]["flops"]
     bad = run(main, ["explain", "specs/softmax.op", "--shape", "D=4"])
     assert bad.exit_code == 2 and "needs batch" in bad.stderr
+
+
+@pytest.mark.parametrize(
+    "name, step, reason",
+    [
+        ("conv_group_norm_silu", "_y", "`sum` over .*p, q needs conv2d_sum whole, and it is made"),
+        ("attention", "_m", "`max` over j needs s_sum whole, and it is made in tiles of"),
+    ],
+)
+def test_why_a_step_is_apart(name, step, reason):
+    _, (plan,) = opened(spec(name))
+    apart = dict(next(s for s in plan.steps if s.name == name + step).apart)
+    assert any(re.search(reason, why) for why in apart.values()), apart
+
+
+SPLIT = {
+    "needs h": "op f<T: float>(x: T[M, K], w: T[K, N], v: T[N, P]) -> y: T[M, P] {\n"
+    "  h[m, n] = sum[k](x[m, k] * w[k, n])\n  y[m, p] = sum[n](relu(h[m, n]) * v[n, p])\n}",
+    "another place": "op f<T: float>(x: T[N]) -> y: T[N] {\n"
+    "  s[n] = sum[k < 3](x[n] * k)\n  y[n] = s[N - 1 - n]\n}",
+    "gathered": "op f<T: float>(x: T[N, D], t: T[D]) -> y: T[N] {\n"
+    "  i[n] = argmax[d](x[n, d])\n  y[n] = (t[i[N - 1 - n]] else 0)\n}",
+}
+
+
+@pytest.mark.parametrize("said", SPLIT)
+def test_every_later_step_says_why(said):
+    _, (plan,) = opened(SPLIT[said])
+    first, *later = plan.steps
+    assert not first.apart and later and all(s.apart for s in later)
+    assert any(said in why for s in later for _, why in s.apart)

@@ -28,10 +28,10 @@ SPECS = sorted(ROOT.glob("specs/*.op")) + [ROOT / "grammar" / "prelude.op"]
 
 def one(call, *args) -> Diagnostic:
     """The only finding; it came quickly, shows where, and renders."""
-    begin = time.perf_counter()
+    begin = time.process_time()
     with pytest.raises(SpecError) as caught:
         call(*args)
-    assert time.perf_counter() - begin < 1
+    assert time.process_time() - begin < 1
     (finding,) = caught.value.diagnostics
     assert finding.span is None or str(caught.value).count("-->") == 1
     assert len(str(caught.value)) < 1500

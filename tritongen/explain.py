@@ -60,6 +60,7 @@ class StepView:
     name: str
     kind: str
     why: str
+    apart: dict[str, str]  # earlier steps that it is not part of, and why
     values: tuple[Value, ...]
     facts: dict[str, Any]  # sizes as text, or as numbers of the call
     variants: tuple[Way, ...]
@@ -94,6 +95,7 @@ def explain_op(plan: Plan) -> Explanation:
             s.name,
             s.skeleton,
             s.why,
+            dict(s.apart),
             tuple(_values(plan, s)),
             {name: str(value) for name, value in s.facts},
             tuple(_way(v, False) for v in s.variants),
@@ -131,6 +133,7 @@ def _step_view(plan: Plan, found: StepCost, ceilings: Ceilings) -> StepView:
         step.name,
         step.skeleton,
         step.why,
+        dict(step.apart),
         tuple(_values(plan, step)),
         choice.facts,
         tuple(_way(v, v.name == choice.variant) for v in step.variants),
@@ -226,6 +229,8 @@ def _many(count: int, what: str) -> str:
 
 def _step_lines(step: StepView, called: bool) -> Lines:
     yield "bold", f"{step.name}: {step.kind}, since {step.why}"
+    for other, reason in step.apart.items():
+        yield "yellow", f"  not part of {other}: {reason}"
     width = max((len(v.name) for v in step.values), default=0)
     how = max((len(v.how) for v in step.values), default=0)
     for value in step.values:

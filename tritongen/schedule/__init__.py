@@ -6,8 +6,11 @@ tests compare all others with.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tritongen.ir import nodes as ir
 from tritongen.ir.bounds import facts_of
+from tritongen.schedule.apart import apart
 from tritongen.schedule.aside import names_of, step_aside
 from tritongen.schedule.canonical import canonical, split_all, tensors_read
 from tritongen.schedule.classes import CLASSES
@@ -38,8 +41,12 @@ def plan_op(op: ir.Op, name: str | None = None, only: str | None = None) -> Plan
         step = own if len(groups) == 1 else f"{own}_{stores[0] if stores else k}"
         steps.append(CLASSES[g.kind].make(step, g, stores, dims, facts))
         scratch += [n for n in g.nests if n.name in stores and n.name not in outputs]
+    told = [
+        replace(step, apart=tuple((steps[j].name, why) for j, why in reasons))
+        for step, reasons in zip(steps, apart(groups), strict=True)
+    ]
     defines = tuple(d for g in groups for d in g.defines)
-    return Plan(own, checked, tuple(steps), tuple(scratch), nests, defines)
+    return Plan(own, checked, tuple(told), tuple(scratch), nests, defines)
 
 
 def best_form(op: ir.Op, facts, only: str | None):

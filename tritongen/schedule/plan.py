@@ -151,6 +151,7 @@ class Step:
     kernels: tuple[KernelPlan, ...]
     variants: tuple[Variant, ...]
     merged: tuple[str, ...] = ()  # tensors whose batch dims the launch merges to three
+    apart: tuple[tuple[str, str], ...] = ()  # (an earlier step, why this is not part of it)
     orders: tuple[Order, ...] = ()
 
     def kernel(self, name: str) -> KernelPlan:
