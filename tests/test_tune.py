@@ -10,7 +10,7 @@ import pytest
 import torch
 import triton
 
-from tritongen import pipeline, trace
+from tritongen import explain, pipeline, trace
 from tritongen.runtime import tuned
 from tritongen.runtime.choosers import choosers
 from tritongen.runtime.load import load_text
@@ -71,7 +71,7 @@ def test_at_most_six_the_plans_own_first(name, facts):
 def test_what_follows_from_a_size_is_no_knob():
     """BLOCK is the whole row of `rows`, PARTS and CHUNK cut it: another number would leave elements out."""
     _, _, chooser = step_of(built_of("softmax"))
-    assert "BLOCK" not in chooser.knobs("rows") and "num_warps" in chooser.knobs("rows")
+    assert set(chooser.knobs("rows")) == {"ROWS", "num_warps"}
     assert not {"PARTS", "CHUNK"} & set(chooser.knobs("split"))
     forced = chooser.with_first("loop", {"BLOCK": 512, "num_warps": 4}, {"triton": triton})
     assert forced(8192, 4096, False, 132) == ("loop", {"ROWS": 1, "BLOCK": 512, "num_warps": 4})
@@ -181,6 +181,21 @@ def test_a_stored_choice_serves_its_bucket_and_nothing_else(cache):
     for foreign in ({"triton": "3.0.0"}, {"torch": "1.0"}, {"device": "another GPU"}):
         tuned.store(built.raw, "softmax", [entry(**foreign)], {entry().key})
         assert launched(softmax_module(built))["num_warps"] == plain["num_warps"]
+
+
+def test_explain_tells_a_tuned_choice(cache, monkeypatch):
+    built = built_of("softmax")
+    tuned.store(built.raw, "softmax", [entry()], set())
+    module = load_text(f"told_{os.urandom(4).hex()}", built.raw)
+    args = {"x": torch.empty(8000, 4000, dtype=torch.bfloat16, device="meta")}
+    for gpu, tuned_here in (("a GPU", True), ("another", False)):
+        monkeypatch.setattr(trace, "here", lambda gpu=gpu: gpu)
+        (choice,) = trace.trace(module, "softmax", args).choices
+        assert choice.tuned is tuned_here and (choice.config["num_warps"] == 16) is tuned_here
+    monkeypatch.setattr(trace, "here", lambda: "a GPU")
+    (plan,) = built.plans["softmax"]
+    said = explain.text(explain.explain_call(module, plan, args, 132))
+    assert "config, tuned on this machine: BLOCK = 4096" in said
 
 
 def test_a_config_that_does_not_run_gives_way(cache):

@@ -65,6 +65,7 @@ class StepView:
     facts: dict[str, Any]  # sizes as text, or as numbers of the call
     variants: tuple[Way, ...]
     config: dict[str, int]
+    tuned: bool
     kernels: tuple[Kernel, ...]
 
 
@@ -100,6 +101,7 @@ def explain_op(plan: Plan) -> Explanation:
             {name: str(value) for name, value in s.facts},
             tuple(_way(v, False) for v in s.variants),
             {},
+            False,
             (),
         )
         for s in plan.steps
@@ -138,6 +140,7 @@ def _step_view(plan: Plan, found: StepCost, ceilings: Ceilings) -> StepView:
         choice.facts,
         tuple(_way(v, v.name == choice.variant) for v in step.variants),
         choice.config,
+        choice.tuned,
         tuple(_kernel(k.kernel, k.grid, k.cost, ceilings) for k in found.kernels),
     )
 
@@ -242,7 +245,8 @@ def _step_lines(step: StepView, called: bool) -> Lines:
         yield from _way_lines(way, called, passed)
         passed |= way.taken
     if step.config:
-        yield "", f"  config {', '.join(f'{k} = {v}' for k, v in step.config.items())}"
+        word = "config, tuned on this machine:" if step.tuned else "config"
+        yield "", f"  {word} {', '.join(f'{k} = {v}' for k, v in step.config.items())}"
     for kernel in step.kernels:
         yield from _kernel_lines(kernel)
 

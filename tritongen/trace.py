@@ -21,6 +21,8 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction, MockTensor
 
+from tritongen.runtime.tuned import InForce, here, tensors_of
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -30,6 +32,7 @@ class Choice:
     facts: dict[str, int]
     variant: str
     config: dict[str, int]
+    tuned: bool = False  # by `tritongen tune` on this machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,7 @@ class Launch:
 class Calls:
     choices: list[Choice] = field(default_factory=list)
     launches: list[Launch] = field(default_factory=list)
+    tensors: tuple[Any, ...] = ()  # of the launch function in progress, as tuned configs know them
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,14 @@ def _shadow(module: types.ModuleType, calls: Calls, sms: int) -> dict[str, Any]:
                 value.__code__, shadow, name, value.__defaults__, value.__closure__
             )
             copy.__kwdefaults__ = value.__kwdefaults__
-            shadow[name] = _noting_choice(copy, calls) if name.startswith("choose_") else copy
+            step = name.removeprefix("choose_").removeprefix("launch_")
+            force = getattr(vars(module).get(f"launch_{step}"), "in_force", None)
+            if name.startswith("choose_"):
+                shadow[name] = _noting_choice(copy, calls, force)
+            elif name.startswith("launch_") and force:
+                shadow[name] = _noting_launch(copy, calls)
+            else:
+                shadow[name] = copy
         elif hasattr(value, "arg_names") and hasattr(value, "warmup"):
             shadow[name] = _Noting(value, calls)
     shadow["_runs_kernels"] = lambda x: True
@@ -86,16 +97,25 @@ def _shadow(module: types.ModuleType, calls: Calls, sms: int) -> dict[str, Any]:
     return shadow
 
 
-def _noting_choice(choose: types.FunctionType, calls: Calls) -> Any:
+def _noting_choice(choose: types.FunctionType, calls: Calls, force: InForce | None) -> Any:
     names = choose.__code__.co_varnames[: choose.__code__.co_argcount]
 
     def note(*facts: int) -> tuple[str, dict[str, int]]:
-        variant, config = choose(*facts)
+        key = force.key(here(), calls.tensors, facts) if force else ()
+        tuned = force.tuned.get(key) if force else None
+        variant, config = (tuned or choose)(*facts)
         step = choose.__name__.removeprefix("choose_")
-        calls.choices.append(
-            Choice(step, dict(zip(names, facts, strict=True)), variant, dict(config))
-        )
+        known = dict(zip(names, facts, strict=True))
+        calls.choices.append(Choice(step, known, variant, dict(config), tuned is not None))
         return variant, config
+
+    return note
+
+
+def _noting_launch(launch: types.FunctionType, calls: Calls) -> Any:
+    def note(*args: Any) -> None:
+        calls.tensors = tensors_of(args)
+        launch(*args)
 
     return note
 

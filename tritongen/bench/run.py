@@ -36,7 +36,7 @@ from tritongen.runtime.load import load_text
 from tritongen.schedule.plan import Plan
 from tritongen.shapes import elements, random_arguments, shape_text
 from tritongen.syntax.ref import parse_ref, ref_python
-from tritongen.trace import trace
+from tritongen.trace import Choice, trace
 
 RIVALS = ("eager", "compile", "max-autotune")
 
@@ -130,7 +130,7 @@ def _rows(
     moved = sum(
         least(k.cost, peaks).seconds for s in step_costs(plan, args, calls) for k in s.kernels
     )
-    shown, chosen = shape_text(plan.op, case), "+".join(c.variant for c in calls.choices)
+    shown, chosen = shape_text(plan.op, case), "+".join(map(_variant, calls.choices))
     sizes = all_sizes(plan.op, case.sizes)
     rows = []
     for name in contenders:
@@ -155,6 +155,10 @@ def _rows(
             )
         )
     return rows
+
+
+def _variant(choice: Choice) -> str:
+    return f"{choice.variant}, tuned" if choice.tuned else choice.variant
 
 
 # ---- contenders ---------------------------------------------------------------------------------

@@ -29,7 +29,10 @@ class Chooser:
     branches: dict[str, ast.If]
 
     def knobs(self, variant: str) -> dict[str, ast.expr]:
-        """What may be set freely: tiles, warps and stages that do not follow from a size of the call."""
+        """What may be set freely: tiles, warps and stages whose rule speaks of no size of the call.
+
+        The BLOCK that is a whole row is none; ROWS that is chosen to go with that BLOCK is.
+        """
         assigned, entries = _parts(self.branches[variant])
         sizes = {
             a.arg
@@ -38,11 +41,14 @@ class Chooser:
             and a.annotation.id == "int"
             and a.arg not in NOT_SIZES
         }
-        return {
-            name: value
+        rules = {
+            name: assigned.get(value.id, value) if isinstance(value, ast.Name) else value
             for name, value in entries.items()
-            if KNOBS.fullmatch(name)
-            and (name.startswith("num_") or not _names(value, assigned) & sizes)
+        }
+        return {
+            name: rule
+            for name, rule in rules.items()
+            if KNOBS.fullmatch(name) and (name.startswith("num_") or not _names(rule) & sizes)
         }
 
     def flags(self) -> tuple[str, ...]:
@@ -132,11 +138,5 @@ def _config(branch: ast.If) -> ast.Call:
     raise AssertionError("`choosers` takes no other branches")
 
 
-def _names(value: ast.expr, assigned: Mapping[str, ast.expr]) -> set[str]:
-    """The names an entry speaks of, seen through what the branch assigns."""
-    found: set[str] = set()
-    for node in ast.walk(value):
-        if isinstance(node, ast.Name):
-            seen = assigned.get(node.id)
-            found |= {node.id} if seen is None else _names(seen, assigned)
-    return found
+def _names(value: ast.expr) -> set[str]:
+    return {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}

@@ -23,7 +23,7 @@ import os
 import stat
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -236,41 +236,54 @@ def install(scope: dict[str, Any], op: str, source: str) -> None:
     except (Refused, OSError) as refusal:
         _warn(path, str(refusal))
         return
-    here = (torch.__version__, triton.__version__)
+    versions = (torch.__version__, triton.__version__)
     for step, chooser in steps.items():
-        own = [e for e in entries if e.step == step and (e.torch, e.triton) == here]
+        own = [e for e in entries if e.step == step and (e.torch, e.triton) == versions]
         if own:
             put_in_force(scope, chooser, own, path)
 
 
 @dataclass(slots=True)
 class _Call(threading.local):
-    """What a thread's launch in progress was found by, and the entry it used."""
+    """What a thread's launch in progress is known by, and the entry it used."""
 
-    key: tuple[Any, ...] | None = None
+    key: tuple[str, tuple[Any, ...]] | None = None
     used: tuple[Any, ...] | None = field(default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """The tuned functions of one step, by device, tensors and flags."""
+
+    tuned: dict[tuple[Any, ...], Callable[..., Any]]
+    flags: tuple[tuple[int, str], ...]  # place among the facts, name
+
+    def key(self, device: str, tensors: tuple[Any, ...], facts: tuple[Any, ...]) -> tuple[Any, ...]:
+        return device, tensors, tuple((name, bool(facts[k])) for k, name in self.flags)
 
 
 def put_in_force(scope: dict[str, Any], chooser: Chooser, entries: list[Entry], path: Path) -> None:
     """Replaces a step's `choose` and `launch` by ones that look an entry up first."""
     name = chooser.tree.name
     choose, launch = scope[name], scope[name.replace("choose_", "launch_", 1)]
-    tuned = {
-        (e.device, e.tensors, e.flags): chooser.with_first(e.variant, dict(e.knobs), scope)
-        for e in entries
-    }
-    known = {key[:2] for key in tuned}
     names = [a.arg for a in chooser.tree.args.args]
-    flags = [names.index(flag) for flag in chooser.flags()]
+    force = InForce(
+        {
+            (e.device, e.tensors, e.flags): chooser.with_first(e.variant, dict(e.knobs), scope)
+            for e in entries
+        },
+        tuple((names.index(flag), flag) for flag in chooser.flags()),
+    )
+    known = {key[:2] for key in force.tuned}
     call = _Call()
 
     @functools.wraps(choose)
     def tuned_choose(*facts: Any) -> Any:
         if call.key is not None:
-            key = (*call.key, tuple((names[k], bool(facts[k])) for k in flags))
-            if key in tuned:
+            key = force.key(*call.key, facts)
+            if key in force.tuned:
                 call.used = key
-                return tuned[key](*facts)
+                return force.tuned[key](*facts)
         return choose(*facts)
 
     @functools.wraps(launch)
@@ -284,12 +297,18 @@ def put_in_force(scope: dict[str, Any], chooser: Chooser, entries: list[Entry], 
         except Exception as error:
             if call.used is None:
                 raise
-            tuned.pop(call.used, None)
+            force.tuned.pop(call.used, None)
             first = str(error).strip().splitlines()[:1]
             _warn(path, f"{name}: {type(error).__name__}: {''.join(first)[:200]}")
             return launch(*args)
         finally:
             call.key = None
 
+    tuned_launch.in_force = force  # type: ignore[attr-defined]  # for `trace`
     scope[name] = tuned_choose
     scope[launch.__name__] = tuned_launch
+
+
+def here() -> str:
+    """The name of the GPU that a call would run on; empty without one."""
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else ""
