@@ -19,6 +19,7 @@ from tritongen.tune.candidates import (
     CannotTune,
     Device,
     candidates,
+    check_clause,
     config_of,
     fits,
     shared_bytes,
@@ -103,9 +104,13 @@ def test_the_tune_clause_replaces_the_rest():
     first, *rest = candidates(op, step, chooser, facts, H200)
     assert first.knobs == {} and all(set(c.knobs) == {"BLOCK_M", "num_warps"} for c in rest)
     assert {c.knobs["BLOCK_M"] for c in rest} == {64, 128}
-    op, step, chooser = step_of(built_of("softmax", "tune d = [1024]"))
-    with pytest.raises(CannotTune, match="no free tile over `d`"):
-        candidates(op, step, chooser, ROWS, H200)
+    op, step, chooser = step_of(built_of("softmax", "tune d = [1024], warps = [16]"))
+    rows = next(v for v in step.variants if v.name == "rows")
+    with pytest.raises(
+        CannotTune, match="tune d: no step has .* softmax \\(rows\\): ROWS, num_warps"
+    ):
+        check_clause(op, [(step, rows, chooser)])
+    assert [c.knobs for c in candidates(op, step, chooser, ROWS, H200)] == [{}, {"num_warps": 16}]
 
 
 # ---- the file -----------------------------------------------------------------------------------

@@ -55,8 +55,9 @@ def candidates(
 ) -> list[Candidate]:
     """The plan's own choice, then others; all fit the device."""
     holding = [v for v in step.variants if evaluate(v.when, facts)]
-    wished = _wished(op, step, holding[0], chooser, facts) if op.tune else None
-    if wished is None:
+    if op.tune:
+        wished = _wished(op, step, holding[0], chooser, facts)
+    else:
         wished = _derived(holding, chooser, facts)
     found: dict[tuple, Candidate] = {}
     for c in wished:
@@ -105,20 +106,28 @@ def _neighbours(
 def _wished(
     op: Op, step: Step, variant: Variant, chooser: Chooser, facts: Mapping[str, int]
 ) -> Iterator[Candidate]:
-    """The plan's own, and the combinations that the `tune` clause names."""
+    """The plan's own, and the combinations that the `tune` clause names, as far as they are this step's."""
+    knobs = {knob_of(name, step, variant): values for name, values in op.tune}
     free = chooser.knobs(variant.name)
-    names = [knob_of(name, step, variant) for name, _ in op.tune]
-    for (index, _), name in zip(op.tune, names, strict=True):
-        if name not in free:
-            raise CannotTune(
-                f"tune {index}: variant {variant.name} of {step.name} has no free tile over `{index}`; "
-                f"it has {', '.join(sorted(free))}"
-            )
+    own = {name: values for name, values in knobs.items() if name in free}
     yield Candidate(variant.name, config_of(variant, facts, {}), {})
-    for values in itertools.product(*(values for _, values in op.tune)):
-        knobs = {name: int(v) for name, v in zip(names, values, strict=True)}
-        if all(in_range(name, n) for name, n in knobs.items()):
-            yield Candidate(variant.name, config_of(variant, facts, knobs), knobs)
+    for values in itertools.product(*own.values()):
+        wish = {name: int(v) for name, v in zip(own, values, strict=True)}
+        if all(in_range(name, n) for name, n in wish.items()):
+            yield Candidate(variant.name, config_of(variant, facts, wish), wish)
+
+
+def check_clause(op: Op, taken: list[tuple[Step, Variant, Chooser]]) -> None:
+    """CannotTune where the `tune` clause names what no step of the call has."""
+    for name, _ in op.tune:
+        if not any(knob_of(name, s, v) in chooser.knobs(v.name) for s, v, chooser in taken):
+            listed = "; ".join(
+                f"{s.name} ({v.name}): {', '.join(sorted(chooser.knobs(v.name)))}"
+                for s, v, chooser in taken
+            )
+            raise CannotTune(
+                f"tune {name}: no step has a free tile over it; what is free: {listed}"
+            )
 
 
 def knob_of(name: str, step: Step, variant: Variant) -> str:

@@ -28,10 +28,10 @@ from tritongen.proof.cases import Case
 from tritongen.runtime import tuned
 from tritongen.runtime.choosers import Chooser, choosers
 from tritongen.runtime.load import load_text
-from tritongen.schedule.plan import Plan
+from tritongen.schedule.plan import Plan, Step, Variant
 from tritongen.shapes import random_arguments
 from tritongen.trace import Calls, Choice, trace
-from tritongen.tune.candidates import Candidate, candidates, device_limits
+from tritongen.tune.candidates import Candidate, candidates, check_clause, device_limits
 
 WORTH = 0.98  # less than 2% is within what the clocks do between two runs
 
@@ -66,6 +66,7 @@ def tune(
     with tf32(False):
         want = reference(module, op, args)()
     found: list[Trial] = []
+    check_clause(op, list(_taken(plan, steps, _traced(module, plan, args, device))))
     with _restored(module):
         for step in plan.steps:
             progress(step.name)
@@ -79,6 +80,17 @@ def tune(
             if winner:
                 _force(module, steps[step.name], winner.candidate)
     return found
+
+
+def _taken(
+    plan: Plan, steps: dict[str, Chooser], calls: Calls
+) -> Iterator[tuple[Step, Variant, Chooser]]:
+    """Each step of the call with the variant that it takes."""
+    for choice in calls.choices:
+        step = next(s for s in plan.steps if s.name == choice.step)
+        if step.name in steps:
+            variant = next(v for v in step.variants if v.name == choice.variant)
+            yield step, variant, steps[step.name]
 
 
 def _traced(module: ModuleType, plan: Plan, args: dict[str, Any], device: str) -> Calls:
