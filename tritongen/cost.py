@@ -13,7 +13,7 @@ read in part, the part. Every operation counts where its operands vary, so a con
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 from typing import Any
@@ -298,6 +298,7 @@ class CallNumbers:
 
 def call_numbers(plan: Plan, args: Mapping[str, Any]) -> CallNumbers:
     op = step_aside(plan.op)
+    op = replace(op, facts=(*op.facts, *plan.defines))
     renamed = {new.name: args[old.name] for new, old in zip(op.params, plan.op.params, strict=True)}
     stored = (*op.tensors, *op.outputs)
     dims = {t.name: t.dims for t in stored} | {n.name: n.dims for n in plan.scratch}
