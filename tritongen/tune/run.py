@@ -85,10 +85,11 @@ def tune(
 def _taken(
     plan: Plan, steps: dict[str, Chooser], calls: Calls
 ) -> Iterator[tuple[Step, Variant, Chooser]]:
-    """Each step of the call with the variant that it takes."""
+    """Each step of the call with the variant that it takes; what packs its operands is left as it is."""
+    own = {s.name: s for s in plan.steps}
     for choice in calls.choices:
-        step = next(s for s in plan.steps if s.name == choice.step)
-        if step.name in steps:
+        if choice.step in own and choice.step in steps:
+            step = own[choice.step]
             variant = next(v for v in step.variants if v.name == choice.variant)
             yield step, variant, steps[step.name]
 
