@@ -4,8 +4,6 @@ pointwise nests over row, or over both. Figures are for one H200 unless a commen
 
 from __future__ import annotations
 
-from math import inf, prod
-
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Fetch, Poly, affine, indices, poly
 from tritongen.ir.algebra import walk as walk_poly
@@ -40,8 +38,6 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
         return None
     ranges = {b.index: (b.lo, b.hi) for b in (*row, *col)}
     lines = gather_lines(members, virtual, tile, (row_names, tile))
-    if _is_window(lines, row_names, col):
-        return None
     for nest in lines:
         own = {b.index for b in nest.box}
         if is_reducer(nest):
@@ -55,14 +51,6 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
         if not (_starts_at_zero(nest) and _separable(nest, row_names, col_names, facts)):
             return None
     return Group("rows", lines, row, _col_order(lines, col))
-
-
-def _is_window(lines, row_names: set[str], col: tuple[ir.Binder, ...]) -> bool:
-    """A few terms, known as numbers, beside each kept index: a pool, whose rows would be mostly masked."""
-    terms = prod(((b.hi - b.lo).constant or inf) for b in col)
-    taps = {b.index for b in col}
-    mixed = (indices(c) for n in lines for r in reads(n.body) for c in r.coords)
-    return terms <= 32 and any(used & row_names and used & taps for used in mixed)
 
 
 def _same_range(known, b: ir.Binder, facts: Facts) -> bool:
