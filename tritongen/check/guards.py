@@ -7,6 +7,8 @@ floats stays a `where`.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tritongen.check.coordinates import is_affine
 from tritongen.check.scope import Scope
 from tritongen.ir.algebra import Fetch, Poly, poly
@@ -14,40 +16,46 @@ from tritongen.ir.nodes import Call, Cast, Const, Expr, Guard, IndexValue, Read
 
 
 def split_guards(scope: Scope, body: Expr) -> tuple[tuple[Guard, ...], Expr]:
-    """The guards that stand as `where(..., 0)` around the body, outermost first, and the rest."""
+    """The guards that stand as `where(..., 0)` around the body, outermost first, and the rest.
+
+    Of `a and b` the part that is no guard stays a `where`.
+    """
     guards: tuple[Guard, ...] = ()
     while True:
         match body:
-            case Call("where", (condition, term, Const(0))):
-                found = _guards(scope, condition)
-                if found is None:
-                    return guards, body
-                guards, body = (*guards, *found), term
-            case Cast(Call("where", (condition, term, Const(0))), dtype):
-                found = _guards(scope, condition)
-                if found is None:
-                    return guards, body
-                guards, body = (*guards, *found), Cast(term, dtype)
+            case Call("where", (condition, _, Const(0))):
+                where, dtype = body, ""
+            case Cast(Call("where", (condition, _, Const(0))) as where, dtype):
+                pass
             case _:
                 return guards, body
+        found, rest = _guards(scope, condition)
+        if not found:
+            return guards, body
+        guards += found
+        body = where.args[1] if rest is None else replace(where, args=(rest, *where.args[1:]))
+        body = Cast(body, dtype) if dtype else body
 
 
-def _guards(scope: Scope, condition: Expr) -> tuple[Guard, ...] | None:
+def _guards(scope: Scope, condition: Expr) -> tuple[tuple[Guard, ...], Expr | None]:
+    """(the guards in an and-chain, what else it says)."""
     match condition:
         case Call("and", (a, b)):
-            first, second = _guards(scope, a), _guards(scope, b)
-            return None if first is None or second is None else first + second
+            (first, left), (second, right) = _guards(scope, a), _guards(scope, b)
+            both = left is not None and right is not None
+            rest = replace(condition, args=(left, right)) if both else left or right
+            return first + second, rest
         case Call("lt" | "le" | "gt" | "ge" | "eq" as op, (a, b)):
             left, right = integer(scope, a), integer(scope, b)
             if left is None or right is None:
-                return None
+                return (), condition
             gap = {"gt": left - right - 1, "ge": left - right, "eq": left - right}.get(op)
             if gap is None:
                 gap = right - left - (1 if op == "lt" else 0)
             if not is_affine(gap) or gap.constant is not None:
-                return None
-            return (Guard(gap, "==" if op == "eq" else ">="),)
-    return None
+                return (), condition
+            return (Guard(gap, "==" if op == "eq" else ">="),), None
+    return (), condition
 
 
 def integer(scope: Scope, expr: Expr) -> Poly | None:

@@ -6,6 +6,7 @@ from tritongen.emit import scan, tiles, walks
 from tritongen.emit.body import Body, Context
 from tritongen.emit.contraction import contraction_view
 from tritongen.emit.nest import box_view, nest_view
+from tritongen.emit.scatter import scatter
 from tritongen.emit.view import KernelView
 from tritongen.emit.window import window_view
 from tritongen.schedule.plan import KernelPlan
@@ -18,6 +19,7 @@ PRINTERS = {
     "part": walks.part,
     "finish": walks.finish,
     "contraction": contraction_view,
+    "scatter": scatter,
     "window": window_view,
     "box": box_view,
     "scan": scan.scan,

@@ -26,6 +26,8 @@ TORCH_DTYPES = {
     "i32": "torch.int32", "i16": "torch.int16", "i8": "torch.int8", "u8": "torch.uint8", "bool": "torch.bool",
 }  # fmt: skip
 
+BOOLEANS = ("across", "turned", "hip", "channels_last", "deterministic")
+
 
 @dataclass(frozen=True, slots=True)
 class LaunchView:
@@ -62,10 +64,7 @@ def launch_view(
     names = [n for n, _ in facts]
     local = fact_names(context, step)
     given = [local.get(n, n) for n in names]
-    parameters = ", ".join(
-        f"{n}: {'bool' if n in ('across', 'turned', 'hip', 'channels_last') else 'int'}"
-        for n in names
-    )
+    parameters = ", ".join(f"{n}: {'bool' if n in BOOLEANS else 'int'}" for n in names)
     views = {v.tensor: v for k in step.kernels for v in k.views}
     lines = [*step_values(context, step, kernels)]
     shared = [t for t in touched(step) if is_shared(step, t)]
@@ -138,7 +137,8 @@ def used_facts(step: Step) -> tuple[tuple[str, str], ...]:
     for v in step.variants:
         spoken |= rules.names(v.when).union(*(rules.names(r) for _, r in v.config))
     known = [n for n, _ in step.facts]
-    order = [*known, *(o.fact for o in step.orders), "across", "turned", "itemsize", "hip", "sms"]
+    order = [*known, *(o.fact for o in step.orders), "across", "turned", "itemsize"]
+    order += ["deterministic", "hip", "sms"]
     return tuple((n, n) for n in order if n in spoken - config)
 
 
@@ -155,7 +155,8 @@ def fact_names(context: Context, step: Step) -> dict[str, str]:
 
 def fact_texts(context: Context, step: Step, views: dict[str, View]):
     """(name, host text) of every fact that choose or a grid speaks of."""
-    spoken = {n for n, _ in used_facts(step)}
+    asked = {n for n, _ in used_facts(step)}
+    spoken = set(asked)
     for v in step.variants:
         for launch in v.launches:
             spoken |= set().union(*(rules.names(r) for r in launch.grid))
@@ -164,6 +165,8 @@ def fact_texts(context: Context, step: Step, views: dict[str, View]):
     for name, p in step.facts:
         text = launch_text(p) if p.terms else "0"
         own = fact_names(context, step)[name]
+        if name not in asked and bare(p) and bare(p) != ir.BATCH:
+            continue  # a grid calls it what the spec does
         if name in spoken and text != own:
             yield own, text
     for o in step.orders:
@@ -175,6 +178,8 @@ def fact_texts(context: Context, step: Step, views: dict[str, View]):
         yield "across", across_text(step, views)
     if "itemsize" in spoken:
         yield "itemsize", itemsize_text(context, step)
+    if "deterministic" in spoken:
+        yield "deterministic", "torch.are_deterministic_algorithms_enabled()"
     if "hip" in spoken:
         yield "hip", "torch.version.hip is not None"
     if "sms" in spoken:
@@ -229,8 +234,9 @@ def touched(step: Step) -> tuple[str, ...]:
     from tritongen.schedule.canonical import tensors_read
 
     names: dict[str, None] = {}
-    computed = {n.name for n in step.kernels[0].nests}
-    for nest in step.kernels[0].nests:
+    nests = [n for k in step.kernels for n in k.nests]
+    computed = {n.name for n in nests}
+    for nest in nests:
         for tensor in sorted(tensors_read(nest.body)):
             if tensor not in computed:
                 names[tensor] = None
@@ -345,9 +351,13 @@ def branch(
             lines += view_line(context, tensor, way)
     for name, dtype, shape in variant.scratch:
         sizes = ", ".join(rule_text(r, renames) for r in shape)
+        made = "zeros" if name in variant.zeroed else "empty"
+        comma = "," if len(shape) == 1 else ""
         lines.append(
-            f"{name} = torch.empty(({sizes}), dtype={host_dtype(context, dtype)}, device={device}.device)"
+            f"{name} = torch.{made}(({sizes}{comma}), dtype={host_dtype(context, dtype)}, device={device}.device)"
         )
+    own = {name for name, _, _ in variant.scratch}
+    lines += [f"{name}.zero_()" for name in variant.zeroed if name not in own]
     for launch in variant.launches:
         kernel = kernels[launch.kernel]
         grid = ", ".join(rule_text(r, renames) for r in launch.grid)

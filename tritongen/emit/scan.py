@@ -16,7 +16,7 @@ from tritongen.emit.body import Body
 from tritongen.emit.fold_lines import NO_PLACE, arg_helper, end_text, place_of, start_text, term
 from tritongen.emit.folds import FOLDS, SCANS, combined
 from tritongen.emit.masked import choose_fill
-from tritongen.emit.tiles import is_row_value, open_tile, view, wide_tensors
+from tritongen.emit.tiles import open_tile, view, wide_tensors
 from tritongen.emit.view import KernelView, Loop
 from tritongen.emit.walks import enter_loop, leave_loop, part_names
 from tritongen.ir import nodes as ir
@@ -59,7 +59,9 @@ def scan_part(body: Body) -> KernelView:
             body.value(nest)
     lines = leave_loop(body, saved)
     for nest in scans(body):
-        for (name, _), value in zip(fold_state(nest), total_of(body, nest, totals[nest.name])):
+        for (name, _), value in zip(
+            fold_state(nest), total_of(body, nest, totals[nest.name]), strict=True
+        ):
             at = f"{body.pointer(name)} + {place_in_scratch(var)} + {var['part']}"
             body.line(f"tl.store({at}, {value}, mask={body.axis_mask['row']})")
     names = ", ".join(n.name for n in scans(body))
@@ -78,7 +80,7 @@ def scan_finish(body: Body) -> KernelView:
     carries = {}
     for nest in scans(body):
         loaded = []
-        for (name, _), (start, _) in zip(fold_state(nest), starts(body, nest)):
+        for (name, _), (start, _) in zip(fold_state(nest), starts(body, nest), strict=True):
             at = f"{body.pointer(name)} + {place_in_scratch(var)} + {parts}"
             load = f"tl.load({at}, mask=({body.axis_mask['row']}) & ({before}), other={start})"
             loaded.append(body.assign(body.fresh(f"{name}s"), load))
@@ -193,7 +195,7 @@ def state_names(body: Body, nest: ir.Nest, what: str) -> State:
 
 def declare(body: Body, nest: ir.Nest, what: str, shape: str) -> State:
     names = tuple(body.fresh(name) for name in state_names(body, nest, what))
-    for name, (start, dtype) in zip(names, starts(body, nest)):
+    for name, (start, dtype) in zip(names, starts(body, nest), strict=True):
         body.line(f"{name} = tl.full({shape}, {start}, {dtype})")
     return names
 

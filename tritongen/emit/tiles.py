@@ -15,8 +15,8 @@ from tritongen.ir import nodes as ir
 from tritongen.schedule.canonical import free_indices, reads, tensors_read
 from tritongen.schedule.members import is_reducer
 
-# Skeletons that share a template: merging and walking one chunk, a tile with or without loops.
-TEMPLATES = {"finish": "part", "scan_finish": "scan_part", "box": "tile"}
+# Skeletons that share a template: merging and walking one chunk, a tile whatever is done with it.
+TEMPLATES = {"finish": "part", "scan_finish": "scan_part", "box": "tile", "scatter": "tile"}
 
 
 def axis_name(body: Body, position: int) -> str:

@@ -113,6 +113,7 @@ class Variant:
     config: tuple[tuple[str, Rule], ...]
     launches: tuple[Launch, ...]
     scratch: tuple[tuple[str, str, tuple[Rule, ...]], ...] = ()  # name, dtype, shape
+    zeroed: tuple[str, ...] = ()  # what the kernels add to
     packs: tuple[Pack, ...] = ()
 
 

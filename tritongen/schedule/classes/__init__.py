@@ -7,11 +7,21 @@ template and its printer in `emit`.
 
 from __future__ import annotations
 
-from tritongen.schedule.classes import box, contraction, nest, pointwise, rows, scan, window
+from tritongen.schedule.classes import (
+    box,
+    contraction,
+    nest,
+    pointwise,
+    rows,
+    scan,
+    scatter,
+    window,
+)
 
 CLASSES = {
     "contraction": contraction,
     "scan": scan,
+    "scatter": scatter,
     "window": window,
     "rows": rows,
     "pointwise": pointwise,

@@ -1,0 +1,59 @@
+"""A scatter: a tile of terms, each added atomically at the place that it names.
+
+Input: a `Body` over a `KernelPlan` of the skeleton scatter, whose sums are over indices that its axes
+do not have: those are read from the guards that tie them. Output: its `KernelView`.
+"""
+
+from __future__ import annotations
+
+from tritongen.emit.body import Body
+from tritongen.emit.fold_lines import guard_text
+from tritongen.emit.tiles import open_tile, view
+from tritongen.emit.view import KernelView
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import indices
+from tritongen.schedule.classes.scatter import targets
+from tritongen.schedule.members import is_reducer
+
+
+def scatter(body: Body) -> KernelView:
+    var = open_tile(body)
+    var["tiles"] = body.names.free("tiles")
+    for nest in body.kernel.nests:
+        if is_reducer(nest):
+            add(body, nest)
+        else:
+            body.value(nest)
+    doc = "A tile of ROWS x BLOCK terms a program, each added where it belongs."
+    return view(body, var, ("ROWS", "BLOCK"), doc, lines=tuple(body.lines))
+
+
+def add(body: Body, nest: ir.Nest) -> None:
+    """The terms of one sum; what no place is named for, and what lies outside, is left out."""
+    places = targets(nest)
+    body.ranges |= {b.index: (b.lo, b.hi) for b in nest.body.binders}
+    checks = []
+    for b in nest.box:
+        if b.index not in places:
+            continue
+        place = places[b.index]
+        name = body.size(place)[0]
+        if not name.isidentifier():
+            name = body.assign(b.index, name)
+        body.index[b.index] = name
+        if not body.is_wide(place):
+            body.narrow.add(b.index)
+        checks += [f"{name} >= {body.size(b.lo)[0]}", f"{name} < {body.size(b.hi)[0]}"]
+    guards = [g for g in nest.body.guards if not indices(g.poly) & places.keys()]
+    checks += [guard_text(body, g) for g in guards]
+    value = body.expr(nest.body.body)[0]
+    if not body.strong(nest.body.body):
+        value = body.full(nest.body.body, nest.body.body.dtype)
+    where, _, _ = body.address(nest.name, nest.coords)
+    named = body.axes_in(tuple(places.values())) | body.axes_in(nest.coords)
+    if any(a.digits and a.name not in named for a in body.kernel.axes) or not all(
+        a.digits for a in body.kernel.axes
+    ):
+        where = f"tl.broadcast_to({where}, (ROWS, BLOCK))"
+    mask = body.mask(frozenset(a.name for a in body.kernel.axes), checks)
+    body.line(f'tl.atomic_add({where}, {value}, mask={mask}, sem="relaxed")')

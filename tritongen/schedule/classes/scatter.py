@@ -1,0 +1,154 @@
+"""Scatters: sums whose terms name where they go, `y[v, d] = sum[n](g[n, d] where idx[n] == v)`.
+
+What a gather's gradient is. Each term is added once, atomically, at the place that it names: N * D
+additions instead of V * N * D. Their order is not fixed, so floats may differ in their last bits
+from run to run; where torch is asked to be deterministic, and for few places, where the additions
+would queue up, the sum runs as the reduction that it also is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Fetch, Idx, Poly, affine, index, indices
+from tritongen.ir.algebra import walk as walk_poly
+from tritongen.schedule.canonical import binders_of, free_indices, tensors_read
+from tritongen.schedule.classes import box, nest, rows
+from tritongen.schedule.members import Group, is_reducer
+from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant
+
+ATOMIC = ("compute", "f64", "f32", "i64", "i32")  # what tl.atomic_add adds
+
+
+# ---- what is one ---------------------------------------------------------------------------------
+def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
+    """Sums of the same terms' indices into one box, and the pointwise nests behind them."""
+    found = nest.classify(members, virtual, by_name, facts)
+    sums = [n for n in found.nests if is_reducer(n)] if found else []
+    shapes = {(frozenset(targets(n)), frozenset(b.index for b in binders_of(n))) for n in sums}
+    if len(shapes) != 1 or not all(map(targets, sums)):
+        return None
+    if any(n.dtype not in ATOMIC or n.body.op != "sum" for n in sums):
+        return None
+    if any(tensors_read(n.body) & {other.name for other in sums} for n in sums):
+        return None
+    return replace(found, kind="scatter")
+
+
+def targets(sum_: ir.Nest) -> dict[str, Poly]:
+    """The kept indices that guards alone tie to the terms: index -> the place that a term names."""
+    reduce = sum_.body
+    used = free_indices(reduce.body).union(*(indices(b.lo) | indices(b.hi) for b in reduce.binders))
+    found = {}
+    for b in sum_.box:
+        ties = [g for g in reduce.guards if b.index in indices(g.poly)]
+        if b.index in used or len(ties) != 1:
+            continue
+        place = _solved(ties[0], b.index)
+        if place is not None and any(isinstance(a, Fetch) for a in walk_poly(place)):
+            found[b.index] = place
+    kept = {b.index for b in sum_.box} - found.keys()
+    own = kept | {b.index for b in reduce.binders}
+    return found if all(indices(p) <= own for p in found.values()) else {}
+
+
+def _solved(guard: ir.Guard, name: str) -> Poly | None:
+    """p where the guard says `name == p`."""
+    parts = affine(guard.poly)
+    if guard.op != "==" or parts is None:
+        return None
+    weight = next((w for a, w in parts[0].items() if a == Idx(name)), None)
+    if weight is None or weight.constant not in (1, -1):
+        return None
+    place = index(name) - guard.poly * weight
+    return None if name in indices(place) else place
+
+
+# ---- how it runs ---------------------------------------------------------------------------------
+def make(name, group, stores, dims, facts) -> Step:
+    sums = tuple(n for n in group.nests if is_reducer(n))
+    places = targets(sums[0])
+    points = (*(b for b in sums[0].box if b.index not in places), *sums[0].body.binders)
+    inner = sums[0].box[-1] if sums[0].box[-1] in points else points[-1]
+    axes = Axis("row", tuple(b for b in points if b != inner)), Axis("col", (inner,))
+    box_axes = Axis("row", sums[0].box[:-1]), Axis("col", sums[0].box[-1:])
+    added = tuple(n.name for n in sums)
+    add = KernelPlan(
+        f"{name}_scatter", "scatter", "scatter", axes, _closure(sums, group.nests), added
+    )
+    kernels, launches = [add], [Launch(add.name, ("cdiv(points, ROWS) * cdiv(width, BLOCK)",))]
+    if behind := tuple(n for n in stores if n not in added):
+        rest = tuple(n for n in group.nests if n not in sums)
+        kernels.append(KernelPlan(f"{name}_epilogue", "tile", "finish", box_axes, rest, behind))
+        grid = ("cdiv(box_rows, ROWS) * cdiv(box_cols, BLOCK)",)
+        launches.append(Launch(kernels[-1].name, grid))
+    numbers = (
+        ("points", axes[0].extent),
+        ("width", axes[1].extent),
+        ("places", box_axes[0].extent * box_axes[1].extent),
+        ("box_rows", box_axes[0].extent),
+        ("box_cols", box_axes[1].extent),
+        *((f"extent_{k}", dim) for k, dim in enumerate(sums[0].dims)),
+    )
+    # Where lanes lie along a kept index, a row of terms never queues up at one place.
+    spread = inner in sums[0].box
+    exact = all(n.dtype in ("i64", "i32") for n in sums)
+    plain = None
+    if not (spread and exact):
+        plain = _reduction(box if spread else rows, name, group, stores, dims, facts)
+    return Step(
+        name,
+        "scatter",
+        "each term names the place that it is added to",
+        stores,
+        (*(plain.facts if plain else ()), *numbers),
+        (*(plain.kernels if plain else ()), *kernels),
+        (_variant(sums, stores, tuple(launches), spread), *(plain.variants if plain else ())),
+    )
+
+
+def _variant(sums, stores, launches, spread: bool) -> Variant:
+    exact = all(n.dtype in ("i64", "i32") for n in sums)
+    shape = tuple(f"extent_{k}" for k in range(len(sums[0].dims)))
+    config = (
+        ("BLOCK", "min(1024, max(16, pow2(width)))"),
+        ("ROWS", "max(1, 1024 // BLOCK)"),
+        ("num_warps", "4"),
+    )
+    why = "terms are added atomically where they belong"
+    if not exact:
+        why += ", in no fixed order: the last bits may differ from run to run"
+    conditions = [] if spread else ["places > 256"]
+    conditions += [] if exact else ["not deterministic"]
+    return Variant(
+        "scatter",
+        " and ".join(conditions) or "True",
+        why,
+        config,
+        launches,
+        tuple((n.name, n.dtype, shape) for n in sums if n.name not in stores),
+        zeroed=tuple(n.name for n in sums),
+    )
+
+
+def _reduction(kind, name, group, stores, dims, facts) -> Step:
+    """The same sums term by term. All kernels of a step see its tensors alike: here dim by dim."""
+    for other in (kind, box, nest):
+        found = other.classify(group.nests, {}, {}, facts)
+        if found is not None:
+            step = other.make(name, found, stores, dims, facts)
+            return replace(step, kernels=tuple(replace(k, views=()) for k in step.kernels))
+    raise AssertionError("the general nest takes any box")
+
+
+def _closure(sums, nests) -> tuple[ir.Nest, ...]:
+    """The sums and the lines that their terms read."""
+    by_name = {n.name: n for n in nests}
+    found: set[str] = set()
+    waiting = [n.name for n in sums]
+    while waiting:
+        name = waiting.pop()
+        found.add(name)
+        waiting += [t for t in tensors_read(by_name[name].body) if t in by_name]
+    return tuple(n for n in nests if n.name in found)
