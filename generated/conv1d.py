@@ -258,7 +258,6 @@ def launch_conv1d_x_packed(x, x_packed) -> None:
     N, C, L = x.shape
     x_packed = x_packed.view(L * N, C)
     rows = L * N
-    cols = C
     _, config = choose_conv1d_x_packed()
     conv1d_x_packed_tile[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)](
         x,
@@ -287,7 +286,6 @@ def launch_conv1d_w_packed(w, w_packed) -> None:
     F, Cg, R = w.shape
     w_packed = w_packed.view(F * R, Cg)
     rows = F * R
-    cols = Cg
     _, config = choose_conv1d_w_packed()
     conv1d_w_packed_tile[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(Cg, config["BLOCK"]),)](
         w,

@@ -305,7 +305,6 @@ def launch_conv2d_x_packed(x, x_packed) -> None:
     x = x.reshape(N, C, H * W)
     x_packed = x_packed.view(H * N * W, C)
     rows = H * N * W
-    cols = C
     _, config = choose_conv2d_x_packed()
     conv2d_x_packed_tile[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)](
         x,
@@ -335,7 +334,6 @@ def launch_conv2d_w_packed(w, w_packed) -> None:
     w = w.reshape(F, Cg, R * S)
     w_packed = w_packed.view(F * R * S, Cg)
     rows = F * R * S
-    cols = Cg
     _, config = choose_conv2d_w_packed()
     conv2d_w_packed_tile[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(Cg, config["BLOCK"]),)](
         w,

@@ -328,7 +328,6 @@ def launch_conv3d_x_packed(x, x_packed) -> None:
     x = x.reshape(N, C, D * H * W)
     x_packed = x_packed.view(D * H * N * W, C)
     rows = D * H * N * W
-    cols = C
     _, config = choose_conv3d_x_packed()
     conv3d_x_packed_tile[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)](
         x,
@@ -358,7 +357,6 @@ def launch_conv3d_w_packed(w, w_packed) -> None:
     w = w.reshape(F, C, K * R * S)
     w_packed = w_packed.view(F * K * R * S, C)
     rows = F * K * R * S
-    cols = C
     _, config = choose_conv3d_w_packed()
     conv3d_w_packed_tile[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)](
         w,

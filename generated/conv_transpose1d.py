@@ -251,7 +251,6 @@ def launch_conv_transpose1d_x_packed(x, x_packed) -> None:
     N, C, L = x.shape
     x_packed = x_packed.view(L * N, C)
     rows = L * N
-    cols = C
     _, config = choose_conv_transpose1d_x_packed()
     conv_transpose1d_x_packed_tile[
         (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
@@ -283,7 +282,6 @@ def launch_conv_transpose1d_w_packed(w, w_packed) -> None:
     w = w.reshape(C, F * R)
     w_packed = w_packed.view(F * R, C)
     rows = F * R
-    cols = C
     _, config = choose_conv_transpose1d_w_packed()
     conv_transpose1d_w_packed_tile[
         (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)

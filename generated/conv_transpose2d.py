@@ -310,7 +310,6 @@ def launch_conv_transpose2d_x_packed(x, x_packed) -> None:
     x = x.reshape(N, C, H * W)
     x_packed = x_packed.view(H * N * W, C)
     rows = H * N * W
-    cols = C
     _, config = choose_conv_transpose2d_x_packed()
     conv_transpose2d_x_packed_tile[
         (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
@@ -342,7 +341,6 @@ def launch_conv_transpose2d_w_packed(w, w_packed) -> None:
     w = w.reshape(C, F * R * S)
     w_packed = w_packed.view(F * R * S, C)
     rows = F * R * S
-    cols = C
     _, config = choose_conv_transpose2d_w_packed()
     conv_transpose2d_w_packed_tile[
         (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)

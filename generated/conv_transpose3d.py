@@ -384,7 +384,6 @@ def launch_conv_transpose3d_x_packed(x, x_packed) -> None:
     x = x.reshape(N, C, D * H * W)
     x_packed = x_packed.view(D * H * N * W, C)
     rows = D * H * N * W
-    cols = C
     _, config = choose_conv_transpose3d_x_packed()
     conv_transpose3d_x_packed_tile[
         (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
@@ -416,7 +415,6 @@ def launch_conv_transpose3d_w_packed(w, w_packed) -> None:
     w = w.reshape(C, F * K * R * S)
     w_packed = w_packed.view(F * K * R * S, C)
     rows = F * K * R * S
-    cols = C
     _, config = choose_conv_transpose3d_w_packed()
     conv_transpose3d_w_packed_tile[
         (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)

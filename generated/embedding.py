@@ -63,7 +63,6 @@ def launch_embedding(table, idx, y) -> None:
     """Computes y by the variant that fits, unchecked."""
     V, D = table.shape
     N = idx.shape[0]
-    rows = N
     cols = D
     _, config = choose_embedding(cols)
     COMPUTE = tl.float64 if table.dtype == torch.float64 else tl.float32

@@ -53,7 +53,6 @@ def choose_vector_add_float() -> tuple[str, dict]:
 def launch_vector_add_float(x, y, z) -> None:
     """Computes z by the variant that fits, unchecked."""
     N = x.shape[0]
-    total = N
     _, config = choose_vector_add_float()
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, y.dtype) else tl.float32
     vector_add_float_flat[(triton.cdiv(N, config["BLOCK"]),)](
@@ -79,7 +78,6 @@ def choose_vector_add_int() -> tuple[str, dict]:
 def launch_vector_add_int(x, y, z) -> None:
     """Computes z by the variant that fits, unchecked."""
     N = x.shape[0]
-    total = N
     _, config = choose_vector_add_int()
     vector_add_int_flat[(triton.cdiv(N, config["BLOCK"]),)](
         x, y, z, N, x.stride(0), y.stride(0), z.stride(0), enable_fp_fusion=True, **config
