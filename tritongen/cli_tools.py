@@ -209,10 +209,15 @@ def print_report(report: Any) -> None:
     columns, rows = table(report)
     click.echo(head(report))
     if sys.stdout.isatty():
+        from rich import box
         from rich.console import Console
         from rich.table import Table
 
-        shown = Table(*columns)
+        shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for column in columns:
+            words = column in ("shape", "by", "variant")
+            justify: Any = "left" if words else "right"
+            shown.add_column(column, no_wrap=column != "shape", justify=justify)
         for row in rows:
             shown.add_row(*row)
         Console().print(shown)
