@@ -55,7 +55,8 @@ def _speed_panel(axes: Any, rows: list[dict[str, Any]], report: dict[str, Any]) 
     for contender in dict.fromkeys(r["contender"] for r in rows):
         own = sorted((r for r in rows if r["contender"] == contender), key=size_of)
         speeds = [r[amount] / r["microseconds"] * scale for r in own]
-        axes.plot([size_of(r) for r in own], speeds, **_style(contender), linewidth=1.8)
+        dash = "--" if contender in ("compile", "max-autotune") else "-"  # over a line it hides
+        axes.plot([size_of(r) for r in own], speeds, linestyle=dash, **_style(contender))
     peaks = _peaks(report, arithmetic)
     for label, peak in peaks:
         axes.axhline(peak, color=GREY, linestyle="--", linewidth=1)
@@ -129,7 +130,9 @@ def _style(contender: str) -> dict[str, Any]:
         "color": COLOURS.get(contender, GREY),
         "marker": MARKERS.get(contender, "x"),
         "label": LABELS.get(contender, contender),
-        "markersize": 6 if contender == "ours" else 5,
+        "markersize": 6 if contender in ("ours", "compile") else 5,
+        "markerfacecolor": "none" if contender in ("compile", "max-autotune") else None,
+        "linewidth": 1.8,
         "zorder": 3 if contender == "ours" else 2,
     }
 
@@ -159,7 +162,10 @@ def _fixed(rows: list[dict[str, Any]]) -> str:
     """What is the same in all shapes."""
     parts = [set(r["shape"].split(", ")) for r in rows]
     common = set.intersection(*parts)
-    return ", ".join(p for p in rows[0]["shape"].split(", ") if p in common)
+    shown = [p for p in rows[0]["shape"].split(", ") if p in common]
+    if len(parts) > 1 and len({r["elements"] for r in rows}) == 1:
+        shown.append(f"{_short(rows[0]['elements'])} elements each")
+    return ", ".join(shown)
 
 
 def _short(n: int) -> str:
