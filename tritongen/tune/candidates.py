@@ -3,7 +3,7 @@
     candidates(step, chooser, facts, device)    # [Candidate("rows", {...}, {}), Candidate("loop", ...), ...]
 
 A way is a variant whose condition holds for the call, with its free knobs as they are or one of them
-changed: twice and half the warps, a stage more and less, twice and half a tile. A `tune` clause
+changed: a stage more and less, twice and half the warps, twice and half a tile. A `tune` clause
 replaces these. Tiles that would not fit the device's shared memory are left out before anything is
 compiled; where none would be left, the plan's own is made smaller until it fits.
 """
@@ -83,7 +83,6 @@ def _derived(
     own = holding[0]
     yield Candidate(own.name, config_of(own, facts, {}), {})
     near = list(_neighbours(own, chooser, facts))
-    # The two nearest changes of warps first, then the other variants, then tiles and stages.
     yield from near[:2]
     for other in holding[1:3]:
         yield Candidate(other.name, config_of(other, facts, {}), {})
@@ -93,9 +92,14 @@ def _derived(
 def _neighbours(
     variant: Variant, chooser: Chooser, facts: Mapping[str, int]
 ) -> Iterator[Candidate]:
+    """One knob changed: stages first where there are any, then warps, then tiles.
+
+    On an H200 a stage more or less won two of three matmuls (1.25x at 1024^3, 1.12x at 2048^3), other
+    warps none; a wide softmax won by its BLOCK (1.06x).
+    """
     base = config_of(variant, facts, {})
     free = chooser.knobs(variant.name)
-    order = sorted(free, key=lambda k: (k != "num_warps", k != "num_stages", not k.startswith("B")))
+    order = sorted(free, key=lambda k: (k != "num_stages", k != "num_warps", not k.startswith("B")))
     for name in order:
         value = base[name]
         changes = (value + 1, value - 1) if name == "num_stages" else (value * 2, value // 2)
