@@ -52,9 +52,9 @@ def max_pool1d_channels(
     STEPS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The windows of STEPS x ROWS x BLOCK places a program: what they share is loaded once."""
-    tile, tiles = tl.program_id(0), tl.cdiv(C, BLOCK)
-    spans = tl.cdiv(P, STEPS)
+    """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once."""
+    tile = tl.program_id(0)
+    tiles, spans = tl.cdiv(C, BLOCK), tl.cdiv(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     p = (tile // tiles % spans).to(tl.int64) * STEPS
     c = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -100,27 +100,35 @@ def max_pool1d_window(
     pad: tl.constexpr,
     dil: tl.constexpr,
     ROWS: tl.constexpr,
+    STEPS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The windows of ROWS x BLOCK places a program."""
-    tile, tiles = tl.program_id(0), tl.cdiv(P, BLOCK)
+    """The windows of STEPS x ROWS x BLOCK places a program."""
+    tile = tl.program_id(0)
+    tiles = tl.cdiv(P, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
-    p = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
+    p = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
     n = (row // C).to(tl.int64)
     c = (row % C).to(tl.int64)
     x_l0 = p * stride - pad
-    y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-    for r in tl.static_range(win):
-        x_l = x_l0 + (r * dil)
-        x = tl.load(
-            x_ptr + n * x_0 + c * x_1 + tl.cast(x_l, tl.int64) * x_2,
-            mask=(row < rows) & ((p < P) & (x_l >= 0) & (x_l < L)),
-            other=float("-inf"),
-        ).to(COMPUTE)
-        y_max = _nan_max(y_max, x)
-    tl.store(
-        y_ptr + n * y_0 + c * y_1 + tl.cast(p, tl.int64) * y_2, y_max, mask=(row < rows) & (p < P)
-    )
+    ys = ()
+    for i in tl.static_range(STEPS):
+        y_max = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+        for r in tl.static_range(win):
+            x_l = x_l0 + ((i * BLOCK) * stride + r * dil)
+            x = tl.load(
+                x_ptr + n * x_0 + c * x_1 + tl.cast(x_l, tl.int64) * x_2,
+                mask=(row < rows) & ((p + i * BLOCK < P) & (x_l >= 0) & (x_l < L)),
+                other=float("-inf"),
+            ).to(COMPUTE)
+            y_max = _nan_max(y_max, x)
+        ys = ys + (y_max,)
+    for i in tl.static_range(STEPS):
+        tl.store(
+            y_ptr + n * y_0 + c * y_1 + tl.cast(p + i * BLOCK, tl.int64) * y_2,
+            ys[i],
+            mask=(row < rows) & (p + i * BLOCK < P),
+        )
 
 
 @triton.jit
@@ -175,23 +183,27 @@ def choose_max_pool1d(
     cols: int,
     reach: int,
     channels_last: bool,
+    itemsize: int,
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # the same where memory runs along the channels
-    if channels_last and terms <= 128 and max(outer, span) < 1 << 30:
+    if channels_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
         BLOCK = min(256, triton.next_power_of_2(channels))
         return "channels", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 128 // BLOCK),
-            STEPS=max(
-                1, min(triton.next_power_of_2(along), 8 // max(1, hop_p), 256 // max(1, terms))
-            ),
-            num_warps=4,
+            ROWS=max(1, 1024 // itemsize // BLOCK),
+            num_warps=2,
+            STEPS=max(1, min(triton.next_power_of_2(along), 16 // (hop_p * hop_p), 256 // terms)),
         )
     # a window small enough to unroll
-    if terms <= 128 and max(lines, reach) < 1 << 30:
-        BLOCK = min(256, triton.next_power_of_2(cols))
-        return "window", dict(BLOCK=BLOCK, ROWS=max(1, 128 // BLOCK), num_warps=4)
+    if 0 < terms <= 128 and max(lines, reach) < 1 << 30:
+        BLOCK = min(128, triton.next_power_of_2(cols))
+        return "window", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 64 // BLOCK),
+            num_warps=4 if BLOCK > 64 else 1,
+            STEPS=max(1, min(8, triton.cdiv(triton.next_power_of_2(cols), BLOCK), 256 // terms)),
+        )
     # right for every shape: reducers as loops
     BLOCK = min(256, triton.next_power_of_2(cols))
     return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
@@ -212,8 +224,9 @@ def launch_max_pool1d(x, y, win, stride, pad, dil) -> None:
     reach = P + P * stride + max(dil, -dil) * win
     rows = C * N
     channels_last = x.stride(1) < x.stride(2)
+    itemsize = x.element_size()
     variant, config = choose_max_pool1d(
-        terms, outer, channels, span, along, hop_p, lines, cols, reach, channels_last
+        terms, outer, channels, span, along, hop_p, lines, cols, reach, channels_last, itemsize
     )
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "channels":
@@ -245,7 +258,12 @@ def launch_max_pool1d(x, y, win, stride, pad, dil) -> None:
             **config,
         )
     elif variant == "window":
-        max_pool1d_window[(triton.cdiv(lines, config["ROWS"]) * triton.cdiv(P, config["BLOCK"]),)](
+        max_pool1d_window[
+            (
+                triton.cdiv(lines, config["ROWS"])
+                * triton.cdiv(P, config["STEPS"] * config["BLOCK"]),
+            )
+        ](
             x,
             y,
             C * N,

@@ -64,9 +64,9 @@ def max_pool2d_channels(
     STEPS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The windows of STEPS x ROWS x BLOCK places a program: what they share is loaded once."""
-    tile, tiles = tl.program_id(0), tl.cdiv(C, BLOCK)
-    spans = tl.cdiv(Q, STEPS)
+    """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once."""
+    tile = tl.program_id(0)
+    tiles, spans = tl.cdiv(C, BLOCK), tl.cdiv(Q, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     q = (tile // tiles % spans).to(tl.int64) * STEPS
     c = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -124,9 +124,9 @@ def max_pool2d_window(
     STEPS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The windows of STEPS x ROWS x BLOCK places a program: what they share is loaded once."""
-    tile, tiles = tl.program_id(0), tl.cdiv(Q, BLOCK)
-    spans = tl.cdiv(P, STEPS)
+    """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once."""
+    tile = tl.program_id(0)
+    tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     p = (tile // tiles % spans).to(tl.int64) * STEPS
     q = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -220,29 +220,26 @@ def choose_max_pool2d(
     steps: int,
     hop_p: int,
     channels_last: bool,
+    itemsize: int,
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # the same where memory runs along the channels
-    if channels_last and terms <= 128 and max(outer, span) < 1 << 30:
+    if channels_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
         BLOCK = min(256, triton.next_power_of_2(channels))
         return "channels", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 128 // BLOCK),
-            STEPS=max(
-                1, min(triton.next_power_of_2(along), 8 // max(1, hop_q), 256 // max(1, terms))
-            ),
-            num_warps=4,
+            ROWS=max(1, 1024 // itemsize // BLOCK),
+            num_warps=2,
+            STEPS=max(1, min(triton.next_power_of_2(along), 16 // (hop_q * hop_q), 256 // terms)),
         )
     # a window small enough to unroll
-    if terms <= 128 and max(lines, reach) < 1 << 30:
+    if 0 < terms <= 128 and max(lines, reach) < 1 << 30:
         BLOCK = min(256, triton.next_power_of_2(cols))
         return "window", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 128 // BLOCK),
-            STEPS=max(
-                1, min(triton.next_power_of_2(steps), 8 // max(1, hop_p), 256 // max(1, terms))
-            ),
-            num_warps=4,
+            ROWS=max(1, 64 // BLOCK),
+            num_warps=4 if BLOCK > 64 else 1,
+            STEPS=max(1, min(triton.next_power_of_2(steps), 16 // (hop_p * hop_p), 256 // terms)),
         )
     # right for every shape: reducers as loops
     BLOCK = min(256, triton.next_power_of_2(cols))
@@ -267,8 +264,21 @@ def launch_max_pool2d(x, y, win, stride, pad) -> None:
     hop_p = stride
     rows = C * N * P
     channels_last = x.stride(1) < x.stride(3)
+    itemsize = x.element_size()
     variant, config = choose_max_pool2d(
-        terms, outer, channels, span, along, hop_q, lines, cols, reach, steps, hop_p, channels_last
+        terms,
+        outer,
+        channels,
+        span,
+        along,
+        hop_q,
+        lines,
+        cols,
+        reach,
+        steps,
+        hop_p,
+        channels_last,
+        itemsize,
     )
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "channels":

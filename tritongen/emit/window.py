@@ -35,13 +35,6 @@ def window_view(body: Body) -> KernelView:
     body = WindowBody(body.context, body.kernel)
     var = open_axes(body)
     stored = [n for n in body.kernel.nests if n.name in body.kernel.stores]
-    if not body.turn:
-        values(body)
-        for nest in stored:
-            body.store(nest, body.values[nest.name][0])
-        doc = "The windows of ROWS x BLOCK places a program."
-        flags, blocks = {"steps": False}, ("ROWS", "BLOCK")
-        return view(body, var, blocks, doc, lines=tuple(body.lines), flags=flags)
     kept = {nest.name: body.fresh(f"{nest.name}s") for nest in stored}
     for name in kept.values():
         body.line(f"{name} = ()")
@@ -52,8 +45,9 @@ def window_view(body: Body) -> KernelView:
     with turns(body):
         for nest in stored:
             body.store(nest, f"{kept[nest.name]}[{body.turn}]")
-    doc = "The windows of STEPS x ROWS x BLOCK places a program: what they share is loaded once."
-    flags, blocks = {"steps": True}, ("ROWS", "STEPS", "BLOCK")
+    shares = ": what neighbours share is loaded once" if body.shares else ""
+    doc = f"The windows of STEPS x ROWS x BLOCK places a program{shares}."
+    blocks, flags = ("ROWS", "STEPS", "BLOCK"), {"steps": body.shares}
     return view(body, var, blocks, doc, lines=tuple(body.lines), flags=flags)
 
 
@@ -63,16 +57,19 @@ class WindowBody(Body):
     def __init__(self, context, kernel):
         super().__init__(context, kernel)
         _, step, col = kernel.axes
-        self.turn = self.names.free("i") if step.digits else ""
+        self.turn = self.names.free("i")
+        self.shares = bool(
+            step.digits
+        )  # steps along an axis of their own, else by blocks of columns
+        self.index[self.turn] = self.turn if self.shares else f"{self.turn} * BLOCK"
         binders = [b for n in kernel.nests if is_reducer(n) for b in n.body.binders]
         self.inner = {b.index for b in binders} | {self.turn}
         self.known = set().union(*(symbols(b.hi) | symbols(b.lo) for b in binders))
         self.opened: dict[Poly, str] = {}
         self.narrow |= {d.index for d in col.digits} | {self.turn}
-        if step.digits:
-            at = {step.digits[0].index: index(step.digits[0].index) + index(self.turn)}
-            self.kernel = replace(kernel, nests=tuple(_moved(n, at) for n in kernel.nests))
-            self.index[self.turn] = self.turn
+        moving = (step if self.shares else col).digits[0].index
+        at = {moving: index(moving) + index(self.turn)}
+        self.kernel = replace(kernel, nests=tuple(_moved(n, at) for n in kernel.nests))
 
     def symbol(self, name: str) -> str:
         """How wide a window is, is known when the kernel is compiled."""
@@ -94,7 +91,7 @@ class WindowBody(Body):
         name = self._dim_name(tensor, dim)
         start = self._opened(place, f"{name}0")
         if inner == index(self.turn) and start.isidentifier():
-            return f"{start} + {self.turn}"
+            return f"{start} + {self.index[self.turn]}"
         key = ("coordinate", p)
         if key not in self.cache:
             self.cache[key] = self.assign(name, f"{start} + {wrap(self.size(inner), ATOM)}")
@@ -122,7 +119,7 @@ class WindowBody(Body):
             sides[axis == col.name].append(self.axis_mask[axis])
         checked = False
         for dim, at, coordinate in zip(dims, shown, read.coords):
-            if read.fill is not None or self.turn in indices(coordinate):
+            if read.fill is not None or self.shares and self.turn in indices(coordinate):
                 found = self.checks(read.tensor, dim, at, coordinate)
                 sides[col.name in self.axes_in((coordinate,))].extend(found)
                 checked |= bool(found) and read.fill is not None
@@ -145,7 +142,8 @@ def open_axes(body: WindowBody) -> dict[str, str]:
         var[role] = var.get(role) or axis_name(body, k)
         body.axis_var[axis.name] = var[role]
         var[wish] = body.extent(axis.extent, wish) if axis.digits else "1"
-        place = f"{var[role]} + {body.turn}" if role == "step" else var[role]
+        moves = role == ("step" if body.shares else "col")
+        place = f"{var[role]} + {body.index[body.turn]}" if moves else var[role]
         body.axis_mask[axis.name] = f"{place} < {var[wish]}"
     return var | {name: body.names.free(name) for name in ("tile", "tiles", "spans")}
 
@@ -203,5 +201,11 @@ def lines_of(body: WindowBody, nests: list[ir.Nest]):
     across = tuple(b for b in binders if any({b.index, body.turn} <= u for u in used))
     along = tuple(b for b in binders if b not in across)
     mixed = all((body.turn in u) == bool(u & {b.index for b in across}) for u in used)
-    shared = across and along and mixed and not any(n.body.op.startswith("arg") for n in nests)
+    shared = (
+        body.shares
+        and across
+        and along
+        and mixed
+        and not any(n.body.op.startswith("arg") for n in nests)
+    )
     return (across, along) if shared else (binders, ())

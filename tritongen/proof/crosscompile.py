@@ -102,11 +102,14 @@ def _fitting(module, plan: Plan, way: Way, choice, size: int, hip: bool) -> dict
     if not meant_for(plan, way, calls[0], hip):
         return None
     chosen = dict(way.variants)
+    layout = ["across", *(o.fact for s in plan.steps for o in s.orders)]
     for args in calls:
         asked = trace.trace(module, plan.op.name, args).choices
         variants = {s.name: {v.name: v.when for v in s.variants} for s in plan.steps}
         whens = [(variants[c.step][chosen[c.step]], c.facts) for c in asked]
-        if all(any(evaluate(w, f | {"across": a}) for a in (False, True)) for w, f in whens):
+        if all(
+            any(evaluate(w, f | dict.fromkeys(layout, a)) for a in (False, True)) for w, f in whens
+        ):
             return args
     return calls[0]
 

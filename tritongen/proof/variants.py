@@ -87,14 +87,18 @@ def _chooser(choose: Any, step: Step, variant: Variant, small: bool) -> Any:
 
 
 def may_run(variant: Variant, facts: Mapping[str, int]) -> bool:
-    """Whether what is more than a matter of speed holds: equations, and that something is there at all."""
+    """Whether what is more than a matter of speed holds: equations, that something is there at all, and
+
+    that what is unrolled (`terms`) is little enough to compile.
+    """
     for part in ast.walk(parse(variant.when)):
         if not isinstance(part, ast.Compare):
             continue
         sides = (part.left, *part.comparators)
         for left, op, right in zip(sides, part.ops, sides[1:], strict=False):
             there = isinstance(left, ast.Constant) and left.value == 0 and isinstance(op, ast.Lt)
-            if there or isinstance(op, ast.Eq):
+            few = isinstance(left, ast.Name) and left.id == "terms"
+            if there or few or isinstance(op, ast.Eq):
                 if not evaluate(ast.unparse(ast.Compare(left, [op], [right])), facts):
                     return False
     return True
