@@ -144,10 +144,10 @@ def distance(got: torch.Tensor, want: torch.Tensor) -> float:
 
 
 # ---- timing ------------------------------------------------------------------------------------
-def measure(spec: str, with_compile: bool, slow_ms: float) -> dict[str, Any]:
+def measure(spec: str, with_compile: bool, slow_ms: float, with_kernels: bool) -> dict[str, Any]:
     """Milliseconds of ours, eager and compiled, called in turn; ours compared before.
 
-    Where a call of ours takes over `slow_ms`, that one call is its time.
+    Where a call of ours takes over `slow_ms`, that one call is its time. With kernels: each one's too.
     """
     case = Case(BY_SPEC[spec])
     text = case.problem.given
@@ -161,6 +161,8 @@ def measure(spec: str, with_compile: bool, slow_ms: float) -> dict[str, Any]:
             row["ours"] = first
         else:
             calls["ours"] = ours
+        if with_kernels:
+            row["kernels"] = kernel_times(ours)
         if with_compile:
             compiled = torch.compile(eager)
             try:
@@ -194,6 +196,14 @@ def milliseconds(call: Callable[[], Any]) -> float:
     end.record()
     torch.cuda.synchronize()
     return start.elapsed_time(end)
+
+
+def kernel_times(call: Callable[[], Any]) -> dict[str, float]:
+    """Milliseconds of each kernel of one call, by name."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        call()
+        torch.cuda.synchronize()
+    return {event.key: event.self_device_time_total / 1e3 for event in profile.key_averages()}
 
 
 def interleaved(

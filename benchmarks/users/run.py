@@ -61,6 +61,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--given", action="store_true", help="check at the given sizes too")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
+    parser.add_argument("--kernels", action="store_true", help="time each of our kernels too")
     parser.add_argument("--only", default="", help="a pattern that the spec's name holds")
     parser.add_argument("--level", type=int, default=0, choices=(0, 1, 2))
     parser.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 2) - 2))
@@ -95,7 +96,8 @@ def timed(specs: list[str], options: argparse.Namespace) -> list[Row]:
     prepare([("compile_ours", (spec, "given")) for spec in specs], "our kernels", options)
     if not options.no_compile:
         prepare([("compile_torch", (spec,)) for spec in specs], "torch.compile", options)
-    jobs = [("measure", (spec, not options.no_compile, options.slow_ms)) for spec in specs]
+    how = (not options.no_compile, options.slow_ms, options.kernels)
+    jobs = [("measure", (spec, *how)) for spec in specs]
     rows = []
     print(f"{'problem':62} {'ours':>8} {'eager':>8} {'compile':>8} {'x eager':>8} {'x comp':>7}")
     for (_, (spec, *_)), answer in pool.run(jobs, 1, options.seconds):
@@ -107,6 +109,8 @@ def timed(specs: list[str], options: argparse.Namespace) -> list[Row]:
             f" {compiled / ours:7.2f}  {row['verdict'][:120] if row['verdict'] != 'ok' else ''}",
             flush=True,
         )
+        for name, spent in row.get("kernels", {}).items():
+            print(f"    {spent:8.3f} {name}", flush=True)
     return rows
 
 

@@ -20,7 +20,8 @@ def group(
     outputs = {o.name for o in op.outputs}
     by_name = {n.name: n for n in nests}
     gathered = {a.tensor for n in nests for a in fetches(n.body)}
-    roots = [n for n in nests if is_reducer(n) or n.name in outputs | gathered]
+    stored = outputs | gathered | padded(nests)
+    roots = [n for n in nests if is_reducer(n) or n.name in stored]
     virtual = {n.name: n for n in nests if n not in roots}
     places: dict[str, int] = {}
     groups: list[list[ir.Nest]] = []
@@ -44,6 +45,13 @@ def group(
         assert kind is not None, "the general nest takes any one root"
         found.append(kind)
     return tuple(found)
+
+
+def padded(nests: tuple[ir.Nest, ...]) -> set[str]:
+    """Temporaries that a reducer reads with `else`, a convolution's input: computed once, not for each tap."""
+    own = {n.name for n in nests}
+    found = (r for n in nests if is_reducer(n) for r in reads(n.body) if r.fill is not None)
+    return {r.tensor for r in found} & own
 
 
 def classify(members, virtual, by_name, facts, only=None, extending=False) -> Group | None:
