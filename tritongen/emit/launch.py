@@ -138,7 +138,7 @@ def used_facts(step: Step) -> tuple[tuple[str, str], ...]:
         spoken |= rules.names(v.when).union(*(rules.names(r) for _, r in v.config))
     known = [n for n, _ in step.facts]
     order = [*known, *(o.fact for o in step.orders), "across", "turned", "itemsize"]
-    order += ["deterministic", "hip", "sms"]
+    order += ["stored_bytes", "added_bytes", "deterministic", "hip", "sms"]
     return tuple((n, n) for n in order if n in spoken - config)
 
 
@@ -178,12 +178,24 @@ def fact_texts(context: Context, step: Step, views: dict[str, View]):
         yield "across", across_text(step, views)
     if "itemsize" in spoken:
         yield "itemsize", itemsize_text(context, step)
+    if "stored_bytes" in spoken:
+        yield "stored_bytes", f"{step.stores[-1]}.element_size()"
+        yield "added_bytes", added_bytes_text(context, step)
     if "deterministic" in spoken:
         yield "deterministic", "torch.are_deterministic_algorithms_enabled()"
     if "hip" in spoken:
         yield "hip", "torch.version.hip is not None"
     if "sms" in spoken:
         yield "sms", f"_multiprocessors({touched(step)[0]}.device)"
+
+
+def added_bytes_text(context: Context, step: Step) -> str:
+    """Bytes of what a scatter adds up in."""
+    kernel = next(k for k in step.kernels if k.skeleton == "scatter")
+    dtype = next(n.dtype for n in kernel.nests if n.name in kernel.stores)
+    if dtype == "compute":
+        return f"8 if {is_wide_text(context)} else 4" if context.wide else "4"
+    return str(int(dtype[1:]) // 8)
 
 
 def itemsize_text(context: Context, step: Step) -> str:
@@ -353,13 +365,15 @@ def branch(
             lines += view_line(context, tensor, way)
     for name, dtype, shape in variant.scratch:
         sizes = ", ".join(rule_text(r, renames) for r in shape)
-        made = "zeros" if name in variant.zeroed else "empty"
+        made = "zeros" if (name, name) in variant.zeroed else "empty"
         comma = "," if len(shape) == 1 else ""
         lines.append(
             f"{name} = torch.{made}(({sizes}{comma}), dtype={host_dtype(context, dtype)}, device={device}.device)"
         )
-    own = {name for name, _, _ in variant.scratch}
-    lines += [f"{name}.zero_()" for name in variant.zeroed if name not in own]
+    made_here = {name for name, _, _ in variant.scratch}
+    for name, tensor in variant.zeroed:
+        if name not in made_here:
+            lines.append(("" if name == tensor else f"{name} = ") + f"{tensor}.zero_()")
     for launch in variant.launches:
         kernel = kernels[launch.kernel]
         grid = ", ".join(rule_text(r, renames) for r in launch.grid)

@@ -20,7 +20,7 @@ CONFIG = re.compile(
 HOST = frozenset(
     """variant config batch batch_shape libdevice cache rows cols total batches across itemsize sms
     channels_last num_warps num_stages num_ctas maxnreg grid warmup deterministic outers points width
-    places box_rows box_cols""".split()
+    places box_rows box_cols stored_bytes added_bytes""".split()
 )
 KERNELS = (
     "taps|rows|wide|loop|part[0-9]*|finish|flat|strided|tile|tiles|nest|box|window|channels|scan|scatter"

@@ -113,7 +113,7 @@ class Variant:
     config: tuple[tuple[str, Rule], ...]
     launches: tuple[Launch, ...]
     scratch: tuple[tuple[str, str, tuple[Rule, ...]], ...] = ()  # name, dtype, shape
-    zeroed: tuple[str, ...] = ()  # what the kernels add to
+    zeroed: tuple[tuple[str, str], ...] = ()  # what is added to: its name, the tensor it is
     packs: tuple[Pack, ...] = ()
 
 

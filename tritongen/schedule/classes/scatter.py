@@ -8,6 +8,7 @@ would queue up, the sum runs as the reduction that it also is.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from tritongen.ir import nodes as ir
@@ -104,11 +105,25 @@ def make(name, group, stores, dims, facts) -> Step:
         stores,
         (*(plain.facts if plain else ()), *numbers),
         (*(plain.kernels if plain else ()), *kernels),
-        (_variant(sums, stores, tuple(launches), spread), *(plain.variants if plain else ())),
+        (
+            *_variants(sums, stores, tuple(launches), spread, _same_thing(sums, group, behind)),
+            *(plain.variants if plain else ()),
+        ),
     )
 
 
-def _variant(sums, stores, launches, spread: bool) -> Variant:
+def _same_thing(sums, group, behind) -> bool:
+    """Whether what is stored is the one sum, but for its dtype."""
+    rest = [n for n in group.nests if n not in sums]
+    if len(sums) > 1 or len(rest) != 1 or not behind or rest[0].coords != sums[0].coords:
+        return False
+    body = rest[0].body
+    read = body.arg if isinstance(body, ir.Cast) else body
+    return isinstance(read, ir.Read) and read.coords == sums[0].coords
+
+
+def _variants(sums, stores, launches, spread: bool, same: bool) -> Iterator[Variant]:
+    """Into the output where it holds what is added, else into zeroed scratch."""
     exact = all(n.dtype in ("i64", "i32") for n in sums)
     shape = tuple(f"extent_{k}" for k in range(len(sums[0].dims)))
     config = (
@@ -121,14 +136,20 @@ def _variant(sums, stores, launches, spread: bool) -> Variant:
         why += ", in no fixed order: the last bits may differ from run to run"
     conditions = [] if spread else ["places > 256"]
     conditions += [] if exact else ["not deterministic"]
-    return Variant(
+    if same:
+        when = " and ".join(["stored_bytes == added_bytes", *conditions])
+        into = ((sums[0].name, stores[-1]),)
+        yield Variant(
+            "direct", when, f"straight into {stores[-1]}: {why}", config, launches[:1], zeroed=into
+        )
+    yield Variant(
         "scatter",
         " and ".join(conditions) or "True",
         why,
         config,
         launches,
         tuple((n.name, n.dtype, shape) for n in sums if n.name not in stores),
-        zeroed=tuple(n.name for n in sums),
+        zeroed=tuple((n.name, n.name) for n in sums),
     )
 
 
