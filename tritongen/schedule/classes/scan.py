@@ -185,20 +185,17 @@ def _walk_variants(walk, grid, times: str) -> tuple[Variant, ...]:
 
     32,768 x 32,768: blocks of 1,024 in 2 warps 94 (bf16 94, from the end 94), in 4 warps 95 (88, 87),
     of 4,096 in 8 warps 94 (88, 69). 2^20 rows of 256: 100. A program has one block in flight, so few
-    rows want it wide: 512 rows 90 with 8,192 (1,024: 69), 132 rows 86 with 16,384 (8,192: 76).
-    Across, 64 x 4,096 x 1,024: 92 to 94 with 64 rows in 2 warps, 85 to 88 with 32 or 128.
+    rows want it wide: 512 rows 90 with 8,192 (1,024: 69), 132 rows 76 (27); wider
+    ones spill in f64, from the end 8,192 too. Across, 64 x 4,096 x 1,024: 92 with 64 x 32 in 2 warps (bf16 67), 94 (62) with
+    64 x 64, 85 to 88 with 32 or 128 rows.
     """
     launch = (Launch(walk.name, grid),)
     across = (
         ("ROWS", "min(64, pow2(rows))"),
-        ("BLOCK", "max(16, min(4096 // ROWS, pow2(cols)))"),
+        ("BLOCK", "max(16, min(2048 // ROWS, pow2(cols)))"),
         ("num_warps", "2"),
     )
-    few = (
-        ("ROWS", "1"),
-        ("BLOCK", f"8192 if {times}rows >= 2 * sms else 16384"),
-        ("num_warps", "BLOCK // 1024"),
-    )
+    few = (("ROWS", "1"), ("BLOCK", "4096" if walk.reverse else "8192"), ("num_warps", "8"))
     blocks = (
         ("BLOCK", "min(1024, max(16, pow2(cols)))"),
         ("ROWS", "max(1, 1024 // BLOCK)"),
