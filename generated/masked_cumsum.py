@@ -159,12 +159,11 @@ def choose_masked_cumsum(rows: int, cols: int, across: bool, sms: int) -> tuple[
     if across:
         ROWS = min(64, triton.next_power_of_2(rows))
         return "across", dict(
-            ROWS=ROWS, BLOCK=max(16, min(4096 // ROWS, triton.next_power_of_2(cols))), num_warps=2
+            ROWS=ROWS, BLOCK=max(16, min(2048 // ROWS, triton.next_power_of_2(cols))), num_warps=2
         )
     # few rows: wide blocks keep enough bytes in flight
     if rows < 8 * sms and cols > 4096:
-        BLOCK = 8192 if rows >= 2 * sms else 16384
-        return "few", dict(ROWS=1, BLOCK=BLOCK, num_warps=BLOCK // 1024)
+        return "few", dict(ROWS=1, BLOCK=8192, num_warps=8)
     # a row is walked in blocks, once where it fits
     BLOCK = min(1024, max(16, triton.next_power_of_2(cols)))
     return "blocks", dict(BLOCK=BLOCK, ROWS=max(1, 1024 // BLOCK), num_warps=2)
