@@ -19,7 +19,6 @@ from tritongen.schedule import rules
 from tritongen.schedule.aside import names_of
 from tritongen.schedule.plan import Pack, Step, Variant, View
 
-BOOLEANS = {"across", "turned", "tma", "hip", "channels_last"}
 HOST_FUNCTIONS = {"pow2": "triton.next_power_of_2", "cdiv": "triton.cdiv"}
 TORCH_DTYPES = {
     "f64": "torch.float64", "f32": "torch.float32", "f16": "torch.float16", "bf16": "torch.bfloat16",
@@ -27,7 +26,7 @@ TORCH_DTYPES = {
     "i32": "torch.int32", "i16": "torch.int16", "i8": "torch.int8", "u8": "torch.uint8", "bool": "torch.bool",
 }  # fmt: skip
 
-BOOLEANS = ("across", "turned", "hip", "channels_last", "deterministic")
+BOOLEANS = ("across", "turned", "tma", "hip", "channels_last", "deterministic")
 
 
 @dataclass(frozen=True, slots=True)
