@@ -12,6 +12,7 @@ read in part, the part. Every operation counts where its operands vary, so a con
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
@@ -154,7 +155,7 @@ def tensors_of(launch: Launch) -> Iterator[tuple[str, torch.Tensor]]:
     for parameter, value in zip(launch.kernel.arg_names, launch.args, strict=False):
         value = getattr(value, "base", None) if hasattr(value, "block_shape") else value
         if isinstance(value, torch.Tensor) and value.dim():
-            yield parameter.removesuffix("_ptr").removesuffix("_desc"), value
+            yield re.sub(r"_(ptr|desc|tiles)$", "", parameter), value
 
 
 def _share(
