@@ -296,9 +296,10 @@ class Body:
         if name in self.index:
             return self.index[name]
         if name in self.lets:
-            shown = self.size(self.lets[name])[0]  # its own digits come first
+            shown = wrap(self.size(self.lets[name]), ATOM)  # its own digits come first
             self.index[name] = name
-            self.prologue.append(f"{name} = {shown}")
+            self.narrow.add(name)
+            self.prologue.append(f"{name} = {shown}.to(INDEX)")
             return name
         axis = self.axis_of[name]
         variable = self.index_name(name)

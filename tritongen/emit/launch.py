@@ -7,7 +7,7 @@ its tensors to what the kernels walk, asks `choose`, and launches; it checks not
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tritongen.emit.body import Context
 from tritongen.emit.contraction import storage_dtype
@@ -57,9 +57,7 @@ def launch_view(
     values: tuple[str, ...],
 ) -> LaunchView:
     """`tensors`, `values`: every tensor, and scalar or constant, that the launch function takes, in order."""
-    # Sizes come from what is given: the launch of a pack has one operand.
-    params = (p for p in context.op.params if not isinstance(p, ir.Tensor) or p.name in tensors)
-    op = replace(context.op, params=tuple(params))
+    op = context.op
     facts = used_facts(step)
     names = [n for n, _ in facts]
     local = fact_names(context, step)

@@ -14,8 +14,11 @@ Coordinates are counted in INDEX (32 bits where they fit), pointers in 64.
 from __future__ import annotations
 
 from tritongen.emit.body import Body
+from tritongen.emit.text import wrap
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, affine, indices, is_fractional, poly
+from tritongen.ir.algebra import Poly, affine, indices, is_fractional, poly, symbols
+from tritongen.ir.functions import ATOM
+from tritongen.schedule.canonical import binders_of, coordinates
 
 
 class SlidingBody(Body):
@@ -25,6 +28,25 @@ class SlidingBody(Body):
         super().__init__(context, kernel)
         self.sliding: frozenset[str] = frozenset()
         self.hoisted: dict[object, str] = {}  # what stands before that loop
+        # How wide a window is, is known when the kernel is compiled: its terms are told apart cheaply.
+        self.known = set().union(*(symbols(b.hi) for b in self.window()))
+
+    def window(self) -> tuple[ir.Binder, ...]:
+        """The reduced indices that share a coordinate with a kept one."""
+        binders = binders_of(self.kernel.nests[0])
+        kept = {d.index for d in self.kernel.axes[1].digits}
+        mixed = [indices(c) for c in coordinates(self.kernel.nests[0].body)]
+        slid = set().union(*(used for used in mixed if used & kept))
+        return tuple(b for b in binders if b.index in slid)
+
+    def symbol(self, name: str) -> str:
+        if name in self.known:
+            self.args.constants.setdefault(name, name)
+            return name
+        return super().symbol(name)
+
+    def counted(self, p: Poly) -> str:
+        return wrap(self.size(p), ATOM) if symbols(p) <= self.known else super().counted(p)
 
     def address(self, tensor: str, coords: tuple[Poly, ...]) -> tuple[str, list[str], list[int]]:
         if tensor in self.views or not any(self.is_split(c) for c in coords):
@@ -78,12 +100,7 @@ class SlidingBody(Body):
             if text.isidentifier():
                 return text
             self.hoisted[key] = self.names.free(f"{self._dim_name(tensor, dim)}0")
-            mixed = any(
-                name in self.lets for name in indices(row)
-            )  # 64 bits, by the program's number
-            self.prologue.append(
-                f"{self.hoisted[key]} = {f'({text}).to(INDEX)' if mixed else text}"
-            )
+            self.prologue.append(f"{self.hoisted[key]} = {text}")
         return self.hoisted[key]
 
     def place(self, tensor: str, dim: int, coordinate: Poly) -> str:

@@ -125,6 +125,7 @@ class Pack:
     """
 
     tensor: str
+    dims: tuple[Poly, ...]  # as the copying step names them
     order: tuple[int, ...]
     why: str
     step: Step

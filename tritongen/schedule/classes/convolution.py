@@ -24,6 +24,7 @@ from tritongen.ir.algebra import (
     numerator,
     size,
     substitute,
+    symbols,
 )
 from tritongen.schedule.canonical import binders_of, fresh, reads, substitute_indices
 from tritongen.schedule.members import Group
@@ -216,7 +217,9 @@ def _variants(kernels, packs, times: str) -> tuple[Variant, ...]:
 
 
 def _kernel(name, skeleton, axes, group, stores, dims, facts) -> KernelPlan:
-    seen = views(list(accesses(group.nests, stores, dims)), dims, axes, facts)
+    # What is stored is addressed dim by dim, so that it may be stored channels last.
+    read = [(t, c) for t, c in accesses(group.nests, stores, dims) if t not in stores]
+    seen = views(read, dims, axes, facts)
     p = group.product
     shared = dict(lets=p.lets, ragged=p.ragged, slides=True)
     return KernelPlan(name, skeleton, "whole", axes, group.nests, stores, seen, **shared)
@@ -240,14 +243,23 @@ def _packs(name, group, dims, facts) -> tuple[Pack, ...]:
 
 def _pack(name, read: ir.Read, order, dims, facts) -> Pack:
     copy = f"{read.tensor}_packed"
-    box = tuple(ir.Binder(f"i{k}", Poly(), dims[read.tensor][k]) for k in order)
+    # A derived extent gets a name: the copy knows its operand alone.
+    own = tuple(
+        d if bare(d) else size(f"{read.tensor}_{k}") for k, d in enumerate(dims[read.tensor])
+    )
+    box = tuple(ir.Binder(f"i{k}", Poly(), own[k]) for k in order)
     at = {k: index(f"i{k}") for k in order}
     body = ir.Read(read.tensor, tuple(at[k] for k in range(len(order))), None, read.dtype)
     nest = ir.Nest(
         copy, box, tuple(at[k] for k in order), tuple(b.hi for b in box), body, read.dtype
     )
-    all_dims = {**dims, copy: nest.dims}
+    all_dims = {**dims, read.tensor: own, copy: nest.dims}
     step = pointwise.make(
         f"{name}_{copy}", Group("pointwise", (nest,), box), (copy,), all_dims, facts
     )
-    return Pack(read.tensor, order, "its channels lie apart", step)
+    return Pack(read.tensor, own, order, "its channels lie apart", step)
+
+
+def bare(p: Poly) -> bool:
+    """Whether a dim is a size alone."""
+    return len(p.terms) == 1 and p == size(next(iter(symbols(p)), ""))
