@@ -18,7 +18,7 @@ from tritongen.emit.text import wrap
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, affine, indices, is_fractional, poly, symbols
 from tritongen.ir.functions import ATOM
-from tritongen.schedule.canonical import binders_of, coordinates
+from tritongen.schedule.canonical import binders_of, coordinates, reads
 
 
 class SlidingBody(Body):
@@ -28,8 +28,10 @@ class SlidingBody(Body):
         super().__init__(context, kernel)
         self.sliding: frozenset[str] = frozenset()
         self.hoisted: dict[object, str] = {}  # what stands before that loop
-        # How wide a window is, is known when the kernel is compiled: its terms are told apart cheaply.
-        self.known = set().union(*(symbols(b.hi) for b in self.window()))
+        # What tells terms apart is known when the kernel is compiled: dividing by it is cheap, and a run
+        # of channels is seen to be one.
+        told = self.window() if len(kernel.axes) > 4 else kernel.axes[3].digits
+        self.known = set().union(*(symbols(d.hi) for d in told))
 
     def window(self) -> tuple[ir.Binder, ...]:
         """The reduced indices that share a coordinate with a kept one."""
@@ -75,6 +77,38 @@ class SlidingBody(Body):
             dims = list(range(len(read.coords)))
             shown = [self.place(read.tensor, k, c) for k, c in enumerate(read.coords)]
         return super().load_mask(read, shown, dims)
+
+    def extent(self, p: Poly, wish: str) -> str:
+        return (
+            self.size(p)[0]
+            if symbols(p) <= self.known and not indices(p)
+            else super().extent(p, wish)
+        )
+
+    def spaced(self, tensor: str) -> tuple[int, ...]:
+        """The dims of an operand between runs of channels, where the terms of a tile mix taps and channels."""
+        channels = {d.index for d in self.kernel.axes[3].digits} - {b.index for b in self.window()}
+        if len(self.kernel.axes) > 4 or len(channels) != 1:
+            return ()
+        if tensor in self.views:
+            held = [set(run) for run in self.views[tensor].runs]
+        else:
+            found = (r for r in reads(self.kernel.nests[0].body) if r.tensor == tensor)
+            held = [indices(c) for c in next(found).coords]
+        inner = [k for k, used in enumerate(held) if used & channels]
+        return tuple(k for k in range(len(held)) if k not in inner) if len(inner) == 1 else ()
+
+    def stride(self, tensor: str, run: str, dim: int) -> str:
+        """Strides between runs of channels say what they are multiples of: 16 bytes a load of 8 channels."""
+        name = super().stride(tensor, run, dim)
+        if self.sliding and name not in self.hoisted and dim in (spaced := self.spaced(tensor)):
+            self.hoisted[name] = name
+            dims = ", ".join(f"{tensor}.stride({k})" for k in spaced)
+            step = self.parameter(
+                self.args.constants, f"STEP_{tensor.upper()}", f"math.gcd(16, {dims})"
+            )
+            self.prologue.append(f"{name} = tl.multiple_of(tl.cast({name}, tl.int64), {step})")
+        return name
 
     def row_part(self, coordinate: Poly) -> Poly:
         """What the loop does not change of a coordinate; nothing where it must check a fraction."""

@@ -129,10 +129,14 @@ def _binders(binders, name: str, count: str):
 
 # ---- how it runs ---------------------------------------------------------------------------------
 def make(name, group, stores, dims, facts) -> Step:
-    """`taps` where there are channels enough for a tile of them, `tiles` over all terms otherwise."""
+    """`taps` where there are channels enough for a tile of them, `tiles` over all terms otherwise.
+
+    A term is a tap and a channel, the channel running fastest: with channels packed, neighbouring
+    terms are neighbours in memory.
+    """
     p = group.product
     outer = (Axis("batch", p.batch), Axis("m", p.m), Axis("n", p.n))
-    flat = (*outer, Axis("k", (*p.k, *p.taps)))
+    flat = (*outer, Axis("k", (*p.taps, *p.k)))
     tiles = _kernel(f"{name}_tiles", "contraction", flat, group, stores, dims, facts)
     kernels: tuple[KernelPlan, ...] = (tiles,)
     packs: tuple[Pack, ...] = ()
@@ -189,6 +193,14 @@ def _variants(kernels, packs, times: str) -> tuple[Variant, ...]:
                 packs=packs,
             ),
             Variant(
+                "mixed",
+                "not hip and itemsize <= 4 and 4 <= channels and channels * itemsize < 128",
+                "a few channels: several taps and their channels fill a tile",
+                tile("128", columns, "128 // itemsize", "8 if BLOCK_N == 128 else 4", "3"),
+                launch,
+                packs=packs,
+            ),
+            Variant(
                 "taps",
                 "not hip and itemsize <= 4 and channels >= 8",
                 "channels enough for a tile of them at each tap of the window",
@@ -203,15 +215,10 @@ def _variants(kernels, packs, times: str) -> tuple[Variant, ...]:
                 packs=packs,
             ),
         ]
+    terms = tile("128", columns, "64 // itemsize", "8 if BLOCK_N == 128 else 4", "4")
     return (
         *found,
-        Variant(
-            "terms",
-            "not hip and itemsize <= 4",
-            "few channels: taps and channels together fill a tile",
-            tile("128", columns, "64 // itemsize", "8 if BLOCK_N == 128 else 4", "4"),
-            launch,
-        ),
+        Variant("terms", "not hip and itemsize <= 4", "hardly any channels", terms, launch),
         Variant("small", "True", "any size", tile("64", "64", "32", "4", "2"), launch),
     )
 
