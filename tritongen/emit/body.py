@@ -121,6 +121,7 @@ class Body:
         self.looping: frozenset[str] = frozenset()  # axes that a loop walks right now
         self.lets = dict(kernel.lets)
         self.fill: dict[str, float] = {}  # tensor -> what its masked lanes hold
+        self.loads: dict[ir.Read, str] = {}  # what is loaded in another way than by pointers
         self.ranges: dict[str, tuple[Poly, Poly]] = {
             b.index: (b.lo, b.hi) for n in kernel.nests for b in (*n.box, *binders_of(n))
         }
@@ -446,6 +447,10 @@ class Body:
         """A load, once per place; the variable that holds it."""
         key = (read, cast)
         if key in self.cache:
+            return self.cache[key]
+        if read in self.loads:
+            load = f"({self.loads[read]}).to({self.dtype(cast)})" if cast else self.loads[read]
+            self.cache[key] = self.assign(read.tensor, load)
             return self.cache[key]
         where, shown, dims = self.address(read.tensor, read.coords)
         mask, checked = self.load_mask(read, shown, dims)

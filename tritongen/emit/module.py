@@ -89,6 +89,7 @@ def module_source(
         uses_multiprocessors=any(
             "_multiprocessors(" in line for v in views for l in v.launches for line in l.lines
         ),
+        describes=any(v.describes for v in views),
         imports=[],
     )
     libdevice = any(v.libdevice for v in views)
@@ -119,12 +120,14 @@ def _imports(body, views, libdevice: bool, standalone: bool) -> list[str]:
     lines = []
     if re.search(r"\bmath\.", everything):
         lines.append("import math")
-    if body.uses_multiprocessors:
+    if body.uses_multiprocessors or body.describes:
         lines.append("from functools import cache")
     if lines:
         lines.append("")
     lines += ["import torch", "import triton", "import triton.language as tl"]
     lines.append("from triton.runtime.interpreter import InterpretedFunction")
+    if body.describes:
+        lines.append("from triton.tools.tensor_descriptor import TensorDescriptor")
     if libdevice:
         lines.append("from triton.language.extra import libdevice")
     if not standalone:
@@ -189,6 +192,7 @@ def op_view(item: OpPlans) -> SimpleNamespace:
         sequences=sequences,
         helpers=list(helpers),
         libdevice=libdevice,
+        describes=any(k.tiles for p in item.plans for s in p.steps for k in s.kernels),
         first_kernel=item.plans[0].steps[0].kernels[0].name,
     )
 
