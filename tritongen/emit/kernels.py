@@ -18,6 +18,7 @@ PRINTERS = {
     "loop": walks.loop,
     "part": walks.part,
     "finish": walks.finish,
+    "merge": walks.merge,
     "contraction": contraction_view,
     "scatter": scatter,
     "window": window_view,
