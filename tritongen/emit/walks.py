@@ -80,10 +80,10 @@ def part(body: Body) -> KernelView:
     level = body.kernel.levels[number]
     walk = walk_level(body, level, var, final=False)
     doc = f"Program (part, row): {', '.join(level.folds)} over one CHUNK of ROWS rows."
-    flags = {"merges": number > 1}
-    return view(
-        body, var, ("ROWS", "BLOCK", "PARTS"), doc, lines=merged, loops=(walk,), flags=flags
-    )
+    merges = number > 1
+    blocks = ("ROWS", "BLOCK", "PARTS", *(("LANES",) if merges else ()))
+    flags = {"merges": merges}
+    return view(body, var, blocks, doc, lines=merged, loops=(walk,), flags=flags)
 
 
 def finish(body: Body) -> KernelView:
@@ -96,7 +96,13 @@ def finish(body: Body) -> KernelView:
     doc = "Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."
     flags = {"merges": True}
     return view(
-        body, var, ("ROWS", "BLOCK", "PARTS"), doc, lines=merged, loops=tuple(walks), flags=flags
+        body,
+        var,
+        ("ROWS", "BLOCK", "PARTS", "LANES"),
+        doc,
+        lines=merged,
+        loops=tuple(walks),
+        flags=flags,
     )
 
 

@@ -24,45 +24,43 @@ def block(col: Axis, rule: str) -> str:
     return f"min({rule}, max(16, pow2(col_run)))" if col.tail else rule
 
 
-def block_config(row: Axis, col: Axis, width: str, warps: str, far: tuple[int, int]):
-    """ROWS, BLOCK and num_warps of a kernel that walks its columns in blocks of `width`.
-
-    `far`: rows and columns where the tile lies across, its lanes along the rows. Where a run of columns is
-    shorter than a block, rows fill the tile: batch norm of [64, 64, 112, 112] 89% of its plan's bytes
-    with 4 x 1,024 in 4 warps.
-    """
-    if not col.tail:
-        return (
-            ("ROWS", rows(row, f"{far[0]} if across else 1")),
-            ("BLOCK", f"{far[1]} if across else {width}"),
-            ("num_warps", "8" if warps == "8" else f"8 if across else {warps}"),
-        )
-    return (
-        ("BLOCK", block(col, f"{far[1]} if across else 1024")),
-        ("ROWS", rows(row, f"{far[0]} if across else 4096 // BLOCK")),
-        ("num_warps", "8 if across else 4"),
-    )
-
-
 def split_variant(parts, finish, state: tuple[tuple[str, str], ...]) -> Variant:
-    """`state`: (name, dtype) of what one part of a row leaves behind."""
+    """`state`: (name, dtype) of what one part of a row leaves behind.
+
+    softmax of 128 and of 8 rows of 1,048,576 in bf16: 8,192 columns in 8 warps, 16 programs a
+    multiprocessor, 55 and 35% (2,048 and 4: 47 and 22). Sums of 1 and of 16 rows, 2^27 and 2^26 f32: 2,048
+    columns, 96 and 85% (4 programs: 89 and 85). Across, columns of [1048576, 64] and [65536, 4096] in
+    f32: 81 and 103% with 32 x 64 and 4 programs; 64 x 32 82 and 89. A pair of folds ends each block with reductions,
+    so its blocks are longer there: batch norm of [64, 64, 112, 112] channels last 66% of its plan's
+    bytes with 32 x 256, 39 with 32 x 64. Channels first, rows fill a tile that a run of columns
+    does not: 4 x 1,024 in 4 warps 89%, and 95 of [64, 64, 256, 256].
+    """
     row, col = finish.axes
     grid = tiles(row)
-    chunk = "cdiv(col_runs * cdiv(col_run, BLOCK), PARTS)"
-    # Across, columns of [1048576, 64] and [65536, 4096] f32: 81 and 103% with 32 x 64; 64 x 32 65 to 76. A
-    # pair of folds ends each block with reductions, so its blocks are longer.
-    paired = any(level.pairs for level in finish.levels)
-    *sizes, warps = block_config(row, col, "2048", "8", (32, 256 if paired else 64))
     merges = finish.skeleton == "merge"
+    far = (
+        "256 if across else "
+        if any(level.pairs for level in finish.levels)
+        else "64 if across else "
+    )
+    if col.tail:
+        block_ = block(col, f"{far}1024")
+        height, warps = "32 if across else 4096 // BLOCK", "8 if across else 4"
+        chunk = "cdiv(col_runs * cdiv(col_run, BLOCK), PARTS)"
+    else:
+        block_ = f"{far}{'2048' if merges else '8192 if cols > 262144 else 4096'}"
+        height, warps = "32 if across else 1", "8"
+        chunk = "BLOCK * cdiv(cols, BLOCK * PARTS)"
+    programs = f"cdiv((4 if across else 16) * sms, max(1, {grid}))"
+    most = "2048" if merges else "256"
     config = (
-        *sizes,
-        (
-            "PARTS",
-            f"pow2(max(1, min(256, cdiv(8 * sms, max(1, {grid})), cdiv(cols, 2 * BLOCK))))",
-        ),
-        ("CHUNK", chunk if col.tail else "BLOCK * cdiv(cols, BLOCK * PARTS)"),
-        *((("MERGE", "1 if PARTS > 16 else 16"),) if merges else ()),
-        warps,
+        ("BLOCK", block_),
+        ("ROWS", rows(row, height)),
+        ("PARTS", f"pow2(max(1, min({most}, {programs}, cdiv(cols, BLOCK))))"),
+        ("CHUNK", chunk),
+        # A tensor of fewer lanes than threads would give its layout to the whole tile.
+        ("MERGE", "1 if PARTS > 16 else 16") if merges else ("LANES", "max(PARTS, 256)"),
+        ("num_warps", warps),
     )
     last = (tiles(row, "MERGE"),) if merges else ("PARTS", grid)
     return Variant(
@@ -110,7 +108,7 @@ def resident_variants(resident, again, counts: bool) -> tuple[Variant, ...]:
         )
         rows_ = Variant(
             "rows",
-            f"0 < cols <= {1024 if counts else 32768} and not across",
+            f"0 < cols <= {128 if counts else 32768} and not across",
             "a row fits in registers",
             config,
             launch,
@@ -148,14 +146,33 @@ def resident_variants(resident, again, counts: bool) -> tuple[Variant, ...]:
 def loop_variant(loop, wide_tiles: bool, counts: bool) -> Variant:
     """Any width.
 
-    Where a value over the tile is stored, 16,384 columns in 16 warps: layer_norm at 32,768 wide 77%
-    (8,192: 66 to 73; held in registers 66), at 131,072 66% with hints for the cache, 60 without. An argmax carries
-    two accumulators a lane: 1,024 columns in 4 warps 85 and 92% at 4,096 and 65,536 wide, 4,096 in 8
-    warps 50 and 83. Across, mean and argmax over the middle of [128, 4096, 4095] and [64, 1024, 4096] in f32: 64
-    rows by 32 columns in 8 warps 93 to 104%, 128 x 32 94, 64 x 16 in 4 warps 85 to 104.
+    Where a value over the tile is stored: layer_norm at 32,768 wide 79% with 16,384 columns in 16 warps
+    (32,768: 65; held in registers 66), at 131,072 69% with 32,768 in 32 (16,384: 63). group_norm of
+    [64, 64, 256, 256] in 8 groups 93% with 4,096 in 8, of [64, 64, 112, 112] 89. An argmax carries
+    two accumulators a lane: 8 rows by 128 columns in 2 warps 79 and 90% at 1,024 and 4,096 wide (held: 60), 1,024
+    in 4 warps 89% at 65,536. Across, mean and argmax over the middle of [128, 4096, 4095] and
+    [64, 1024, 4096] in f32: 64 rows by 32 columns in 8 warps 94 and 101%, 64 x 16 92 and 102.
     """
     row, col = loop.axes
-    width, warps = ("16384", "16") if wide_tiles else ("1024", "4") if counts else ("4096", "8")
-    paired = any(level.pairs for level in loop.levels)
-    config = block_config(row, col, width, warps, (32, 256) if paired else (64, 32))
+    far = (
+        "256 if across else " if any(level.pairs for level in loop.levels) else "32 if across else "
+    )
+    height = "32 if across else 1" if far[0] == "2" else "64 if across else 1"
+    if col.tail:
+        height, width, warps = height.replace("else 1", "else 4096 // BLOCK"), "4096", "8"
+    elif wide_tiles:
+        width, warps = (
+            "16384 if cols <= 65536 else 32768",
+            "8 if across else 16 if cols <= 65536 else 32",
+        )
+    elif counts:
+        height = height.replace("else 1", "else 8 if cols <= 8192 else 1")
+        width, warps = "128 if cols <= 8192 else 1024", "8 if across else 2 if cols <= 8192 else 4"
+    else:
+        width, warps = "4096", "8"
+    config = (
+        ("BLOCK", block(col, far + width)),
+        ("ROWS", rows(row, height)),
+        ("num_warps", warps),
+    )
     return Variant("loop", "True", "any width", config, (Launch(loop.name, (tiles(row),)),))
