@@ -58,8 +58,9 @@ def split_variant(parts, finish, state: tuple[tuple[str, str], ...]) -> Variant:
         ("ROWS", rows(row, height)),
         ("PARTS", f"pow2(max(1, min({most}, {programs}, cdiv(cols, BLOCK))))"),
         ("CHUNK", chunk),
-        # A tensor of fewer lanes than threads would give its layout to the whole tile.
-        ("MERGE", "1 if PARTS > 16 else 16") if merges else ("LANES", "max(PARTS, 256)"),
+        # Fewer lanes than threads would give their layout to the whole tile.
+        *((("LANES", "max(PARTS, 256)"),) if len(parts) > 1 or not merges else ()),
+        *((("MERGE", "1 if PARTS > 16 else 16"),) if merges else ()),
         ("num_warps", warps),
     )
     last = (tiles(row, "MERGE"),) if merges else ("PARTS", grid)
