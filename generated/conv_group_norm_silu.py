@@ -55,7 +55,7 @@ def _take_moments(total, squares, n, x, inside, count):
     more = count.to(total.dtype)
     block = tl.sum(x, 1, keep_dims=True)
     t = tl.where(inside, x - block / more, 0.0)
-    apart = block / more - total / tl.maximum(n, 1.0)
+    apart = block / more - total / tl.where(n > 0, n, 1.0)
     squares += tl.sum(t * t, 1, keep_dims=True) + apart * (apart * (n * (more / (n + more))))
     return total + block, squares, n + more
 
@@ -64,8 +64,8 @@ def _take_moments(total, squares, n, x, inside, count):
 def _merge_moments(totals, squares, counts):
     """The sum and that of (x - mean)**2 of rows, from those of their parts."""
     total = tl.sum(totals, 1, keep_dims=True)
-    mean = total / tl.maximum(tl.sum(counts, 1, keep_dims=True), 1.0)
-    apart = totals / tl.maximum(counts, 1.0) - mean
+    n = tl.sum(counts, 1, keep_dims=True)
+    apart = totals / tl.where(counts > 0, counts, 1.0) - total / tl.where(n > 0, n, 1.0)
     return total, tl.sum(squares + apart * (apart * counts), 1, keep_dims=True)
 
 
@@ -310,9 +310,6 @@ def conv_group_norm_silu_y_rows(
     rows,
     cols,
     PQ,
-    Cg,
-    P,
-    Q,
     b_f1,
     b_f0,
     conv2d_sum_row,
@@ -330,21 +327,23 @@ def conv_group_norm_silu_y_rows(
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
     f1 = row % groups
-    f0 = col // PQ
+    f0 = (col // PQ).to(tl.int64)
     b = tl.load(b_ptr + f1 * b_f1 + f0 * b_f0, mask=inside).to(COMPUTE)
-    conv2d_sum = tl.load(conv2d_sum_ptr + row * conv2d_sum_row + col * conv2d_sum_col, mask=inside)
+    conv2d_sum = tl.load(
+        conv2d_sum_ptr + row * conv2d_sum_row + col.to(tl.int64) * conv2d_sum_col, mask=inside
+    )
     conv2d = b + conv2d_sum
-    mu = tl.sum(tl.where(inside, conv2d, 0.0), 1, keep_dims=True) / (Cg * P * Q)
+    mu = tl.sum(tl.where(inside, conv2d, 0.0), 1, keep_dims=True) / cols
     t = conv2d - mu
-    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / (Cg * P * Q)
+    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
     gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside).to(COMPUTE)
     bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside).to(COMPUTE)
     group_norm = (conv2d - mu) * _rsqrt(var + 1e-05) * gain + bias
     y = group_norm * _sigmoid(group_norm)
-    tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
+    tl.store(y_ptr + row * y_row + col.to(tl.int64) * y_col, y, mask=inside)
 
 
 @triton.jit
@@ -355,11 +354,11 @@ def conv_group_norm_silu_y_loop(
     bias_ptr,
     y_ptr,
     rows,
-    cols,
-    PQ,
     Cg,
+    cols,
     P,
     Q,
+    count,
     b_f1,
     b_f0,
     conv2d_sum_row,
@@ -377,39 +376,48 @@ def conv_group_norm_silu_y_loop(
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(cols, BLOCK)
     f1 = row % groups
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
+    for step in range(0, Cg * blocks):
+        f0 = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        f0 = col // PQ
-        b = tl.load(b_ptr + f1 * b_f1 + f0 * b_f0, mask=inside).to(COMPUTE)
+        b = tl.load(b_ptr + f1 * b_f1 + f0 * b_f0, mask=row < rows).to(COMPUTE)
+        f0pq = f0 * (P * Q) + col
         conv2d_sum = tl.load(
-            conv2d_sum_ptr + row * conv2d_sum_row + col * conv2d_sum_col, mask=inside
+            conv2d_sum_ptr + row * conv2d_sum_row + f0pq * conv2d_sum_col,
+            mask=inside,
+            eviction_policy="evict_last",
         )
         conv2d = b + conv2d_sum
         t = tl.where(inside, conv2d, 0.0)
         mu_sum, var_sum, var_sum_count = _take_moments(
             mu_sum, var_sum, var_sum_count, t, inside, tl.minimum(cols - start, BLOCK)
         )
-    mu = mu_sum / (Cg * P * Q)
-    var = var_sum / (Cg * P * Q)
-    for start in range(0, cols, BLOCK):
+    mu = mu_sum / count
+    var = var_sum / count
+    for step in range(0, Cg * blocks):
+        f0 = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        f0 = col // PQ
-        b = tl.load(b_ptr + f1 * b_f1 + f0 * b_f0, mask=inside).to(COMPUTE)
+        b = tl.load(b_ptr + f1 * b_f1 + f0 * b_f0, mask=row < rows).to(COMPUTE)
+        f0pq = f0 * (P * Q) + col
         conv2d_sum = tl.load(
-            conv2d_sum_ptr + row * conv2d_sum_row + col * conv2d_sum_col, mask=inside
+            conv2d_sum_ptr + row * conv2d_sum_row + f0pq * conv2d_sum_col,
+            mask=inside,
+            eviction_policy="evict_first",
         )
         conv2d = b + conv2d_sum
-        gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside).to(COMPUTE)
-        bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside).to(COMPUTE)
+        gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=row < rows).to(COMPUTE)
+        bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=row < rows).to(COMPUTE)
         group_norm = (conv2d - mu) * _rsqrt(var + 1e-05) * gain + bias
         y = group_norm * _sigmoid(group_norm)
-        tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
+        tl.store(y_ptr + row * y_row + f0pq * y_col, y, mask=inside)
 
 
 @triton.jit
@@ -420,9 +428,11 @@ def conv_group_norm_silu_y_part(
     var_sum_part_ptr,
     var_sum_count_ptr,
     rows,
+    Cg,
     cols,
     CHUNK,
-    PQ,
+    P,
+    Q,
     b_f1,
     b_f0,
     conv2d_sum_row,
@@ -434,25 +444,28 @@ def conv_group_norm_silu_y_part(
     PARTS: tl.constexpr,
 ):
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    stop = tl.minimum((part + 1) * CHUNK, cols)
+    part = tl.program_id(0)
+    blocks = tl.cdiv(cols, BLOCK)
+    stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
     f1 = row % groups
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
+    for step in range(part * CHUNK, stop):
+        f0 = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        f0 = col // PQ
-        b = tl.load(b_ptr + f1 * b_f1 + f0 * b_f0, mask=inside).to(COMPUTE)
+        b = tl.load(b_ptr + f1 * b_f1 + f0 * b_f0, mask=row < rows).to(COMPUTE)
+        f0pq = f0 * (P * Q) + col
         conv2d_sum = tl.load(
-            conv2d_sum_ptr + row * conv2d_sum_row + col * conv2d_sum_col, mask=inside
+            conv2d_sum_ptr + row * conv2d_sum_row + f0pq * conv2d_sum_col, mask=inside
         )
         conv2d = b + conv2d_sum
         t = tl.where(inside, conv2d, 0.0)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, t, inside, tl.minimum(stop - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, t, inside, tl.minimum(cols - start, BLOCK)
         )
     tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
     tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
@@ -470,12 +483,12 @@ def conv_group_norm_silu_y_finish(
     bias_ptr,
     y_ptr,
     rows,
+    Cg,
     cols,
     CHUNK,
-    Cg,
+    count,
     P,
     Q,
-    PQ,
     b_f1,
     b_f0,
     conv2d_sum_row,
@@ -491,12 +504,14 @@ def conv_group_norm_silu_y_finish(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
+    LANES: tl.constexpr,
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    parts = tl.arange(0, PARTS)[None, :]
+    part = tl.program_id(0)
+    blocks = tl.cdiv(cols, BLOCK)
+    stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
+    parts = tl.arange(0, LANES)[None, :]
     f1 = row % groups
     mu_sum_parts = tl.load(
         mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
@@ -508,22 +523,24 @@ def conv_group_norm_silu_y_finish(
         var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
     mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-    mu = mu_sum / (Cg * P * Q)
-    var = var_sum / (Cg * P * Q)
-    for start in range(part * CHUNK, stop, BLOCK):
+    mu = mu_sum / count
+    var = var_sum / count
+    for step in range(part * CHUNK, stop):
+        f0 = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        f0 = col // PQ
-        b = tl.load(b_ptr + f1 * b_f1 + f0 * b_f0, mask=inside).to(COMPUTE)
+        b = tl.load(b_ptr + f1 * b_f1 + f0 * b_f0, mask=row < rows).to(COMPUTE)
+        f0pq = f0 * (P * Q) + col
         conv2d_sum = tl.load(
-            conv2d_sum_ptr + row * conv2d_sum_row + col * conv2d_sum_col, mask=inside
+            conv2d_sum_ptr + row * conv2d_sum_row + f0pq * conv2d_sum_col, mask=inside
         )
         conv2d = b + conv2d_sum
-        gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside).to(COMPUTE)
-        bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside).to(COMPUTE)
+        gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=row < rows).to(COMPUTE)
+        bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=row < rows).to(COMPUTE)
         group_norm = (conv2d - mu) * _rsqrt(var + 1e-05) * gain + bias
         y = group_norm * _sigmoid(group_norm)
-        tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
+        tl.store(y_ptr + row * y_row + f0pq * y_col, y, mask=inside)
 
 
 def choose_conv_group_norm_silu_conv2d_sum_x_packed() -> tuple[str, dict]:
@@ -738,43 +755,53 @@ def launch_conv_group_norm_silu_conv2d_sum(x, w, b, gain, bias, conv2d_sum, y, p
         )
 
 
-def choose_conv_group_norm_silu_y(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
+def choose_conv_group_norm_silu_y(
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, sms: int
+) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
-        ROWS = 32 if across else 1
-        BLOCK = 64 if across else 2048
+        BLOCK = min(256 if across else 1024, max(16, triton.next_power_of_2(col_run)))
+        ROWS = 32 if across else 4096 // BLOCK
         PARTS = triton.next_power_of_2(
             max(
                 1,
                 min(
                     256,
-                    triton.cdiv(4 * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, 2 * BLOCK),
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            ROWS=ROWS,
             BLOCK=BLOCK,
+            ROWS=ROWS,
             PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            num_warps=8,
+            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
+            LANES=max(PARTS, 256),
+            num_warps=8 if across else 4,
         )
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
         BLOCK = max(16, triton.next_power_of_2(cols))
-        return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 2048 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
-    return "loop", dict(ROWS=32 if across else 1, BLOCK=64 if across else 4096, num_warps=8)
+    BLOCK = min(256 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+    return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 4096 // BLOCK, num_warps=8)
 
 
 def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, groups) -> None:
@@ -791,9 +818,11 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, group
     y = y.view(N * groups, Cg * P * Q)
     rows = N * groups
     cols = Cg * P * Q
+    col_run = P * Q
+    col_runs = Cg
     across = b.stride(0) < b.stride(1)
     sms = _multiprocessors(b.device)
-    variant, config = choose_conv_group_norm_silu_y(rows, cols, across, sms)
+    variant, config = choose_conv_group_norm_silu_y(rows, cols, col_run, col_runs, across, sms)
     COMPUTE = (
         tl.float64
         if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
@@ -834,8 +863,10 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, group
             var_sum_part,
             var_sum_count,
             N * groups,
-            Cg * P * Q,
-            PQ=P * Q,
+            Cg,
+            P * Q,
+            P=P,
+            Q=Q,
             b_f1=b.stride(0),
             b_f0=b.stride(1),
             conv2d_sum_row=conv2d_sum.stride(0),
@@ -843,7 +874,11 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, group
             COMPUTE=COMPUTE,
             groups=groups,
             enable_fp_fusion=True,
-            **config,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
         )
         conv_group_norm_silu_y_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
             mu_sum_part,
@@ -855,11 +890,11 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, group
             bias,
             y,
             N * groups,
-            Cg * P * Q,
-            Cg=Cg,
+            Cg,
+            P * Q,
+            count=Cg * P * Q,
             P=P,
             Q=Q,
-            PQ=P * Q,
             b_f1=b.stride(0),
             b_f0=b.stride(1),
             conv2d_sum_row=conv2d_sum.stride(0),
@@ -885,9 +920,6 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, group
             N * groups,
             Cg * P * Q,
             P * Q,
-            Cg,
-            P,
-            Q,
             b.stride(0),
             b.stride(1),
             conv2d_sum.stride(0),
@@ -911,11 +943,11 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, group
             bias,
             y,
             N * groups,
-            Cg * P * Q,
-            P * Q,
             Cg,
+            P * Q,
             P,
             Q,
+            Cg * P * Q,
             b.stride(0),
             b.stride(1),
             conv2d_sum.stride(0),

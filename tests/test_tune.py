@@ -301,15 +301,15 @@ class Spy:
         def launch(*args, **config):
             seen.append(config)
             real[grid](*args, **config)
-            if config["num_warps"] == 1:  # this candidate computes something else
+            if config["ROWS"] == 8:  # this candidate computes something else
                 args[1].zero_()
         return launch
 
-class Clock:  # four warps are fastest
+class Clock:  # two warps are fastest
     def run(self, call):
         seen.clear()
         call()
-        seconds = 1.0 if seen and seen[-1]["num_warps"] == 4 else 2.0
+        seconds = 1.0 if seen and seen[-1]["num_warps"] == 2 else 2.0
         return lambda: seconds
     def settle(self): pass
 
@@ -318,8 +318,8 @@ module._runs_kernels = lambda x: True
 trials = run.tune(built, op, case, device="cpu", timer=Clock())
 for t in trials:
     print(t.candidate, t.seconds, t.wins, t.problem)
-assert [str(t.candidate) for t in trials if t.wins] == ["rows (num_warps=4)"], trials
-assert any(t.problem for t in trials if t.candidate.config["num_warps"] == 1)
+assert [str(t.candidate) for t in trials if t.wins] == ["rows (num_warps=2)"], trials
+assert any(t.problem for t in trials if t.candidate.config["ROWS"] == 8)
 path = run.keep(built, "softmax", trials)
 assert path == tuned.path_of(built.raw, "softmax")
 Path(sys.argv[1]).write_text(built.source)
@@ -334,7 +334,7 @@ fresh._runs_kernels = lambda x: True
 x = torch.randn(7, 33)
 torch.testing.assert_close(fresh.softmax(x), torch.softmax(x, -1))
 torch.testing.assert_close(fresh.softmax(x.half()).float(), torch.softmax(x, -1), atol=1e-3, rtol=1e-2)
-assert used == [4, 2], used
+assert used == [2, 1], used
 # Tuned again, with a clock that finds the plan's own fastest: the entry goes.
 class Even(Clock):
     def run(self, call):

@@ -388,9 +388,17 @@ def branch(
         comma = "," if len(launch.grid) == 1 else ""
         # Said out loud, since Triton 3.10 turns the default: a * b + c rounds once, as in torch's kernels.
         own = [f"{name}={rule_text(rule, renames)}" for name, rule in launch.config]
-        passed += ["enable_fp_fusion=True", *(own or ["**config"])]
+        passed += ["enable_fp_fusion=True", *(own or config_texts(variant, parameters))]
         lines.append(f"{kernel.name}[({grid}{comma})]({', '.join(passed)})")
     return tuple(lines)
+
+
+def config_texts(variant: Variant, parameters: list[str]) -> list[str]:
+    """A config as a kernel takes it: what it has no parameter for is left out."""
+    taken = [n for n, _ in variant.config if n in parameters or not n.isupper()]
+    if len(taken) == len(variant.config):
+        return ["**config"]
+    return [f'{name}=config["{name}"]' for name in taken]
 
 
 def host_dtype(context: Context, dtype: str) -> str:
