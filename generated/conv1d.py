@@ -168,6 +168,151 @@ def conv1d_taps(
 
 
 @triton.jit
+def conv1d_channels(
+    x_ptr,
+    w_ptr,
+    b_ptr,
+    y_ptr,
+    rows,
+    P,
+    cols,
+    F,
+    L,
+    x_0,
+    x_1,
+    x_2,
+    w_0,
+    w_1,
+    w_2,
+    b_0,
+    y_0,
+    y_1,
+    y_2,
+    COMPUTE: tl.constexpr,
+    Cg: tl.constexpr,
+    R: tl.constexpr,
+    groups: tl.constexpr,
+    stride: tl.constexpr,
+    pad: tl.constexpr,
+    dil: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once."""
+    tile = tl.program_id(0)
+    tiles, spans = tl.cdiv(cols, BLOCK), tl.cdiv(P, STEPS)
+    row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
+    p = (tile // tiles % spans).to(tl.int64) * STEPS
+    f1 = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
+    n = (row // (F // groups)).to(tl.int64)
+    x_c0 = f1 * Cg
+    x_l0 = p * stride - pad
+    f0 = (row % (F // groups)).to(tl.int64)
+    ys = ()
+    for i in tl.static_range(STEPS):
+        y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for c in tl.static_range(Cg):
+            for r in tl.static_range(R):
+                x_c = x_c0 + c
+                x_l = x_l0 + (i * stride + r * dil)
+                x = tl.load(
+                    x_ptr + n * x_0 + tl.cast(x_c, tl.int64) * x_1 + x_l * x_2,
+                    mask=((row < rows) & (x_l >= 0) & (x_l < L)) & (f1 < cols),
+                    other=0.0,
+                ).to(COMPUTE)
+                w_f = f0 + f1 * (F // groups)
+                w = tl.load(
+                    w_ptr + w_f * w_0 + tl.cast(c, tl.int64) * w_1 + tl.cast(r, tl.int64) * w_2,
+                    mask=(row < rows) & (f1 < cols),
+                ).to(COMPUTE)
+                y_sum += x * w
+        b_f = f0 + f1 * (F // groups)
+        b = tl.load(b_ptr + b_f * b_0, mask=(row < rows) & (f1 < cols)).to(COMPUTE)
+        y = b + y_sum
+        ys = ys + (y,)
+    for i in tl.static_range(STEPS):
+        y_f = f0 + f1 * (F // groups)
+        tl.store(
+            y_ptr + n * y_0 + y_f * y_1 + (p + i) * y_2,
+            ys[i],
+            mask=(row < rows) & (p + i < P) & (f1 < cols),
+        )
+
+
+@triton.jit
+def conv1d_window(
+    x_ptr,
+    w_ptr,
+    b_ptr,
+    y_ptr,
+    rows,
+    P,
+    F,
+    L,
+    x_0,
+    x_1,
+    x_2,
+    w_0,
+    w_1,
+    w_2,
+    b_0,
+    y_0,
+    y_1,
+    y_2,
+    COMPUTE: tl.constexpr,
+    Cg: tl.constexpr,
+    R: tl.constexpr,
+    groups: tl.constexpr,
+    stride: tl.constexpr,
+    pad: tl.constexpr,
+    dil: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The windows of STEPS x ROWS x BLOCK places a program."""
+    tile = tl.program_id(0)
+    tiles = tl.cdiv(P, STEPS * BLOCK)
+    row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
+    p = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
+    n = (row // ((F // (F // groups)) * (F // groups))).to(tl.int64)
+    f1 = (row // (F // groups) % (F // (F // groups))).to(tl.int64)
+    x_c0 = f1 * Cg
+    x_l0 = p * stride - pad
+    f0 = (row % (F // groups)).to(tl.int64)
+    ys = ()
+    for i in tl.static_range(STEPS):
+        y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for c in tl.static_range(Cg):
+            for r in tl.static_range(R):
+                x_c = x_c0 + c
+                x_l = x_l0 + ((i * BLOCK) * stride + r * dil)
+                x = tl.load(
+                    x_ptr + n * x_0 + x_c * x_1 + tl.cast(x_l, tl.int64) * x_2,
+                    mask=(row < rows) & ((p + i * BLOCK < P) & (x_l >= 0) & (x_l < L)),
+                    other=0.0,
+                ).to(COMPUTE)
+                w_f = f0 + f1 * (F // groups)
+                w = tl.load(
+                    w_ptr + w_f * w_0 + tl.cast(c, tl.int64) * w_1 + tl.cast(r, tl.int64) * w_2,
+                    mask=row < rows,
+                ).to(COMPUTE)
+                y_sum += x * w
+        b_f = f0 + f1 * (F // groups)
+        b = tl.load(b_ptr + b_f * b_0, mask=row < rows).to(COMPUTE)
+        y = b + y_sum
+        ys = ys + (y,)
+    for i in tl.static_range(STEPS):
+        y_f = f0 + f1 * (F // groups)
+        tl.store(
+            y_ptr + n * y_0 + y_f * y_1 + tl.cast(p + i * BLOCK, tl.int64) * y_2,
+            ys[i],
+            mask=(row < rows) & (p + i * BLOCK < P),
+        )
+
+
+@triton.jit
 def conv1d_tiles(
     x_ptr,
     w_ptr,
@@ -304,9 +449,43 @@ def launch_conv1d_w_packed(w, w_packed) -> None:
 
 
 def choose_conv1d(
-    batches: int, M: int, N: int, channels: int, itemsize: int, hip: bool, sms: int
+    batches: int,
+    M: int,
+    N: int,
+    channels: int,
+    terms: int,
+    outer: int,
+    lanes: int,
+    span: int,
+    along: int,
+    hop_p: int,
+    lines: int,
+    cols: int,
+    reach: int,
+    channels_last: bool,
+    itemsize: int,
+    hip: bool,
+    sms: int,
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
+    # the same where memory runs along the channels
+    if N < 8 and channels_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
+        BLOCK = min(256, triton.next_power_of_2(lanes))
+        return "channels", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // itemsize // BLOCK),
+            num_warps=2,
+            STEPS=max(1, min(triton.next_power_of_2(along), 16 // (hop_p * hop_p), 256 // terms)),
+        )
+    # a window small enough to unroll
+    if N < 8 and 0 < terms <= 128 and max(lines, reach) < 1 << 30:
+        BLOCK = min(128, triton.next_power_of_2(cols))
+        return "window", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 64 // BLOCK),
+            num_warps=4 if BLOCK > 64 else 1,
+            STEPS=max(1, min(8, triton.cdiv(triton.next_power_of_2(cols), BLOCK), 256 // terms)),
+        )
     # many channels out: each gathered tile serves 256 of them
     if (
         not hip
@@ -354,20 +533,124 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
     N, C, L = x.shape
     F, Cg, R = w.shape
     P = y.shape[2]
-    b = b.reshape(F // (F // groups), F // groups)
-    y = y.view(N, F // (F // groups), F // groups, P)
     batches = F // (F // groups)
     M = N * P
     N_ = F // groups
     channels = Cg
+    terms = Cg * R
+    outer = (F // groups) * N
+    lanes = F // (F // groups)
+    span = (
+        Cg
+        + Cg * (F // (F // groups))
+        + F // (F // groups)
+        + (F // (F // groups)) * max(F // groups, -(F // groups))
+        + F // groups
+    )
+    along = P
+    hop_p = stride
+    lines = (F // (F // groups)) * (F // groups) * N
+    cols = P
+    reach = P + P * stride + R * max(dil, -dil)
+    channels_last = x.stride(1) < x.stride(2)
     itemsize = x.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
-    variant, config = choose_conv1d(batches, M, N_, channels, itemsize, hip, sms)
+    variant, config = choose_conv1d(
+        batches,
+        M,
+        N_,
+        channels,
+        terms,
+        outer,
+        lanes,
+        span,
+        along,
+        hop_p,
+        lines,
+        cols,
+        reach,
+        channels_last,
+        itemsize,
+        hip,
+        sms,
+    )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if N * P < 2_000_000_000 else tl.int64
     PRECISION = "ieee" if torch.version.hip else "tf32x3"
-    if variant in ("wide", "taps"):
+    if variant == "channels":
+        conv1d_channels[
+            (
+                triton.cdiv(outer, config["ROWS"])
+                * triton.cdiv(P, config["STEPS"])
+                * triton.cdiv(lanes, config["BLOCK"]),
+            )
+        ](
+            x,
+            w,
+            b,
+            y,
+            (F // groups) * N,
+            P,
+            F // (F // groups),
+            F,
+            L,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            COMPUTE=COMPUTE,
+            Cg=Cg,
+            R=R,
+            groups=groups,
+            stride=stride,
+            pad=pad,
+            dil=dil,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "window":
+        conv1d_window[
+            (
+                triton.cdiv(lines, config["ROWS"])
+                * triton.cdiv(P, config["STEPS"] * config["BLOCK"]),
+            )
+        ](
+            x,
+            w,
+            b,
+            y,
+            (F // (F // groups)) * (F // groups) * N,
+            P,
+            F,
+            L,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            COMPUTE=COMPUTE,
+            Cg=Cg,
+            R=R,
+            groups=groups,
+            stride=stride,
+            pad=pad,
+            dil=dil,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("wide", "taps"):
         if x.stride(1) != 1:  # its channels lie apart
             x_packed = torch.empty((N, L, C), dtype=x.dtype, device=x.device)
             launch_conv1d_x_packed(x, x_packed)
@@ -377,6 +660,8 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             launch_conv1d_w_packed(w, w_packed)
             w = w_packed.permute(0, 2, 1)
         w = w.reshape(F // (F // groups), F // groups, Cg, R)
+        b = b.reshape(F // (F // groups), F // groups)
+        y = y.view(N, F // (F // groups), F // groups, P)
         conv1d_taps[
             (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
@@ -415,6 +700,8 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
         )
     else:
         w = w.reshape(F // (F // groups), F // groups, Cg * R)
+        b = b.reshape(F // (F // groups), F // groups)
+        y = y.view(N, F // (F // groups), F // groups, P)
         conv1d_tiles[
             (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](

@@ -201,7 +201,7 @@ def added_bytes_text(context: Context, step: Step) -> str:
 
 def itemsize_text(context: Context, step: Step) -> str:
     """Bytes of one element of what is loaded along the lanes, or goes into tl.dot: as stored, or as computed before."""
-    if step.orders:
+    if step.skeleton == "window":
         return f"{step.orders[0].tensor}.element_size()"
     left, right = step.kernels[0].nests[0].body.body.args
     narrow = storage_dtype(left, right, context.op)

@@ -28,8 +28,8 @@ from tritongen.ir.algebra import (
 )
 from tritongen.schedule.canonical import binders_of, fresh, reads, substitute_indices
 from tritongen.schedule.members import Group
-from tritongen.schedule.classes import pointwise
-from tritongen.schedule.plan import Axis, KernelPlan, Launch, Pack, Step, Variant
+from tritongen.schedule.classes import pointwise, window
+from tritongen.schedule.plan import Axis, KernelPlan, Launch, Order, Pack, Step, Variant
 from tritongen.schedule.views import accesses, views
 
 
@@ -152,7 +152,14 @@ def make(name, group, stores, dims, facts) -> Step:
     )
     why = "a sum of products, one factor gathered by a sliding window"
     variants = _variants(kernels, packs, "batches * " if p.batch else "")
-    return Step(name, "contraction", why, stores, numbers, kernels, variants)
+    orders: tuple[Order, ...] = ()
+    if p.batch and not p.lets:
+        # Fewer channels out a group than a tile of tl.dot has columns: depthwise convolutions.
+        whole = replace(group, row=group.nests[0].box)
+        more, known, few, orders = window.beside(name, whole, stores, dims, facts, "N < 8")
+        kernels = (*kernels[:-1], *more, kernels[-1])
+        numbers, variants = (*numbers, *known), (*few, *variants)
+    return Step(name, "contraction", why, stores, numbers, kernels, variants, orders=orders)
 
 
 def _variants(kernels, packs, times: str) -> tuple[Variant, ...]:
