@@ -105,7 +105,8 @@ def _logsigmoid(x, HALF: tl.constexpr = False):
 def _log1p_exp(x, HALF: tl.constexpr):
     """log(1 + e**x) for x up to 0 in f32."""
     if HALF:
-        u = tl.exp2(x * 1.44269504 + 64.0) * 5.42101086e-20  # tl.exp2 takes denormals for 0
+        root = tl.exp2(x * 0.72134752)  # tl.exp2 takes denormals for 0
+        u = root * root
         p = -0.00853909645 * u + 0.0440892391
         p = p * u - 0.10768117
         p = p * u + 0.177452043
@@ -136,7 +137,8 @@ def _tanh_softplus(x, HALF: tl.constexpr = False):
         e = libdevice.exp(x)
         return e * (e + 2.0) / (e * (e + 2.0) + 2.0)
     elif HALF:
-        e = tl.exp2(x * 1.44269504 + 64.0) * 5.42101086e-20  # tl.exp2 takes denormals for 0
+        root = tl.exp2(x * 0.72134752)  # tl.exp2 takes denormals for 0
+        e = root * root
         n = e * (e + 2.0)
         return n / (n + 2.0)
     else:
@@ -218,8 +220,8 @@ def _erfc(x, HALF: tl.constexpr = False):
         p = p * t + 0.228942752
         p = p * t + 0.25349313
         p = p * t + 0.253918529
-        e = tl.exp2(x * x * -1.44269504 + 64.0) * 5.42101086e-20  # tl.exp2 takes denormals for 0
-        tail = p * t * e
+        root = tl.exp2(x * x * -0.72134752)  # tl.exp2 takes denormals for 0
+        tail = p * t * root * root
         return tl.where(x < 0, 2.0 - tail, tail)
     else:
         a = tl.minimum(tl.abs(x), 11.0, propagate_nan=tl.PropagateNan.ALL)
