@@ -176,6 +176,19 @@ def test_triton_text_equals_torch_text(interpreted, kind):
     assert not wrong, "\n".join(wrong)
 
 
+def test_zeros_keep_the_sign_that_torch_gives_them(interpreted):
+    a, _, _ = samples("float")
+    wrong = [
+        label
+        for (label, row, _, _), got, want in zip(
+            rows("float"), interpreted["float"], expected("float"), strict=True
+        )
+        if row in table.FLOAT_ROWS and row.arity == 1
+        if ((a == 0) & (want == 0) & (got.signbit() != want.signbit())).any()
+    ]
+    assert not wrong
+
+
 # ---- derivatives ----------------------------------------------------------------------------------------
 DOMAINS = {
     "acosh": (1.1, 4),

@@ -43,25 +43,10 @@ from tritongen.ir.texts import (
 
 # What a printer of calls needs beside the rows.
 __all__ = [
-    "ATOM",
-    "BUILTINS",
-    "COMPARE",
-    "FUNCTIONS",
-    "OPERATORS",
-    "SMALL_POWERS",
-    "SUM",
-    "TERM",
-    "UNARY",
-    "Function",
-    "Text",
-    "fill",
-    "helpers_of",
-    "power_derivative",
-    "power_text",
-    "text_for",
-    "uses_libdevice",
-    "with_flag",
-]
+    "ATOM", "BUILTINS", "COMPARE", "FUNCTIONS", "OPERATORS", "SMALL_POWERS", "SUM", "TERM",
+    "UNARY", "Function", "Text", "fill", "helpers_of", "power_derivative", "power_text",
+    "text_for", "uses_libdevice", "with_flag",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,8 +308,8 @@ BIT_ROWS = (
 # log 2, log 10 and sqrt(pi) stand in the derivatives as literals.
 FLOAT_ROWS = (
     unary("exp", "libdevice.exp", "y", 1.94),
-    unary("exp2", "tl.exp2", "0.6931471805599453 * y", 2.06),
-    unary("expm1", "_expm1", "y + 1", 1.45, half=100),
+    unary("exp2", "_exp2", "0.6931471805599453 * y", 1, half=8),
+    unary("expm1", "_expm1", "y + 1", 1.45, half=250),
     unary("log", "tl.log", "1 / a", 0.87),
     unary("log2", "tl.log2", "1.4426950408889634 / a", 0.92),
     unary("log10", "libdevice.log10", "0.4342944819032518 / a", 2.09),
@@ -339,11 +324,11 @@ FLOAT_ROWS = (
     unary("atan", "_atan", "1 / (1 + a * a)", 2.06),
     unary("sinh", "_sinh", "cosh(a)", 2.94),
     unary("cosh", "libdevice.cosh", "sinh(a)", 2.34),
-    unary("tanh", "_tanh", "1 - y * y", 1.82, half=100),
+    unary("tanh", "_tanh", "1 - y * y", 1.82, half=16),
     unary("asinh", "_asinh", "rsqrt(a * a + 1)", 1.79),
     unary("acosh", "libdevice.acosh", "rsqrt(a * a - 1)", 2.3),
     unary("atanh", "_atanh", "1 / (1 - a * a)", 3.16),
-    unary("erf", "_erf", "1.1283791670955126 * exp(-(a * a))", 1.14, half=100),
+    unary("erf", "_erf", "1.1283791670955126 * exp(-(a * a))", 1.14, half=64),
     unary("erfc", "_erfc", "-1.1283791670955126 * exp(-(a * a))", 2, half=400),
     unary("erfinv", "libdevice.erfinv", "0.886226925452758 * exp(y * y)", 2.45),
     # torch.special.ndtr is 1 + erf, which has no tail.
@@ -355,9 +340,9 @@ FLOAT_ROWS = (
         Text("0.5 * torch.erfc({a} * -0.7071067811865476)", TERM, (TERM,)),
         half=400,
     ),
-    unary("sigmoid", "_sigmoid", "y * (1 - y)", 2, half=400),
+    unary("sigmoid", "_sigmoid", "y * (1 - y)", 2, half=250),
     unary(
-        "logsigmoid", "_logsigmoid", "sigmoid(-a)", 2, "torch.nn.functional.logsigmoid", half=400
+        "logsigmoid", "_logsigmoid", "sigmoid(-a)", 2, "torch.nn.functional.logsigmoid", half=250
     ),
     unary(
         "softplus",
@@ -365,7 +350,7 @@ FLOAT_ROWS = (
         "where(a > 20, 1, sigmoid(a))",
         2,
         "torch.nn.functional.softplus",
-        half=400,
+        half=250,
     ),
     # What mish multiplies x with; `tanh(softplus(x))` is this row.
     unary(
@@ -374,7 +359,7 @@ FLOAT_ROWS = (
         "(1 - y * y) * sigmoid(a)",
         2,
         Text("torch.tanh(torch.nn.functional.softplus({a}))"),
-        half=400,
+        half=250,
     ),
     unary("floor", "_floor", None, 0),
     unary("ceil", "_ceil", None, 0),
