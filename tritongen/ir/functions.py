@@ -107,6 +107,11 @@ def power_text(exponent: int) -> Text:
     return product(exponent)
 
 
+def power_ulp(exponent: int) -> float:
+    """How far off that text may be; x * x is a denormal where 1 / (x * x) is large."""
+    return 4.6 if exponent == -2 else 2
+
+
 def power_derivative(exponent: int) -> str:
     """d(a ** n)/da in the language."""
     return "2 * a" if exponent == 2 else f"{exponent} * a ** {exponent - 1}"
@@ -115,7 +120,7 @@ def power_derivative(exponent: int) -> str:
 # ---- rows -----------------------------------------------------------------------------------------
 def unary(
     name: str,
-    triton: str,
+    triton: str | Text,
     derivative: str | None,
     ulp: float,
     torch: str | Text = "",
@@ -123,8 +128,9 @@ def unary(
 ) -> Function:
     """A function of one float."""
     partials = None if derivative is None else (derivative,)
+    triton = triton if isinstance(triton, Text) else call(triton)
     torch = torch if isinstance(torch, Text) else call(torch or f"torch.{name}")
-    return Function(name, 1, "float", "same", call(triton), torch, partials, ulp, half=half)
+    return Function(name, 1, "float", "same", triton, torch, partials, ulp, half=half)
 
 
 def predicate(name: str, triton: str, least: int = 0) -> Function:
@@ -366,16 +372,7 @@ FLOAT_ROWS = (
     unary("trunc", "libdevice.trunc", None, 0),
     # rint is missing on HIP in Triton 3.6; nearbyint rounds the same way, half to even.
     unary("round", "libdevice.nearbyint", None, 0),
-    Function(
-        "reciprocal",
-        1,
-        "float",
-        "same",
-        Text("1 / {a}", TERM, (UNARY,)),
-        call("torch.reciprocal"),
-        ("-y * y",),
-        0.98,
-    ),
+    unary("reciprocal", Text("1 / {a}", TERM, (UNARY,)), "-y * y", 0.98),
     binary("atan2", "libdevice.atan2", ("b / (a * a + b * b)", "-a / (a * a + b * b)"), 2.15),
     binary("hypot", "libdevice.hypot", ("a / y", "b / y"), 1.38),
     binary("fmod", "libdevice.fmod", ("1", "-trunc(a / b)"), 0),

@@ -24,7 +24,7 @@ import torch
 
 from tritongen.ir.binding import bind, torch_dtype
 from tritongen.ir.forms import with_forms
-from tritongen.ir.functions import FUNCTIONS
+from tritongen.ir.functions import FUNCTIONS, power_ulp
 from tritongen.ir.interp import DENSE_LIMIT, Axes, Run, axes_of, flat_terms, fold, pieces, widen
 from tritongen.ir.nodes import (
     Call,
@@ -215,6 +215,8 @@ class _Bounded(Run):
 
     def ulp(self, expr: Call) -> float:
         """How far off the form that a kernel computes may be."""
+        if expr.fn == "pow_int":
+            return power_ulp(int(expr.args[1].value))
         row = FUNCTIONS[expr.fn]
         halved = row.half and torch_dtype(self.bound.dtype(expr.stored or "f32")).itemsize <= 2
         return row.half if halved else row.ulp
