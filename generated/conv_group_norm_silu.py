@@ -44,9 +44,36 @@ def _rsqrt(x):
 
 
 @triton.jit
-def _sigmoid(x):
-    """1 / (1 + e**-x): 0 where e**-x overflows."""
-    return 1.0 / (1.0 + libdevice.exp(-x))
+def _exp_parts(x, low):
+    """e**(x + low) in f32, -125 < x < 40, as (1 + rest) * scale: right to 2**-26 before 1 + rest rounds."""
+    n = libdevice.nearbyint(x * 1.44269504)
+    rest = libdevice.fma(n, -0.693145752, x)  # n times this part of log 2 is exact
+    low = n * 1.42860677e-06 - low
+    r = rest - low
+    p = 0.00138145382 * r + 0.00836874545
+    p = p * r + 0.041668389
+    p = p * r + 0.166665211
+    p = p * r + 0.49999994
+    rest += libdevice.fma(p, r * r, -low)
+    return rest, tl.exp2(n + 64.0) * 5.42101086e-20  # tl.exp2 takes denormals for 0
+
+
+@triton.jit
+def _sigmoid(x, HALF: tl.constexpr = False):
+    """1 / (1 + e**-x), without overflow. HALF: right to half an ulp of a half type, and faster."""
+    if x.dtype == tl.float64:
+        return 1.0 / (1.0 + libdevice.exp(-x))
+    elif HALF:
+        return 1.0 / (1.0 + tl.exp2(x * -1.44269504))
+    else:
+        below = tl.maximum(-tl.abs(x), -104.0, propagate_nan=tl.PropagateNan.ALL)
+        rest, scale = _exp_parts(below, 0.0)
+        e = (1.0 + rest) * scale
+        above = tl.where(x < 0, e, 1.0)
+        low = tl.where(x < 0, rest * scale - (e - scale), 0.0)
+        inverse = libdevice.fast_dividef(1.0, 1.0 + e)
+        y = above * inverse
+        return y + (libdevice.fma(-y, 1.0 + e, above) + low) * inverse  # what rounding lost
 
 
 @triton.jit
@@ -325,6 +352,7 @@ def conv_group_norm_silu_y_rows(
     y_col,
     groups: tl.constexpr,
     COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -343,7 +371,7 @@ def conv_group_norm_silu_y_rows(
     gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside).to(COMPUTE)
     bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside).to(COMPUTE)
     group_norm = (conv2d - mu) * _rsqrt(var + 1e-05) * gain + bias
-    y = group_norm * _sigmoid(group_norm)
+    y = group_norm * _sigmoid(group_norm, HALF)
     tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
@@ -372,6 +400,7 @@ def conv_group_norm_silu_y_loop(
     y_col,
     COMPUTE: tl.constexpr,
     groups: tl.constexpr,
+    HALF: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -408,7 +437,7 @@ def conv_group_norm_silu_y_loop(
         gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside).to(COMPUTE)
         bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside).to(COMPUTE)
         group_norm = (conv2d - mu) * _rsqrt(var + 1e-05) * gain + bias
-        y = group_norm * _sigmoid(group_norm)
+        y = group_norm * _sigmoid(group_norm, HALF)
         tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
@@ -488,6 +517,7 @@ def conv_group_norm_silu_y_finish(
     y_col,
     groups: tl.constexpr,
     COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
@@ -522,7 +552,7 @@ def conv_group_norm_silu_y_finish(
         gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside).to(COMPUTE)
         bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside).to(COMPUTE)
         group_norm = (conv2d - mu) * _rsqrt(var + 1e-05) * gain + bias
-        y = group_norm * _sigmoid(group_norm)
+        y = group_norm * _sigmoid(group_norm, HALF)
         tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
@@ -872,6 +902,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, group
             y_col=y.stride(1),
             groups=groups,
             COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
             enable_fp_fusion=True,
             **config,
         )
@@ -900,6 +931,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, group
             y.stride(1),
             groups=groups,
             COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
             enable_fp_fusion=True,
             **config,
         )
@@ -928,6 +960,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, group
             y.stride(1),
             COMPUTE=COMPUTE,
             groups=groups,
+            HALF=x.element_size() == 2,
             enable_fp_fusion=True,
             **config,
         )

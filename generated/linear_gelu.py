@@ -34,8 +34,7 @@ def _runs_kernels(x: torch.Tensor) -> bool:
 
 @triton.jit
 def _exp_parts(x, low):
-    """e**(x + low) in f32 as (1 + rest) * scale, right to 2**-26 but for the rounding of 1 + rest; x < 40."""
-    x = tl.maximum(x, -104.0, propagate_nan=tl.PropagateNan.ALL)
+    """e**(x + low) in f32, -125 < x < 40, as (1 + rest) * scale: right to 2**-26 before 1 + rest rounds."""
     n = libdevice.nearbyint(x * 1.44269504)
     rest = libdevice.fma(n, -0.693145752, x)  # n times this part of log 2 is exact
     low = n * 1.42860677e-06 - low
@@ -52,7 +51,7 @@ def _exp_parts(x, low):
 def _product_over(q, q_low, rest, below, below_low, inverse):
     """(q + q_low) * (1 + rest) / (below + below_low), with what each rounding lost; inverse is near 1 / below."""
     above = libdevice.fma(q, rest, q)
-    above_low = libdevice.fma(q, rest, q - above) + q_low * (1.0 + rest)
+    above_low = libdevice.fma(q, rest, q - above) + q_low
     y = above * inverse
     lost = libdevice.fma(-y, below, above) - y * below_low + above_low
     return y + lost * inverse
@@ -71,7 +70,7 @@ def _ndtr(x, HALF: tl.constexpr = False):
         p = p * t + 0.129843786
         p = p * t + 0.0995229632
         p = p * t + 0.120816909
-        p = p * t + 0.119625166
+        p = p * t + 0.119625196
         tail = p * t * tl.exp2(x * x * -0.72134752)
         return tl.where(x < 0, tail, 1.0 - tail)
     else:

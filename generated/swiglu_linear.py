@@ -35,8 +35,7 @@ def _runs_kernels(x: torch.Tensor) -> bool:
 
 @triton.jit
 def _exp_parts(x, low):
-    """e**(x + low) in f32 as (1 + rest) * scale, right to 2**-26 but for the rounding of 1 + rest; x < 40."""
-    x = tl.maximum(x, -104.0, propagate_nan=tl.PropagateNan.ALL)
+    """e**(x + low) in f32, -125 < x < 40, as (1 + rest) * scale: right to 2**-26 before 1 + rest rounds."""
     n = libdevice.nearbyint(x * 1.44269504)
     rest = libdevice.fma(n, -0.693145752, x)  # n times this part of log 2 is exact
     low = n * 1.42860677e-06 - low
@@ -57,7 +56,8 @@ def _sigmoid(x, HALF: tl.constexpr = False):
     elif HALF:
         return 1.0 / (1.0 + tl.exp2(x * -1.44269504))
     else:
-        rest, scale = _exp_parts(-tl.abs(x), 0.0)
+        below = tl.maximum(-tl.abs(x), -104.0, propagate_nan=tl.PropagateNan.ALL)
+        rest, scale = _exp_parts(below, 0.0)
         e = (1.0 + rest) * scale
         above = tl.where(x < 0, e, 1.0)
         low = tl.where(x < 0, rest * scale - (e - scale), 0.0)
