@@ -42,6 +42,7 @@ from tritongen.ir.algebra import (
     walk as walk_poly,
 )
 from tritongen.ir.bounds import Facts, prove
+from tritongen.ir.forms import HALVES
 from tritongen.ir.functions import (
     ATOM,
     FUNCTIONS,
@@ -52,6 +53,7 @@ from tritongen.ir.functions import (
     power_text,
     text_for,
     uses_libdevice,
+    with_flag,
 )
 from tritongen.schedule.canonical import binders_of
 from tritongen.schedule.plan import KernelPlan
@@ -568,6 +570,13 @@ class Body:
             return f"{wrap(inner, ATOM)}.to(tl.int32).to(tl.uint8)", ATOM
         return f"{wrap(inner, ATOM)}.to({self.dtype(dtype)})", ATOM
 
+    def half(self, stored: str) -> str:
+        """Whether a dtype is a half type in the call: a constexpr."""
+        if stored in HALVES:
+            return "HALF=True"
+        operand = next(t.name for t in (*self.op.tensors, *self.op.outputs) if t.dtype == stored)
+        return self.parameter(self.args.constants, "HALF", f"{operand}.element_size() == 2")
+
     def full(self, e: ir.Expr, dtype: str) -> str:
         """A number or size as a tensor of a dtype."""
         return f"tl.full((), {self.expr(e)[0]}, {self.dtype(dtype)})"
@@ -595,6 +604,8 @@ class Body:
             text, kept = power_text(int(e.args[1].value)), e.args[:1]
         else:
             text, kept = text_for(row, kind), e.args
+        if row.half and e.stored:
+            text = with_flag(text, self.half(e.stored))
         self.helpers |= dict.fromkeys(helpers_of(text))
         self.libdevice |= uses_libdevice(text)
         is_call = text.precedence == ATOM and "(" in text.template
