@@ -26,9 +26,9 @@ from tritongen.ir.algebra import (
     substitute,
     symbols,
 )
-from tritongen.schedule.canonical import binders_of, fresh, reads, substitute_indices
-from tritongen.schedule.members import Group
+from tritongen.schedule.canonical import binders_of, fresh, reads
 from tritongen.schedule.classes import pointwise, window
+from tritongen.schedule.members import Group
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Order, Pack, Step, Variant
 from tritongen.schedule.views import accesses, views
 
