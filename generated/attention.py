@@ -421,8 +421,8 @@ def attention_m_part(
     PARTS: tl.constexpr,
 ):
     """Program (part, row): m, o_sum2 over one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, L)
     scale = _scalar(scale, SCALE_IS_TENSOR, tl.float32)
     m = tl.full((ROWS, 1), float("-inf"), tl.float32)
@@ -446,17 +446,13 @@ def attention_m_finish(
     o_sum2_ptr,
     rows,
     L,
-    CHUNK,
     m_row,
     o_sum2_row,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    MERGE: tl.constexpr,
     PARTS: tl.constexpr,
 ):
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    stop = tl.minimum((part + 1) * CHUNK, L)
+    """What the parts of MERGE rows left, merged."""
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     m_parts = tl.load(
         m_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=float("-inf")
@@ -466,8 +462,8 @@ def attention_m_finish(
     )
     m, o_sum2 = _merge_sumexp(m_parts, o_sum2_parts)
     o_sum2 = _shift_sumexp(m, o_sum2, m, L)
-    tl.store(m_ptr + row * m_row, m, mask=(row < rows) & (part == 0))
-    tl.store(o_sum2_ptr + row * o_sum2_row, o_sum2, mask=(row < rows) & (part == 0))
+    tl.store(m_ptr + row * m_row, m, mask=row < rows)
+    tl.store(o_sum2_ptr + row * o_sum2_row, o_sum2, mask=row < rows)
 
 
 @triton.jit
@@ -778,39 +774,46 @@ def choose_attention_m(rows: int, cols: int, across: bool, sms: int) -> tuple[st
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = 256 if across else 2048
         ROWS = 32 if across else 1
-        BLOCK = 64 if across else 2048
         PARTS = triton.next_power_of_2(
             max(
                 1,
                 min(
-                    256,
-                    triton.cdiv(4 * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, 2 * BLOCK),
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            ROWS=ROWS,
             BLOCK=BLOCK,
+            ROWS=ROWS,
             PARTS=PARTS,
             CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16,
             num_warps=8,
         )
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
         BLOCK = max(16, triton.next_power_of_2(cols))
-        return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 2048 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
-    return "loop", dict(ROWS=32 if across else 1, BLOCK=64 if across else 4096, num_warps=8)
+    return "loop", dict(BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8)
 
 
 def launch_attention_m(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
@@ -841,19 +844,25 @@ def launch_attention_m(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
             s_sum_j=s_sum.stride(1),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
             enable_fp_fusion=True,
-            **config,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
         )
-        attention_m_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+        attention_m_finish[(triton.cdiv(rows, config["MERGE"]),)](
             m_part,
             o_sum2_part,
             m,
             o_sum2,
             B * H * S,
             L,
-            m_row=m.stride(0),
-            o_sum2_row=o_sum2.stride(0),
+            m.stride(0),
+            o_sum2.stride(0),
             enable_fp_fusion=True,
-            **config,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
         )
     elif variant in ("across", "rows"):
         attention_m_rows[(triton.cdiv(rows, config["ROWS"]),)](

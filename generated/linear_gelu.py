@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
+from triton.language.extra import libdevice
 
 from tritongen import runtime
 
@@ -89,6 +90,71 @@ def _runs_kernels(x: torch.Tensor) -> bool:
 
 
 @triton.jit
+def _exp_parts(x, low):
+    """e**(x + low) in f32, -125 < x < 40, as (1 + rest) * scale: right to 2**-26 before 1 + rest rounds."""
+    n = libdevice.nearbyint(x * 1.44269504)
+    rest = libdevice.fma(n, -0.693145752, x)  # n times this part of log 2 is exact
+    low = n * 1.42860677e-06 - low
+    r = rest - low
+    p = 0.00138145382 * r + 0.00836874545
+    p = p * r + 0.041668389
+    p = p * r + 0.166665211
+    p = p * r + 0.49999994
+    rest += libdevice.fma(p, r * r, -low)
+    return rest, tl.exp2(n + 64.0) * 5.42101086e-20  # tl.exp2 takes denormals for 0
+
+
+@triton.jit
+def _product_over(q, q_low, rest, below, below_low, inverse):
+    """(q + q_low) * (1 + rest) / (below + below_low), with what each rounding lost; inverse is near 1 / below."""
+    above = libdevice.fma(q, rest, q)
+    above_low = libdevice.fma(q, rest, q - above) + q_low
+    y = above * inverse
+    lost = libdevice.fma(-y, below, above) - y * below_low + above_low
+    return y + lost * inverse
+
+
+@triton.jit
+def _ndtr(x, HALF: tl.constexpr = False):
+    """The normal distribution function, right in its tail too. HALF: right to half an ulp of a half type."""
+    if x.dtype == tl.float64:
+        return 0.5 * libdevice.erfc(x * -0.7071067811865476)
+    elif HALF:
+        t = libdevice.fast_dividef(1.0, 1.0 + 0.3 * tl.abs(x))
+        p = 0.0360364579 * t - 0.158714205
+        p = p * t + 0.208965525
+        p = p * t - 0.0560966544
+        p = p * t + 0.129843786
+        p = p * t + 0.0995229632
+        p = p * t + 0.120816909
+        p = p * t + 0.119625196
+        tail = p * t * tl.exp2(x * x * -0.72134752)
+        return tl.where(x < 0, tail, 1.0 - tail)
+    else:
+        a = tl.minimum(tl.abs(x), 15.0, propagate_nan=tl.PropagateNan.ALL)
+        s = a * a
+        rest, scale = _exp_parts(-0.5 * s, 0.5 * libdevice.fma(-a, a, s))
+        below = a + 1.5
+        inverse = libdevice.fast_dividef(1.0, below)
+        t = (a - 1.5) * inverse
+        p = 0.000152097258 * t + 0.000464542245
+        p = p * t + 0.000250460347
+        p = p * t - 0.00103796308
+        p = p * t - 0.00271133403
+        p = p * t - 0.00243780506
+        p = p * t + 0.00398863573
+        p = p * t + 0.0176416524
+        p = p * t + 0.0178964343
+        p = p * t - 0.0574956127
+        p = p * t - 0.195099473
+        q = libdevice.fma(p, t, 0.617341995)
+        q_low = libdevice.fma(p, t, 0.617341995 - q) + 7.11400716e-09
+        below_low = a - (below - 1.5)
+        tail = _product_over(q, q_low, rest, below, below_low, inverse) * scale
+        return tl.where(x < 0, tail, 1.0 - tail)
+
+
+@triton.jit
 def linear_gelu_persistent(
     x_tiles,
     w_tiles,
@@ -105,6 +171,7 @@ def linear_gelu_persistent(
     W_TURNED: tl.constexpr,
     COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr,
+    HALF: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -134,7 +201,7 @@ def linear_gelu_persistent(
             inside = (m < M) & (n < N)
             acc = acc_halves[half]
             b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
-            y = 0.5 * (acc + b) * (1.0 + tl.erf((acc + b) * 0.7071067811865476))
+            y = (acc + b) * _ndtr(acc + b, HALF)
             if y_tiles is None:
                 tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
             else:
@@ -196,6 +263,7 @@ def linear_gelu_combine(
     y_m,
     y_n,
     COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr,
@@ -212,7 +280,7 @@ def linear_gelu_combine(
             acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
         )
     b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
-    y = 0.5 * (acc + b) * (1.0 + tl.erf((acc + b) * 0.7071067811865476))
+    y = (acc + b) * _ndtr(acc + b, HALF)
     tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
 
@@ -234,6 +302,7 @@ def linear_gelu_tiles(
     y_n,
     COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr,
+    HALF: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -258,7 +327,7 @@ def linear_gelu_tiles(
         acc = tl.dot(x, w, acc, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < N)
     b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
-    y = 0.5 * (acc + b) * (1.0 + tl.erf((acc + b) * 0.7071067811865476))
+    y = (acc + b) * _ndtr(acc + b, HALF)
     tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
 
@@ -433,6 +502,7 @@ def launch_linear_gelu(x, w, b, y) -> None:
             y.stride(0),
             y.stride(1),
             COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
             enable_fp_fusion=True,
             BLOCK_M=2,
             BLOCK_N=256,
@@ -460,6 +530,7 @@ def launch_linear_gelu(x, w, b, y) -> None:
             W_TURNED=w_turned,
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
+            HALF=x.element_size() == 2,
             enable_fp_fusion=True,
             **config,
         )
@@ -481,6 +552,7 @@ def launch_linear_gelu(x, w, b, y) -> None:
             y.stride(1),
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
+            HALF=x.element_size() == 2,
             enable_fp_fusion=True,
             **config,
         )

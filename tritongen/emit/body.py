@@ -42,6 +42,7 @@ from tritongen.ir.algebra import (
     walk as walk_poly,
 )
 from tritongen.ir.bounds import Facts, prove
+from tritongen.ir.forms import HALVES
 from tritongen.ir.functions import (
     ATOM,
     FUNCTIONS,
@@ -52,6 +53,7 @@ from tritongen.ir.functions import (
     power_text,
     text_for,
     uses_libdevice,
+    with_flag,
 )
 from tritongen.schedule.canonical import binders_of
 from tritongen.schedule.plan import KernelPlan
@@ -111,8 +113,11 @@ class Body:
         self.views = {v.tensor: v for v in kernel.views}
         self.index: dict[str, str] = {}  # index -> variable
         self.narrow: set[str] = set()  # indices that a loop counts in 32 bits
-        self.axis_of = {d.index: a for a in kernel.axes for d in a.digits}
+        parts = [part for a in kernel.axes for part in (a.outer, a.run)]
+        self.axis_of = {d.index: part for part in parts for d in part.digits}
         self.axis_var: dict[str, str] = {}
+        self.short: set[str] = set()  # axes counted in 32 bits, in which dividing is cheap
+        self.run_names: dict[tuple[str, ...], str] = {}
         self.axis_mask: dict[str, str] = {}
         self.together: dict[frozenset[str], str] = {}  # axes -> the name of their joint mask
         self.values: dict[str, tuple[str, int]] = {}  # nest -> text
@@ -122,6 +127,7 @@ class Body:
         self.lets = dict(kernel.lets)
         self.fill: dict[str, float] = {}  # tensor -> what its masked lanes hold
         self.loads: dict[ir.Read, str] = {}  # what is loaded in another way than by pointers
+        self.evict: dict[str, str] = {}  # tensor -> "first" or "last", as its loads tell the cache
         self.ranges: dict[str, tuple[Poly, Poly]] = {
             b.index: (b.lo, b.hi) for n in kernel.nests for b in (*n.box, *binders_of(n))
         }
@@ -297,9 +303,10 @@ class Body:
         if name in self.index:
             return self.index[name]
         if name in self.lets:
-            shown = self.size(self.lets[name])[0]  # its own digits come first
+            shown = wrap(self.size(self.lets[name]), ATOM)  # its own digits come first
             self.index[name] = name
-            self.prologue.append(f"{name} = {shown}")
+            self.narrow.add(name)
+            self.prologue.append(f"{name} = {shown}.to(INDEX)")
             return name
         axis = self.axis_of[name]
         variable = self.index_name(name)
@@ -323,7 +330,10 @@ class Body:
         if first > 0:
             out += f" % {self.counted(own)}"
         low = axis.digits[first].lo
-        return f"{out} + {self.size(low)[0]}" if low.terms and first == last else out
+        out = f"{out} + {self.size(low)[0]}" if low.terms and first == last else out
+        if axis.name in self.short:
+            return f"{out if out.isidentifier() else f'({out})'}.to(tl.int64)"
+        return out
 
     def counted(self, p: Poly) -> str:
         """An extent to divide by; a product of sizes comes as an argument, since it may need 64 bits."""
@@ -342,16 +352,27 @@ class Body:
             self.prologue.append(line)
 
     def run_text(self, run: tuple[str, ...]) -> str:
-        axis = self.axis_of[run[0]]
-        if len(run) == len(axis.digits):
-            return self.axis_var[axis.name]
+        axis, last = self.axis_of[run[0]], self.axis_of[run[-1]]
+        if len(run) == len(axis.digits) and axis is last:
+            return self.axis_var[axis.name] + (".to(tl.int64)" if axis.name in self.short else "")
         if len(run) == 1:
             return self.index_text(run[0])
         key = ("run", run)
         if key not in self.cache:
-            self.cache[key] = self.names.free("".join(run))
-            self._place(axis.name, f"{self.cache[key]} = {self.digits(run)}")
+            if run not in self.run_names:
+                wish = "".join("b" if d == ir.BATCH else d for d in run)
+                self.run_names[run] = self.names.free(wish)
+            self.cache[key] = self.run_names[run]
+            text = self.digits(run) if axis is last else self._joined(run)
+            self._place(last.name, f"{self.cache[key]} = {text}")
         return self.cache[key]
+
+    def _joined(self, run: tuple[str, ...]) -> str:
+        """The number of a run of digits of which a tile walks the last ones only."""
+        inner = self.axis_of[run[-1]]
+        cut = next(k for k, digit in enumerate(run) if self.axis_of[digit] is inner)
+        high, low = self.run_text(run[:cut]), self.run_text(run[cut:])
+        return f"{high} * {wrap(self.size(inner.extent_of(run[cut:])), ATOM)} + {low}"
 
     # ---- addresses
     def address(self, tensor: str, coords: tuple[Poly, ...]) -> tuple[str, list[str], list[int]]:
@@ -457,6 +478,8 @@ class Body:
         other = self._other(read, checked)
         if mask and other is not None:
             options += f", other={other}"
+        if read.tensor in self.evict:
+            options += f', eviction_policy="evict_{self.evict[read.tensor]}"'
         load = f"tl.load({where}{options})" + (f".to({self.dtype(cast)})" if cast else "")
         self.cache[key] = self.assign(read.tensor, load)
         return self.cache[key]
@@ -518,12 +541,22 @@ class Body:
         raise TypeError(f"a reducer stands at the root of a nest: {e}")
 
     def _index_value(self, p: Poly, dtype: str) -> tuple[str, int]:
+        if is_size(p) and self._is_product(p):
+            return self._count(p, "count"), ATOM  # in a kernel, a product of sizes has 32 bits
         out = self.size(p)
         if not is_size(p) and not self.is_wide(p):
             return f"tl.cast({out[0]}, {self.dtype(dtype)})", ATOM
         if is_size(p) or dtype == "i64":
             return out
         return f"{wrap(out, ATOM)}.to({self.dtype(dtype)})", ATOM
+
+    def _is_product(self, p: Poly) -> bool:
+        """Whether sizes that the call binds are multiplied with each other."""
+        constants = {c.name for c in self.op.constants}
+        return any(
+            sum(power for atom, power in monomial if getattr(atom, "name", "") not in constants) > 1
+            for monomial, _ in p.terms
+        )
 
     def _cast(self, arg: ir.Expr, dtype: str) -> tuple[str, int]:
         if isinstance(arg, ir.Read) and arg.tensor not in self.values:
@@ -536,6 +569,13 @@ class Body:
         if dtype == "u8" and ir.kind_of(_dtype(arg), self.op) == "float":
             return f"{wrap(inner, ATOM)}.to(tl.int32).to(tl.uint8)", ATOM
         return f"{wrap(inner, ATOM)}.to({self.dtype(dtype)})", ATOM
+
+    def half(self, stored: str) -> str:
+        """Whether a dtype is a half type in the call: a constexpr."""
+        if stored in HALVES:
+            return "HALF=True"
+        operand = next(t.name for t in (*self.op.tensors, *self.op.outputs) if t.dtype == stored)
+        return self.parameter(self.args.constants, "HALF", f"{operand}.element_size() == 2")
 
     def full(self, e: ir.Expr, dtype: str) -> str:
         """A number or size as a tensor of a dtype."""
@@ -564,6 +604,8 @@ class Body:
             text, kept = power_text(int(e.args[1].value)), e.args[:1]
         else:
             text, kept = text_for(row, kind), e.args
+        if row.half and e.stored:
+            text = with_flag(text, self.half(e.stored))
         self.helpers |= dict.fromkeys(helpers_of(text))
         self.libdevice |= uses_libdevice(text)
         is_call = text.precedence == ATOM and "(" in text.template
@@ -624,7 +666,7 @@ def _dtype(e: ir.Expr) -> str:
 
 
 def _run_name(run: tuple[str, ...], body: Body) -> str:
-    axis = body.axis_of[run[0]]
+    axis = next(a for a in body.kernel.axes if run[0] in {d.index for d in a.digits})
     if len(run) == len(axis.digits):
         return axis.name if len(run) > 1 or run[0] == ir.BATCH else run[0]
     return "".join("b" if r == ir.BATCH else r for r in run)

@@ -19,6 +19,7 @@ PRINTERS = {
     "loop": walks.loop,
     "part": walks.part,
     "finish": walks.finish,
+    "merge": walks.merge,
     "contraction": contraction_view,
     "scatter": scatter,
     "window": window_view,

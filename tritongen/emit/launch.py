@@ -7,7 +7,7 @@ its tensors to what the kernels walk, asks `choose`, and launches; it checks not
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tritongen.emit.body import Context
 from tritongen.emit.contraction import storage_dtype
@@ -57,9 +57,7 @@ def launch_view(
     values: tuple[str, ...],
 ) -> LaunchView:
     """`tensors`, `values`: every tensor, and scalar or constant, that the launch function takes, in order."""
-    # Sizes come from what is given: the launch of a pack has one operand.
-    params = (p for p in context.op.params if not isinstance(p, ir.Tensor) or p.name in tensors)
-    op = replace(context.op, params=tuple(params))
+    op = context.op
     facts = used_facts(step)
     names = [n for n, _ in facts]
     local = fact_names(context, step)
@@ -203,7 +201,7 @@ def added_bytes_text(context: Context, step: Step) -> str:
 
 def itemsize_text(context: Context, step: Step) -> str:
     """Bytes of one element of what is loaded along the lanes, or goes into tl.dot: as stored, or as computed before."""
-    if step.orders:
+    if step.skeleton == "window":
         return f"{step.orders[0].tensor}.element_size()"
     left, right = step.kernels[0].nests[0].body.body.args
     narrow = storage_dtype(left, right, context.op)
@@ -390,9 +388,17 @@ def branch(
         comma = "," if len(launch.grid) == 1 else ""
         # Said out loud, since Triton 3.10 turns the default: a * b + c rounds once, as in torch's kernels.
         own = [f"{name}={rule_text(rule, renames)}" for name, rule in launch.config]
-        passed += ["enable_fp_fusion=True", *(own or ["**config"])]
+        passed += ["enable_fp_fusion=True", *(own or config_texts(variant, parameters))]
         lines.append(f"{kernel.name}[({grid}{comma})]({', '.join(passed)})")
     return tuple(lines)
+
+
+def config_texts(variant: Variant, parameters: list[str]) -> list[str]:
+    """A config as a kernel takes it: what it has no parameter for is left out."""
+    taken = [n for n, _ in variant.config if n in parameters or not n.isupper()]
+    if len(taken) == len(variant.config):
+        return ["**config"]
+    return [f'{name}=config["{name}"]' for name in taken]
 
 
 def host_dtype(context: Context, dtype: str) -> str:

@@ -16,7 +16,6 @@ from tritongen.emit.contraction import accumulators, axis_names, products, stora
 from tritongen.emit.tiles import view
 from tritongen.emit.view import KernelView, Loop
 from tritongen.ir import nodes as ir
-from tritongen.ir.functions import ATOM
 from tritongen.schedule.canonical import free_indices
 from tritongen.schedule.plan import View
 

@@ -15,7 +15,8 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Fetch, Poly, Sym, poly, substitute_atoms, symbols
 
 CONFIG = re.compile(
-    r"(INDEX|BLOCK|GROUP|ROWS|STEPS|PARTS|CHUNK|COMPUTE|PRECISION|LOWEST|HIGHEST)(_[A-Z]+)?"
+    r"(INDEX|STEP|BLOCK|GROUP|ROWS|STEPS|PARTS|CHUNK|COMPUTE|HALF|PRECISION|LOWEST|HIGHEST)"
+    r"(_[A-Z]+)?"
 )
 HOST = frozenset(
     """variant config batch batch_shape libdevice cache rows cols total batches across itemsize sms
