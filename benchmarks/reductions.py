@@ -180,7 +180,10 @@ def plan_bytes(op, plan, args) -> int:
     from tritongen.explain import explain_call
 
     names = [p.name for p in plan.op.params]
-    meta = {n: a.to("meta") if isinstance(a, torch.Tensor) else a for n, a in zip(names, args, strict=True)}
+    meta = {
+        n: a.to("meta") if isinstance(a, torch.Tensor) else a
+        for n, a in zip(names, args, strict=False)
+    }
     defaults = {p.name: p.default for p in (*plan.op.scalars, *plan.op.constants)}
     sms = torch.cuda.get_device_properties(0).multi_processor_count
     module = sys.modules[op.__module__]
