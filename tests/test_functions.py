@@ -44,6 +44,9 @@ def rows(kind: str) -> list[tuple[str, Function, Text, Text]]:
             texts = [(f"pow_{n}", table.power_text(n), Text(f"{{a}} ** {n}")) for n in exponents]
         else:
             texts = [(row.name, table.text_for(row, kind), row.torch)]
+        if row.half:
+            half = table.with_flag(row.triton, "HALF=True")
+            texts.append((f"{row.name} HALF", half, row.torch))
         found += [(label, row, triton, reference) for label, triton, reference in texts]
     return found
 
@@ -157,7 +160,8 @@ def test_triton_text_equals_torch_text(interpreted, kind):
     ):
         got = got.to(want.dtype)
         if kind == "float" and not row.exact and row.result == "same":
-            want32, bound = want.float().double(), max(row.ulp, 1) * 2.0**-23
+            ulp = row.half if label.endswith("HALF") else max(row.ulp, 1)
+            want32, bound = want.float().double(), ulp * 2.0**-23
             near = (got - want).abs() <= bound * want.abs() + 2.0**-126
             same = near | (got == want32) | (got.isnan() & want.isnan())
         else:
@@ -170,6 +174,19 @@ def test_triton_text_equals_torch_text(interpreted, kind):
                 f"{label}({a[at]}, {b[at]}) = {got[at]}, expected {want[at]}: {(~same).sum()} places"
             )
     assert not wrong, "\n".join(wrong)
+
+
+def test_zeros_keep_the_sign_that_torch_gives_them(interpreted):
+    a, _, _ = samples("float")
+    wrong = [
+        label
+        for (label, row, _, _), got, want in zip(
+            rows("float"), interpreted["float"], expected("float"), strict=True
+        )
+        if row in table.FLOAT_ROWS and row.arity == 1
+        if ((a == 0) & (want == 0) & (got.signbit() != want.signbit())).any()
+    ]
+    assert not wrong
 
 
 # ---- derivatives ----------------------------------------------------------------------------------------

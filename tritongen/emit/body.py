@@ -42,6 +42,7 @@ from tritongen.ir.algebra import (
     walk as walk_poly,
 )
 from tritongen.ir.bounds import Facts, prove
+from tritongen.ir.forms import HALVES
 from tritongen.ir.functions import (
     ATOM,
     FUNCTIONS,
@@ -52,6 +53,7 @@ from tritongen.ir.functions import (
     power_text,
     text_for,
     uses_libdevice,
+    with_flag,
 )
 from tritongen.schedule.canonical import binders_of
 from tritongen.schedule.plan import KernelPlan
@@ -124,6 +126,7 @@ class Body:
         self.looping: frozenset[str] = frozenset()  # axes that a loop walks right now
         self.lets = dict(kernel.lets)
         self.fill: dict[str, float] = {}  # tensor -> what its masked lanes hold
+        self.loads: dict[ir.Read, str] = {}  # what is loaded in another way than by pointers
         self.evict: dict[str, str] = {}  # tensor -> "first" or "last", as its loads tell the cache
         self.ranges: dict[str, tuple[Poly, Poly]] = {
             b.index: (b.lo, b.hi) for n in kernel.nests for b in (*n.box, *binders_of(n))
@@ -300,9 +303,10 @@ class Body:
         if name in self.index:
             return self.index[name]
         if name in self.lets:
-            shown = self.size(self.lets[name])[0]  # its own digits come first
+            shown = wrap(self.size(self.lets[name]), ATOM)  # its own digits come first
             self.index[name] = name
-            self.prologue.append(f"{name} = {shown}")
+            self.narrow.add(name)
+            self.prologue.append(f"{name} = {shown}.to(INDEX)")
             return name
         axis = self.axis_of[name]
         variable = self.index_name(name)
@@ -464,6 +468,10 @@ class Body:
         key = (read, cast)
         if key in self.cache:
             return self.cache[key]
+        if read in self.loads:
+            load = f"({self.loads[read]}).to({self.dtype(cast)})" if cast else self.loads[read]
+            self.cache[key] = self.assign(read.tensor, load)
+            return self.cache[key]
         where, shown, dims = self.address(read.tensor, read.coords)
         mask, checked = self.load_mask(read, shown, dims)
         options = f", mask={mask}" if mask else ""
@@ -562,6 +570,13 @@ class Body:
             return f"{wrap(inner, ATOM)}.to(tl.int32).to(tl.uint8)", ATOM
         return f"{wrap(inner, ATOM)}.to({self.dtype(dtype)})", ATOM
 
+    def half(self, stored: str) -> str:
+        """Whether a dtype is a half type in the call: a constexpr."""
+        if stored in HALVES:
+            return "HALF=True"
+        operand = next(t.name for t in (*self.op.tensors, *self.op.outputs) if t.dtype == stored)
+        return self.parameter(self.args.constants, "HALF", f"{operand}.element_size() == 2")
+
     def full(self, e: ir.Expr, dtype: str) -> str:
         """A number or size as a tensor of a dtype."""
         return f"tl.full((), {self.expr(e)[0]}, {self.dtype(dtype)})"
@@ -589,6 +604,8 @@ class Body:
             text, kept = power_text(int(e.args[1].value)), e.args[:1]
         else:
             text, kept = text_for(row, kind), e.args
+        if row.half and e.stored:
+            text = with_flag(text, self.half(e.stored))
         self.helpers |= dict.fromkeys(helpers_of(text))
         self.libdevice |= uses_libdevice(text)
         is_call = text.precedence == ATOM and "(" in text.template

@@ -38,28 +38,15 @@ from tritongen.ir.texts import (
     prefix,
     product,
     uses_libdevice,
+    with_flag,
 )
 
 # What a printer of calls needs beside the rows.
 __all__ = [
-    "ATOM",
-    "BUILTINS",
-    "COMPARE",
-    "FUNCTIONS",
-    "OPERATORS",
-    "SMALL_POWERS",
-    "SUM",
-    "TERM",
-    "UNARY",
-    "Function",
-    "Text",
-    "fill",
-    "helpers_of",
-    "power_derivative",
-    "power_text",
-    "text_for",
-    "uses_libdevice",
-]
+    "ATOM", "BUILTINS", "COMPARE", "FUNCTIONS", "OPERATORS", "SMALL_POWERS", "SUM", "TERM",
+    "UNARY", "Function", "Text", "fill", "helpers_of", "power_derivative", "power_text",
+    "text_for", "uses_libdevice", "with_flag",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +65,8 @@ class Function:
     ulp: how far the Triton text may be off in f32, on normal numbers, in units in the last place of
         the exact result; 0: exact, 0.5: correctly rounded. Measured on an H200, over all 2**32
         arguments of one-argument rows, over 10**9 pairs of the others. Only ever tightened.
+    half: the same for the helper's form with HALF, which values take that are rounded to a half type
+        (2**15 such units are half an ulp of bf16, 2**12 half an ulp of f16); 0: there is none.
     """
 
     name: str
@@ -91,6 +80,7 @@ class Function:
     triton_int: Text | None = None  # where ints need another text than floats
     triton_bool: Text | None = None
     surface: str = ""  # an operator, or the name in the language where it is not the row's
+    half: float = 0
 
     @property
     def exact(self) -> bool:
@@ -117,17 +107,36 @@ def power_text(exponent: int) -> Text:
     return product(exponent)
 
 
+def power_ulp(exponent: int) -> float:
+    """How far off that text may be; x * x is a denormal where 1 / (x * x) is large."""
+    return 4.6 if exponent == -2 else 2
+
+
 def power_derivative(exponent: int) -> str:
     """d(a ** n)/da in the language."""
     return "2 * a" if exponent == 2 else f"{exponent} * a ** {exponent - 1}"
 
 
 # ---- rows -----------------------------------------------------------------------------------------
-def unary(name: str, triton: str, derivative: str | None, ulp: float, torch: str = "") -> Function:
+def unary(
+    name: str,
+    triton: str | Text,
+    derivative: str | None,
+    ulp: float,
+    torch: str | Text = "",
+    half: float = 0,
+) -> Function:
     """A function of one float."""
     partials = None if derivative is None else (derivative,)
-    torch = torch or f"torch.{name}"
-    return Function(name, 1, "float", "same", call(triton), call(torch), partials, ulp)
+    triton = triton if isinstance(triton, Text) else call(triton)
+    torch = torch if isinstance(torch, Text) else call(torch or f"torch.{name}")
+    return Function(name, 1, "float", "same", triton, torch, partials, ulp, half=half)
+
+
+def predicate(name: str, triton: str, least: int = 0) -> Function:
+    """A test of one float."""
+    text = Text(triton, COMPARE, (least,))
+    return Function(name, 1, "float", "bool", text, call(f"torch.{name}"), None, 0)
 
 
 def binary(
@@ -288,36 +297,9 @@ SELECT_ROWS = (
     Function("sign", 1, "number", "same", call("_sign"), call("torch.sign"), None, 0),
     Function("square", 1, "number", "same", product(2), call("torch.square"), ("2 * a",), 0.5),
     Function("detach", 1, "any", "same", Text("{a}"), Text("{a}.detach()", ATOM, (ATOM,)), None, 0),
-    Function(
-        "isnan",
-        1,
-        "float",
-        "bool",
-        Text("{a} != {a}", COMPARE, (BIT_OR,)),
-        call("torch.isnan"),
-        None,
-        0,
-    ),
-    Function(
-        "isinf",
-        1,
-        "float",
-        "bool",
-        Text('tl.abs({a}) == float("inf")', COMPARE),
-        call("torch.isinf"),
-        None,
-        0,
-    ),
-    Function(
-        "isfinite",
-        1,
-        "float",
-        "bool",
-        Text('tl.abs({a}) < float("inf")', COMPARE),
-        call("torch.isfinite"),
-        None,
-        0,
-    ),
+    predicate("isnan", "{a} != {a}", BIT_OR),
+    predicate("isinf", 'tl.abs({a}) == float("inf")'),
+    predicate("isfinite", 'tl.abs({a}) < float("inf")'),
 )
 
 BIT_ROWS = (
@@ -332,53 +314,65 @@ BIT_ROWS = (
 # log 2, log 10 and sqrt(pi) stand in the derivatives as literals.
 FLOAT_ROWS = (
     unary("exp", "libdevice.exp", "y", 1.94),
-    unary("exp2", "tl.exp2", "0.6931471805599453 * y", 2.06),
-    unary("expm1", "libdevice.expm1", "y + 1", 1.45),
+    unary("exp2", "_exp2", "0.6931471805599453 * y", 1, half=8),
+    unary("expm1", "_expm1", "y + 1", 1.45, half=250),
     unary("log", "tl.log", "1 / a", 0.87),
     unary("log2", "tl.log2", "1.4426950408889634 / a", 0.92),
     unary("log10", "libdevice.log10", "0.4342944819032518 / a", 2.09),
-    unary("log1p", "libdevice.log1p", "1 / (1 + a)", 0.89),
+    unary("log1p", "_log1p", "1 / (1 + a)", 0.89),
     unary("sqrt", "_sqrt", "0.5 / y", 0.5),
     unary("rsqrt", "_rsqrt", "-0.5 * y / a", 1.91),
-    unary("sin", "tl.sin", "cos(a)", 1.5),
+    unary("sin", "_sin", "cos(a)", 1.5),
     unary("cos", "tl.cos", "-sin(a)", 1.52),
-    unary("tan", "libdevice.tan", "1 + y * y", 3.1),
-    unary("asin", "libdevice.asin", "rsqrt(1 - a * a)", 2.39),
+    unary("tan", "_tan", "1 + y * y", 3.1),
+    unary("asin", "_asin", "rsqrt(1 - a * a)", 2.39),
     unary("acos", "libdevice.acos", "-rsqrt(1 - a * a)", 1.82),
-    unary("atan", "libdevice.atan", "1 / (1 + a * a)", 2.06),
-    unary("sinh", "libdevice.sinh", "cosh(a)", 2.94),
+    unary("atan", "_atan", "1 / (1 + a * a)", 2.06),
+    unary("sinh", "_sinh", "cosh(a)", 2.94),
     unary("cosh", "libdevice.cosh", "sinh(a)", 2.34),
-    unary("tanh", "libdevice.tanh", "1 - y * y", 1.82),
-    unary("asinh", "libdevice.asinh", "rsqrt(a * a + 1)", 1.79),
+    unary("tanh", "_tanh", "1 - y * y", 1.82, half=16),
+    unary("asinh", "_asinh", "rsqrt(a * a + 1)", 1.79),
     unary("acosh", "libdevice.acosh", "rsqrt(a * a - 1)", 2.3),
-    unary("atanh", "libdevice.atanh", "1 / (1 - a * a)", 3.16),
-    unary("erf", "tl.erf", "1.1283791670955126 * exp(-(a * a))", 1.14),
-    unary("erfc", "libdevice.erfc", "-1.1283791670955126 * exp(-(a * a))", 4.49),
+    unary("atanh", "_atanh", "1 / (1 - a * a)", 3.16),
+    unary("erf", "_erf", "1.1283791670955126 * exp(-(a * a))", 1.14, half=64),
+    unary("erfc", "_erfc", "-1.1283791670955126 * exp(-(a * a))", 2, half=400),
     unary("erfinv", "libdevice.erfinv", "0.886226925452758 * exp(y * y)", 2.45),
-    unary("sigmoid", "_sigmoid", "y * (1 - y)", 3.89),
-    unary("logsigmoid", "_logsigmoid", "sigmoid(-a)", 2.71, "torch.nn.functional.logsigmoid"),
+    # torch.special.ndtr is 1 + erf, which has no tail.
+    unary(
+        "ndtr",
+        "_ndtr",
+        "0.3989422804014327 * exp(-0.5 * a * a)",
+        2,
+        Text("0.5 * torch.erfc({a} * -0.7071067811865476)", TERM, (TERM,)),
+        half=400,
+    ),
+    unary("sigmoid", "_sigmoid", "y * (1 - y)", 2, half=250),
+    unary(
+        "logsigmoid", "_logsigmoid", "sigmoid(-a)", 2, "torch.nn.functional.logsigmoid", half=250
+    ),
     unary(
         "softplus",
         "_softplus",
         "where(a > 20, 1, sigmoid(a))",
-        2.71,
+        2,
         "torch.nn.functional.softplus",
+        half=250,
+    ),
+    # What mish multiplies x with; `tanh(softplus(x))` is this row.
+    unary(
+        "tanh_softplus",
+        "_tanh_softplus",
+        "(1 - y * y) * sigmoid(a)",
+        2,
+        Text("torch.tanh(torch.nn.functional.softplus({a}))"),
+        half=250,
     ),
     unary("floor", "_floor", None, 0),
     unary("ceil", "_ceil", None, 0),
     unary("trunc", "libdevice.trunc", None, 0),
     # rint is missing on HIP in Triton 3.6; nearbyint rounds the same way, half to even.
     unary("round", "libdevice.nearbyint", None, 0),
-    Function(
-        "reciprocal",
-        1,
-        "float",
-        "same",
-        Text("1 / {a}", TERM, (UNARY,)),
-        call("torch.reciprocal"),
-        ("-y * y",),
-        0.98,
-    ),
+    unary("reciprocal", Text("1 / {a}", TERM, (UNARY,)), "-y * y", 0.98),
     binary("atan2", "libdevice.atan2", ("b / (a * a + b * b)", "-a / (a * a + b * b)"), 2.15),
     binary("hypot", "libdevice.hypot", ("a / y", "b / y"), 1.38),
     binary("fmod", "libdevice.fmod", ("1", "-trunc(a / b)"), 0),

@@ -1,11 +1,14 @@
 """Small Triton functions that some rows of the function table call: name -> source.
 
 In: nothing. Out: `HELPERS["_floor_mod"]`, text that emit prints once above the kernels that use it.
-A helper calls no other helper, works on f32 and f64 alike (one kernel source serves both), and its
-name starts with `_`, which no name of a spec does. Not here: which row calls which (functions.py).
+A helper works on f32 and f64 alike (one kernel source serves both), its name starts with `_`, which no
+name of a spec does, and what it calls is printed above it. Not here: which row calls which (functions.py),
+exp, erf and their like (smooth.py).
 """
 
 from __future__ import annotations
+
+from tritongen.ir.smooth import SMOOTH
 
 HELPERS: dict[str, str] = {
     "_sqrt": '''
@@ -45,25 +48,6 @@ def _ceil(x):
 def _sign(x):
     """-1, 0 or 1 in the type of x; 0 for NaN, as torch.sign."""
     return (x > 0).to(x.dtype) - (x < 0).to(x.dtype)
-''',
-    "_sigmoid": '''
-@triton.jit
-def _sigmoid(x):
-    """1 / (1 + e**-x): 0 where e**-x overflows."""
-    return 1.0 / (1.0 + libdevice.exp(-x))
-''',
-    "_softplus": '''
-@triton.jit
-def _softplus(x):
-    """log(1 + e**x), and x from 20 on, as torch."""
-    return tl.where(x > 20.0, x, libdevice.log1p(libdevice.exp(x)))
-''',
-    "_logsigmoid": '''
-@triton.jit
-def _logsigmoid(x):
-    """log(sigmoid(x)), without overflow at either end."""
-    low = tl.minimum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
-    return low - libdevice.log1p(libdevice.exp(-tl.abs(x)))
 ''',
     "_logaddexp": '''
 @triton.jit
@@ -144,4 +128,4 @@ def _shift_right(a, b):
     return tl.where(inside | (a < 0), a >> tl.where(inside, b, last), 0)
 ''',
 }
-HELPERS = {name: source.strip() + "\n" for name, source in HELPERS.items()}
+HELPERS = {name: source.strip() + "\n" for name, source in (HELPERS | SMOOTH).items()}

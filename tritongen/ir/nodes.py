@@ -139,11 +139,13 @@ class Call:
     """A row of the function table (`add`, `where`, `exp`, ...) applied to arguments of equal dtype
 
     (but for the condition of `where` and the integer power of `pow_int`); dtype is the result's.
+    `stored`: the dtype of the stores that the value reaches by products and sums (set by `ir.forms`).
     """
 
     fn: str
     args: tuple[Expr, ...]
     dtype: str
+    stored: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ Not here: which function has which text (functions.py).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tritongen.ir.helpers import HELPERS
 
@@ -46,8 +46,18 @@ def fill(text: Text, args: list[tuple[str, int]]) -> tuple[str, int]:
 
 
 def helpers_of(text: Text) -> tuple[str, ...]:
-    """The helpers that a text calls, which must be printed above the kernel."""
-    return tuple(name for name in re.findall(r"\b_\w+(?=\()", text.template) if name in HELPERS)
+    """The helpers that a text calls, which must be printed above the kernel, callees first."""
+    return tuple(dict.fromkeys(_called(text.template)))
+
+
+def _called(source: str) -> list[str]:
+    names = [n for n in re.findall(r"(?<!def )\b_\w+(?=\()", source) if n in HELPERS]
+    return [helper for name in names for helper in (*_called(HELPERS[name]), name)]
+
+
+def with_flag(text: Text, flag: str) -> Text:
+    """The text of a helper's call with one more argument."""
+    return replace(text, template=f"{text.template.removesuffix(')')}, {flag})")
 
 
 def uses_libdevice(text: Text) -> bool:

@@ -23,7 +23,8 @@ from typing import Any
 import torch
 
 from tritongen.ir.binding import bind, torch_dtype
-from tritongen.ir.functions import FUNCTIONS
+from tritongen.ir.forms import with_forms
+from tritongen.ir.functions import FUNCTIONS, power_ulp
 from tritongen.ir.interp import DENSE_LIMIT, Axes, Run, axes_of, flat_terms, fold, pieces, widen
 from tritongen.ir.nodes import (
     Call,
@@ -70,6 +71,7 @@ def expect(
     `split`: products of f32 are sums of parts (tf32x3) without the smallest, 4 units of u; and an
     infinity, or what is near the largest number, has no parts: sums over such terms may be anything.
     """
+    op = with_forms(op)
     bound = bind(op, args)
     declared = {o.name: o for o in op.outputs}
     tolerances = {t.dtype: t for t in op.tolerances}
@@ -209,7 +211,15 @@ class _Bounded(Run):
                 error = torch.where(
                     burst, math.inf, torch.zeros_like(out) if error is None else error
                 )
-        return self.rounded(out, error, FUNCTIONS[expr.fn].ulp)
+        return self.rounded(out, error, self.ulp(expr))
+
+    def ulp(self, expr: Call) -> float:
+        """How far off the form that a kernel computes may be."""
+        if expr.fn == "pow_int":
+            return power_ulp(int(expr.args[1].value))
+        row = FUNCTIONS[expr.fn]
+        halved = row.half and torch_dtype(self.bound.dtype(expr.stored or "f32")).itemsize <= 2
+        return row.half if halved else row.ulp
 
     def rounded(self, out: torch.Tensor, error, ulp: float) -> Pair:
         """The error after a function that is right to `ulp` units in the last place."""

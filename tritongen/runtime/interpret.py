@@ -58,6 +58,7 @@ _TORCH: dict[str, Callable[..., torch.Tensor]] = {
     "exp10": lambda x: torch.pow(10.0, x),
     "exp2": torch.exp2,
     "expm1": torch.expm1,
+    "fast_dividef": torch.div,
     "floor": torch.floor,
     "fma": _fma,
     "fma_rn": _fma,

@@ -103,6 +103,9 @@ class KernelPlan:
     stores: tuple[str, ...]
     views: tuple[View, ...] = ()
     levels: tuple[Level, ...] = ()
+    tiles: tuple[View, ...] = ()  # by tensor descriptor: each factor's operand, in order
+    stored: tuple[View, ...] = ()  # outputs whose tiles leave by descriptor
+    products: int = 1  # how many of the nests, the first ones, are sums of products
     reload: bool = False  # tile values are computed again behind the last fold, from memory
     reverse: bool = False  # a scan walks its axis from the end
     slides: bool = False  # an operand slides under the tile as the loop goes on
@@ -114,8 +117,11 @@ class KernelPlan:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
+    """A kernel over a grid; it takes the variant's config, or where it has one its own."""
+
     kernel: str
     grid: tuple[Rule, ...]
+    config: tuple[tuple[str, Rule], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +146,7 @@ class Pack:
     """
 
     tensor: str
+    dims: tuple[Poly, ...]  # as the copying step names them
     order: tuple[int, ...]
     why: str
     step: Step

@@ -1,0 +1,143 @@
+"""Which form of each function a kernel computes: the op as written, in forms that keep their accuracy.
+
+    tanh(softplus(x))   ->  tanh_softplus(x)      1 + erf(x)   ->  erfc(-x)
+
+Two steps, both by the shape of expressions. *Stable*: what loses its last digits as written (`1 + erf(x)`
+is 0 from x = -5.6 on) becomes the row that does not; mathematically the two are one. *Stored*: a call
+whose value reaches stores of one dtype, by products and sums alone, learns that dtype (`Call.stored`). Where it
+is a half type, torch would have rounded that very value to it, so a row may answer in a form that is right to a
+small part of that rounding. A sum with a number is no such sum: it may be made to cancel, as in `1 - sigmoid(x)`.
+
+Input and output: an op. The planner and the oracle both start here, so a proof knows what runs. Not
+here: what the forms are (`functions`, `helpers`), or when a call has half types (known at the launch).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tritongen.ir.nodes import (
+    FLOATS,
+    NARROW_FLOATS,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Op,
+    Read,
+    Reduce,
+    rebuild,
+    walk,
+)
+
+HALVES = ("f16", "bf16", *NARROW_FLOATS)
+
+# Rows that pass errors on in proportion to the terms that have them.
+PROPORTIONAL = frozenset(
+    """add sub mul div neg abs where maximum minimum relu square sqrt rsqrt reciprocal pow_int
+    detach""".split()
+)
+
+
+def with_forms(op: Op) -> Op:
+    """The op that is planned and proved."""
+    return stored(replace(op, nests=tuple(replace(n, body=stable(n.body)) for n in op.nests)))
+
+
+# ---- stable -------------------------------------------------------------------------------------
+def stable(expr: Expr) -> Expr:
+    return rebuild(expr, _stable)
+
+
+def _stable(e: Expr) -> Expr:
+    """One node, those below it being stable already."""
+    match e:
+        case Call("add", (Const(1), Call("erf", (x,)))) | Call(
+            "add", (Call("erf", (x,)), Const(1))
+        ):
+            return _call("erfc", _negative(x))
+        case Call("sub", (Const(1), Call("erf", (x,)))):
+            return _call("erfc", x)
+        case Call("add", (Const(1), Call("tanh", (x,)))) | Call(
+            "add", (Call("tanh", (x,)), Const(1))
+        ):
+            return _call("mul", Const(2.0, x.dtype), _call("sigmoid", _twice(x)))
+        case Call("sub", (Const(1), Call("tanh", (x,)))):
+            return _call("mul", Const(2.0, x.dtype), _call("sigmoid", _negative(_twice(x))))
+        case Call("tanh", (Call("softplus", (x,)),)):
+            return _call("tanh_softplus", x)
+        case Call("div", (Const(1), Call("add", (Const(1), Call("exp", (Call("neg", (x,)),)))))):
+            return _call("sigmoid", x)
+        case Call("log", (Call("add", (Const(1), x)),)) | Call(
+            "log", (Call("add", (x, Const(1))),)
+        ):
+            return _call("log1p", x)
+        case Call("sub", (Call("exp", (x,)), Const(1))):
+            return _call("expm1", x)
+    return e
+
+
+def _call(fn: str, *args: Expr) -> Call:
+    return Call(fn, args, args[-1].dtype)
+
+
+def _negative(x: Expr) -> Expr:
+    return x.args[0] if isinstance(x, Call) and x.fn == "neg" else _call("neg", x)
+
+
+def _twice(x: Expr) -> Expr:
+    match x:
+        case Call("mul", (Const(value), y)):
+            return _call("mul", Const(2.0 * value, x.dtype), y)
+    return _call("mul", Const(2.0, x.dtype), x)
+
+
+# ---- stored -------------------------------------------------------------------------------------
+def stored(op: Op) -> Op:
+    """The op with `Call.stored` set, from the last nest to the first."""
+    outputs = {o.name: o.dtype for o in op.outputs}
+    readers: dict[str, set[str]] = {}  # temporary -> where its values go
+    nests = []
+    for nest in reversed(op.nests):
+        goes = readers.get(nest.name, set())
+        # Who reads an output reads the rounded value: only its own store counts.
+        to = outputs.get(nest.name) or (next(iter(goes)) if len(goes) == 1 else "")
+        to = to if _may_be_half(op, to) else ""
+        nests.append(replace(nest, body=_mark(op, nest.body, to, readers)))
+    return replace(op, nests=tuple(reversed(nests)))
+
+
+def _mark(op: Op, expr: Expr, to: str, readers: dict[str, set[str]]) -> Expr:
+    """expr, whose value goes into stores of dtype `to` and in proportion ("": elsewhere too)."""
+
+    def mark(arg: Expr, to: str = to) -> Expr:
+        return _mark(op, arg, to, readers)
+
+    match expr:
+        case Read(tensor):
+            readers.setdefault(tensor, set()).add(to)
+        case Cast(arg, dtype) if dtype in FLOATS or dtype == "compute" or _may_be_half(op, dtype):
+            return replace(expr, arg=mark(arg, dtype if _may_be_half(op, dtype) else to))
+        case Call("where", (condition, yes, no)):
+            return replace(expr, args=(mark(condition, ""), mark(yes), mark(no)), stored=to)
+        case Call(fn, args):
+            cancels = fn in ("add", "sub") and not all(map(_varies, args))
+            below = to if fn in PROPORTIONAL and not cancels else ""
+            return replace(expr, args=tuple(mark(a, below) for a in args), stored=to)
+        case Cast(arg):
+            return replace(expr, arg=mark(arg, ""))
+        case Reduce(fn, body=body):
+            return replace(expr, body=mark(body, to if fn in ("sum", "max", "min") else ""))
+    return expr
+
+
+def _varies(expr: Expr) -> bool:
+    """Whether the value is a tensor's, not one number for the whole call."""
+    return any(isinstance(e, Read) for e in walk(expr))
+
+
+def _may_be_half(op: Op, dtype: str) -> bool:
+    """Whether a dtype of the op is a half type in some call."""
+    if dtype in HALVES:
+        return True
+    return any(p.name == dtype and set(p.dtypes) & set(HALVES) for p in op.typarams)
