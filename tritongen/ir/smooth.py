@@ -11,6 +11,17 @@ f64 is left to libdevice.
 from __future__ import annotations
 
 SMOOTH: dict[str, str] = {
+    "_exp": '''
+@triton.jit
+def _exp(x, HALF: tl.constexpr = False):
+    """e**x. HALF: right to half an ulp of a half type, in half the instructions."""
+    if x.dtype == tl.float64:
+        return libdevice.exp(x)
+    elif HALF:
+        return tl.exp(x)
+    else:
+        return libdevice.exp(x)
+''',
     "_exp2": '''
 @triton.jit
 def _exp2(x, HALF: tl.constexpr = False):
