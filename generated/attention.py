@@ -15,6 +15,7 @@ import torch
 import triton
 import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
+from triton.tools.tensor_descriptor import TensorDescriptor
 from triton.language.extra import libdevice
 
 from tritongen import runtime
@@ -28,9 +29,65 @@ def _multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
+@cache
+def _has_tma(device: torch.device) -> bool:
+    """Whether a GPU loads tiles by descriptor: Hopper and newer, and the interpreter."""
+    if device.type != "cuda":
+        return True
+    return not torch.version.hip and torch.cuda.get_device_capability(device) >= (9, 0)
+
+
+def _takes_tiles(*operands: torch.Tensor) -> bool:
+    """Whether tiles of these can be loaded by descriptor; what repeats itself in memory would be copied."""
+    if not _has_tma(operands[0].device):
+        return False
+    return all(min(x.shape) > 0 and max(x.shape) < 2**31 and 0 not in x.stride() for x in operands)
+
+
+def _is_aligned(x: torch.Tensor) -> bool:
+    """Whether rows are contiguous and begin at multiples of 16 bytes."""
+    step = 16 // x.element_size()
+    outer = zip(x.shape[:-1], x.stride())
+    return (
+        x.stride(-1) == 1
+        and x.data_ptr() % 16 == 0
+        and all(stride % step == 0 and stride > 0 or size == 1 for size, stride in outer)
+    )
+
+
+def _descriptor(x: torch.Tensor, rows: int, cols: int) -> TensorDescriptor:
+    """Tiles of rows x cols of aligned matrices."""
+    strides = [16 if size == 1 else stride for size, stride in zip(x.shape[:-1], x.stride())]
+    return TensorDescriptor(x, list(x.shape), [*strides, 1], [1] * (x.dim() - 2) + [rows, cols])
+
+
+def _tiles(
+    x: torch.Tensor, rows: int, cols: int, by_columns: bool = False
+) -> tuple[TensorDescriptor, bool]:
+    """A descriptor by tiles of rows x cols, and whether it sees x transposed; of a copy where x is not aligned.
+
+    `by_columns`: tensor cores take the second factor so, but for 16 bits; a copy costs less than turning tiles.
+    """
+    if by_columns and x.element_size() != 2 and x.stride(-2) != 1:
+        x = x.mT.contiguous().mT
+    turned = not _is_aligned(x) and (x.stride(-1) != 1 or x.shape[-1] == 1)
+    x = x.mT if turned else x
+    if not _is_aligned(x):
+        step = 16 // x.element_size()
+        width = triton.cdiv(x.shape[-1], step) * step
+        copy = torch.empty((*x.shape[:-1], width), dtype=x.dtype, device=x.device)
+        x = copy[..., : x.shape[-1]].copy_(x)
+    return (_descriptor(x, cols, rows) if turned else _descriptor(x, rows, cols)), turned
+
+
+def _tiles_to_store(y: torch.Tensor, rows: int, cols: int) -> TensorDescriptor | None:
+    """A descriptor by tiles of rows x cols; None where rows are not aligned."""
+    return _descriptor(y, rows, cols) if _is_aligned(y) else None
+
+
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
-    return x.is_cuda or isinstance(attention_s_sum_tiles, InterpretedFunction)
+    return x.is_cuda or isinstance(attention_s_sum_persistent, InterpretedFunction)
 
 
 @triton.jit
@@ -73,6 +130,161 @@ def _merge_sumexp(ms, ss):
     """The maximum and the sum of exp(x - maximum) of rows, from those of their parts."""
     m = tl.reduce(ms, 1, _nan_max, keep_dims=True)
     return m, tl.sum(ss * _rescale(ms, m), 1, keep_dims=True)
+
+
+@triton.jit
+def attention_s_sum_persistent(
+    q_tiles,
+    k_tiles,
+    s_sum_tiles,
+    s_sum_ptr,
+    batches,
+    S,
+    L,
+    E,
+    s_sum_batch,
+    s_sum_i,
+    s_sum_j,
+    Q_TURNED: tl.constexpr,
+    K_TURNED: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for turn in tl.range(tl.program_id(0), batches * tiles, tl.num_programs(0), flatten=True):
+        tile = turn % tiles
+        z = (turn // tiles).to(tl.int64)
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for start in range(0, E, BLOCK_K):
+            q = (
+                q_tiles.load([z.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                if Q_TURNED
+                else q_tiles.load([z.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+            )
+            k = (
+                k_tiles.load([z.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                if K_TURNED
+                else k_tiles.load([z.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+            )
+            s_sum = tl.dot(q, k, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
+
+        i = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        s_sum_halves = tl.split(s_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            j = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (i < S) & (j < L)
+            s_sum = s_sum_halves[half]
+            if s_sum_tiles is None:
+                tl.store(
+                    s_sum_ptr + z * s_sum_batch + i * s_sum_i + j * s_sum_j, s_sum, mask=inside
+                )
+            else:
+                s_sum_tiles.store(
+                    [z.to(tl.int32), first_m, column],
+                    s_sum.to(s_sum_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N // 2),
+                )
+
+
+@triton.jit
+def attention_s_sum_parts(
+    q_tiles,
+    k_tiles,
+    s_sum_parts_ptr,
+    batches,
+    S,
+    L,
+    E,
+    CHUNK,
+    Q_TURNED: tl.constexpr,
+    K_TURNED: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for turn in tl.range(
+        tl.program_id(0), PARTS * batches * tiles, tl.num_programs(0), flatten=True
+    ):
+        tile = turn % tiles
+        z = (turn // tiles % batches).to(tl.int64)
+        part = turn // (tiles * batches)
+        begin = part * CHUNK
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for start in range(begin, tl.minimum(begin + CHUNK, E), BLOCK_K):
+            q = (
+                q_tiles.load([z.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                if Q_TURNED
+                else q_tiles.load([z.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+            )
+            k = (
+                k_tiles.load([z.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                if K_TURNED
+                else k_tiles.load([z.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+            )
+            s_sum = tl.dot(q, k, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
+
+        i = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        j = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+        inside = (i < S) & (j < L)
+        tl.store(
+            s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + z) * S + i) * L + j,
+            s_sum,
+            mask=inside,
+        )
+
+
+@triton.jit
+def attention_s_sum_combine(
+    s_sum_parts_ptr,
+    s_sum_ptr,
+    batches,
+    S,
+    L,
+    s_sum_batch,
+    s_sum_i,
+    s_sum_j,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
+    tile = tl.program_id(0)
+    i = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    j = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    z = (tile // (tiles_m * tiles_n)).to(tl.int64)
+    inside = (i < S) & (j < L)
+    s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for part in range(PARTS):
+        s_sum += tl.load(
+            s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + z) * S + i) * L + j,
+            mask=inside,
+            other=0,
+        )
+    tl.store(s_sum_ptr + z * s_sum_batch + i * s_sum_i + j * s_sum_j, s_sum, mask=inside)
 
 
 @triton.jit
@@ -209,8 +421,8 @@ def attention_m_part(
     PARTS: tl.constexpr,
 ):
     """Program (part, row): m, o_sum2 over one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, L)
     scale = _scalar(scale, SCALE_IS_TENSOR, tl.float32)
     m = tl.full((ROWS, 1), float("-inf"), tl.float32)
@@ -234,17 +446,13 @@ def attention_m_finish(
     o_sum2_ptr,
     rows,
     L,
-    CHUNK,
     m_row,
     o_sum2_row,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    MERGE: tl.constexpr,
     PARTS: tl.constexpr,
 ):
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    stop = tl.minimum((part + 1) * CHUNK, L)
+    """What the parts of MERGE rows left, merged."""
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     m_parts = tl.load(
         m_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=float("-inf")
@@ -254,8 +462,8 @@ def attention_m_finish(
     )
     m, o_sum2 = _merge_sumexp(m_parts, o_sum2_parts)
     o_sum2 = _shift_sumexp(m, o_sum2, m, L)
-    tl.store(m_ptr + row * m_row, m, mask=(row < rows) & (part == 0))
-    tl.store(o_sum2_ptr + row * o_sum2_row, o_sum2, mask=(row < rows) & (part == 0))
+    tl.store(m_ptr + row * m_row, m, mask=row < rows)
+    tl.store(o_sum2_ptr + row * o_sum2_row, o_sum2, mask=row < rows)
 
 
 @triton.jit
@@ -328,9 +536,83 @@ def attention_o_tiles(
 
 
 def choose_attention_s_sum(
-    batches: int, M: int, N: int, itemsize: int, hip: bool, sms: int
+    batches: int, M: int, N: int, K: int, tma: bool, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if (
+        tma
+        and itemsize <= 4
+        and K >= 4096
+        and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+    ):
+        BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    sms // (batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        return "split", dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
+            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
+        )
+    # large, and its widest tiles fill whole waves of multiprocessors
+    if (
+        tma
+        and batches * M * N * K >= 2**29
+        and itemsize <= 2
+        and 9 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+        <= 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "persistent", dict(
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
+        )
+    # large, and tiles of 128 x 128 fill the waves better
+    if (
+        tma
+        and batches * M * N * K >= 2**29
+        and itemsize <= 4
+        and 8 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
+    ):
+        return "square", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3,
+        )
+    # large, but few tiles: small ones, to have one for every multiprocessor
+    if tma and batches * M * N * K >= 2**29 and itemsize <= 2 and M > 64:
+        BLOCK_N = (
+            128
+            if 7 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
+            <= 5 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
+            else 64
+        )
+        return "narrow", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=256 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=3 if BLOCK_N == 128 else 5,
+        )
     # enough work for the widest tile on every multiprocessor
     if not hip and itemsize <= 2 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
         return "large", dict(
@@ -347,14 +629,19 @@ def choose_attention_s_sum(
             num_stages=4 if itemsize <= 2 else 3,
         )
     # few rows: deep in K, narrow in N
-    if not hip and itemsize <= 4 and M <= 32:
+    if not hip and itemsize <= 4 and M <= 64:
         return "slim", dict(
-            BLOCK_M=16 if M <= 16 else 32,
-            BLOCK_N=64,
-            BLOCK_K=256 // itemsize,
+            BLOCK_M=max(16, triton.next_power_of_2(M)),
+            BLOCK_N=32 if N <= 64 * sms else 64,
+            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
             GROUP_M=8,
             num_warps=4,
-            num_stages=4,
+            num_stages=4 if M <= 32 else 5,
+        )
+    # few columns: as many rows as one product of the tensor cores takes
+    if not hip and itemsize <= 4 and N <= 16:
+        return "thin", dict(
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
     # any size
     return "small", dict(
@@ -377,73 +664,156 @@ def launch_attention_s_sum(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
     batches = B * H
     M = S
     N = L
+    K = E
+    tma = _takes_tiles(q, k)
     itemsize = q.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(k.device)
-    _, config = choose_attention_s_sum(batches, M, N, itemsize, hip, sms)
+    variant, config = choose_attention_s_sum(batches, M, N, K, tma, itemsize, hip, sms)
     PRECISION = "ieee" if torch.version.hip else "tf32x3"
-    attention_s_sum_tiles[
-        (batches * triton.cdiv(S, config["BLOCK_M"]) * triton.cdiv(L, config["BLOCK_N"]),)
-    ](
-        q,
-        k,
-        s_sum,
-        B * H,
-        S,
-        L,
-        E,
-        q.stride(0),
-        q.stride(1),
-        q.stride(2),
-        k.stride(0),
-        k.stride(1),
-        k.stride(2),
-        s_sum.stride(0),
-        s_sum.stride(1),
-        s_sum.stride(2),
-        PRECISION=PRECISION,
-        enable_fp_fusion=True,
-        **config,
-    )
+    if variant == "split":
+        s_sum_parts = torch.empty(
+            (config["PARTS"], batches, S, L), dtype=torch.float32, device=k.device
+        )
+        q_tiles, q_turned = _tiles(q, config["BLOCK_M"], config["BLOCK_K"])
+        k_tiles, k_turned = _tiles(k.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        attention_s_sum_parts[
+            (
+                min(
+                    sms,
+                    config["PARTS"]
+                    * batches
+                    * triton.cdiv(S, config["BLOCK_M"])
+                    * triton.cdiv(L, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            q_tiles,
+            k_tiles,
+            s_sum_parts,
+            B * H,
+            S,
+            L,
+            E,
+            Q_TURNED=q_turned,
+            K_TURNED=k_turned,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+        attention_s_sum_combine[(batches * triton.cdiv(S, 2) * triton.cdiv(L, 256),)](
+            s_sum_parts,
+            s_sum,
+            B * H,
+            S,
+            L,
+            s_sum.stride(0),
+            s_sum.stride(1),
+            s_sum.stride(2),
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
+        )
+    elif variant in ("persistent", "square", "narrow"):
+        q_tiles, q_turned = _tiles(q, config["BLOCK_M"], config["BLOCK_K"])
+        k_tiles, k_turned = _tiles(k.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        s_sum_tiles = _tiles_to_store(s_sum, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        attention_s_sum_persistent[
+            (
+                min(
+                    sms,
+                    batches * triton.cdiv(S, config["BLOCK_M"]) * triton.cdiv(L, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            q_tiles,
+            k_tiles,
+            s_sum_tiles,
+            s_sum,
+            B * H,
+            S,
+            L,
+            E,
+            s_sum.stride(0),
+            s_sum.stride(1),
+            s_sum.stride(2),
+            Q_TURNED=q_turned,
+            K_TURNED=k_turned,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        attention_s_sum_tiles[
+            (batches * triton.cdiv(S, config["BLOCK_M"]) * triton.cdiv(L, config["BLOCK_N"]),)
+        ](
+            q,
+            k,
+            s_sum,
+            B * H,
+            S,
+            L,
+            E,
+            q.stride(0),
+            q.stride(1),
+            q.stride(2),
+            k.stride(0),
+            k.stride(1),
+            k.stride(2),
+            s_sum.stride(0),
+            s_sum.stride(1),
+            s_sum.stride(2),
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
 
 
 def choose_attention_m(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = 256 if across else 2048
         ROWS = 32 if across else 1
-        BLOCK = 64 if across else 2048
         PARTS = triton.next_power_of_2(
             max(
                 1,
                 min(
-                    256,
-                    triton.cdiv(4 * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, 2 * BLOCK),
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            ROWS=ROWS,
             BLOCK=BLOCK,
+            ROWS=ROWS,
             PARTS=PARTS,
             CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16,
             num_warps=8,
         )
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
         BLOCK = max(16, triton.next_power_of_2(cols))
-        return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 2048 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
-    return "loop", dict(ROWS=32 if across else 1, BLOCK=64 if across else 4096, num_warps=8)
+    return "loop", dict(BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8)
 
 
 def launch_attention_m(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
@@ -474,19 +844,25 @@ def launch_attention_m(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
             s_sum_j=s_sum.stride(1),
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
             enable_fp_fusion=True,
-            **config,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
         )
-        attention_m_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+        attention_m_finish[(triton.cdiv(rows, config["MERGE"]),)](
             m_part,
             o_sum2_part,
             m,
             o_sum2,
             B * H * S,
             L,
-            m_row=m.stride(0),
-            o_sum2_row=o_sum2.stride(0),
+            m.stride(0),
+            o_sum2.stride(0),
             enable_fp_fusion=True,
-            **config,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
         )
     elif variant in ("across", "rows"):
         attention_m_rows[(triton.cdiv(rows, config["ROWS"]),)](
@@ -542,14 +918,19 @@ def choose_attention_o(
             num_stages=4 if itemsize <= 2 else 3,
         )
     # few rows: deep in K, narrow in N
-    if not hip and itemsize <= 4 and M <= 32:
+    if not hip and itemsize <= 4 and M <= 64:
         return "slim", dict(
-            BLOCK_M=16 if M <= 16 else 32,
-            BLOCK_N=64,
-            BLOCK_K=256 // itemsize,
+            BLOCK_M=max(16, triton.next_power_of_2(M)),
+            BLOCK_N=32 if N <= 64 * sms else 64,
+            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
             GROUP_M=8,
             num_warps=4,
-            num_stages=4,
+            num_stages=4 if M <= 32 else 5,
+        )
+    # few columns: as many rows as one product of the tensor cores takes
+    if not hip and itemsize <= 4 and N <= 16:
+        return "thin", dict(
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
     # any size
     return "small", dict(
@@ -574,7 +955,7 @@ def launch_attention_o(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
     batches = B * H
     M = S
     N = E
-    itemsize = 2
+    itemsize = v.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(m.device)
     _, config = choose_attention_o(batches, M, N, itemsize, hip, sms)

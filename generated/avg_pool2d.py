@@ -207,7 +207,7 @@ def avg_pool2d_box(
 def choose_avg_pool2d(
     terms: int,
     outer: int,
-    channels: int,
+    lanes: int,
     span: int,
     along: int,
     hop_q: int,
@@ -222,7 +222,7 @@ def choose_avg_pool2d(
     """The variant for one call and its config; first match wins."""
     # the same where memory runs along the channels
     if channels_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
-        BLOCK = min(256, triton.next_power_of_2(channels))
+        BLOCK = min(256, triton.next_power_of_2(lanes))
         return "channels", dict(
             BLOCK=BLOCK,
             ROWS=max(1, 1024 // itemsize // BLOCK),
@@ -250,7 +250,7 @@ def launch_avg_pool2d(x, y, win, stride, pad) -> None:
     Q = y.shape[3]
     terms = win * win
     outer = N * P
-    channels = C
+    lanes = C
     span = C
     along = Q
     hop_q = stride
@@ -265,7 +265,7 @@ def launch_avg_pool2d(x, y, win, stride, pad) -> None:
     variant, config = choose_avg_pool2d(
         terms,
         outer,
-        channels,
+        lanes,
         span,
         along,
         hop_q,

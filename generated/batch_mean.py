@@ -37,8 +37,6 @@ def batch_mean_rows(
     y_ptr,
     rows,
     cols,
-    H,
-    W,
     x_row,
     x_col,
     y_row,
@@ -51,7 +49,7 @@ def batch_mean_rows(
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (col < cols)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
-    y = tl.sum(x, 1, keep_dims=True) / (H * W)
+    y = tl.sum(x, 1, keep_dims=True) / cols
     tl.store(y_ptr + row * y_row, y, mask=row < rows)
 
 
@@ -61,8 +59,6 @@ def batch_mean_loop(
     y_ptr,
     rows,
     cols,
-    H,
-    W,
     x_row,
     x_col,
     y_row,
@@ -79,7 +75,7 @@ def batch_mean_loop(
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
         y_sum_acc += x
     y_sum = tl.sum(y_sum_acc, 1, keep_dims=True)
-    y = y_sum / (H * W)
+    y = y_sum / cols
     tl.store(y_ptr + row * y_row, y, mask=row < rows)
 
 
@@ -98,8 +94,8 @@ def batch_mean_part(
     PARTS: tl.constexpr,
 ):
     """Program (part, row): y_sum over one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
     y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
@@ -114,68 +110,63 @@ def batch_mean_part(
 
 @triton.jit
 def batch_mean_finish(
-    y_sum_part_ptr,
-    y_ptr,
-    rows,
-    cols,
-    CHUNK,
-    H,
-    W,
-    y_row,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
+    y_sum_part_ptr, y_ptr, rows, cols, y_row, MERGE: tl.constexpr, PARTS: tl.constexpr
 ):
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    stop = tl.minimum((part + 1) * CHUNK, cols)
+    """What the parts of MERGE rows left, merged."""
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     y_sum_parts = tl.load(
         y_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
     y_sum = tl.sum(y_sum_parts, 1, keep_dims=True)
-    y = y_sum / (H * W)
-    tl.store(y_ptr + row * y_row, y, mask=(row < rows) & (part == 0))
+    y = y_sum / cols
+    tl.store(y_ptr + row * y_row, y, mask=row < rows)
 
 
 def choose_batch_mean(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
-        ROWS = 32 if across else 1
         BLOCK = 64 if across else 2048
+        ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
             max(
                 1,
                 min(
-                    256,
-                    triton.cdiv(4 * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, 2 * BLOCK),
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            ROWS=ROWS,
             BLOCK=BLOCK,
+            ROWS=ROWS,
             PARTS=PARTS,
             CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16,
             num_warps=8,
         )
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
         BLOCK = max(16, triton.next_power_of_2(cols))
-        return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 2048 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
-    return "loop", dict(ROWS=32 if across else 1, BLOCK=64 if across else 4096, num_warps=8)
+    return "loop", dict(BLOCK=32 if across else 4096, ROWS=64 if across else 1, num_warps=8)
 
 
 def launch_batch_mean(x, y) -> None:
@@ -206,18 +197,22 @@ def launch_batch_mean(x, y) -> None:
             x_col=x.stride(1),
             COMPUTE=COMPUTE,
             enable_fp_fusion=True,
-            **config,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
         )
-        batch_mean_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+        batch_mean_finish[(triton.cdiv(rows, config["MERGE"]),)](
             y_sum_part,
             y,
             batch,
             H * W,
-            H=H,
-            W=W,
-            y_row=y.stride(0),
+            y.stride(0),
             enable_fp_fusion=True,
-            **config,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
         )
     elif variant in ("across", "rows"):
         batch_mean_rows[(triton.cdiv(rows, config["ROWS"]),)](
@@ -225,8 +220,6 @@ def launch_batch_mean(x, y) -> None:
             y,
             batch,
             H * W,
-            H,
-            W,
             x.stride(0),
             x.stride(1),
             y.stride(0),
@@ -240,8 +233,6 @@ def launch_batch_mean(x, y) -> None:
             y,
             batch,
             H * W,
-            H,
-            W,
             x.stride(0),
             x.stride(1),
             y.stride(0),

@@ -56,7 +56,7 @@ def _take_moments(total, squares, n, x, inside, count):
     more = count.to(total.dtype)
     block = tl.sum(x, 1, keep_dims=True)
     t = tl.where(inside, x - block / more, 0.0)
-    apart = block / more - total / tl.maximum(n, 1.0)
+    apart = block / more - total / tl.where(n > 0, n, 1.0)
     squares += tl.sum(t * t, 1, keep_dims=True) + apart * (apart * (n * (more / (n + more))))
     return total + block, squares, n + more
 
@@ -65,8 +65,8 @@ def _take_moments(total, squares, n, x, inside, count):
 def _merge_moments(totals, squares, counts):
     """The sum and that of (x - mean)**2 of rows, from those of their parts."""
     total = tl.sum(totals, 1, keep_dims=True)
-    mean = total / tl.maximum(tl.sum(counts, 1, keep_dims=True), 1.0)
-    apart = totals / tl.maximum(counts, 1.0) - mean
+    n = tl.sum(counts, 1, keep_dims=True)
+    apart = totals / tl.where(counts > 0, counts, 1.0) - total / tl.where(n > 0, n, 1.0)
     return total, tl.sum(squares + apart * (apart * counts), 1, keep_dims=True)
 
 
@@ -80,9 +80,6 @@ def batch_norm_train_rows(
     C,
     cols,
     HW,
-    H,
-    N,
-    W,
     x_n,
     x_c,
     x_hw,
@@ -98,15 +95,15 @@ def batch_norm_train_rows(
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
     c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    col = tl.arange(0, BLOCK)[None, :]
     inside = (c < C) & (col < cols)
-    n = col // HW
-    hw = col % HW
+    n = (col // HW).to(tl.int64)
+    hw = (col % HW).to(tl.int64)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     x = tl.load(x_ptr + n * x_n + c * x_c + hw * x_hw, mask=inside, other=0.0).to(COMPUTE)
-    mu = tl.sum(x, 1, keep_dims=True) / (H * N * W)
+    mu = tl.sum(x, 1, keep_dims=True) / cols
     t = x - mu
-    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / (H * N * W)
+    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
     gain = tl.load(gain_ptr + c * gain_c, mask=c < C).to(COMPUTE)
     bias = tl.load(bias_ptr + c * bias_c, mask=c < C).to(COMPUTE)
     y = (x - mu) * _rsqrt(var + eps) * gain + bias
@@ -121,11 +118,9 @@ def batch_norm_train_loop(
     y_ptr,
     eps,
     C,
-    cols,
-    HW,
-    H,
     N,
-    W,
+    cols,
+    count,
     x_n,
     x_c,
     x_hw,
@@ -141,31 +136,39 @@ def batch_norm_train_loop(
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(cols, BLOCK)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
+    for step in range(0, N * blocks):
+        n = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (c < C) & (col < cols)
-        n = col // HW
-        hw = col % HW
-        x = tl.load(x_ptr + n * x_n + c * x_c + hw * x_hw, mask=inside, other=0.0).to(COMPUTE)
+        x = tl.load(
+            x_ptr + n * x_n + c * x_c + col * x_hw,
+            mask=inside,
+            other=0.0,
+            eviction_policy="evict_last",
+        ).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
             mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
         )
-    mu = mu_sum / (H * N * W)
-    var = var_sum / (H * N * W)
-    for start in range(0, cols, BLOCK):
+    mu = mu_sum / count
+    var = var_sum / count
+    for step in range(0, N * blocks):
+        n = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (c < C) & (col < cols)
-        n = col // HW
-        hw2 = col % HW
-        x = tl.load(x_ptr + n * x_n + c * x_c + hw2 * x_hw, mask=inside).to(COMPUTE)
+        x = tl.load(
+            x_ptr + n * x_n + c * x_c + col * x_hw, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
         gain = tl.load(gain_ptr + c * gain_c, mask=c < C).to(COMPUTE)
         bias = tl.load(bias_ptr + c * bias_c, mask=c < C).to(COMPUTE)
         y = (x - mu) * _rsqrt(var + eps) * gain + bias
-        tl.store(y_ptr + n * y_n + c * y_c + hw2 * y_hw, y, mask=inside)
+        tl.store(y_ptr + n * y_n + c * y_c + col * y_hw, y, mask=inside)
 
 
 @triton.jit
@@ -175,9 +178,9 @@ def batch_norm_train_part(
     var_sum_part_ptr,
     var_sum_count_ptr,
     C,
+    N,
     cols,
     CHUNK,
-    HW,
     x_n,
     x_c,
     x_hw,
@@ -187,20 +190,21 @@ def batch_norm_train_part(
     PARTS: tl.constexpr,
 ):
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
     c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    stop = tl.minimum((part + 1) * CHUNK, cols)
+    part = tl.program_id(0)
+    blocks = tl.cdiv(cols, BLOCK)
+    stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
+    for step in range(part * CHUNK, stop):
+        n = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (c < C) & (col < cols)
-        n = col // HW
-        hw = col % HW
-        x = tl.load(x_ptr + n * x_n + c * x_c + hw * x_hw, mask=inside, other=0.0).to(COMPUTE)
+        x = tl.load(x_ptr + n * x_n + c * x_c + col * x_hw, mask=inside, other=0.0).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(stop - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
         )
     tl.store(mu_sum_part_ptr + c * PARTS + part, mu_sum, mask=c < C)
     tl.store(var_sum_part_ptr + c * PARTS + part, var_sum, mask=c < C)
@@ -218,12 +222,10 @@ def batch_norm_train_finish(
     y_ptr,
     eps,
     C,
+    N,
     cols,
     CHUNK,
-    H,
-    N,
-    W,
-    HW,
+    count,
     x_n,
     x_c,
     x_hw,
@@ -237,12 +239,14 @@ def batch_norm_train_finish(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
+    LANES: tl.constexpr,
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
     c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    parts = tl.arange(0, PARTS)[None, :]
+    part = tl.program_id(0)
+    blocks = tl.cdiv(cols, BLOCK)
+    stop = tl.minimum((part + 1) * CHUNK, N * blocks)
+    parts = tl.arange(0, LANES)[None, :]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     mu_sum_parts = tl.load(
         mu_sum_part_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
@@ -254,57 +258,67 @@ def batch_norm_train_finish(
         var_sum_count_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
     )
     mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-    mu = mu_sum / (H * N * W)
-    var = var_sum / (H * N * W)
-    for start in range(part * CHUNK, stop, BLOCK):
+    mu = mu_sum / count
+    var = var_sum / count
+    for step in range(part * CHUNK, stop):
+        n = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (c < C) & (col < cols)
-        n = col // HW
-        hw = col % HW
-        x = tl.load(x_ptr + n * x_n + c * x_c + hw * x_hw, mask=inside).to(COMPUTE)
+        x = tl.load(x_ptr + n * x_n + c * x_c + col * x_hw, mask=inside).to(COMPUTE)
         gain = tl.load(gain_ptr + c * gain_c, mask=c < C).to(COMPUTE)
         bias = tl.load(bias_ptr + c * bias_c, mask=c < C).to(COMPUTE)
         y = (x - mu) * _rsqrt(var + eps) * gain + bias
-        tl.store(y_ptr + n * y_n + c * y_c + hw * y_hw, y, mask=inside)
+        tl.store(y_ptr + n * y_n + c * y_c + col * y_hw, y, mask=inside)
 
 
-def choose_batch_norm_train(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
+def choose_batch_norm_train(
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, sms: int
+) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
-        ROWS = 32 if across else 1
-        BLOCK = 64 if across else 2048
+        BLOCK = min(256 if across else 1024, max(16, triton.next_power_of_2(col_run)))
+        ROWS = 32 if across else 4096 // BLOCK
         PARTS = triton.next_power_of_2(
             max(
                 1,
                 min(
                     256,
-                    triton.cdiv(4 * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, 2 * BLOCK),
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            ROWS=ROWS,
             BLOCK=BLOCK,
+            ROWS=ROWS,
             PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            num_warps=8,
+            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
+            LANES=max(PARTS, 256),
+            num_warps=8 if across else 4,
         )
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
         BLOCK = max(16, triton.next_power_of_2(cols))
-        return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 2048 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
-    return "loop", dict(ROWS=32 if across else 1, BLOCK=64 if across else 4096, num_warps=8)
+    BLOCK = min(256 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+    return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 4096 // BLOCK, num_warps=8)
 
 
 def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
@@ -314,9 +328,11 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
     y = y.view(N, C, H * W)
     rows = C
     cols = H * N * W
+    col_run = H * W
+    col_runs = N
     across = x.stride(1) < x.stride(2)
     sms = _multiprocessors(x.device)
-    variant, config = choose_batch_norm_train(rows, cols, across, sms)
+    variant, config = choose_batch_norm_train(rows, cols, col_run, col_runs, across, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
@@ -355,14 +371,18 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             var_sum_part,
             var_sum_count,
             C,
-            H * N * W,
-            HW=H * W,
+            N,
+            H * W,
             x_n=x.stride(0),
             x_c=x.stride(1),
             x_hw=x.stride(2),
             COMPUTE=COMPUTE,
             enable_fp_fusion=True,
-            **config,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
         )
         batch_norm_train_finish[(config["PARTS"], triton.cdiv(C, config["ROWS"]))](
             mu_sum_part,
@@ -374,11 +394,9 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             y,
             eps,
             C,
-            H * N * W,
-            H=H,
-            N=N,
-            W=W,
-            HW=H * W,
+            N,
+            H * W,
+            count=H * N * W,
             x_n=x.stride(0),
             x_c=x.stride(1),
             x_hw=x.stride(2),
@@ -402,9 +420,6 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             C,
             H * N * W,
             H * W,
-            H,
-            N,
-            W,
             x.stride(0),
             x.stride(1),
             x.stride(2),
@@ -426,11 +441,9 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             y,
             eps,
             C,
-            H * N * W,
-            H * W,
-            H,
             N,
-            W,
+            H * W,
+            H * N * W,
             x.stride(0),
             x.stride(1),
             x.stride(2),

@@ -13,6 +13,7 @@ import torch
 import triton
 import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritongen import runtime
 
@@ -25,9 +26,219 @@ def _multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
+@cache
+def _has_tma(device: torch.device) -> bool:
+    """Whether a GPU loads tiles by descriptor: Hopper and newer, and the interpreter."""
+    if device.type != "cuda":
+        return True
+    return not torch.version.hip and torch.cuda.get_device_capability(device) >= (9, 0)
+
+
+def _takes_tiles(*operands: torch.Tensor) -> bool:
+    """Whether tiles of these can be loaded by descriptor; what repeats itself in memory would be copied."""
+    if not _has_tma(operands[0].device):
+        return False
+    return all(min(x.shape) > 0 and max(x.shape) < 2**31 and 0 not in x.stride() for x in operands)
+
+
+def _is_aligned(x: torch.Tensor) -> bool:
+    """Whether rows are contiguous and begin at multiples of 16 bytes."""
+    step = 16 // x.element_size()
+    outer = zip(x.shape[:-1], x.stride())
+    return (
+        x.stride(-1) == 1
+        and x.data_ptr() % 16 == 0
+        and all(stride % step == 0 and stride > 0 or size == 1 for size, stride in outer)
+    )
+
+
+def _descriptor(x: torch.Tensor, rows: int, cols: int) -> TensorDescriptor:
+    """Tiles of rows x cols of aligned matrices."""
+    strides = [16 if size == 1 else stride for size, stride in zip(x.shape[:-1], x.stride())]
+    return TensorDescriptor(x, list(x.shape), [*strides, 1], [1] * (x.dim() - 2) + [rows, cols])
+
+
+def _tiles(
+    x: torch.Tensor, rows: int, cols: int, by_columns: bool = False
+) -> tuple[TensorDescriptor, bool]:
+    """A descriptor by tiles of rows x cols, and whether it sees x transposed; of a copy where x is not aligned.
+
+    `by_columns`: tensor cores take the second factor so, but for 16 bits; a copy costs less than turning tiles.
+    """
+    if by_columns and x.element_size() != 2 and x.stride(-2) != 1:
+        x = x.mT.contiguous().mT
+    turned = not _is_aligned(x) and (x.stride(-1) != 1 or x.shape[-1] == 1)
+    x = x.mT if turned else x
+    if not _is_aligned(x):
+        step = 16 // x.element_size()
+        width = triton.cdiv(x.shape[-1], step) * step
+        copy = torch.empty((*x.shape[:-1], width), dtype=x.dtype, device=x.device)
+        x = copy[..., : x.shape[-1]].copy_(x)
+    return (_descriptor(x, cols, rows) if turned else _descriptor(x, rows, cols)), turned
+
+
+def _tiles_to_store(y: torch.Tensor, rows: int, cols: int) -> TensorDescriptor | None:
+    """A descriptor by tiles of rows x cols; None where rows are not aligned."""
+    return _descriptor(y, rows, cols) if _is_aligned(y) else None
+
+
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
-    return x.is_cuda or isinstance(bmm_tiles, InterpretedFunction)
+    return x.is_cuda or isinstance(bmm_persistent, InterpretedFunction)
+
+
+@triton.jit
+def bmm_persistent(
+    a_tiles,
+    b_tiles,
+    y_tiles,
+    y_ptr,
+    B,
+    M,
+    N,
+    K,
+    y_i,
+    y_m,
+    y_n,
+    A_TURNED: tl.constexpr,
+    B_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for turn in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
+        tile = turn % tiles
+        i = (turn // tiles).to(tl.int64)
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, K, BLOCK_K):
+            a = (
+                a_tiles.load([i.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                if A_TURNED
+                else a_tiles.load([i.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+            )
+            b = (
+                b_tiles.load([i.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                if B_TURNED
+                else b_tiles.load([i.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+            )
+            y_sum = tl.dot(a, b, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < N)
+            y_sum = y_sum_halves[half]
+            if y_tiles is None:
+                tl.store(y_ptr + i * y_i + m * y_m + n * y_n, y_sum, mask=inside)
+            else:
+                y_tiles.store(
+                    [i.to(tl.int32), first_m, column],
+                    y_sum.to(y_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N // 2),
+                )
+
+
+@triton.jit
+def bmm_parts(
+    a_tiles,
+    b_tiles,
+    y_sum_parts_ptr,
+    B,
+    M,
+    N,
+    K,
+    CHUNK,
+    A_TURNED: tl.constexpr,
+    B_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for turn in tl.range(tl.program_id(0), PARTS * B * tiles, tl.num_programs(0), flatten=True):
+        tile = turn % tiles
+        i = (turn // tiles % B).to(tl.int64)
+        part = turn // (tiles * B)
+        begin = part * CHUNK
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
+            a = (
+                a_tiles.load([i.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                if A_TURNED
+                else a_tiles.load([i.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+            )
+            b = (
+                b_tiles.load([i.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                if B_TURNED
+                else b_tiles.load([i.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+            )
+            y_sum = tl.dot(a, b, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+        inside = (m < M) & (n < N)
+        tl.store(
+            y_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + i) * M + m) * N + n,
+            y_sum,
+            mask=inside,
+        )
+
+
+@triton.jit
+def bmm_combine(
+    y_sum_parts_ptr,
+    y_ptr,
+    B,
+    M,
+    N,
+    y_i,
+    y_m,
+    y_n,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tile = tl.program_id(0)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    i = (tile // (tiles_m * tiles_n)).to(tl.int64)
+    inside = (m < M) & (n < N)
+    y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for part in range(PARTS):
+        y_sum += tl.load(
+            y_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + i) * M + m) * N + n,
+            mask=inside,
+            other=0,
+        )
+    tl.store(y_ptr + i * y_i + m * y_m + n * y_n, y_sum, mask=inside)
 
 
 @triton.jit
@@ -82,9 +293,83 @@ def bmm_tiles(
 
 
 def choose_bmm(
-    batches: int, M: int, N: int, itemsize: int, hip: bool, sms: int
+    batches: int, M: int, N: int, K: int, tma: bool, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if (
+        tma
+        and itemsize <= 4
+        and K >= 4096
+        and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+    ):
+        BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    sms // (batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        return "split", dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
+            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
+        )
+    # large, and its widest tiles fill whole waves of multiprocessors
+    if (
+        tma
+        and batches * M * N * K >= 2**29
+        and itemsize <= 2
+        and 9 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+        <= 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "persistent", dict(
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
+        )
+    # large, and tiles of 128 x 128 fill the waves better
+    if (
+        tma
+        and batches * M * N * K >= 2**29
+        and itemsize <= 4
+        and 8 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
+    ):
+        return "square", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3,
+        )
+    # large, but few tiles: small ones, to have one for every multiprocessor
+    if tma and batches * M * N * K >= 2**29 and itemsize <= 2 and M > 64:
+        BLOCK_N = (
+            128
+            if 7 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
+            <= 5 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
+            else 64
+        )
+        return "narrow", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=256 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=3 if BLOCK_N == 128 else 5,
+        )
     # enough work for the widest tile on every multiprocessor
     if not hip and itemsize <= 2 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
         return "large", dict(
@@ -101,14 +386,19 @@ def choose_bmm(
             num_stages=4 if itemsize <= 2 else 3,
         )
     # few rows: deep in K, narrow in N
-    if not hip and itemsize <= 4 and M <= 32:
+    if not hip and itemsize <= 4 and M <= 64:
         return "slim", dict(
-            BLOCK_M=16 if M <= 16 else 32,
-            BLOCK_N=64,
-            BLOCK_K=256 // itemsize,
+            BLOCK_M=max(16, triton.next_power_of_2(M)),
+            BLOCK_N=32 if N <= 64 * sms else 64,
+            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
             GROUP_M=8,
             num_warps=4,
-            num_stages=4,
+            num_stages=4 if M <= 32 else 5,
+        )
+    # few columns: as many rows as one product of the tensor cores takes
+    if not hip and itemsize <= 4 and N <= 16:
+        return "thin", dict(
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
     # any size
     return "small", dict(
@@ -126,34 +416,109 @@ def launch_bmm(a, b, y) -> None:
     B, M, K = a.shape
     N = b.shape[2]
     batches = B
+    tma = _takes_tiles(a, b)
     itemsize = a.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(a.device)
-    _, config = choose_bmm(batches, M, N, itemsize, hip, sms)
+    variant, config = choose_bmm(batches, M, N, K, tma, itemsize, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype) else tl.float32
     PRECISION = "ieee" if torch.version.hip else "tf32x3"
-    bmm_tiles[(B * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)](
-        a,
-        b,
-        y,
-        B,
-        M,
-        N,
-        K,
-        a.stride(0),
-        a.stride(1),
-        a.stride(2),
-        b.stride(0),
-        b.stride(1),
-        b.stride(2),
-        y.stride(0),
-        y.stride(1),
-        y.stride(2),
-        COMPUTE=COMPUTE,
-        PRECISION=PRECISION,
-        enable_fp_fusion=True,
-        **config,
-    )
+    if variant == "split":
+        y_sum_parts = torch.empty(
+            (config["PARTS"], B, M, N),
+            dtype=torch.float64 if torch.float64 in (a.dtype, b.dtype) else torch.float32,
+            device=a.device,
+        )
+        a_tiles, a_turned = _tiles(a, config["BLOCK_M"], config["BLOCK_K"])
+        b_tiles, b_turned = _tiles(b, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        bmm_parts[
+            (
+                min(
+                    sms,
+                    config["PARTS"]
+                    * B
+                    * triton.cdiv(M, config["BLOCK_M"])
+                    * triton.cdiv(N, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            a_tiles,
+            b_tiles,
+            y_sum_parts,
+            B,
+            M,
+            N,
+            K,
+            A_TURNED=a_turned,
+            B_TURNED=b_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+        bmm_combine[(B * triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
+            y_sum_parts,
+            y,
+            B,
+            M,
+            N,
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
+        )
+    elif variant in ("persistent", "square", "narrow"):
+        a_tiles, a_turned = _tiles(a, config["BLOCK_M"], config["BLOCK_K"])
+        b_tiles, b_turned = _tiles(b, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        bmm_persistent[
+            (min(sms, B * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"])),)
+        ](
+            a_tiles,
+            b_tiles,
+            y_tiles,
+            y,
+            B,
+            M,
+            N,
+            K,
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            A_TURNED=a_turned,
+            B_TURNED=b_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        bmm_tiles[(B * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)](
+            a,
+            b,
+            y,
+            B,
+            M,
+            N,
+            K,
+            a.stride(0),
+            a.stride(1),
+            a.stride(2),
+            b.stride(0),
+            b.stride(1),
+            b.stride(2),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
 
 
 def allocate_bmm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

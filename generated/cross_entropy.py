@@ -155,8 +155,8 @@ def cross_entropy_part(
     PARTS: tl.constexpr,
 ):
     """Program (part, row): m, lse_sum over one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
     n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, V)
     target = tl.load(target_ptr + n * target_n, mask=n < N)
     x = tl.load(
@@ -183,21 +183,17 @@ def cross_entropy_finish(
     loss_ptr,
     N,
     V,
-    CHUNK,
     x_0,
     target_n,
     x_1,
     loss_n,
     COMPUTE: tl.constexpr,
     ignore: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    MERGE: tl.constexpr,
     PARTS: tl.constexpr,
 ):
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
-    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    stop = tl.minimum((part + 1) * CHUNK, V)
+    """What the parts of MERGE rows left, merged."""
+    n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     target = tl.load(target_ptr + n * target_n, mask=n < N)
     x = tl.load(
@@ -215,46 +211,53 @@ def cross_entropy_finish(
     lse = m + tl.log(lse_sum)
     target2 = tl.load(target_ptr + n * target_n, mask=n < N)
     loss = tl.where(target2 == ignore, 0.0, lse - hit)
-    tl.store(loss_ptr + n * loss_n, loss, mask=(n < N) & (part == 0))
+    tl.store(loss_ptr + n * loss_n, loss, mask=n < N)
 
 
 def choose_cross_entropy(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = 256 if across else 2048
         ROWS = 32 if across else 1
-        BLOCK = 64 if across else 2048
         PARTS = triton.next_power_of_2(
             max(
                 1,
                 min(
-                    256,
-                    triton.cdiv(4 * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, 2 * BLOCK),
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            ROWS=ROWS,
             BLOCK=BLOCK,
+            ROWS=ROWS,
             PARTS=PARTS,
             CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16,
             num_warps=8,
         )
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
         BLOCK = max(16, triton.next_power_of_2(cols))
-        return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 2048 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
-    return "loop", dict(ROWS=32 if across else 1, BLOCK=64 if across else 4096, num_warps=8)
+    return "loop", dict(BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8)
 
 
 def launch_cross_entropy(x, target, loss, ignore) -> None:
@@ -289,9 +292,13 @@ def launch_cross_entropy(x, target, loss, ignore) -> None:
             x_1=x.stride(1),
             COMPUTE=COMPUTE,
             enable_fp_fusion=True,
-            **config,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
         )
-        cross_entropy_finish[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
+        cross_entropy_finish[(triton.cdiv(N, config["MERGE"]),)](
             x,
             target,
             m_part,
@@ -299,14 +306,16 @@ def launch_cross_entropy(x, target, loss, ignore) -> None:
             loss,
             N,
             V,
-            x_0=x.stride(0),
-            target_n=target.stride(0),
-            x_1=x.stride(1),
-            loss_n=loss.stride(0),
+            x.stride(0),
+            target.stride(0),
+            x.stride(1),
+            loss.stride(0),
             COMPUTE=COMPUTE,
             ignore=ignore,
             enable_fp_fusion=True,
-            **config,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
         )
     elif variant in ("across", "rows"):
         cross_entropy_rows[(triton.cdiv(N, config["ROWS"]),)](

@@ -244,7 +244,7 @@ def depthwise_conv2d_box(
 def choose_depthwise_conv2d(
     terms: int,
     outer: int,
-    channels: int,
+    lanes: int,
     span: int,
     along: int,
     hop_q: int,
@@ -259,7 +259,7 @@ def choose_depthwise_conv2d(
     """The variant for one call and its config; first match wins."""
     # the same where memory runs along the channels
     if channels_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
-        BLOCK = min(256, triton.next_power_of_2(channels))
+        BLOCK = min(256, triton.next_power_of_2(lanes))
         return "channels", dict(
             BLOCK=BLOCK,
             ROWS=max(1, 1024 // itemsize // BLOCK),
@@ -289,7 +289,7 @@ def launch_depthwise_conv2d(x, w, b, y, stride, pad) -> None:
     Q = y.shape[3]
     terms = R * S
     outer = N * P
-    channels = C
+    lanes = C
     span = C
     along = Q
     hop_q = stride
@@ -304,7 +304,7 @@ def launch_depthwise_conv2d(x, w, b, y, stride, pad) -> None:
     variant, config = choose_depthwise_conv2d(
         terms,
         outer,
-        channels,
+        lanes,
         span,
         along,
         hop_q,

@@ -45,19 +45,6 @@ def full_sum_rows(
 
 
 @triton.jit
-def full_sum_wide(
-    x_ptr, y_ptr, cols, x_col, COMPUTE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
-):
-    """ROWS whole rows a program, read once for the folds and once more for the result."""
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < 1) & (col < cols)
-    x = tl.load(x_ptr + col * x_col, mask=col < cols, other=0.0).to(COMPUTE)
-    y = tl.sum(x, 1, keep_dims=True)
-    tl.store(y_ptr + row, y, mask=row < 1)
-
-
-@triton.jit
 def full_sum_loop(
     x_ptr, y_ptr, cols, x_col, COMPUTE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
 ):
@@ -86,8 +73,8 @@ def full_sum_part(
     PARTS: tl.constexpr,
 ):
     """Program (part, row): y_sum over one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
     y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
@@ -101,64 +88,61 @@ def full_sum_part(
 
 
 @triton.jit
-def full_sum_finish(
-    y_sum_part_ptr, y_ptr, cols, CHUNK, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr
-):
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    stop = tl.minimum((part + 1) * CHUNK, cols)
+def full_sum_finish(y_sum_part_ptr, y_ptr, MERGE: tl.constexpr, PARTS: tl.constexpr):
+    """What the parts of MERGE rows left, merged."""
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     y_sum_parts = tl.load(
         y_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
     )
     y_sum = tl.sum(y_sum_parts, 1, keep_dims=True)
-    tl.store(y_ptr + row, y_sum, mask=(row < 1) & (part == 0))
+    tl.store(y_ptr + row, y_sum, mask=row < 1)
 
 
 def choose_full_sum(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
-        ROWS = 32 if across else 1
         BLOCK = 64 if across else 2048
+        ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
             max(
                 1,
                 min(
-                    256,
-                    triton.cdiv(4 * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, 2 * BLOCK),
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            ROWS=ROWS,
             BLOCK=BLOCK,
+            ROWS=ROWS,
             PARTS=PARTS,
             CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16,
             num_warps=8,
         )
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
         BLOCK = max(16, triton.next_power_of_2(cols))
-        return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
-    # rows fit in registers
-    if 0 < cols <= 4096 and not across:
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 2048 // BLOCK) if BLOCK <= 1024 else 4,
-            num_warps=2 if BLOCK <= 1024 else 8,
-        )
-    # a row fits in registers, but not for long beside its column operands
-    if 0 < cols <= 32768 and not across:
-        BLOCK = triton.next_power_of_2(cols)
-        return "wide", dict(
-            BLOCK=BLOCK, ROWS=1, num_warps=8 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
-    return "loop", dict(ROWS=32 if across else 1, BLOCK=64 if across else 4096, num_warps=8)
+    return "loop", dict(BLOCK=32 if across else 4096, ROWS=64 if across else 1, num_warps=8)
 
 
 def launch_full_sum(x, y) -> None:
@@ -184,17 +168,22 @@ def launch_full_sum(x, y) -> None:
             x_col=x.stride(0),
             COMPUTE=COMPUTE,
             enable_fp_fusion=True,
-            **config,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
         )
-        full_sum_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            y_sum_part, y, batch, enable_fp_fusion=True, **config
+        full_sum_finish[(triton.cdiv(rows, config["MERGE"]),)](
+            y_sum_part,
+            y,
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
         )
     elif variant in ("across", "rows"):
         full_sum_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x, y, batch, x.stride(0), COMPUTE=COMPUTE, enable_fp_fusion=True, **config
-        )
-    elif variant == "wide":
-        full_sum_wide[(triton.cdiv(rows, config["ROWS"]),)](
             x, y, batch, x.stride(0), COMPUTE=COMPUTE, enable_fp_fusion=True, **config
         )
     else:

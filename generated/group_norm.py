@@ -59,7 +59,7 @@ def _take_moments(total, squares, n, x, inside, count):
     more = count.to(total.dtype)
     block = tl.sum(x, 1, keep_dims=True)
     t = tl.where(inside, x - block / more, 0.0)
-    apart = block / more - total / tl.maximum(n, 1.0)
+    apart = block / more - total / tl.where(n > 0, n, 1.0)
     squares += tl.sum(t * t, 1, keep_dims=True) + apart * (apart * (n * (more / (n + more))))
     return total + block, squares, n + more
 
@@ -68,8 +68,8 @@ def _take_moments(total, squares, n, x, inside, count):
 def _merge_moments(totals, squares, counts):
     """The sum and that of (x - mean)**2 of rows, from those of their parts."""
     total = tl.sum(totals, 1, keep_dims=True)
-    mean = total / tl.maximum(tl.sum(counts, 1, keep_dims=True), 1.0)
-    apart = totals / tl.maximum(counts, 1.0) - mean
+    n = tl.sum(counts, 1, keep_dims=True)
+    apart = totals / tl.where(counts > 0, counts, 1.0) - total / tl.where(n > 0, n, 1.0)
     return total, tl.sum(squares + apart * (apart * counts), 1, keep_dims=True)
 
 
@@ -83,7 +83,6 @@ def group_norm_rows(
     rows,
     cols,
     batch,
-    Cg,
     x_row,
     x_col,
     gain_c1,
@@ -100,19 +99,19 @@ def group_norm_rows(
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row % groups
-    c0 = col // batch
-    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
-    mu = tl.sum(x, 1, keep_dims=True) / (batch * Cg)
+    c0 = (col // batch).to(tl.int64)
+    x = tl.load(x_ptr + row * x_row + col.to(tl.int64) * x_col, mask=inside, other=0.0).to(COMPUTE)
+    mu = tl.sum(x, 1, keep_dims=True) / cols
     t = x - mu
-    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / (batch * Cg)
+    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
     gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside, other=0.0).to(COMPUTE)
     bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=inside, other=0.0).to(COMPUTE)
     y = (x - mu) * _rsqrt(var + eps) * gain + bias
-    tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
+    tl.store(y_ptr + row * y_row + col.to(tl.int64) * y_col, y, mask=inside)
 
 
 @triton.jit
@@ -123,9 +122,9 @@ def group_norm_loop(
     y_ptr,
     eps,
     rows,
-    cols,
-    batch,
     Cg,
+    cols,
+    count,
     x_row,
     x_col,
     gain_c1,
@@ -142,29 +141,39 @@ def group_norm_loop(
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(cols, BLOCK)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row % groups
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
+    for step in range(0, Cg * blocks):
+        c0 = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
+        c0b = c0 * cols + col
+        x = tl.load(
+            x_ptr + row * x_row + c0b * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
+        ).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
             mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
         )
-    mu = mu_sum / (batch * Cg)
-    var = var_sum / (batch * Cg)
-    for start in range(0, cols, BLOCK):
+    mu = mu_sum / count
+    var = var_sum / count
+    for step in range(0, Cg * blocks):
+        c0 = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
-        c0 = col // batch
-        gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside).to(COMPUTE)
-        bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=inside).to(COMPUTE)
+        c0b = c0 * cols + col
+        x = tl.load(
+            x_ptr + row * x_row + c0b * x_col, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
+        gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=row < rows).to(COMPUTE)
+        bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=row < rows).to(COMPUTE)
         y = (x - mu) * _rsqrt(var + eps) * gain + bias
-        tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
+        tl.store(y_ptr + row * y_row + c0b * y_col, y, mask=inside)
 
 
 @triton.jit
@@ -174,6 +183,7 @@ def group_norm_part(
     var_sum_part_ptr,
     var_sum_count_ptr,
     rows,
+    Cg,
     cols,
     CHUNK,
     x_row,
@@ -184,18 +194,22 @@ def group_norm_part(
     PARTS: tl.constexpr,
 ):
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    stop = tl.minimum((part + 1) * CHUNK, cols)
+    part = tl.program_id(0)
+    blocks = tl.cdiv(cols, BLOCK)
+    stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
+    for step in range(part * CHUNK, stop):
+        c0 = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
+        c0b = c0 * cols + col
+        x = tl.load(x_ptr + row * x_row + c0b * x_col, mask=inside, other=0.0).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(stop - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
         )
     tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
     tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
@@ -213,10 +227,10 @@ def group_norm_finish(
     y_ptr,
     eps,
     rows,
+    Cg,
     cols,
     CHUNK,
-    batch,
-    Cg,
+    count,
     x_row,
     x_col,
     gain_c1,
@@ -231,12 +245,14 @@ def group_norm_finish(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
+    LANES: tl.constexpr,
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    parts = tl.arange(0, PARTS)[None, :]
+    part = tl.program_id(0)
+    blocks = tl.cdiv(cols, BLOCK)
+    stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
+    parts = tl.arange(0, LANES)[None, :]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row % groups
     mu_sum_parts = tl.load(
@@ -249,56 +265,68 @@ def group_norm_finish(
         var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
     mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-    mu = mu_sum / (batch * Cg)
-    var = var_sum / (batch * Cg)
-    for start in range(part * CHUNK, stop, BLOCK):
+    mu = mu_sum / count
+    var = var_sum / count
+    for step in range(part * CHUNK, stop):
+        c0 = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
-        c0 = col // batch
-        gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside).to(COMPUTE)
-        bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=inside).to(COMPUTE)
+        c0b = c0 * cols + col
+        x = tl.load(x_ptr + row * x_row + c0b * x_col, mask=inside).to(COMPUTE)
+        gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=row < rows).to(COMPUTE)
+        bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=row < rows).to(COMPUTE)
         y = (x - mu) * _rsqrt(var + eps) * gain + bias
-        tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
+        tl.store(y_ptr + row * y_row + c0b * y_col, y, mask=inside)
 
 
-def choose_group_norm(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
+def choose_group_norm(
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, sms: int
+) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
-        ROWS = 32 if across else 1
-        BLOCK = 64 if across else 2048
+        BLOCK = min(256 if across else 1024, max(16, triton.next_power_of_2(col_run)))
+        ROWS = 32 if across else 4096 // BLOCK
         PARTS = triton.next_power_of_2(
             max(
                 1,
                 min(
                     256,
-                    triton.cdiv(4 * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, 2 * BLOCK),
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            ROWS=ROWS,
             BLOCK=BLOCK,
+            ROWS=ROWS,
             PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            num_warps=8,
+            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
+            LANES=max(PARTS, 256),
+            num_warps=8 if across else 4,
         )
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
         BLOCK = max(16, triton.next_power_of_2(cols))
-        return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 2048 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
-    return "loop", dict(ROWS=32 if across else 1, BLOCK=64 if across else 4096, num_warps=8)
+    BLOCK = min(256 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+    return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 4096 // BLOCK, num_warps=8)
 
 
 def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
@@ -313,9 +341,11 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
     y = y.view(N * groups, batch * Cg)
     rows = N * groups
     cols = batch * Cg
+    col_run = batch
+    col_runs = Cg
     across = x.stride(0) < x.stride(1)
     sms = _multiprocessors(x.device)
-    variant, config = choose_group_norm(rows, cols, across, sms)
+    variant, config = choose_group_norm(rows, cols, col_run, col_runs, across, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
@@ -354,12 +384,17 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             var_sum_part,
             var_sum_count,
             N * groups,
-            batch * Cg,
+            Cg,
+            batch,
             x_row=x.stride(0),
             x_col=x.stride(1),
             COMPUTE=COMPUTE,
             enable_fp_fusion=True,
-            **config,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
         )
         group_norm_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
             mu_sum_part,
@@ -371,9 +406,9 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             y,
             eps,
             N * groups,
-            batch * Cg,
-            batch=batch,
-            Cg=Cg,
+            Cg,
+            batch,
+            count=batch * Cg,
             x_row=x.stride(0),
             x_col=x.stride(1),
             gain_c1=gain.stride(0),
@@ -398,7 +433,6 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             N * groups,
             batch * Cg,
             batch,
-            Cg,
             x.stride(0),
             x.stride(1),
             gain.stride(0),
@@ -421,9 +455,9 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             y,
             eps,
             N * groups,
-            batch * Cg,
-            batch,
             Cg,
+            batch,
+            batch * Cg,
             x.stride(0),
             x.stride(1),
             gain.stride(0),

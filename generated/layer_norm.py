@@ -57,7 +57,7 @@ def _take_moments(total, squares, n, x, inside, count):
     more = count.to(total.dtype)
     block = tl.sum(x, 1, keep_dims=True)
     t = tl.where(inside, x - block / more, 0.0)
-    apart = block / more - total / tl.maximum(n, 1.0)
+    apart = block / more - total / tl.where(n > 0, n, 1.0)
     squares += tl.sum(t * t, 1, keep_dims=True) + apart * (apart * (n * (more / (n + more))))
     return total + block, squares, n + more
 
@@ -66,8 +66,8 @@ def _take_moments(total, squares, n, x, inside, count):
 def _merge_moments(totals, squares, counts):
     """The sum and that of (x - mean)**2 of rows, from those of their parts."""
     total = tl.sum(totals, 1, keep_dims=True)
-    mean = total / tl.maximum(tl.sum(counts, 1, keep_dims=True), 1.0)
-    apart = totals / tl.maximum(counts, 1.0) - mean
+    n = tl.sum(counts, 1, keep_dims=True)
+    apart = totals / tl.where(counts > 0, counts, 1.0) - total / tl.where(n > 0, n, 1.0)
     return total, tl.sum(squares + apart * (apart * counts), 1, keep_dims=True)
 
 
@@ -172,7 +172,9 @@ def layer_norm_loop(
     for start in range(0, D, BLOCK):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
+        x = tl.load(
+            x_ptr + row * x_row + d * x_d, mask=inside, other=0.0, eviction_policy="evict_last"
+        ).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
             mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(D - start, BLOCK)
         )
@@ -181,7 +183,9 @@ def layer_norm_loop(
     for start in range(0, D, BLOCK):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside).to(COMPUTE)
+        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, eviction_policy="evict_first").to(
+            COMPUTE
+        )
         w = tl.load(w_ptr + d * w_d, mask=d < D).to(COMPUTE)
         b = tl.load(b_ptr + d * b_d, mask=d < D).to(COMPUTE)
         y = (x - mu) * _rsqrt(var + eps) * w + b
@@ -205,8 +209,8 @@ def layer_norm_part(
     PARTS: tl.constexpr,
 ):
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -247,12 +251,13 @@ def layer_norm_finish(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
+    LANES: tl.constexpr,
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
-    parts = tl.arange(0, PARTS)[None, :]
+    parts = tl.arange(0, LANES)[None, :]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     mu_sum_parts = tl.load(
         mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
@@ -280,45 +285,54 @@ def choose_layer_norm(rows: int, cols: int, across: bool, sms: int) -> tuple[str
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = 256 if across else 8192 if cols > 262144 else 4096
         ROWS = 32 if across else 1
-        BLOCK = 64 if across else 2048
         PARTS = triton.next_power_of_2(
             max(
                 1,
                 min(
                     256,
-                    triton.cdiv(4 * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, 2 * BLOCK),
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            ROWS=ROWS,
             BLOCK=BLOCK,
+            ROWS=ROWS,
             PARTS=PARTS,
             CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256),
             num_warps=8,
         )
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
         BLOCK = max(16, triton.next_power_of_2(cols))
-        return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
     # rows fit in registers
     if 0 < cols <= 4096 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 2048 // BLOCK) if BLOCK <= 1024 else 4,
-            num_warps=2 if BLOCK <= 1024 else 8,
+            ROWS=(
+                max(1, 1024 // BLOCK)
+                if BLOCK <= 512
+                else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4
+            ),
+            num_warps=1 if BLOCK <= 512 else 2 if BLOCK <= 1024 else 8,
         )
     # a row fits in registers, but not for long beside its column operands
-    if 0 < cols <= 32768 and not across:
+    if 0 < cols <= 16384 and not across:
         BLOCK = triton.next_power_of_2(cols)
-        return "wide", dict(
-            BLOCK=BLOCK, ROWS=1, num_warps=8 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-        )
+        return "wide", dict(BLOCK=BLOCK, ROWS=1, num_warps=8 if BLOCK <= 8192 else 16)
     # any width
-    return "loop", dict(ROWS=32 if across else 1, BLOCK=64 if across else 4096, num_warps=8)
+    return "loop", dict(
+        BLOCK=256 if across else 16384 if cols <= 65536 else 32768,
+        ROWS=32 if across else 1,
+        num_warps=8 if across else 16 if cols <= 65536 else 32,
+    )
 
 
 def launch_layer_norm(x, w, b, y, eps) -> None:
@@ -363,7 +377,11 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
             x_d=x.stride(1),
             COMPUTE=COMPUTE,
             enable_fp_fusion=True,
-            **config,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
         )
         layer_norm_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
             mu_sum_part,

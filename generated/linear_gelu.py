@@ -14,6 +14,7 @@ import torch
 import triton
 import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
+from triton.tools.tensor_descriptor import TensorDescriptor
 from triton.language.extra import libdevice
 
 from tritongen import runtime
@@ -27,9 +28,65 @@ def _multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
+@cache
+def _has_tma(device: torch.device) -> bool:
+    """Whether a GPU loads tiles by descriptor: Hopper and newer, and the interpreter."""
+    if device.type != "cuda":
+        return True
+    return not torch.version.hip and torch.cuda.get_device_capability(device) >= (9, 0)
+
+
+def _takes_tiles(*operands: torch.Tensor) -> bool:
+    """Whether tiles of these can be loaded by descriptor; what repeats itself in memory would be copied."""
+    if not _has_tma(operands[0].device):
+        return False
+    return all(min(x.shape) > 0 and max(x.shape) < 2**31 and 0 not in x.stride() for x in operands)
+
+
+def _is_aligned(x: torch.Tensor) -> bool:
+    """Whether rows are contiguous and begin at multiples of 16 bytes."""
+    step = 16 // x.element_size()
+    outer = zip(x.shape[:-1], x.stride())
+    return (
+        x.stride(-1) == 1
+        and x.data_ptr() % 16 == 0
+        and all(stride % step == 0 and stride > 0 or size == 1 for size, stride in outer)
+    )
+
+
+def _descriptor(x: torch.Tensor, rows: int, cols: int) -> TensorDescriptor:
+    """Tiles of rows x cols of aligned matrices."""
+    strides = [16 if size == 1 else stride for size, stride in zip(x.shape[:-1], x.stride())]
+    return TensorDescriptor(x, list(x.shape), [*strides, 1], [1] * (x.dim() - 2) + [rows, cols])
+
+
+def _tiles(
+    x: torch.Tensor, rows: int, cols: int, by_columns: bool = False
+) -> tuple[TensorDescriptor, bool]:
+    """A descriptor by tiles of rows x cols, and whether it sees x transposed; of a copy where x is not aligned.
+
+    `by_columns`: tensor cores take the second factor so, but for 16 bits; a copy costs less than turning tiles.
+    """
+    if by_columns and x.element_size() != 2 and x.stride(-2) != 1:
+        x = x.mT.contiguous().mT
+    turned = not _is_aligned(x) and (x.stride(-1) != 1 or x.shape[-1] == 1)
+    x = x.mT if turned else x
+    if not _is_aligned(x):
+        step = 16 // x.element_size()
+        width = triton.cdiv(x.shape[-1], step) * step
+        copy = torch.empty((*x.shape[:-1], width), dtype=x.dtype, device=x.device)
+        x = copy[..., : x.shape[-1]].copy_(x)
+    return (_descriptor(x, cols, rows) if turned else _descriptor(x, rows, cols)), turned
+
+
+def _tiles_to_store(y: torch.Tensor, rows: int, cols: int) -> TensorDescriptor | None:
+    """A descriptor by tiles of rows x cols; None where rows are not aligned."""
+    return _descriptor(y, rows, cols) if _is_aligned(y) else None
+
+
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
-    return x.is_cuda or isinstance(linear_gelu_tiles, InterpretedFunction)
+    return x.is_cuda or isinstance(linear_gelu_persistent, InterpretedFunction)
 
 
 @triton.jit
@@ -98,6 +155,136 @@ def _ndtr(x, HALF: tl.constexpr = False):
 
 
 @triton.jit
+def linear_gelu_persistent(
+    x_tiles,
+    w_tiles,
+    b_ptr,
+    y_tiles,
+    y_ptr,
+    M,
+    N,
+    K,
+    b_n,
+    y_m,
+    y_n,
+    X_TURNED: tl.constexpr,
+    W_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    HALF: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, K, BLOCK_K):
+            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            acc = tl.dot(x, w, acc, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        acc_halves = tl.split(acc.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < N)
+            acc = acc_halves[half]
+            b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+            y = (acc + b) * _ndtr(acc + b, HALF)
+            if y_tiles is None:
+                tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
+            else:
+                y_tiles.store([first_m, column], y.to(y_tiles.dtype))
+
+
+@triton.jit
+def linear_gelu_parts(
+    x_tiles,
+    w_tiles,
+    acc_parts_ptr,
+    M,
+    N,
+    K,
+    CHUNK,
+    X_TURNED: tl.constexpr,
+    W_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for turn in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
+        tile = turn % tiles
+        part = turn // tiles
+        begin = part * CHUNK
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
+            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            acc = tl.dot(x, w, acc, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+        inside = (m < M) & (n < N)
+        tl.store(acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, acc, mask=inside)
+
+
+@triton.jit
+def linear_gelu_combine(
+    acc_parts_ptr,
+    b_ptr,
+    y_ptr,
+    M,
+    N,
+    b_n,
+    y_m,
+    y_n,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tile = tl.program_id(0)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    inside = (m < M) & (n < N)
+    acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for part in range(PARTS):
+        acc += tl.load(
+            acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
+        )
+    b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+    y = (acc + b) * _ndtr(acc + b, HALF)
+    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
+
+
+@triton.jit
 def linear_gelu_tiles(
     x_ptr,
     w_ptr,
@@ -144,8 +331,84 @@ def linear_gelu_tiles(
     tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
 
-def choose_linear_gelu(M: int, N: int, itemsize: int, hip: bool, sms: int) -> tuple[str, dict]:
+def choose_linear_gelu(
+    M: int, N: int, K: int, tma: bool, itemsize: int, hip: bool, sms: int
+) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if (
+        tma
+        and itemsize <= 4
+        and K >= 4096
+        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+    ):
+        BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    sms // (triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        return "split", dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
+            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
+        )
+    # large, and its widest tiles fill whole waves of multiprocessors
+    if (
+        tma
+        and M * N * K >= 2**29
+        and itemsize <= 2
+        and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "persistent", dict(
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=4
+        )
+    # large, and tiles of 128 x 128 fill the waves better
+    if (
+        tma
+        and M * N * K >= 2**29
+        and itemsize <= 4
+        and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
+    ):
+        return "square", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3,
+        )
+    # large, but few tiles: small ones, to have one for every multiprocessor
+    if tma and M * N * K >= 2**29 and itemsize <= 2 and M > 64:
+        BLOCK_N = (
+            128
+            if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
+            <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
+            else 64
+        )
+        return "narrow", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=256 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=3 if BLOCK_N == 128 else 5,
+        )
     # enough work for the widest tile on every multiprocessor
     if not hip and itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
         return "large", dict(
@@ -162,14 +425,19 @@ def choose_linear_gelu(M: int, N: int, itemsize: int, hip: bool, sms: int) -> tu
             num_stages=4 if itemsize <= 2 else 3,
         )
     # few rows: deep in K, narrow in N
-    if not hip and itemsize <= 4 and M <= 32:
+    if not hip and itemsize <= 4 and M <= 64:
         return "slim", dict(
-            BLOCK_M=16 if M <= 16 else 32,
-            BLOCK_N=64,
-            BLOCK_K=256 // itemsize,
+            BLOCK_M=max(16, triton.next_power_of_2(M)),
+            BLOCK_N=32 if N <= 64 * sms else 64,
+            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
             GROUP_M=8,
             num_warps=4,
-            num_stages=4,
+            num_stages=4 if M <= 32 else 5,
+        )
+    # few columns: as many rows as one product of the tensor cores takes
+    if not hip and itemsize <= 4 and N <= 16:
+        return "thin", dict(
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
     # any size
     return "small", dict(
@@ -186,33 +454,108 @@ def launch_linear_gelu(x, w, b, y) -> None:
     """Computes y by the variant that fits, unchecked."""
     M, K = x.shape
     N = w.shape[0]
+    tma = _takes_tiles(x, w)
     itemsize = x.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
-    _, config = choose_linear_gelu(M, N, itemsize, hip, sms)
+    variant, config = choose_linear_gelu(M, N, K, tma, itemsize, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     PRECISION = "ieee" if torch.version.hip else "tf32x3"
-    linear_gelu_tiles[(triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)](
-        x,
-        w,
-        b,
-        y,
-        M,
-        N,
-        K,
-        x.stride(0),
-        x.stride(1),
-        w.stride(0),
-        w.stride(1),
-        b.stride(0),
-        y.stride(0),
-        y.stride(1),
-        COMPUTE=COMPUTE,
-        PRECISION=PRECISION,
-        HALF=x.element_size() == 2,
-        enable_fp_fusion=True,
-        **config,
-    )
+    if variant == "split":
+        acc_parts = torch.empty(
+            (config["PARTS"], M, N),
+            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32,
+            device=w.device,
+        )
+        x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        linear_gelu_parts[
+            (
+                min(
+                    sms,
+                    config["PARTS"]
+                    * triton.cdiv(M, config["BLOCK_M"])
+                    * triton.cdiv(N, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            x_tiles,
+            w_tiles,
+            acc_parts,
+            M,
+            N,
+            K,
+            X_TURNED=x_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+        linear_gelu_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
+            acc_parts,
+            b,
+            y,
+            M,
+            N,
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
+        )
+    elif variant in ("persistent", "square", "narrow"):
+        x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        linear_gelu_persistent[
+            (min(sms, triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"])),)
+        ](
+            x_tiles,
+            w_tiles,
+            b,
+            y_tiles,
+            y,
+            M,
+            N,
+            K,
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            X_TURNED=x_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        linear_gelu_tiles[(triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)](
+            x,
+            w,
+            b,
+            y,
+            M,
+            N,
+            K,
+            x.stride(0),
+            x.stride(1),
+            w.stride(0),
+            w.stride(1),
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
 
 
 def allocate_linear_gelu(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

@@ -175,7 +175,7 @@ def max_pool1d_box(
 def choose_max_pool1d(
     terms: int,
     outer: int,
-    channels: int,
+    lanes: int,
     span: int,
     along: int,
     hop_p: int,
@@ -188,7 +188,7 @@ def choose_max_pool1d(
     """The variant for one call and its config; first match wins."""
     # the same where memory runs along the channels
     if channels_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
-        BLOCK = min(256, triton.next_power_of_2(channels))
+        BLOCK = min(256, triton.next_power_of_2(lanes))
         return "channels", dict(
             BLOCK=BLOCK,
             ROWS=max(1, 1024 // itemsize // BLOCK),
@@ -215,7 +215,7 @@ def launch_max_pool1d(x, y, win, stride, pad, dil) -> None:
     P = y.shape[2]
     terms = win
     outer = N
-    channels = C
+    lanes = C
     span = C
     along = P
     hop_p = stride
@@ -226,7 +226,7 @@ def launch_max_pool1d(x, y, win, stride, pad, dil) -> None:
     channels_last = x.stride(1) < x.stride(2)
     itemsize = x.element_size()
     variant, config = choose_max_pool1d(
-        terms, outer, channels, span, along, hop_p, lines, cols, reach, channels_last, itemsize
+        terms, outer, lanes, span, along, hop_p, lines, cols, reach, channels_last, itemsize
     )
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "channels":

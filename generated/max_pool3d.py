@@ -263,7 +263,7 @@ def max_pool3d_box(
 def choose_max_pool3d(
     terms: int,
     outer: int,
-    channels: int,
+    lanes: int,
     span: int,
     along: int,
     hop_q: int,
@@ -278,7 +278,7 @@ def choose_max_pool3d(
     """The variant for one call and its config; first match wins."""
     # the same where memory runs along the channels
     if channels_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
-        BLOCK = min(256, triton.next_power_of_2(channels))
+        BLOCK = min(256, triton.next_power_of_2(lanes))
         return "channels", dict(
             BLOCK=BLOCK,
             ROWS=max(1, 1024 // itemsize // BLOCK),
@@ -307,7 +307,7 @@ def launch_max_pool3d(x, y, win, stride, pad) -> None:
     Q = y.shape[4]
     terms = win * win * win
     outer = N * O * P
-    channels = C
+    lanes = C
     span = C
     along = Q
     hop_q = stride
@@ -322,7 +322,7 @@ def launch_max_pool3d(x, y, win, stride, pad) -> None:
     variant, config = choose_max_pool3d(
         terms,
         outer,
-        channels,
+        lanes,
         span,
         along,
         hop_q,

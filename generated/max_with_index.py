@@ -45,6 +45,13 @@ def _first_max(a, i, b, j):
 
 
 @triton.jit
+def _next_max(a, i, b, j):
+    """The larger of a and a later b, with its place: NaN before any number, a at a tie."""
+    later = ~(b <= a) & (a == a)
+    return tl.where(later, b, a), tl.where(later, j, i)
+
+
+@triton.jit
 def max_with_index_float_rows(
     x_ptr,
     v_ptr,
@@ -66,9 +73,9 @@ def max_with_index_float_rows(
     x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
     v = tl.reduce(x, 1, _nan_max, keep_dims=True)
     tl.store(v_ptr + n * v_n, v, mask=n < N)
-    i_value = tl.where(inside, x, float("-inf"))
-    place = tl.where(inside, d, 2147483647)
-    i_best, i = tl.reduce((i_value, place), 1, _first_max, keep_dims=True)
+    place = tl.where(inside, d, 2147483647).to(tl.int32)
+    i_best, i = tl.reduce((x, place), 1, _first_max, keep_dims=True)
+    i = i.to(tl.int64)
     tl.store(i_ptr + n * i_n, i, mask=n < N)
 
 
@@ -84,6 +91,7 @@ def max_with_index_float_loop(
     i_n,
     v_n,
     COMPUTE: tl.constexpr,
+    PLACE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -91,17 +99,16 @@ def max_with_index_float_loop(
     n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     v_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     i_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-    i_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
+    i_at = tl.full((ROWS, BLOCK), -1, PLACE)
     for start in range(0, D, BLOCK):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (n < N) & (d < D)
         x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
         v_max_acc = _nan_max(v_max_acc, x)
-        i_best, i_at = _first_max(
-            i_best, i_at, tl.where(inside, x, float("-inf")), tl.where(inside, d, 2147483647)
-        )
+        i_best, i_at = _next_max(i_best, i_at, x, d.to(PLACE))
     v_max = tl.reduce(v_max_acc, 1, _nan_max, keep_dims=True)
     i_best, i = tl.reduce((i_best, i_at), 1, _first_max, keep_dims=True)
+    i = tl.where(i < 0, 0, i).to(tl.int64)
     tl.store(i_ptr + n * i_n, i, mask=n < N)
     tl.store(v_ptr + n * v_n, v_max, mask=n < N)
 
@@ -118,31 +125,31 @@ def max_with_index_float_part(
     x_n,
     x_d,
     COMPUTE: tl.constexpr,
+    PLACE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): v_max, i over one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
     n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
     v_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     i_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-    i_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
+    i_at = tl.full((ROWS, BLOCK), -1, PLACE)
     for start in range(part * CHUNK, stop, BLOCK):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (n < N) & (d < D)
         x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
         v_max_acc = _nan_max(v_max_acc, x)
-        i_best, i_at = _first_max(
-            i_best, i_at, tl.where(inside, x, float("-inf")), tl.where(inside, d, 2147483647)
-        )
+        i_best, i_at = _next_max(i_best, i_at, x, d.to(PLACE))
     tl.store(
         v_max_part_ptr + n * PARTS + part,
         tl.reduce(v_max_acc, 1, _nan_max, keep_dims=True),
         mask=n < N,
     )
     i_best, i_at = tl.reduce((i_best, i_at), 1, _first_max, keep_dims=True)
+    i_at = tl.where(i_at < 0, part * CHUNK, i_at).to(tl.int64)
     tl.store(i_best_ptr + n * PARTS + part, i_best, mask=n < N)
     tl.store(i_at_ptr + n * PARTS + part, i_at, mask=n < N)
 
@@ -155,18 +162,13 @@ def max_with_index_float_finish(
     i_ptr,
     v_ptr,
     N,
-    D,
-    CHUNK,
     i_n,
     v_n,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    MERGE: tl.constexpr,
     PARTS: tl.constexpr,
 ):
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
-    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    stop = tl.minimum((part + 1) * CHUNK, D)
+    """What the parts of MERGE rows left, merged."""
+    n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     v_max_parts = tl.load(
         v_max_part_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=float("-inf")
@@ -177,8 +179,8 @@ def max_with_index_float_finish(
     )
     i_ats = tl.load(i_at_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=2147483647)
     i_best, i = tl.reduce((i_bests, i_ats), 1, _first_max, keep_dims=True)
-    tl.store(i_ptr + n * i_n, i, mask=(n < N) & (part == 0))
-    tl.store(v_ptr + n * v_n, v_max, mask=(n < N) & (part == 0))
+    tl.store(i_ptr + n * i_n, i, mask=n < N)
+    tl.store(v_ptr + n * v_n, v_max, mask=n < N)
 
 
 @triton.jit
@@ -204,8 +206,9 @@ def max_with_index_int_rows(
     v = tl.max(tl.where(inside, x, LOWEST), 1, keep_dims=True)
     tl.store(v_ptr + n * v_n, v, mask=n < N)
     i_value = tl.where(inside, x, LOWEST)
-    place = tl.where(inside, d, 2147483647)
+    place = tl.where(inside, d, 2147483647).to(tl.int32)
     i_best, i = tl.reduce((i_value, place), 1, _first_max, keep_dims=True)
+    i = i.to(tl.int64)
     tl.store(i_ptr + n * i_n, i, mask=n < N)
 
 
@@ -222,6 +225,7 @@ def max_with_index_int_loop(
     i_n,
     T: tl.constexpr,
     LOWEST: tl.constexpr,
+    PLACE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -229,17 +233,16 @@ def max_with_index_int_loop(
     n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     v_acc = tl.full((ROWS, BLOCK), LOWEST, T)
     i_best = tl.full((ROWS, BLOCK), LOWEST, T)
-    i_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
+    i_at = tl.full((ROWS, BLOCK), -1, PLACE)
     for start in range(0, D, BLOCK):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (n < N) & (d < D)
         x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside)
         v_acc = tl.maximum(v_acc, tl.where(inside, x, LOWEST))
-        i_best, i_at = _first_max(
-            i_best, i_at, tl.where(inside, x, LOWEST), tl.where(inside, d, 2147483647)
-        )
+        i_best, i_at = _next_max(i_best, i_at, tl.where(inside, x, LOWEST), d.to(PLACE))
     v = tl.max(v_acc, 1, keep_dims=True)
     i_best, i = tl.reduce((i_best, i_at), 1, _first_max, keep_dims=True)
+    i = tl.where(i < 0, 0, i).to(tl.int64)
     tl.store(v_ptr + n * v_n, v, mask=n < N)
     tl.store(i_ptr + n * i_n, i, mask=n < N)
 
@@ -257,27 +260,27 @@ def max_with_index_int_part(
     x_d,
     T: tl.constexpr,
     LOWEST: tl.constexpr,
+    PLACE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): v, i over one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
     n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
     v_acc = tl.full((ROWS, BLOCK), LOWEST, T)
     i_best = tl.full((ROWS, BLOCK), LOWEST, T)
-    i_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
+    i_at = tl.full((ROWS, BLOCK), -1, PLACE)
     for start in range(part * CHUNK, stop, BLOCK):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (n < N) & (d < D)
         x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside)
         v_acc = tl.maximum(v_acc, tl.where(inside, x, LOWEST))
-        i_best, i_at = _first_max(
-            i_best, i_at, tl.where(inside, x, LOWEST), tl.where(inside, d, 2147483647)
-        )
+        i_best, i_at = _next_max(i_best, i_at, tl.where(inside, x, LOWEST), d.to(PLACE))
     tl.store(v_part_ptr + n * PARTS + part, tl.max(v_acc, 1, keep_dims=True), mask=n < N)
     i_best, i_at = tl.reduce((i_best, i_at), 1, _first_max, keep_dims=True)
+    i_at = tl.where(i_at < 0, part * CHUNK, i_at).to(tl.int64)
     tl.store(i_best_ptr + n * PARTS + part, i_best, mask=n < N)
     tl.store(i_at_ptr + n * PARTS + part, i_at, mask=n < N)
 
@@ -290,66 +293,72 @@ def max_with_index_int_finish(
     v_ptr,
     i_ptr,
     N,
-    D,
-    CHUNK,
     v_n,
     i_n,
     LOWEST: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    MERGE: tl.constexpr,
     PARTS: tl.constexpr,
 ):
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
-    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    stop = tl.minimum((part + 1) * CHUNK, D)
+    """What the parts of MERGE rows left, merged."""
+    n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     v_parts = tl.load(v_part_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=LOWEST)
     v = tl.max(v_parts, 1, keep_dims=True)
     i_bests = tl.load(i_best_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=LOWEST)
     i_ats = tl.load(i_at_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=2147483647)
     i_best, i = tl.reduce((i_bests, i_ats), 1, _first_max, keep_dims=True)
-    tl.store(v_ptr + n * v_n, v, mask=(n < N) & (part == 0))
-    tl.store(i_ptr + n * i_n, i, mask=(n < N) & (part == 0))
+    tl.store(v_ptr + n * v_n, v, mask=n < N)
+    tl.store(i_ptr + n * i_n, i, mask=n < N)
 
 
 def choose_max_with_index_float(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
-        ROWS = 32 if across else 1
         BLOCK = 64 if across else 2048
+        ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
             max(
                 1,
                 min(
-                    256,
-                    triton.cdiv(4 * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, 2 * BLOCK),
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            ROWS=ROWS,
             BLOCK=BLOCK,
+            ROWS=ROWS,
             PARTS=PARTS,
             CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16,
             num_warps=8,
         )
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
         BLOCK = max(16, triton.next_power_of_2(cols))
-        return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if 0 < cols <= 128 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 2048 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
-    return "loop", dict(ROWS=32 if across else 1, BLOCK=64 if across else 4096, num_warps=8)
+    return "loop", dict(
+        BLOCK=32 if across else 128 if cols <= 8192 else 1024,
+        ROWS=64 if across else 8 if cols <= 8192 else 1,
+        num_warps=8 if across else 2 if cols <= 8192 else 4,
+    )
 
 
 def launch_max_with_index_float(x, v, i) -> None:
@@ -383,21 +392,27 @@ def launch_max_with_index_float(x, v, i) -> None:
             x_n=x.stride(0),
             x_d=x.stride(1),
             COMPUTE=COMPUTE,
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64,
             enable_fp_fusion=True,
-            **config,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
         )
-        max_with_index_float_finish[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
+        max_with_index_float_finish[(triton.cdiv(N, config["MERGE"]),)](
             v_max_part,
             i_best,
             i_at,
             i,
             v,
             N,
-            D,
-            i_n=i.stride(0),
-            v_n=v.stride(0),
+            i.stride(0),
+            v.stride(0),
             enable_fp_fusion=True,
-            **config,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
         )
     elif variant in ("across", "rows"):
         max_with_index_float_rows[(triton.cdiv(N, config["ROWS"]),)](
@@ -426,6 +441,7 @@ def launch_max_with_index_float(x, v, i) -> None:
             i.stride(0),
             v.stride(0),
             COMPUTE=COMPUTE,
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64,
             enable_fp_fusion=True,
             **config,
         )
@@ -435,39 +451,50 @@ def choose_max_with_index_int(rows: int, cols: int, across: bool, sms: int) -> t
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
-        ROWS = 32 if across else 1
         BLOCK = 64 if across else 2048
+        ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
             max(
                 1,
                 min(
-                    256,
-                    triton.cdiv(4 * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, 2 * BLOCK),
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            ROWS=ROWS,
             BLOCK=BLOCK,
+            ROWS=ROWS,
             PARTS=PARTS,
             CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16,
             num_warps=8,
         )
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
         BLOCK = max(16, triton.next_power_of_2(cols))
-        return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if 0 < cols <= 128 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 2048 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
-    return "loop", dict(ROWS=32 if across else 1, BLOCK=64 if across else 4096, num_warps=8)
+    return "loop", dict(
+        BLOCK=32 if across else 128 if cols <= 8192 else 1024,
+        ROWS=64 if across else 8 if cols <= 8192 else 1,
+        num_warps=8 if across else 2 if cols <= 8192 else 4,
+    )
 
 
 def launch_max_with_index_int(x, v, i) -> None:
@@ -493,22 +520,28 @@ def launch_max_with_index_int(x, v, i) -> None:
             x_d=x.stride(1),
             T=getattr(tl, str(x.dtype)[6:]),
             LOWEST=torch.iinfo(x.dtype).min,
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64,
             enable_fp_fusion=True,
-            **config,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
         )
-        max_with_index_int_finish[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
+        max_with_index_int_finish[(triton.cdiv(N, config["MERGE"]),)](
             v_part,
             i_best,
             i_at,
             v,
             i,
             N,
-            D,
-            v_n=v.stride(0),
-            i_n=i.stride(0),
+            v.stride(0),
+            i.stride(0),
             LOWEST=torch.iinfo(x.dtype).min,
             enable_fp_fusion=True,
-            **config,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
         )
     elif variant in ("across", "rows"):
         max_with_index_int_rows[(triton.cdiv(N, config["ROWS"]),)](
@@ -538,6 +571,7 @@ def launch_max_with_index_int(x, v, i) -> None:
             i.stride(0),
             T=getattr(tl, str(x.dtype)[6:]),
             LOWEST=torch.iinfo(x.dtype).min,
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64,
             enable_fp_fusion=True,
             **config,
         )

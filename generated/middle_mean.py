@@ -34,9 +34,8 @@ def _runs_kernels(x: torch.Tensor) -> bool:
 def middle_mean_rows(
     x_ptr,
     y_ptr,
-    rows,
-    M,
     D,
+    M,
     x_b,
     x_m,
     x_d,
@@ -46,23 +45,23 @@ def middle_mean_rows(
     BLOCK: tl.constexpr,
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    tiles = tl.cdiv(D, ROWS)
+    b = (tl.program_id(0) // tiles).to(tl.int64)
+    d = (tl.program_id(0) % tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     m = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (m < M)
-    b = row // D
-    d = row % D
+    inside = (d < D) & (m < M)
+    bd = b * D + d
     x = tl.load(x_ptr + b * x_b + m * x_m + d * x_d, mask=inside, other=0.0).to(COMPUTE)
     y = tl.sum(x, 1, keep_dims=True) / M
-    tl.store(y_ptr + row * y_row, y, mask=row < rows)
+    tl.store(y_ptr + bd * y_row, y, mask=d < D)
 
 
 @triton.jit
 def middle_mean_loop(
     x_ptr,
     y_ptr,
-    rows,
-    M,
     D,
+    M,
     x_b,
     x_m,
     x_d,
@@ -72,28 +71,28 @@ def middle_mean_loop(
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    b = row // D
-    d = row % D
+    tiles = tl.cdiv(D, ROWS)
+    b = (tl.program_id(0) // tiles).to(tl.int64)
+    d = (tl.program_id(0) % tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    bd = b * D + d
     y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(0, M, BLOCK):
         m = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (m < M)
+        inside = (d < D) & (m < M)
         x = tl.load(x_ptr + b * x_b + m * x_m + d * x_d, mask=inside, other=0.0).to(COMPUTE)
         y_sum_acc += x
     y_sum = tl.sum(y_sum_acc, 1, keep_dims=True)
     y = y_sum / M
-    tl.store(y_ptr + row * y_row, y, mask=row < rows)
+    tl.store(y_ptr + bd * y_row, y, mask=d < D)
 
 
 @triton.jit
 def middle_mean_part(
     x_ptr,
     y_sum_part_ptr,
-    rows,
+    D,
     M,
     CHUNK,
-    D,
     x_b,
     x_m,
     x_d,
@@ -103,84 +102,93 @@ def middle_mean_part(
     PARTS: tl.constexpr,
 ):
     """Program (part, row): y_sum over one CHUNK of ROWS rows."""
+    tiles = tl.cdiv(D, ROWS)
+    b = (tl.program_id(1) // tiles).to(tl.int64)
+    d = (tl.program_id(1) % tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     stop = tl.minimum((part + 1) * CHUNK, M)
-    b = row // D
-    d = row % D
+    bd = b * D + d
     y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         m = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (m < M)
+        inside = (d < D) & (m < M)
         x = tl.load(x_ptr + b * x_b + m * x_m + d * x_d, mask=inside, other=0.0).to(COMPUTE)
         y_sum_acc += x
-    tl.store(
-        y_sum_part_ptr + row * PARTS + part, tl.sum(y_sum_acc, 1, keep_dims=True), mask=row < rows
-    )
+    tl.store(y_sum_part_ptr + bd * PARTS + part, tl.sum(y_sum_acc, 1, keep_dims=True), mask=d < D)
 
 
 @triton.jit
 def middle_mean_finish(
-    y_sum_part_ptr,
-    y_ptr,
-    rows,
-    M,
-    CHUNK,
-    y_row,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
+    y_sum_part_ptr, y_ptr, D, M, y_row, MERGE: tl.constexpr, PARTS: tl.constexpr
 ):
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    stop = tl.minimum((part + 1) * CHUNK, M)
+    """What the parts of MERGE rows left, merged."""
+    tiles = tl.cdiv(D, MERGE)
+    b = (tl.program_id(0) // tiles).to(tl.int64)
+    d = (tl.program_id(0) % tiles).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
+    bd = b * D + d
     y_sum_parts = tl.load(
-        y_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+        y_sum_part_ptr + bd * PARTS + parts, mask=(d < D) & (parts < PARTS), other=0.0
     )
     y_sum = tl.sum(y_sum_parts, 1, keep_dims=True)
     y = y_sum / M
-    tl.store(y_ptr + row * y_row, y, mask=(row < rows) & (part == 0))
+    tl.store(y_ptr + bd * y_row, y, mask=d < D)
 
 
-def choose_middle_mean(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
+def choose_middle_mean(
+    cols: int, row_run: int, row_runs: int, across: bool, sms: int
+) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
-        ROWS = 32 if across else 1
+    if row_runs * triton.cdiv(row_run, 32 if across else 1) < 2 * sms and cols > 8192:
         BLOCK = 64 if across else 2048
+        ROWS = min(32 if across else 1, triton.next_power_of_2(max(1, row_run)))
         PARTS = triton.next_power_of_2(
             max(
                 1,
                 min(
-                    256,
-                    triton.cdiv(4 * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, 2 * BLOCK),
+                    2048,
+                    triton.cdiv(
+                        (4 if across else 16) * sms, max(1, row_runs * triton.cdiv(row_run, ROWS))
+                    ),
+                    triton.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            ROWS=ROWS,
             BLOCK=BLOCK,
+            ROWS=ROWS,
             PARTS=PARTS,
             CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16,
             num_warps=8,
         )
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
         BLOCK = max(16, triton.next_power_of_2(cols))
-        return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
+        return "across", dict(
+            BLOCK=BLOCK,
+            ROWS=min(max(1, 8192 // BLOCK), triton.next_power_of_2(max(1, row_run))),
+            num_warps=4 if BLOCK <= 16 else 8,
+        )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 2048 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=min(max(1, 1024 // BLOCK), triton.next_power_of_2(max(1, row_run))),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
-    return "loop", dict(ROWS=32 if across else 1, BLOCK=64 if across else 4096, num_warps=8)
+    return "loop", dict(
+        BLOCK=32 if across else 4096,
+        ROWS=min(64 if across else 1, triton.next_power_of_2(max(1, row_run))),
+        num_warps=8,
+    )
 
 
 def launch_middle_mean(x, y) -> None:
@@ -189,9 +197,11 @@ def launch_middle_mean(x, y) -> None:
     y = y.view(B * D)
     rows = B * D
     cols = M
+    row_run = D
+    row_runs = B
     across = x.stride(2) < x.stride(1)
     sms = _multiprocessors(x.device)
-    variant, config = choose_middle_mean(rows, cols, across, sms)
+    variant, config = choose_middle_mean(cols, row_run, row_runs, across, sms)
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "split":
         y_sum_part = torch.empty(
@@ -199,29 +209,39 @@ def launch_middle_mean(x, y) -> None:
             dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
             device=x.device,
         )
-        middle_mean_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+        middle_mean_part[(config["PARTS"], B * triton.cdiv(D, config["ROWS"]))](
             x,
             y_sum_part,
-            B * D,
+            D,
             M,
-            D=D,
             x_b=x.stride(0),
             x_m=x.stride(1),
             x_d=x.stride(2),
             COMPUTE=COMPUTE,
             enable_fp_fusion=True,
-            **config,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
         )
-        middle_mean_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            y_sum_part, y, B * D, M, y_row=y.stride(0), enable_fp_fusion=True, **config
+        middle_mean_finish[(B * triton.cdiv(D, config["MERGE"]),)](
+            y_sum_part,
+            y,
+            D,
+            M,
+            y.stride(0),
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
         )
     elif variant in ("across", "rows"):
-        middle_mean_rows[(triton.cdiv(rows, config["ROWS"]),)](
+        middle_mean_rows[(B * triton.cdiv(D, config["ROWS"]),)](
             x,
             y,
-            B * D,
-            M,
             D,
+            M,
             x.stride(0),
             x.stride(1),
             x.stride(2),
@@ -231,12 +251,11 @@ def launch_middle_mean(x, y) -> None:
             **config,
         )
     else:
-        middle_mean_loop[(triton.cdiv(rows, config["ROWS"]),)](
+        middle_mean_loop[(B * triton.cdiv(D, config["ROWS"]),)](
             x,
             y,
-            B * D,
-            M,
             D,
+            M,
             x.stride(0),
             x.stride(1),
             x.stride(2),

@@ -55,29 +55,6 @@ def mse_rows(
 
 
 @triton.jit
-def mse_wide(
-    x_ptr,
-    t_ptr,
-    loss_ptr,
-    cols,
-    x_col,
-    t_col,
-    COMPUTE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """ROWS whole rows a program, read once for the folds and once more for the result."""
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < 1) & (col < cols)
-    x = tl.load(x_ptr + col * x_col, mask=col < cols, other=0.0).to(COMPUTE)
-    t = tl.load(t_ptr + col * t_col, mask=col < cols, other=0.0).to(COMPUTE)
-    t2 = x - t
-    loss = tl.sum(t2 * t2, 1, keep_dims=True) / cols
-    tl.store(loss_ptr + row, loss, mask=row < 1)
-
-
-@triton.jit
 def mse_loop(
     x_ptr,
     t_ptr,
@@ -119,8 +96,8 @@ def mse_part(
     PARTS: tl.constexpr,
 ):
     """Program (part, row): loss_sum over one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
     loss_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
@@ -138,71 +115,62 @@ def mse_part(
 
 
 @triton.jit
-def mse_finish(
-    loss_sum_part_ptr,
-    loss_ptr,
-    cols,
-    CHUNK,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    stop = tl.minimum((part + 1) * CHUNK, cols)
+def mse_finish(loss_sum_part_ptr, loss_ptr, cols, MERGE: tl.constexpr, PARTS: tl.constexpr):
+    """What the parts of MERGE rows left, merged."""
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     loss_sum_parts = tl.load(
         loss_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
     )
     loss_sum = tl.sum(loss_sum_parts, 1, keep_dims=True)
     loss = loss_sum / cols
-    tl.store(loss_ptr + row, loss, mask=(row < 1) & (part == 0))
+    tl.store(loss_ptr + row, loss, mask=row < 1)
 
 
 def choose_mse(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
-        ROWS = 32 if across else 1
         BLOCK = 64 if across else 2048
+        ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
             max(
                 1,
                 min(
-                    256,
-                    triton.cdiv(4 * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, 2 * BLOCK),
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            ROWS=ROWS,
             BLOCK=BLOCK,
+            ROWS=ROWS,
             PARTS=PARTS,
             CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16,
             num_warps=8,
         )
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
         BLOCK = max(16, triton.next_power_of_2(cols))
-        return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
-    # rows fit in registers
-    if 0 < cols <= 4096 and not across:
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 2048 // BLOCK) if BLOCK <= 1024 else 4,
-            num_warps=2 if BLOCK <= 1024 else 8,
-        )
-    # a row fits in registers, but not for long beside its column operands
-    if 0 < cols <= 32768 and not across:
-        BLOCK = triton.next_power_of_2(cols)
-        return "wide", dict(
-            BLOCK=BLOCK, ROWS=1, num_warps=8 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
-    return "loop", dict(ROWS=32 if across else 1, BLOCK=64 if across else 4096, num_warps=8)
+    return "loop", dict(BLOCK=32 if across else 4096, ROWS=64 if across else 1, num_warps=8)
 
 
 def launch_mse(x, t, loss) -> None:
@@ -232,25 +200,23 @@ def launch_mse(x, t, loss) -> None:
             t_col=t.stride(0),
             COMPUTE=COMPUTE,
             enable_fp_fusion=True,
-            **config,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
         )
-        mse_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            loss_sum_part, loss, batch, enable_fp_fusion=True, **config
+        mse_finish[(triton.cdiv(rows, config["MERGE"]),)](
+            loss_sum_part,
+            loss,
+            batch,
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
         )
     elif variant in ("across", "rows"):
         mse_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            t,
-            loss,
-            batch,
-            x.stride(0),
-            t.stride(0),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "wide":
-        mse_wide[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             t,
             loss,

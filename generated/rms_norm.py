@@ -137,14 +137,18 @@ def rms_norm_loop(
     for start in range(0, D, BLOCK):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
+        x = tl.load(
+            x_ptr + row * x_row + d * x_d, mask=inside, other=0.0, eviction_policy="evict_last"
+        ).to(COMPUTE)
         ms_sum_acc += x * x
     ms_sum = tl.sum(ms_sum_acc, 1, keep_dims=True)
     ms = ms_sum / D
     for start in range(0, D, BLOCK):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (d < D)
-        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside).to(COMPUTE)
+        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, eviction_policy="evict_first").to(
+            COMPUTE
+        )
         gain = tl.load(gain_ptr + d * gain_d, mask=d < D).to(COMPUTE)
         y = x * _rsqrt(ms + eps) * gain
         tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
@@ -165,8 +169,8 @@ def rms_norm_part(
     PARTS: tl.constexpr,
 ):
     """Program (part, row): ms_sum over one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
     ms_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
@@ -199,12 +203,13 @@ def rms_norm_finish(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
+    LANES: tl.constexpr,
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
-    parts = tl.arange(0, PARTS)[None, :]
+    parts = tl.arange(0, LANES)[None, :]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     ms_sum_parts = tl.load(
         ms_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
@@ -224,45 +229,54 @@ def choose_rms_norm(rows: int, cols: int, across: bool, sms: int) -> tuple[str, 
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = 64 if across else 8192 if cols > 262144 else 4096
         ROWS = 32 if across else 1
-        BLOCK = 64 if across else 2048
         PARTS = triton.next_power_of_2(
             max(
                 1,
                 min(
                     256,
-                    triton.cdiv(4 * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, 2 * BLOCK),
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            ROWS=ROWS,
             BLOCK=BLOCK,
+            ROWS=ROWS,
             PARTS=PARTS,
             CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256),
             num_warps=8,
         )
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
         BLOCK = max(16, triton.next_power_of_2(cols))
-        return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
     # rows fit in registers
     if 0 < cols <= 4096 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 2048 // BLOCK) if BLOCK <= 1024 else 4,
-            num_warps=2 if BLOCK <= 1024 else 8,
+            ROWS=(
+                max(1, 1024 // BLOCK)
+                if BLOCK <= 512
+                else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4
+            ),
+            num_warps=1 if BLOCK <= 512 else 2 if BLOCK <= 1024 else 8,
         )
     # a row fits in registers, but not for long beside its column operands
-    if 0 < cols <= 32768 and not across:
+    if 0 < cols <= 16384 and not across:
         BLOCK = triton.next_power_of_2(cols)
-        return "wide", dict(
-            BLOCK=BLOCK, ROWS=1, num_warps=8 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-        )
+        return "wide", dict(BLOCK=BLOCK, ROWS=1, num_warps=8 if BLOCK <= 8192 else 16)
     # any width
-    return "loop", dict(ROWS=32 if across else 1, BLOCK=64 if across else 4096, num_warps=8)
+    return "loop", dict(
+        BLOCK=32 if across else 16384 if cols <= 65536 else 32768,
+        ROWS=64 if across else 1,
+        num_warps=8 if across else 16 if cols <= 65536 else 32,
+    )
 
 
 def launch_rms_norm(x, gain, y, eps) -> None:
@@ -295,7 +309,11 @@ def launch_rms_norm(x, gain, y, eps) -> None:
             x_d=x.stride(1),
             COMPUTE=COMPUTE,
             enable_fp_fusion=True,
-            **config,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
         )
         rms_norm_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
             ms_sum_part,

@@ -38,6 +38,13 @@ def _first_max(a, i, b, j):
 
 
 @triton.jit
+def _next_max(a, i, b, j):
+    """The larger of a and a later b, with its place: NaN before any number, a at a tie."""
+    later = ~(b <= a) & (a == a)
+    return tl.where(later, b, a), tl.where(later, j, i)
+
+
+@triton.jit
 def row_argmax_float_rows(
     x_ptr,
     i_ptr,
@@ -54,10 +61,10 @@ def row_argmax_float_rows(
     n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (n < N) & (d < D)
-    x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside).to(COMPUTE)
-    i_value = tl.where(inside, x, float("-inf"))
-    place = tl.where(inside, d, 2147483647)
-    i_best, i = tl.reduce((i_value, place), 1, _first_max, keep_dims=True)
+    x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
+    place = tl.where(inside, d, 2147483647).to(tl.int32)
+    i_best, i = tl.reduce((x, place), 1, _first_max, keep_dims=True)
+    i = i.to(tl.int64)
     tl.store(i_ptr + n * i_n, i, mask=n < N)
 
 
@@ -71,21 +78,21 @@ def row_argmax_float_loop(
     x_d,
     i_n,
     COMPUTE: tl.constexpr,
+    PLACE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-    i_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
+    i_at = tl.full((ROWS, BLOCK), -1, PLACE)
     for start in range(0, D, BLOCK):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (n < N) & (d < D)
-        x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside).to(COMPUTE)
-        i_best, i_at = _first_max(
-            i_best, i_at, tl.where(inside, x, float("-inf")), tl.where(inside, d, 2147483647)
-        )
+        x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
+        i_best, i_at = _next_max(i_best, i_at, x, d.to(PLACE))
     i_best, i = tl.reduce((i_best, i_at), 1, _first_max, keep_dims=True)
+    i = tl.where(i < 0, 0, i).to(tl.int64)
     tl.store(i_ptr + n * i_n, i, mask=n < N)
 
 
@@ -100,52 +107,41 @@ def row_argmax_float_part(
     x_n,
     x_d,
     COMPUTE: tl.constexpr,
+    PLACE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): i over one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
     n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
     i_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
-    i_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
+    i_at = tl.full((ROWS, BLOCK), -1, PLACE)
     for start in range(part * CHUNK, stop, BLOCK):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (n < N) & (d < D)
-        x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside).to(COMPUTE)
-        i_best, i_at = _first_max(
-            i_best, i_at, tl.where(inside, x, float("-inf")), tl.where(inside, d, 2147483647)
-        )
+        x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
+        i_best, i_at = _next_max(i_best, i_at, x, d.to(PLACE))
     i_best, i_at = tl.reduce((i_best, i_at), 1, _first_max, keep_dims=True)
+    i_at = tl.where(i_at < 0, part * CHUNK, i_at).to(tl.int64)
     tl.store(i_best_ptr + n * PARTS + part, i_best, mask=n < N)
     tl.store(i_at_ptr + n * PARTS + part, i_at, mask=n < N)
 
 
 @triton.jit
 def row_argmax_float_finish(
-    i_best_ptr,
-    i_at_ptr,
-    i_ptr,
-    N,
-    D,
-    CHUNK,
-    i_n,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
+    i_best_ptr, i_at_ptr, i_ptr, N, i_n, MERGE: tl.constexpr, PARTS: tl.constexpr
 ):
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
-    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    stop = tl.minimum((part + 1) * CHUNK, D)
+    """What the parts of MERGE rows left, merged."""
+    n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     i_bests = tl.load(
         i_best_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=float("-inf")
     )
     i_ats = tl.load(i_at_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=2147483647)
     i_best, i = tl.reduce((i_bests, i_ats), 1, _first_max, keep_dims=True)
-    tl.store(i_ptr + n * i_n, i, mask=(n < N) & (part == 0))
+    tl.store(i_ptr + n * i_n, i, mask=n < N)
 
 
 @triton.jit
@@ -158,8 +154,9 @@ def row_argmax_int_rows(
     inside = (n < N) & (d < D)
     x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside)
     i_value = tl.where(inside, x, LOWEST)
-    place = tl.where(inside, d, 2147483647)
+    place = tl.where(inside, d, 2147483647).to(tl.int32)
     i_best, i = tl.reduce((i_value, place), 1, _first_max, keep_dims=True)
+    i = i.to(tl.int64)
     tl.store(i_ptr + n * i_n, i, mask=n < N)
 
 
@@ -174,21 +171,21 @@ def row_argmax_int_loop(
     i_n,
     T: tl.constexpr,
     LOWEST: tl.constexpr,
+    PLACE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i_best = tl.full((ROWS, BLOCK), LOWEST, T)
-    i_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
+    i_at = tl.full((ROWS, BLOCK), -1, PLACE)
     for start in range(0, D, BLOCK):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (n < N) & (d < D)
         x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside)
-        i_best, i_at = _first_max(
-            i_best, i_at, tl.where(inside, x, LOWEST), tl.where(inside, d, 2147483647)
-        )
+        i_best, i_at = _next_max(i_best, i_at, tl.where(inside, x, LOWEST), d.to(PLACE))
     i_best, i = tl.reduce((i_best, i_at), 1, _first_max, keep_dims=True)
+    i = tl.where(i < 0, 0, i).to(tl.int64)
     tl.store(i_ptr + n * i_n, i, mask=n < N)
 
 
@@ -204,24 +201,24 @@ def row_argmax_int_part(
     x_d,
     T: tl.constexpr,
     LOWEST: tl.constexpr,
+    PLACE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     """Program (part, row): i over one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
     n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
     i_best = tl.full((ROWS, BLOCK), LOWEST, T)
-    i_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
+    i_at = tl.full((ROWS, BLOCK), -1, PLACE)
     for start in range(part * CHUNK, stop, BLOCK):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (n < N) & (d < D)
         x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside)
-        i_best, i_at = _first_max(
-            i_best, i_at, tl.where(inside, x, LOWEST), tl.where(inside, d, 2147483647)
-        )
+        i_best, i_at = _next_max(i_best, i_at, tl.where(inside, x, LOWEST), d.to(PLACE))
     i_best, i_at = tl.reduce((i_best, i_at), 1, _first_max, keep_dims=True)
+    i_at = tl.where(i_at < 0, part * CHUNK, i_at).to(tl.int64)
     tl.store(i_best_ptr + n * PARTS + part, i_best, mask=n < N)
     tl.store(i_at_ptr + n * PARTS + part, i_at, mask=n < N)
 
@@ -232,62 +229,68 @@ def row_argmax_int_finish(
     i_at_ptr,
     i_ptr,
     N,
-    D,
-    CHUNK,
     i_n,
     LOWEST: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    MERGE: tl.constexpr,
     PARTS: tl.constexpr,
 ):
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
-    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    stop = tl.minimum((part + 1) * CHUNK, D)
+    """What the parts of MERGE rows left, merged."""
+    n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     i_bests = tl.load(i_best_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=LOWEST)
     i_ats = tl.load(i_at_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=2147483647)
     i_best, i = tl.reduce((i_bests, i_ats), 1, _first_max, keep_dims=True)
-    tl.store(i_ptr + n * i_n, i, mask=(n < N) & (part == 0))
+    tl.store(i_ptr + n * i_n, i, mask=n < N)
 
 
 def choose_row_argmax_float(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
-        ROWS = 32 if across else 1
         BLOCK = 64 if across else 2048
+        ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
             max(
                 1,
                 min(
-                    256,
-                    triton.cdiv(4 * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, 2 * BLOCK),
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            ROWS=ROWS,
             BLOCK=BLOCK,
+            ROWS=ROWS,
             PARTS=PARTS,
             CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16,
             num_warps=8,
         )
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
         BLOCK = max(16, triton.next_power_of_2(cols))
-        return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if 0 < cols <= 128 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 2048 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
-    return "loop", dict(ROWS=32 if across else 1, BLOCK=64 if across else 4096, num_warps=8)
+    return "loop", dict(
+        BLOCK=32 if across else 128 if cols <= 8192 else 1024,
+        ROWS=64 if across else 8 if cols <= 8192 else 1,
+        num_warps=8 if across else 2 if cols <= 8192 else 4,
+    )
 
 
 def launch_row_argmax_float(x, i) -> None:
@@ -315,11 +318,24 @@ def launch_row_argmax_float(x, i) -> None:
             x_n=x.stride(0),
             x_d=x.stride(1),
             COMPUTE=COMPUTE,
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64,
             enable_fp_fusion=True,
-            **config,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
         )
-        row_argmax_float_finish[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
-            i_best, i_at, i, N, D, i_n=i.stride(0), enable_fp_fusion=True, **config
+        row_argmax_float_finish[(triton.cdiv(N, config["MERGE"]),)](
+            i_best,
+            i_at,
+            i,
+            N,
+            i.stride(0),
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
         )
     elif variant in ("across", "rows"):
         row_argmax_float_rows[(triton.cdiv(N, config["ROWS"]),)](
@@ -344,6 +360,7 @@ def launch_row_argmax_float(x, i) -> None:
             x.stride(1),
             i.stride(0),
             COMPUTE=COMPUTE,
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64,
             enable_fp_fusion=True,
             **config,
         )
@@ -353,39 +370,50 @@ def choose_row_argmax_int(rows: int, cols: int, across: bool, sms: int) -> tuple
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
-        ROWS = 32 if across else 1
         BLOCK = 64 if across else 2048
+        ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
             max(
                 1,
                 min(
-                    256,
-                    triton.cdiv(4 * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, 2 * BLOCK),
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            ROWS=ROWS,
             BLOCK=BLOCK,
+            ROWS=ROWS,
             PARTS=PARTS,
             CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16,
             num_warps=8,
         )
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
         BLOCK = max(16, triton.next_power_of_2(cols))
-        return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if 0 < cols <= 128 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 2048 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
-    return "loop", dict(ROWS=32 if across else 1, BLOCK=64 if across else 4096, num_warps=8)
+    return "loop", dict(
+        BLOCK=32 if across else 128 if cols <= 8192 else 1024,
+        ROWS=64 if across else 8 if cols <= 8192 else 1,
+        num_warps=8 if across else 2 if cols <= 8192 else 4,
+    )
 
 
 def launch_row_argmax_int(x, i) -> None:
@@ -409,19 +437,25 @@ def launch_row_argmax_int(x, i) -> None:
             x_d=x.stride(1),
             T=getattr(tl, str(x.dtype)[6:]),
             LOWEST=torch.iinfo(x.dtype).min,
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64,
             enable_fp_fusion=True,
-            **config,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
         )
-        row_argmax_int_finish[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
+        row_argmax_int_finish[(triton.cdiv(N, config["MERGE"]),)](
             i_best,
             i_at,
             i,
             N,
-            D,
-            i_n=i.stride(0),
+            i.stride(0),
             LOWEST=torch.iinfo(x.dtype).min,
             enable_fp_fusion=True,
-            **config,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
         )
     elif variant in ("across", "rows"):
         row_argmax_int_rows[(triton.cdiv(N, config["ROWS"]),)](
@@ -447,6 +481,7 @@ def launch_row_argmax_int(x, i) -> None:
             i.stride(0),
             T=getattr(tl, str(x.dtype)[6:]),
             LOWEST=torch.iinfo(x.dtype).min,
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64,
             enable_fp_fusion=True,
             **config,
         )

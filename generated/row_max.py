@@ -98,8 +98,8 @@ def row_max_float_part(
     PARTS: tl.constexpr,
 ):
     """Program (part, row): y_max over one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
     n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
     y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
@@ -115,27 +115,15 @@ def row_max_float_part(
 
 
 @triton.jit
-def row_max_float_finish(
-    y_max_part_ptr,
-    y_ptr,
-    N,
-    D,
-    CHUNK,
-    y_n,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
-    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    stop = tl.minimum((part + 1) * CHUNK, D)
+def row_max_float_finish(y_max_part_ptr, y_ptr, N, y_n, MERGE: tl.constexpr, PARTS: tl.constexpr):
+    """What the parts of MERGE rows left, merged."""
+    n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     y_max_parts = tl.load(
         y_max_part_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=float("-inf")
     )
     y_max = tl.reduce(y_max_parts, 1, _nan_max, keep_dims=True)
-    tl.store(y_ptr + n * y_n, y_max, mask=(n < N) & (part == 0))
+    tl.store(y_ptr + n * y_n, y_max, mask=n < N)
 
 
 @triton.jit
@@ -193,8 +181,8 @@ def row_max_int_part(
     PARTS: tl.constexpr,
 ):
     """Program (part, row): y over one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
     n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
     y_acc = tl.full((ROWS, BLOCK), LOWEST, T)
     for start in range(part * CHUNK, stop, BLOCK):
@@ -207,64 +195,60 @@ def row_max_int_part(
 
 @triton.jit
 def row_max_int_finish(
-    y_part_ptr,
-    y_ptr,
-    N,
-    D,
-    CHUNK,
-    y_n,
-    LOWEST: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
+    y_part_ptr, y_ptr, N, y_n, LOWEST: tl.constexpr, MERGE: tl.constexpr, PARTS: tl.constexpr
 ):
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
-    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    stop = tl.minimum((part + 1) * CHUNK, D)
+    """What the parts of MERGE rows left, merged."""
+    n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     y_parts = tl.load(y_part_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=LOWEST)
     y = tl.max(y_parts, 1, keep_dims=True)
-    tl.store(y_ptr + n * y_n, y, mask=(n < N) & (part == 0))
+    tl.store(y_ptr + n * y_n, y, mask=n < N)
 
 
 def choose_row_max_float(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
-        ROWS = 32 if across else 1
         BLOCK = 64 if across else 2048
+        ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
             max(
                 1,
                 min(
-                    256,
-                    triton.cdiv(4 * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, 2 * BLOCK),
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            ROWS=ROWS,
             BLOCK=BLOCK,
+            ROWS=ROWS,
             PARTS=PARTS,
             CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16,
             num_warps=8,
         )
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
         BLOCK = max(16, triton.next_power_of_2(cols))
-        return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 2048 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
-    return "loop", dict(ROWS=32 if across else 1, BLOCK=64 if across else 4096, num_warps=8)
+    return "loop", dict(BLOCK=32 if across else 4096, ROWS=64 if across else 1, num_warps=8)
 
 
 def launch_row_max_float(x, y) -> None:
@@ -291,10 +275,21 @@ def launch_row_max_float(x, y) -> None:
             x_d=x.stride(1),
             COMPUTE=COMPUTE,
             enable_fp_fusion=True,
-            **config,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
         )
-        row_max_float_finish[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
-            y_max_part, y, N, D, y_n=y.stride(0), enable_fp_fusion=True, **config
+        row_max_float_finish[(triton.cdiv(N, config["MERGE"]),)](
+            y_max_part,
+            y,
+            N,
+            y.stride(0),
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
         )
     elif variant in ("across", "rows"):
         row_max_float_rows[(triton.cdiv(N, config["ROWS"]),)](
@@ -328,39 +323,46 @@ def choose_row_max_int(rows: int, cols: int, across: bool, sms: int) -> tuple[st
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
-        ROWS = 32 if across else 1
         BLOCK = 64 if across else 2048
+        ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
             max(
                 1,
                 min(
-                    256,
-                    triton.cdiv(4 * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, 2 * BLOCK),
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            ROWS=ROWS,
             BLOCK=BLOCK,
+            ROWS=ROWS,
             PARTS=PARTS,
             CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16,
             num_warps=8,
         )
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
         BLOCK = max(16, triton.next_power_of_2(cols))
-        return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 2048 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
-    return "loop", dict(ROWS=32 if across else 1, BLOCK=64 if across else 4096, num_warps=8)
+    return "loop", dict(BLOCK=32 if across else 4096, ROWS=64 if across else 1, num_warps=8)
 
 
 def launch_row_max_int(x, y) -> None:
@@ -383,17 +385,22 @@ def launch_row_max_int(x, y) -> None:
             T=getattr(tl, str(x.dtype)[6:]),
             LOWEST=torch.iinfo(x.dtype).min,
             enable_fp_fusion=True,
-            **config,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
         )
-        row_max_int_finish[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
+        row_max_int_finish[(triton.cdiv(N, config["MERGE"]),)](
             y_part,
             y,
             N,
-            D,
-            y_n=y.stride(0),
+            y.stride(0),
             LOWEST=torch.iinfo(x.dtype).min,
             enable_fp_fusion=True,
-            **config,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
         )
     elif variant in ("across", "rows"):
         row_max_int_rows[(triton.cdiv(N, config["ROWS"]),)](

@@ -79,13 +79,20 @@ def row_norm_max_loop(
     for start in range(0, D, BLOCK):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (n < N) & (d < D)
-        x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
+        x = tl.load(
+            x_ptr + n * x_n + d * x_d,
+            mask=inside,
+            other=float("-inf"),
+            eviction_policy="evict_last",
+        ).to(COMPUTE)
         y_max_acc = _nan_max(y_max_acc, x)
     y_max = tl.reduce(y_max_acc, 1, _nan_max, keep_dims=True)
     for start in range(0, D, BLOCK):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (n < N) & (d < D)
-        x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside).to(COMPUTE)
+        x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside, eviction_policy="evict_first").to(
+            COMPUTE
+        )
         y = x / y_max
         tl.store(y_ptr + n * y_n + d * y_d, y, mask=inside)
 
@@ -105,8 +112,8 @@ def row_norm_max_part(
     PARTS: tl.constexpr,
 ):
     """Program (part, row): y_max over one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
     n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
     y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
@@ -137,12 +144,13 @@ def row_norm_max_finish(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
+    LANES: tl.constexpr,
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
     n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
-    parts = tl.arange(0, PARTS)[None, :]
+    parts = tl.arange(0, LANES)[None, :]
     y_max_parts = tl.load(
         y_max_part_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=float("-inf")
     )
@@ -159,39 +167,50 @@ def choose_row_norm_max(rows: int, cols: int, across: bool, sms: int) -> tuple[s
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = 64 if across else 8192 if cols > 262144 else 4096
         ROWS = 32 if across else 1
-        BLOCK = 64 if across else 2048
         PARTS = triton.next_power_of_2(
             max(
                 1,
                 min(
                     256,
-                    triton.cdiv(4 * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, 2 * BLOCK),
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            ROWS=ROWS,
             BLOCK=BLOCK,
+            ROWS=ROWS,
             PARTS=PARTS,
             CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256),
             num_warps=8,
         )
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
         BLOCK = max(16, triton.next_power_of_2(cols))
-        return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 2048 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
-    return "loop", dict(ROWS=32 if across else 1, BLOCK=64 if across else 4096, num_warps=8)
+    return "loop", dict(
+        BLOCK=32 if across else 16384 if cols <= 65536 else 32768,
+        ROWS=64 if across else 1,
+        num_warps=8 if across else 16 if cols <= 65536 else 32,
+    )
 
 
 def launch_row_norm_max(x, y) -> None:
@@ -218,7 +237,11 @@ def launch_row_norm_max(x, y) -> None:
             x_d=x.stride(1),
             COMPUTE=COMPUTE,
             enable_fp_fusion=True,
-            **config,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
         )
         row_norm_max_finish[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
             y_max_part,

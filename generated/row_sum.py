@@ -92,8 +92,8 @@ def row_sum_part(
     PARTS: tl.constexpr,
 ):
     """Program (part, row): y_sum over one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
     n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
     y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
@@ -105,66 +105,61 @@ def row_sum_part(
 
 
 @triton.jit
-def row_sum_finish(
-    y_sum_part_ptr,
-    y_ptr,
-    N,
-    D,
-    CHUNK,
-    y_n,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    part = tl.program_id(0).to(tl.int64)
-    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    stop = tl.minimum((part + 1) * CHUNK, D)
+def row_sum_finish(y_sum_part_ptr, y_ptr, N, y_n, MERGE: tl.constexpr, PARTS: tl.constexpr):
+    """What the parts of MERGE rows left, merged."""
+    n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
     y_sum_parts = tl.load(
         y_sum_part_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=0.0
     )
     y_sum = tl.sum(y_sum_parts, 1, keep_dims=True)
-    tl.store(y_ptr + n * y_n, y_sum, mask=(n < N) & (part == 0))
+    tl.store(y_ptr + n * y_n, y_sum, mask=n < N)
 
 
 def choose_row_sum(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
-        ROWS = 32 if across else 1
         BLOCK = 64 if across else 2048
+        ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
             max(
                 1,
                 min(
-                    256,
-                    triton.cdiv(4 * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, 2 * BLOCK),
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
                 ),
             )
         )
         return "split", dict(
-            ROWS=ROWS,
             BLOCK=BLOCK,
+            ROWS=ROWS,
             PARTS=PARTS,
             CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16,
             num_warps=8,
         )
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
         BLOCK = max(16, triton.next_power_of_2(cols))
-        return "across", dict(BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=8)
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 2048 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
-    return "loop", dict(ROWS=32 if across else 1, BLOCK=64 if across else 4096, num_warps=8)
+    return "loop", dict(BLOCK=32 if across else 4096, ROWS=64 if across else 1, num_warps=8)
 
 
 def launch_row_sum(x, y) -> None:
@@ -191,10 +186,21 @@ def launch_row_sum(x, y) -> None:
             x_d=x.stride(1),
             COMPUTE=COMPUTE,
             enable_fp_fusion=True,
-            **config,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
         )
-        row_sum_finish[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
-            y_sum_part, y, N, D, y_n=y.stride(0), enable_fp_fusion=True, **config
+        row_sum_finish[(triton.cdiv(N, config["MERGE"]),)](
+            y_sum_part,
+            y,
+            N,
+            y.stride(0),
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
         )
     elif variant in ("across", "rows"):
         row_sum_rows[(triton.cdiv(N, config["ROWS"]),)](

@@ -112,3 +112,14 @@ def test_infinities_and_offsets_in_every_variant():
         timeout=240,
     )
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    "name, row, col",
+    [("middle_mean", 1, 0), ("batch_norm_train", 0, 2), ("group_norm", 0, 1), ("column_sum", 0, 0)],
+)
+def test_a_tile_walks_what_is_one_run_of_memory(name, row, col):
+    text = (ROOT / "specs" / f"{name}.op").read_text()
+    ((plan, *_),) = pipeline.build(text, f"{name}.op").plans.values()
+    walks = [k for k in plan.steps[0].kernels if k.skeleton == "loop"]
+    assert [tuple(a.tail for a in k.axes) for k in walks] == [(row, col)]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tritongen import pipeline
+from tritongen.proof.crosscompile import crosscompile
 from tritongen.schedule.rules import evaluate
 
 ROOT = Path(__file__).parent.parent
@@ -78,3 +79,9 @@ def test_deterministic_torch_gets_no_atomics():
         for d in (False, True)
     ]
     assert chosen == ["scatter", "box"]
+
+
+def test_a_carry_of_narrow_ints_keeps_its_type_in_the_loop():
+    text = "op f<T: int>(x: T[N, D]) -> y: T[N, D] { y[n, d] = max[k >= d](x[n, k]) }"
+    built = list(crosscompile(text, "f", ("sm_90",), ("i8",)))
+    assert built and not [b for b in built if b.problem]

@@ -167,6 +167,17 @@ op i8_mm_scale(x: i8[M, K], w: i8[N, K], s: f32[M]) -> (y: f32[M, N], a: i32[M, 
   y[m, n] = acc[m, n] * s[m]
   a[m, n] = i32(acc[m, n]) + 1
 }
+op w8_mm<T: float>(x: T[M, K], w: i8[N, K], s: f32[N]) -> y: T[M, N] {
+  y[m, n] = sum[k](x[m, k] * w[n, k]) * s[n]
+}
+op f8_mm(x: f8e4m3[M, K], w: f8e4m3[K, N], s: f32[M]) -> y: f32[M, N] {
+  y[m, n] = sum[k](x[m, k] * w[k, n]) * s[m]
+}
+op three_mm<T: float>(x: T[B, M, K], u: T[K, N], v: T[N, K], w: T[K, N], b: T[N])
+    -> (p: T[B, M, N], q: T[B, M, N]) {
+  p[i, m, n] = sum[c](u[c, n] * x[i, m, c]) + b[n]
+  q[i, m, n] = sum[d](x[i, m, d] * v[n, d]) * sum[e](x[i, m, e] * w[e, n]) + p[i, m, n]
+}
 op u8_ops(a: u8[N], b: u8[N]) -> (s: u8[N], d: i32[N], m: u8[N]) {
   s[n] = u8(a[n] + b[n])
   d[n] = i32(a[n]) - i32(b[n])

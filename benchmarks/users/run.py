@@ -154,17 +154,23 @@ def summary(name: str, rows: list[Row]) -> Row:
 
 
 def table(rows: list[Row]) -> str:
-    head = "| class | problems | right | faster than eager | geomean | than compile | geomean |"
-    lines = [head, "|---" * 7 + "|"]
+    rivals = [
+        r for r in ("eager", "compile") if any(row[f"x {r}"] == row[f"x {r}"] for row in rows)
+    ]
+    head = [
+        "class",
+        "problems",
+        "right",
+        *(h for r in rivals for h in (f"faster than {r}", "geomean")),
+    ]
+    lines = [head, ["---"] * len(head)]
     for row in rows:
-        shares = [
-            f"{row[f'faster than {rival}']} ({row[f'faster than {rival}'] / row['problems']:.0%})"
-            f" | {row[f'x {rival}']:.2f}"
-            for rival in ("eager", "compile")
-        ]
-        cells = (row["class"], str(row["problems"]), str(row["right"]), *shares)
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        cells = [row["class"], str(row["problems"]), str(row["right"])]
+        for rival in rivals:
+            faster = row[f"faster than {rival}"]
+            cells += [f"{faster} ({faster / row['problems']:.0%})", f"{row[f'x {rival}']:.2f}"]
+        lines.append(cells)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 if __name__ == "__main__":

@@ -10,11 +10,11 @@ import ast
 
 IMPORTS = {
     "math", "functools", "torch", "triton", "triton.language", "triton.language.extra",
-    "triton.runtime.interpreter", "tritongen",
+    "triton.runtime.interpreter", "triton.tools.tensor_descriptor", "tritongen",
 }  # fmt: skip
 BARE_CALLS = {
     "range", "float", "min", "max", "isinstance", "type", "tuple", "str", "dict", "getattr", "ValueError", "len",
-    "slice", "int", "bool", "abs", "all", "any", "zip", "enumerate",
+    "slice", "int", "bool", "abs", "all", "any", "zip", "enumerate", "list", "TensorDescriptor",
 }  # fmt: skip
 ROOTS = {"tl", "torch", "triton", "math", "libdevice", "runtime"}
 REFUSED = (

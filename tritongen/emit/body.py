@@ -113,8 +113,11 @@ class Body:
         self.views = {v.tensor: v for v in kernel.views}
         self.index: dict[str, str] = {}  # index -> variable
         self.narrow: set[str] = set()  # indices that a loop counts in 32 bits
-        self.axis_of = {d.index: a for a in kernel.axes for d in a.digits}
+        parts = [part for a in kernel.axes for part in (a.outer, a.run)]
+        self.axis_of = {d.index: part for part in parts for d in part.digits}
         self.axis_var: dict[str, str] = {}
+        self.short: set[str] = set()  # axes counted in 32 bits, in which dividing is cheap
+        self.run_names: dict[tuple[str, ...], str] = {}
         self.axis_mask: dict[str, str] = {}
         self.together: dict[frozenset[str], str] = {}  # axes -> the name of their joint mask
         self.values: dict[str, tuple[str, int]] = {}  # nest -> text
@@ -123,6 +126,8 @@ class Body:
         self.looping: frozenset[str] = frozenset()  # axes that a loop walks right now
         self.lets = dict(kernel.lets)
         self.fill: dict[str, float] = {}  # tensor -> what its masked lanes hold
+        self.loads: dict[ir.Read, str] = {}  # what is loaded in another way than by pointers
+        self.evict: dict[str, str] = {}  # tensor -> "first" or "last", as its loads tell the cache
         self.ranges: dict[str, tuple[Poly, Poly]] = {
             b.index: (b.lo, b.hi) for n in kernel.nests for b in (*n.box, *binders_of(n))
         }
@@ -298,9 +303,10 @@ class Body:
         if name in self.index:
             return self.index[name]
         if name in self.lets:
-            shown = self.size(self.lets[name])[0]  # its own digits come first
+            shown = wrap(self.size(self.lets[name]), ATOM)  # its own digits come first
             self.index[name] = name
-            self.prologue.append(f"{name} = {shown}")
+            self.narrow.add(name)
+            self.prologue.append(f"{name} = {shown}.to(INDEX)")
             return name
         axis = self.axis_of[name]
         variable = self.index_name(name)
@@ -324,7 +330,10 @@ class Body:
         if first > 0:
             out += f" % {self.counted(own)}"
         low = axis.digits[first].lo
-        return f"{out} + {self.size(low)[0]}" if low.terms and first == last else out
+        out = f"{out} + {self.size(low)[0]}" if low.terms and first == last else out
+        if axis.name in self.short:
+            return f"{out if out.isidentifier() else f'({out})'}.to(tl.int64)"
+        return out
 
     def counted(self, p: Poly) -> str:
         """An extent to divide by; a product of sizes comes as an argument, since it may need 64 bits."""
@@ -343,16 +352,27 @@ class Body:
             self.prologue.append(line)
 
     def run_text(self, run: tuple[str, ...]) -> str:
-        axis = self.axis_of[run[0]]
-        if len(run) == len(axis.digits):
-            return self.axis_var[axis.name]
+        axis, last = self.axis_of[run[0]], self.axis_of[run[-1]]
+        if len(run) == len(axis.digits) and axis is last:
+            return self.axis_var[axis.name] + (".to(tl.int64)" if axis.name in self.short else "")
         if len(run) == 1:
             return self.index_text(run[0])
         key = ("run", run)
         if key not in self.cache:
-            self.cache[key] = self.names.free("".join(run))
-            self._place(axis.name, f"{self.cache[key]} = {self.digits(run)}")
+            if run not in self.run_names:
+                wish = "".join("b" if d == ir.BATCH else d for d in run)
+                self.run_names[run] = self.names.free(wish)
+            self.cache[key] = self.run_names[run]
+            text = self.digits(run) if axis is last else self._joined(run)
+            self._place(last.name, f"{self.cache[key]} = {text}")
         return self.cache[key]
+
+    def _joined(self, run: tuple[str, ...]) -> str:
+        """The number of a run of digits of which a tile walks the last ones only."""
+        inner = self.axis_of[run[-1]]
+        cut = next(k for k, digit in enumerate(run) if self.axis_of[digit] is inner)
+        high, low = self.run_text(run[:cut]), self.run_text(run[cut:])
+        return f"{high} * {wrap(self.size(inner.extent_of(run[cut:])), ATOM)} + {low}"
 
     # ---- addresses
     def address(self, tensor: str, coords: tuple[Poly, ...]) -> tuple[str, list[str], list[int]]:
@@ -448,12 +468,18 @@ class Body:
         key = (read, cast)
         if key in self.cache:
             return self.cache[key]
+        if read in self.loads:
+            load = f"({self.loads[read]}).to({self.dtype(cast)})" if cast else self.loads[read]
+            self.cache[key] = self.assign(read.tensor, load)
+            return self.cache[key]
         where, shown, dims = self.address(read.tensor, read.coords)
         mask, checked = self.load_mask(read, shown, dims)
         options = f", mask={mask}" if mask else ""
         other = self._other(read, checked)
         if mask and other is not None:
             options += f", other={other}"
+        if read.tensor in self.evict:
+            options += f', eviction_policy="evict_{self.evict[read.tensor]}"'
         load = f"tl.load({where}{options})" + (f".to({self.dtype(cast)})" if cast else "")
         self.cache[key] = self.assign(read.tensor, load)
         return self.cache[key]
@@ -515,12 +541,22 @@ class Body:
         raise TypeError(f"a reducer stands at the root of a nest: {e}")
 
     def _index_value(self, p: Poly, dtype: str) -> tuple[str, int]:
+        if is_size(p) and self._is_product(p):
+            return self._count(p, "count"), ATOM  # in a kernel, a product of sizes has 32 bits
         out = self.size(p)
         if not is_size(p) and not self.is_wide(p):
             return f"tl.cast({out[0]}, {self.dtype(dtype)})", ATOM
         if is_size(p) or dtype == "i64":
             return out
         return f"{wrap(out, ATOM)}.to({self.dtype(dtype)})", ATOM
+
+    def _is_product(self, p: Poly) -> bool:
+        """Whether sizes that the call binds are multiplied with each other."""
+        constants = {c.name for c in self.op.constants}
+        return any(
+            sum(power for atom, power in monomial if getattr(atom, "name", "") not in constants) > 1
+            for monomial, _ in p.terms
+        )
 
     def _cast(self, arg: ir.Expr, dtype: str) -> tuple[str, int]:
         if isinstance(arg, ir.Read) and arg.tensor not in self.values:
@@ -630,7 +666,7 @@ def _dtype(e: ir.Expr) -> str:
 
 
 def _run_name(run: tuple[str, ...], body: Body) -> str:
-    axis = body.axis_of[run[0]]
+    axis = next(a for a in body.kernel.axes if run[0] in {d.index for d in a.digits})
     if len(run) == len(axis.digits):
         return axis.name if len(run) > 1 or run[0] == ir.BATCH else run[0]
     return "".join("b" if r == ir.BATCH else r for r in run)

@@ -17,53 +17,42 @@ from tritongen.ir.algebra import Idx, affine, index, indices, poly
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.canonical import free_indices
 
+F8 = frozenset({"f8e4m3", "f8e5m2"})
+SMALL = F8 | {"i8", "u8"}  # exact in every wider float
 LOOPED = frozenset({"k", "tap"})  # axes of the loop
+ROWS, COLUMNS = {"batch", "m", "k", "tap"}, {"batch", "n", "k", "tap"}  # axes of a factor
 
 
 def contraction_view(body: Body) -> KernelView:
     kernel = body.kernel
-    head, *tail = kernel.nests
+    heads, tail = kernel.nests[: kernel.products], kernel.nests[kernel.products :]
     if kernel.slides:
         body = SlidingBody(body.context, kernel)
     var = axis_names(body)
-    left, right = head.body.body.args
-    narrow = storage_dtype(left, right)
-    guards = list(head.body.guards)
+    guards = list(heads[0].body.guards)  # several products have none
     if isinstance(body, SlidingBody):
         body.sliding = LOOPED
         counted = kernel.axes[4:] if len(kernel.axes) > 4 else kernel.axes[3:]
         body.narrow |= {d.index for a in (kernel.axes[1], *counted) for d in a.digits}
         body.args.constants["INDEX"] = "INDEX"
     var["index"] = "INDEX" if kernel.slides else "tl.int64"
-    invariant(body, (left, right))
+    invariant(body, tuple(side for head in heads for side in head.body.body.args))
     skip_blocks(body, guards, var)
-    opening, body.lines = tuple(body.lines), []
+    opening, body.lines = body.lines, []
     before = dict(body.cache)
-    var["left"] = factor(body, left, "[None, :]", guards, narrow, var, {"batch", "m", "k", "tap"})
-    var["right"] = factor(body, right, "[:, None]", guards, narrow, var, {"batch", "n", "k", "tap"})
-    loop_lines, body.lines = tuple(body.lines), []
+    loads, dots = products(body, heads, guards, var)
     body.cache = before | {key: name for key, name in body.cache.items() if is_kept_run(body, key)}
     if isinstance(body, SlidingBody):
         body.sliding = frozenset()
-    dtype = body.dtype(head.dtype)
-    accumulator = body.assign(head.name, "")
-    body.lines = []
-    body.values[head.name] = (accumulator, ATOM)
-    integer = ir.kind_of(head.dtype, body.op) == "int"
-    var |= {"acc": accumulator, "dtype": dtype, "precision": "" if integer else "PRECISION"}
-    if not integer:
-        body.args.constants["PRECISION"] = "PRECISION"
+    opening += accumulators(body, heads)
     points = inside_lines(body, var)
-    if head.name in kernel.stores:
-        body.store(head, accumulator)
-    for nest in tail:
-        body.value(nest)
+    for nest in (*heads, *tail):
+        value = body.values[nest.name][0] if nest in heads else body.value(nest)
         if nest.name in kernel.stores:
-            body.store(nest, body.values[nest.name][0])
+            body.store(nest, value)
     walk = "one tap and BLOCK_K channels" if "tap" in var else "BLOCK_K terms"
     doc = f"A tile of BLOCK_M x BLOCK_N sums a program, {walk} at a time."
     blocks = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M")
-    loop = Loop(opening, loop_lines, ())
     return view(
         body,
         var,
@@ -71,9 +60,44 @@ def contraction_view(body: Body) -> KernelView:
         doc,
         epilogue=points,
         lines=tuple(body.lines),
-        loops=(loop,),
-        flags={"integer": integer, "batched": bool(kernel.axes[0].digits)},
+        loops=(Loop(tuple(opening), (*loads, *dots), ()),),
+        flags={"batched": bool(kernel.axes[0].digits)},
     )
+
+
+def products(
+    body: Body, heads: tuple[ir.Nest, ...], guards: list[ir.Guard], var: dict[str, str]
+) -> tuple[list[str], list[str]]:
+    """The lines of the loop: what makes the factors, each once, and a tl.dot for each sum."""
+    made: dict[tuple[ir.Expr, str], str] = {}
+    dots = []
+    for head in heads:
+        left, right = head.body.body.args
+        narrow = storage_dtype(left, right, body.op)
+        for side, orient, roles in ((left, "[None, :]", ROWS), (right, "[:, None]", COLUMNS)):
+            if (side, narrow) not in made:
+                made[side, narrow] = factor(body, side, orient, guards, narrow, var, roles)
+        dots.append(dot_line(body, head, made[left, narrow], made[right, narrow]))
+    loads, body.lines = body.lines, []
+    return loads, dots
+
+
+def dot_line(body: Body, head: ir.Nest, left: str, right: str) -> str:
+    dtype, precision = body.dtype(head.dtype), ""
+    if ir.kind_of(head.dtype, body.op) != "int":
+        body.args.constants["PRECISION"] = "PRECISION"
+        precision = "input_precision=PRECISION, "
+    return f"{head.name} = tl.dot({left}, {right}, {head.name}, {precision}out_dtype={dtype})"
+
+
+def accumulators(body: Body, heads: tuple[ir.Nest, ...]) -> list[str]:
+    """The lines in front of the loop, one a sum."""
+    for head in heads:
+        shape = "(BLOCK_M, BLOCK_N)"
+        name = body.assign(head.name, f"tl.zeros({shape}, {body.dtype(head.dtype)})")
+        body.values[head.name] = (name, ATOM)
+    lines, body.lines = body.lines, []
+    return lines
 
 
 def is_kept_run(body: Body, key) -> bool:
@@ -185,18 +209,29 @@ def axis_names(body: Body) -> dict[str, str]:
     return var
 
 
-def storage_dtype(left: ir.Expr, right: ir.Expr) -> str:
-    """The dtype both factors are stored in, where the product of the stored values is exact in f32."""
-    kinds = []
-    for side in (left, right):
-        match side:
-            case ir.Cast(ir.Read(dtype=stored), _):
-                kinds.append(stored)
-            case ir.Cast(ir.Cast(_, stored), "compute") if stored != "compute":
-                kinds.append(stored)
-            case _:
-                return ""
-    return kinds[0] if kinds[0] == kinds[1] else ""
+def storage_dtype(left: ir.Expr, right: ir.Expr, op: ir.Op) -> str:
+    """The stored dtype that holds both factors as they are stored: their product is exact in f32.
+
+    The tensor cores of Hopper add products of f8 with 14 bits: only `precision tf32` allows that.
+    """
+    a, b = stored_as(left), stored_as(right)
+    if {a, b} <= F8 and (a != b or op.precision != "tf32"):
+        return "f16"
+    if a == b:
+        return a
+    for wide, small in ((a, b), (b, a)):
+        if small in SMALL and wide and wide not in SMALL and ir.kind_of(wide, op) == "float":
+            return wide
+    return ""
+
+
+def stored_as(side: ir.Expr) -> str:
+    match side:
+        case ir.Cast(ir.Read(dtype=stored), _):
+            return stored
+        case ir.Cast(ir.Cast(_, stored), "compute") if stored != "compute":
+            return stored
+    return ""
 
 
 def factor(
@@ -213,7 +248,9 @@ def factor(
         body.index[axis.digits[0].index] = name
     reads = {e.tensor for e in ir.walk(side) if isinstance(e, ir.Read)}
     body.fill = {tensor: 0.0 for tensor in reads}
-    inner = side.arg if narrow else side
+    inner = side
+    if narrow:
+        inner = side.arg if side.arg.dtype == narrow else ir.Cast(side.arg, narrow)
     out = body.expr(inner)
     if not out[0].isidentifier():
         out = (

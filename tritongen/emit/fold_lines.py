@@ -55,14 +55,19 @@ def end_text(body: Body, nest: ir.Nest, tile_text: str, axis: int = 1) -> str:
 
 def place_of(body: Body, nest: ir.Nest) -> str:
     """The row-major number of a term, for argmax and argmin."""
+    axis = tuple(d.index for d in body.kernel.axes[-1].digits)
+    if axis == tuple(b.index for b in nest.body.binders) and not any(
+        b.lo.terms for b in nest.body.binders
+    ):
+        return body.run_text(axis)
     number = poly(0)
     for b in nest.body.binders:
         number = number * (b.hi - b.lo) + (index(b.index) - b.lo)
     return body.size(number)[0]
 
 
-def arg_helper(body: Body, nest: ir.Nest) -> str:
-    helper = f"_first_{nest.body.op[3:]}"
+def arg_helper(body: Body, nest: ir.Nest, which: str = "_first") -> str:
+    helper = f"{which}_{nest.body.op[3:]}"
     body.helpers[helper] = None
     return helper
 
@@ -70,13 +75,17 @@ def arg_helper(body: Body, nest: ir.Nest) -> str:
 def fold_resident(body: Body, nest: ir.Nest, var: dict[str, str], served: bool) -> None:
     """A fold of a tile that is in registers."""
     if nest.body.op.startswith("arg"):
-        value = body.assign(body.fresh(f"{nest.name}_value"), term(body, nest, var, False)[0])
+        value = term(body, nest, var, served)[0]
+        if not value.isidentifier():
+            value = body.assign(body.fresh(f"{nest.name}_value"), value)
         place = body.assign(
-            body.fresh("place"), f"tl.where({var['inside']}, {place_of(body, nest)}, {NO_PLACE})"
+            body.fresh("place"),
+            f"tl.where({var['inside']}, {place_of(body, nest)}, {NO_PLACE}).to(tl.int32)",
         )
         best = body.fresh(f"{nest.name}_best")
         both = f"tl.reduce(({value}, {place}), 1, {arg_helper(body, nest)}, keep_dims=True)"
         body.line(f"{best}, {nest.name} = {both}")
+        body.line(f"{nest.name} = {nest.name}.to(tl.int64)")
         body.values[nest.name] = (nest.name, ATOM)
         return
     out = end_text(body, nest, term(body, nest, var, served)[0])

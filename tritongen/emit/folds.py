@@ -52,6 +52,20 @@ def _first_min(a, i, b, j):
     left = (a < b) | ((a != a) & (b == b)) | (((a == b) | ((a != a) & (b != b))) & (i < j))
     return tl.where(left, a, b), tl.where(left, i, j)
 ''',
+    "_next_max": '''
+@triton.jit
+def _next_max(a, i, b, j):
+    """The larger of a and a later b, with its place: NaN before any number, a at a tie."""
+    later = ~(b <= a) & (a == a)
+    return tl.where(later, b, a), tl.where(later, j, i)
+''',
+    "_next_min": '''
+@triton.jit
+def _next_min(a, i, b, j):
+    """The smaller of a and a later b, with its place: NaN before any number, a at a tie."""
+    later = ~(b >= a) & (a == a)
+    return tl.where(later, b, a), tl.where(later, j, i)
+''',
     "_scalar": '''
 @triton.jit
 def _scalar(value, IS_TENSOR: tl.constexpr, DTYPE: tl.constexpr):
@@ -149,6 +163,8 @@ IDENTITY = {
     "prod": 1.0,
     "max": float("-inf"),
     "min": float("inf"),
+    "argmax": float("-inf"),
+    "argmin": float("inf"),
     "any": False,
     "all": True,
 }

@@ -6,6 +6,7 @@ from tritongen.emit import scan, tiles, walks
 from tritongen.emit.body import Body, Context
 from tritongen.emit.contraction import contraction_view
 from tritongen.emit.nest import box_view, nest_view
+from tritongen.emit.persistent import combine_view, persistent_view
 from tritongen.emit.scatter import scatter
 from tritongen.emit.view import KernelView
 from tritongen.emit.window import window_view
@@ -18,6 +19,7 @@ PRINTERS = {
     "loop": walks.loop,
     "part": walks.part,
     "finish": walks.finish,
+    "merge": walks.merge,
     "contraction": contraction_view,
     "scatter": scatter,
     "window": window_view,
@@ -26,6 +28,8 @@ PRINTERS = {
     "scan_part": scan.scan_part,
     "scan_finish": scan.scan_finish,
     "taps": contraction_view,
+    "persistent": persistent_view,
+    "combine": combine_view,
     "nest": nest_view,
 }
 

@@ -7,7 +7,7 @@ its tensors to what the kernels walk, asks `choose`, and launches; it checks not
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tritongen.emit.body import Context
 from tritongen.emit.contraction import storage_dtype
@@ -26,7 +26,7 @@ TORCH_DTYPES = {
     "i32": "torch.int32", "i16": "torch.int16", "i8": "torch.int8", "u8": "torch.uint8", "bool": "torch.bool",
 }  # fmt: skip
 
-BOOLEANS = ("across", "turned", "hip", "channels_last", "deterministic")
+BOOLEANS = ("across", "turned", "tma", "hip", "channels_last", "deterministic")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,7 @@ def launch_view(
     values: tuple[str, ...],
 ) -> LaunchView:
     """`tensors`, `values`: every tensor, and scalar or constant, that the launch function takes, in order."""
-    # Sizes come from what is given: the launch of a pack has one operand.
-    params = (p for p in context.op.params if not isinstance(p, ir.Tensor) or p.name in tensors)
-    op = replace(context.op, params=tuple(params))
+    op = context.op
     facts = used_facts(step)
     names = [n for n, _ in facts]
     local = fact_names(context, step)
@@ -137,8 +135,8 @@ def used_facts(step: Step) -> tuple[tuple[str, str], ...]:
     for v in step.variants:
         spoken |= rules.names(v.when).union(*(rules.names(r) for _, r in v.config))
     known = [n for n, _ in step.facts]
-    order = [*known, *(o.fact for o in step.orders), "across", "turned", "itemsize"]
-    order += ["stored_bytes", "added_bytes", "deterministic", "hip", "sms"]
+    order = [*known, *(o.fact for o in step.orders), "across", "turned"]
+    order += ["tma", "itemsize", "stored_bytes", "added_bytes", "deterministic", "hip", "sms"]
     return tuple((n, n) for n in order if n in spoken - config)
 
 
@@ -172,10 +170,13 @@ def fact_texts(context: Context, step: Step, views: dict[str, View]):
     for o in step.orders:
         if o.fact in spoken:
             yield o.fact, f"{o.tensor}.stride({o.near}) < {o.tensor}.stride({o.far})"
+    tiles = dict.fromkeys(t.tensor for k in step.kernels for t in k.tiles)
     if step.merged:
         yield "turned", f"any(0 < t.stride(1) < t.stride(2) for t in ({', '.join(step.merged)}))"
     if "across" in spoken:
         yield "across", across_text(step, views)
+    if "tma" in spoken:
+        yield "tma", f"_takes_tiles({', '.join(tiles)})"
     if "itemsize" in spoken:
         yield "itemsize", itemsize_text(context, step)
     if "stored_bytes" in spoken:
@@ -200,16 +201,15 @@ def added_bytes_text(context: Context, step: Step) -> str:
 
 def itemsize_text(context: Context, step: Step) -> str:
     """Bytes of one element of what is loaded along the lanes, or goes into tl.dot: as stored, or as computed before."""
-    if step.orders:
+    if step.skeleton == "window":
         return f"{step.orders[0].tensor}.element_size()"
     left, right = step.kernels[0].nests[0].body.body.args
-    narrow = storage_dtype(left, right)
+    narrow = storage_dtype(left, right, context.op)
     if not narrow:
         return f"8 if {is_wide_text(context)} else 4" if context.wide else "4"
-    source = next(
-        (e.tensor for e in ir.walk(left) if isinstance(e, ir.Read) and e.dtype == narrow), None
-    )
-    return f"{source}.element_size()" if source in touched(step) else "2"
+    own = set(touched(step))
+    source = next((t for t, d in context.dtypes.items() if d == narrow and t in own), None)
+    return f"{source}.element_size()" if source else "2"
 
 
 def merge_lines(context: Context, step: Step) -> list[str]:
@@ -376,7 +376,8 @@ def branch(
             lines.append(("" if name == tensor else f"{name} = ") + f"{tensor}.zero_()")
     for launch in variant.launches:
         kernel = kernels[launch.kernel]
-        grid = ", ".join(rule_text(r, renames) for r in launch.grid)
+        lines += kernel.setup
+        grid = ", ".join(rule_text(r, renames | dict(launch.config)) for r in launch.grid)
         passed = [a for a in kernel.arguments if a != 'config["CHUNK"]']
         parameters = [p.split(":")[0] for p in kernel.parameters]
         if "CHUNK" in parameters:  # by name, since the config gives it
@@ -386,9 +387,18 @@ def branch(
             passed = [*plain, *named]
         comma = "," if len(launch.grid) == 1 else ""
         # Said out loud, since Triton 3.10 turns the default: a * b + c rounds once, as in torch's kernels.
-        passed += ["enable_fp_fusion=True", "**config"]
+        own = [f"{name}={rule_text(rule, renames)}" for name, rule in launch.config]
+        passed += ["enable_fp_fusion=True", *(own or config_texts(variant, parameters))]
         lines.append(f"{kernel.name}[({grid}{comma})]({', '.join(passed)})")
     return tuple(lines)
+
+
+def config_texts(variant: Variant, parameters: list[str]) -> list[str]:
+    """A config as a kernel takes it: what it has no parameter for is left out."""
+    taken = [n for n, _ in variant.config if n in parameters or not n.isupper()]
+    if len(taken) == len(variant.config):
+        return ["**config"]
+    return [f'{name}=config["{name}"]' for name in taken]
 
 
 def host_dtype(context: Context, dtype: str) -> str:

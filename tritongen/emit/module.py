@@ -28,11 +28,12 @@ from tritongen.emit.reference import reference_lines
 from tritongen.emit.sizes import size_lines
 from tritongen.emit.view import KernelView
 from tritongen.emit.wrapper import allocation, check_lines, docstring, parameters
+from tritongen.ir import nodes as ir
 from tritongen.ir.bounds import facts_of
 from tritongen.ir.helpers import HELPERS
 from tritongen.resources import folder
 from tritongen.schedule.aside import step_aside
-from tritongen.schedule.plan import Plan
+from tritongen.schedule.plan import Pack, Plan
 
 LINE_LENGTH = 100
 ALL_HELPERS = HELPERS | folds.HELPERS | paired.HELPERS
@@ -88,6 +89,7 @@ def module_source(
         uses_multiprocessors=any(
             "_multiprocessors(" in line for v in views for l in v.launches for line in l.lines
         ),
+        describes=any(v.describes for v in views),
         imports=[],
     )
     libdevice = any(v.libdevice for v in views)
@@ -118,12 +120,14 @@ def _imports(body, views, libdevice: bool, standalone: bool) -> list[str]:
     lines = []
     if re.search(r"\bmath\.", everything):
         lines.append("import math")
-    if body.uses_multiprocessors:
+    if body.uses_multiprocessors or body.describes:
         lines.append("from functools import cache")
     if lines:
         lines.append("")
     lines += ["import torch", "import triton", "import triton.language as tl"]
     lines.append("from triton.runtime.interpreter import InterpretedFunction")
+    if body.describes:
+        lines.append("from triton.tools.tensor_descriptor import TensorDescriptor")
     if libdevice:
         lines.append("from triton.language.extra import libdevice")
     if not standalone:
@@ -146,19 +150,20 @@ def op_view(item: OpPlans) -> SimpleNamespace:
             *(o.name for o in inner.outputs),
         )
         values = tuple(p.name for p in (*inner.scalars, *inner.constants))
-        for step in (s for own in plan.steps for s in (*(p.step for p in own.packs), own)):
-            views = {k.name: kernel_view(context, k) for k in step.kernels}
+        packs = [(p.step, p) for own in plan.steps for p in own.packs]
+        for step, pack in (*packs, *((own, None) for own in plan.steps)):
+            known = pack_context(context, pack) if pack else context
+            views = {k.name: kernel_view(known, k) for k in step.kernels}
             for view in views.values():
                 kernels.append(render_kernel(view))
                 helpers |= dict.fromkeys(view.helpers)
                 libdevice |= view.libdevice or any(
                     "libdevice." in ALL_HELPERS[h] for h in view.helpers
                 )
-            packs = step not in plan.steps
-            taken = (touched(step), ()) if packs else (tensors, values)
-            launch = launch_view(context, step, views, *taken)
+            taken = (touched(step), ()) if pack else (tensors, values)
+            launch = launch_view(known, step, views, *taken)
             launches.append(_named(launch, single=len(launch.branches) == 1))
-            if not packs:
+            if not pack:
                 sequence_calls.append(f"{launch.name}({launch.parameters})")
         if len(plan.steps) > 1:
             sequences.append(sequence(context, plan, tensors, sequence_calls))
@@ -187,6 +192,7 @@ def op_view(item: OpPlans) -> SimpleNamespace:
         sequences=sequences,
         helpers=list(helpers),
         libdevice=libdevice,
+        describes=any(k.tiles for p in item.plans for s in p.steps for k in s.kernels),
         first_kernel=item.plans[0].steps[0].kernels[0].name,
     )
 
@@ -194,7 +200,8 @@ def op_view(item: OpPlans) -> SimpleNamespace:
 def follows_format(plan: Plan) -> set[str]:
     """The outputs that may be stored channels last: who writes them asks for strides, and nobody reshapes them."""
     reshaped = {v.tensor for s in plan.steps for k in s.kernels for v in k.views}
-    free = {name for s in plan.steps if s.orders for name in s.stores} - reshaped
+    keeps = [s for s in plan.steps if s.orders or any(k.slides for k in s.kernels)]
+    free = {name for s in keeps for name in s.stores} - reshaped
     inner = step_aside(plan.op).outputs
     return {o.name for o, own in zip(plan.op.outputs, inner, strict=True) if own.name in free}
 
@@ -211,6 +218,13 @@ def context_of(plan: Plan) -> Context:
         dtypes.setdefault(nest.name, nest.dtype)
     wide = any(may_be_f64(t, op) for t in op.tensors)
     return Context(op, dims, dtypes, facts_of(op), wide, frozenset(n.name for n in op.nests))
+
+
+def pack_context(context: Context, pack: Pack) -> Context:
+    """What the launch of a copy knows: its one operand."""
+    operand = ir.Tensor(pack.tensor, context.dtypes[pack.tensor], pack.dims)
+    op = replace(context.op, params=(operand,), outputs=(), facts=())
+    return replace(context, op=op, dims=context.dims | {pack.tensor: pack.dims})
 
 
 def render_kernel(view: KernelView) -> str:

@@ -52,7 +52,7 @@ def _take_moments(total, squares, n, x, inside, count):
     more = count.to(total.dtype)
     block = tl.sum(x, 1, keep_dims=True)
     t = tl.where(inside, x - block / more, 0.0)
-    apart = block / more - total / tl.maximum(n, 1.0)
+    apart = block / more - total / tl.where(n > 0, n, 1.0)
     squares += tl.sum(t * t, 1, keep_dims=True) + apart * (apart * (n * (more / (n + more))))
     return total + block, squares, n + more
 ''',
@@ -61,8 +61,8 @@ def _take_moments(total, squares, n, x, inside, count):
 def _merge_moments(totals, squares, counts):
     """The sum and that of (x - mean)**2 of rows, from those of their parts."""
     total = tl.sum(totals, 1, keep_dims=True)
-    mean = total / tl.maximum(tl.sum(counts, 1, keep_dims=True), 1.0)
-    apart = totals / tl.maximum(counts, 1.0) - mean
+    n = tl.sum(counts, 1, keep_dims=True)
+    apart = totals / tl.where(counts > 0, counts, 1.0) - total / tl.where(n > 0, n, 1.0)
     return total, tl.sum(squares + apart * (apart * counts), 1, keep_dims=True)
 ''',
 }
@@ -149,7 +149,8 @@ def end(body: Body, pair: Pair, names: tuple[str, ...], var: dict[str, str]) -> 
             if nest.name in row_needs(body, pair.shift) - set(body.values):
                 body.value(nest)
         shift = body.expr(pair.shift)[0]
-        given = {"state": ", ".join(names[:2]), "shift": shift, "cols": var["cols"]}
+        count = f"{var['col_turns']} * {var['cols']}" if var["col_outer"] else var["cols"]
+        given = {"state": ", ".join(names[:2]), "shift": shift, "cols": count}
         body.line(f"{names[1]} = {call(body, text, **given)}")
     body.values[pair.second] = (names[1], ATOM)
 

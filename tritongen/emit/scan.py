@@ -276,6 +276,10 @@ def merge(body: Body, nest: ir.Nest, state: State, other: State) -> None:
 
 def total_of(body: Body, nest: ir.Nest, tile: State) -> State:
     """What a tile combines to along the walk."""
+    helper = {"max": "_larger", "min": "_smaller"}.get(nest.body.op)
+    if helper and ir.kind_of(nest.body.body.dtype, body.op) == "int":
+        body.helpers[helper] = None  # tl.max would widen a narrow int, and the carry with it
+        return (f"tl.reduce({tile[0]}, 1, {helper}, keep_dims=True)",)
     if not is_arg(nest):
         return (end_text(body, nest, tile[0]),)
     best, at = body.fresh(f"{nest.name}_best"), body.fresh(f"{nest.name}_at")

@@ -14,8 +14,11 @@ Coordinates are counted in INDEX (32 bits where they fit), pointers in 64.
 from __future__ import annotations
 
 from tritongen.emit.body import Body
+from tritongen.emit.text import wrap
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, affine, indices, is_fractional, poly
+from tritongen.ir.algebra import Poly, affine, indices, is_fractional, poly, symbols
+from tritongen.ir.functions import ATOM
+from tritongen.schedule.canonical import binders_of, coordinates, reads
 
 
 class SlidingBody(Body):
@@ -25,6 +28,27 @@ class SlidingBody(Body):
         super().__init__(context, kernel)
         self.sliding: frozenset[str] = frozenset()
         self.hoisted: dict[object, str] = {}  # what stands before that loop
+        # What tells terms apart is known when the kernel is compiled: dividing by it is cheap, and a run
+        # of channels is seen to be one.
+        told = self.window() if len(kernel.axes) > 4 else kernel.axes[3].digits
+        self.known = set().union(*(symbols(d.hi) for d in told))
+
+    def window(self) -> tuple[ir.Binder, ...]:
+        """The reduced indices that share a coordinate with a kept one."""
+        binders = binders_of(self.kernel.nests[0])
+        kept = {d.index for d in self.kernel.axes[1].digits}
+        mixed = [indices(c) for c in coordinates(self.kernel.nests[0].body)]
+        slid = set().union(*(used for used in mixed if used & kept))
+        return tuple(b for b in binders if b.index in slid)
+
+    def symbol(self, name: str) -> str:
+        if name in self.known:
+            self.args.constants.setdefault(name, name)
+            return name
+        return super().symbol(name)
+
+    def counted(self, p: Poly) -> str:
+        return wrap(self.size(p), ATOM) if symbols(p) <= self.known else super().counted(p)
 
     def address(self, tensor: str, coords: tuple[Poly, ...]) -> tuple[str, list[str], list[int]]:
         if tensor in self.views or not any(self.is_split(c) for c in coords):
@@ -54,6 +78,38 @@ class SlidingBody(Body):
             shown = [self.place(read.tensor, k, c) for k, c in enumerate(read.coords)]
         return super().load_mask(read, shown, dims)
 
+    def extent(self, p: Poly, wish: str) -> str:
+        return (
+            self.size(p)[0]
+            if symbols(p) <= self.known and not indices(p)
+            else super().extent(p, wish)
+        )
+
+    def spaced(self, tensor: str) -> tuple[int, ...]:
+        """The dims of an operand between runs of channels, where the terms of a tile mix taps and channels."""
+        channels = {d.index for d in self.kernel.axes[3].digits} - {b.index for b in self.window()}
+        if len(self.kernel.axes) > 4 or len(channels) != 1:
+            return ()
+        if tensor in self.views:
+            held = [set(run) for run in self.views[tensor].runs]
+        else:
+            found = (r for r in reads(self.kernel.nests[0].body) if r.tensor == tensor)
+            held = [indices(c) for c in next(found).coords]
+        inner = [k for k, used in enumerate(held) if used & channels]
+        return tuple(k for k in range(len(held)) if k not in inner) if len(inner) == 1 else ()
+
+    def stride(self, tensor: str, run: str, dim: int) -> str:
+        """Strides between runs of channels say what they are multiples of: 16 bytes a load of 8 channels."""
+        name = super().stride(tensor, run, dim)
+        if self.sliding and name not in self.hoisted and dim in (spaced := self.spaced(tensor)):
+            self.hoisted[name] = name
+            dims = ", ".join(f"{tensor}.stride({k})" for k in spaced)
+            step = self.parameter(
+                self.args.constants, f"STEP_{tensor.upper()}", f"math.gcd(16, {dims})"
+            )
+            self.prologue.append(f"{name} = tl.multiple_of(tl.cast({name}, tl.int64), {step})")
+        return name
+
     def row_part(self, coordinate: Poly) -> Poly:
         """What the loop does not change of a coordinate; nothing where it must check a fraction."""
         parts = affine(coordinate)
@@ -78,12 +134,7 @@ class SlidingBody(Body):
             if text.isidentifier():
                 return text
             self.hoisted[key] = self.names.free(f"{self._dim_name(tensor, dim)}0")
-            mixed = any(
-                name in self.lets for name in indices(row)
-            )  # 64 bits, by the program's number
-            self.prologue.append(
-                f"{self.hoisted[key]} = {f'({text}).to(INDEX)' if mixed else text}"
-            )
+            self.prologue.append(f"{self.hoisted[key]} = {text}")
         return self.hoisted[key]
 
     def place(self, tensor: str, dim: int, coordinate: Poly) -> str:

@@ -14,14 +14,14 @@ from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
 from tritongen.schedule.canonical import free_indices, reads, tensors_read
 from tritongen.schedule.members import is_reducer
+from tritongen.schedule.plan import Axis
 
 # Skeletons that share a template: merging and walking one chunk, a tile whatever is done with it.
 TEMPLATES = {"finish": "part", "scan_finish": "scan_part", "box": "tile", "scatter": "tile"}
 
 
-def axis_name(body: Body, position: int) -> str:
+def axis_name(body: Body, axis: Axis) -> str:
     """The variable of an axis: its index, where it has one."""
-    axis = body.kernel.axes[position]
     if len(axis.digits) == 1 and axis.digits[0].index != ir.BATCH:
         name = axis.digits[0].index
         body.index[name] = name
@@ -41,8 +41,9 @@ def open_tile(body: Body) -> dict[str, str]:
     row, col = body.kernel.axes[:2]
     var = {}
     for role, position, wish in (("row", 0, "rows"), ("col", 1, "cols")):
-        axis = body.kernel.axes[position]
-        var[role] = axis_name(body, position)
+        axis = body.kernel.axes[position].run
+        var |= open_outer(body, role, body.kernel.axes[position].outer)
+        var[role] = axis_name(body, axis)
         body.axis_var[axis.name] = var[role]
         var[wish] = body.extent(axis.extent, wish) if axis.digits else "1"
         body.axis_mask[axis.name] = f"{var[role]} < {var[wish]}"
@@ -54,9 +55,21 @@ def open_tile(body: Body) -> dict[str, str]:
         var[f"{role}_mask"] = body.axis_mask[axis.name]
     var["inside"] = body.names.free("inside")
     var["start"] = body.names.free("start")
+    var["step"] = body.names.free("step") if var["col_outer"] else ""
     var["end"] = var["cols"]  # where a walk over the columns ends
     body.together = {frozenset({row.name, col.name}): var["inside"]}
     return var
+
+
+def open_outer(body: Body, role: str, outer: Axis) -> dict[str, str]:
+    """Names for the digits of an axis that no tile walks; "" where there are none."""
+    if not outer.digits:
+        return {f"{role}_outer": ""}
+    name = axis_name(body, outer)
+    body.axis_var[outer.name] = name
+    blocks = body.names.free("tiles" if role == "row" else "blocks")
+    turns = body.extent(outer.extent, f"{name}s") if role == "col" else ""
+    return {f"{role}_outer": name, f"{role}_blocks": blocks, f"{role}_turns": turns}
 
 
 def view(
@@ -108,6 +121,9 @@ def tile(body: Body) -> KernelView:
 
 def rows(body: Body) -> KernelView:
     var = open_tile(body)
+    if decoded(body, body.kernel.axes[1]):
+        body.short.add(body.kernel.axes[1].name)
+    var["col_cast"] = "" if body.short else ".to(tl.int64)"
     tensors = wide_tensors(body)
     body.fill, served = choose_fill(body.kernel.nests, tensors)
     folds_left = sum(is_reducer(nest) for nest in body.kernel.nests)
@@ -127,6 +143,13 @@ def rows(body: Body) -> KernelView:
     if body.kernel.reload:
         doc = "ROWS whole rows a program, read once for the folds and once more for the result."
     return view(body, var, ("ROWS", "BLOCK"), doc, lines=tuple(body.lines))
+
+
+def decoded(body: Body, axis: Axis) -> bool:
+    """Whether some tensor takes an axis apart into digits."""
+    names = {d.index for d in axis.digits}
+    parts = (set(run) & names for view in body.kernel.views for run in view.runs)
+    return any(part and part != names for part in parts)
 
 
 def is_row_value(body: Body, nest: ir.Nest) -> bool:

@@ -26,6 +26,7 @@ class KernelView:
     lines: tuple[str, ...] = ()
     loops: tuple[Loop, ...] = ()
     epilogue: tuple[str, ...] = ()
+    setup: tuple[str, ...] = ()  # what the host does before the launch
     helpers: tuple[str, ...] = ()
     libdevice: bool = False
     blocks: tuple[str, ...] = ()  # constexprs that the variant's config gives

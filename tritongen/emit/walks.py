@@ -6,15 +6,27 @@ before it, in it, behind it. Values over the tile live as long as one pass; valu
 
 from __future__ import annotations
 
+import re
+
 from tritongen.emit import paired
 from tritongen.emit.body import Body
 from tritongen.emit.fold_lines import NO_PLACE, arg_helper, end_text, place_of, start_text, term
 from tritongen.emit.folds import FOLDS, combined
 from tritongen.emit.masked import choose_fill
-from tritongen.emit.tiles import forget_tile, needs, open_tile, tile_values, view, wide_tensors
+from tritongen.emit.text import launch_text, precedence_of, wrap
+from tritongen.emit.tiles import (
+    forget_tile,
+    is_row_value,
+    needs,
+    open_tile,
+    tile_values,
+    view,
+    wide_tensors,
+)
 from tritongen.emit.view import KernelView, Loop
 from tritongen.ir import nodes as ir
-from tritongen.ir.functions import ATOM
+from tritongen.ir.functions import ATOM, SUM, TERM
+from tritongen.schedule.canonical import free_indices, reads
 from tritongen.schedule.classes.rows import fold_state
 from tritongen.schedule.plan import Level
 
@@ -25,10 +37,33 @@ def loop(body: Body) -> KernelView:
     first, *levels = body.kernel.levels
     row_values(body, first, store=True)
     opening, body.lines = tuple(body.lines), []
+    again = tiled_reads(body) if stores_tile(body) else ()
+    body.evict = dict.fromkeys(again, "last")  # read once more behind the folds
     walks = [walk_level(body, level, var, final=True) for level in levels]
+    body.evict = dict.fromkeys(again, "first")
     walks += walk_outputs(body, var)
     doc = f"ROWS rows a program, of any width, BLOCK elements at a time: {_passes(len(walks))} over each row."
     return view(body, var, ("ROWS", "BLOCK"), doc, lines=opening, loops=tuple(walks))
+
+
+def tiled_reads(body: Body) -> tuple[str, ...]:
+    """Tensors over rows and columns that folds read."""
+    col = {d.index for d in body.kernel.axes[1].digits}
+    row = {d.index for d in body.kernel.axes[0].digits}
+    computed = {n.name for n in body.kernel.nests}
+    found = {
+        read.tensor: None
+        for nest in body.kernel.nests
+        for read in reads(nest.body)
+        if read.tensor not in computed and free_indices(read) >= row and free_indices(read) & col
+    }
+    return tuple(found)
+
+
+def stores_tile(body: Body) -> bool:
+    """Whether a value over the whole tile is stored."""
+    stored = (n for n in body.kernel.nests if n.name in body.kernel.stores)
+    return any(not is_row_value(body, n) for n in stored)
 
 
 def _passes(count: int) -> str:
@@ -45,10 +80,10 @@ def part(body: Body) -> KernelView:
     level = body.kernel.levels[number]
     walk = walk_level(body, level, var, final=False)
     doc = f"Program (part, row): {', '.join(level.folds)} over one CHUNK of ROWS rows."
-    flags = {"merges": number > 1}
-    return view(
-        body, var, ("ROWS", "BLOCK", "PARTS"), doc, lines=merged, loops=(walk,), flags=flags
-    )
+    merges = number > 1
+    blocks = ("ROWS", "BLOCK", "PARTS", *(("LANES",) if merges else ()))
+    flags = {"merges": merges}
+    return view(body, var, blocks, doc, lines=merged, loops=(walk,), flags=flags)
 
 
 def finish(body: Body) -> KernelView:
@@ -61,21 +96,44 @@ def finish(body: Body) -> KernelView:
     doc = "Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."
     flags = {"merges": True}
     return view(
-        body, var, ("ROWS", "BLOCK", "PARTS"), doc, lines=merged, loops=tuple(walks), flags=flags
+        body,
+        var,
+        ("ROWS", "BLOCK", "PARTS", "LANES"),
+        doc,
+        lines=merged,
+        loops=tuple(walks),
+        flags=flags,
     )
+
+
+def merge(body: Body) -> KernelView:
+    """Merge all levels where only row values are wanted."""
+    var = open_tile(body) | {"parts": body.names.free("parts")}
+    for level in body.kernel.levels:
+        merge_level(body, level, var, store=True)
+    lines = tuple(body.lines)
+    spoken = " ".join((*lines, *body.prologue, var["row_mask"]))
+    body.args.sizes = {
+        name: passed
+        for name, passed in body.args.sizes.items()
+        if re.search(rf"\b{re.escape(name)}\b", spoken)
+    }
+    doc = "What the parts of MERGE rows left, merged."
+    return view(body, var, ("MERGE", "PARTS"), doc, lines=lines)
 
 
 def part_names(body: Body) -> dict[str, str]:
     body.args.sizes["CHUNK"] = 'config["CHUNK"]'
     names = {name: body.names.free(name) for name in ("part", "parts", "stop")}
-    return names | {"end": names["stop"]}
+    return names if body.kernel.axes[1].tail else names | {"end": names["stop"]}
 
 
 def enter_loop(body: Body) -> tuple[dict, list[str], set[str]]:
     """A loop over the columns: what is loaded or decoded in it is forgotten behind it."""
+    col = body.kernel.axes[1]
     saved = dict(body.cache), body.lines, set(body.assigned)
     body.lines = []
-    body.looping = frozenset({"col"})
+    body.looping = frozenset(part.name for part in (col.outer, col.run))
     return saved
 
 
@@ -83,10 +141,11 @@ def leave_loop(body: Body, saved) -> tuple[str, ...]:
     lines = tuple(body.lines)
     body.cache, body.lines, body.assigned = saved
     body.looping = frozenset()
-    digits = body.kernel.axes[1].digits
-    if len(digits) > 1:  # decoded in the loop; a single digit is the axis itself
-        for digit in digits:
-            body.index.pop(digit.index, None)
+    col = body.kernel.axes[1]
+    for digits in (col.outer.digits, col.run.digits):
+        if len(digits) > 1:  # decoded in the loop; a single digit is the axis itself
+            for digit in digits:
+                body.index.pop(digit.index, None)
     return lines
 
 
@@ -141,7 +200,7 @@ def start_fold(body: Body, nest: ir.Nest) -> tuple[tuple[str, ...], list[str]]:
         best, at = body.fresh(f"{nest.name}_best"), body.fresh(f"{nest.name}_at")
         return (best, at), [
             f"{best} = tl.full({shape}, {start}, {dtype})",
-            f"{at} = tl.full({shape}, {NO_PLACE}, tl.int64)",
+            f"{at} = tl.full({shape}, -1, {place_dtype(body)})",
         ]
     acc = body.fresh(f"{nest.name}_acc")
     return (acc,), [f"{acc} = tl.full({shape}, {start}, {dtype})"]
@@ -151,9 +210,12 @@ def accumulate(body: Body, nest: ir.Nest, names: tuple[str, ...], var, served: b
     tile_values(body, needs(body, nest.body.body) - set(body.values))
     if nest.body.op.startswith("arg"):
         best, at = names
-        value = term(body, nest, var, False)[0]
-        place = f"tl.where({var['inside']}, {place_of(body, nest)}, {NO_PLACE})"
-        body.line(f"{best}, {at} = {arg_helper(body, nest)}({best}, {at}, {value}, {place})")
+        value = term(body, nest, var, served)[0]
+        place = place_of(body, nest)
+        place = f"{wrap((place, precedence_of(place)), ATOM)}.to({place_dtype(body)})"
+        body.line(
+            f"{best}, {at} = {arg_helper(body, nest, '_next')}({best}, {at}, {value}, {place})"
+        )
         forget_tile(body)
         return
     kind = ir.kind_of(nest.body.body.dtype, body.op)
@@ -170,11 +232,14 @@ def close_fold(body: Body, nest: ir.Nest, names: tuple[str, ...], final: bool, v
     if nest.body.op.startswith("arg"):
         best, at = names
         out = f"tl.reduce(({best}, {at}), 1, {arg_helper(body, nest)}, keep_dims=True)"
+        place = nest.name if final else at
+        body.line(f"{best}, {place} = {out}")
+        # Where nothing was larger than what an empty lane holds, all are equal.
+        first = f"tl.where({place} < 0, {first_place(var, final)}, {place})"
+        body.line(f"{place} = {first}.to(tl.int64)")
         if final:
-            body.line(f"{best}, {nest.name} = {out}")
             body.values[nest.name] = (nest.name, ATOM)
         else:
-            body.line(f"{best}, {at} = {out}")
             store_parts(body, state_names(nest), (best, at), var)
         return
     out = end_text(body, nest, names[0])
@@ -184,13 +249,32 @@ def close_fold(body: Body, nest: ir.Nest, names: tuple[str, ...], final: bool, v
         store_parts(body, state_names(nest), (out,), var)
 
 
+def first_place(var: dict[str, str], final: bool) -> str:
+    """The number of the first term that a walk meets."""
+    if final:
+        return "0"
+    first = f"{var['part']} * CHUNK"
+    if not var["col_outer"]:
+        return first
+    blocks = var["col_blocks"]
+    return f"{first} // {blocks} * {var['cols']} + {first} % {blocks} * BLOCK"
+
+
+def place_dtype(body: Body) -> str:
+    """What the terms of a row are numbered in: 32 bits where they are enough."""
+    cols = wrap((launch_text(body.kernel.axes[1].extent), SUM), TERM)
+    passed = f"tl.int32 if {cols} < 2**31 else tl.int64"
+    return body.parameter(body.args.constants, "PLACE", passed)
+
+
 def state_names(nest: ir.Nest) -> tuple[str, ...]:
     return tuple(name for name, _ in fold_state(nest))
 
 
 def store_parts(body: Body, names: tuple[str, ...], values: tuple[str, ...], var) -> None:
+    row = row_number(body, var)
     for name, value in zip(names, values):
-        at = f"{body.pointer(name)} + {var['row']} * PARTS + {var['part']}"
+        at = f"{body.pointer(name)} + {row} * PARTS + {var['part']}"
         body.line(f"tl.store({at}, {value}, mask={body.axis_mask['row']})")
 
 
@@ -211,12 +295,18 @@ def merge_level(body: Body, level: Level, var: dict[str, str], store: bool = Fal
             body.values[name] = (name, ATOM)
         else:
             body.values[name] = (body.assign(name, end_text(body, nest, loaded[0])), ATOM)
-    row_values(body, level, store, first_part=var["part"] if store else "")
+    row_values(body, level, store, first_part=var.get("part", "") if store else "")
+
+
+def row_number(body: Body, var: dict[str, str]) -> str:
+    """The number of a row among all."""
+    axis = body.kernel.axes[0]
+    return body.run_text(tuple(d.index for d in axis.digits)) if axis.tail else var["row"]
 
 
 def load_parts(body: Body, state: str, start: str, var: dict[str, str]) -> str:
     """What all parts of the rows left of one variable."""
-    at = f"{body.pointer(state)} + {var['row']} * PARTS + {var['parts']}"
+    at = f"{body.pointer(state)} + {row_number(body, var)} * PARTS + {var['parts']}"
     mask = f"({body.axis_mask['row']}) & ({var['parts']} < PARTS)"
     return body.assign(body.fresh(f"{state}s"), f"tl.load({at}, mask={mask}, other={start})")
 

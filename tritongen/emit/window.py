@@ -139,7 +139,7 @@ def open_axes(body: WindowBody) -> dict[str, str]:
         axis = body.kernel.axes[k]
         if role == "step" and not axis.digits:
             continue
-        var[role] = var.get(role) or axis_name(body, k)
+        var[role] = var.get(role) or axis_name(body, axis)
         body.axis_var[axis.name] = var[role]
         var[wish] = body.extent(axis.extent, wish) if axis.digits else "1"
         moves = role == ("step" if body.shares else "col")

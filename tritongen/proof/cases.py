@@ -42,6 +42,9 @@ from tritongen.proof.values import LAYOUTS, MODES, Filling, fill_tensor
 
 # 0, 1, primes, powers of two and their neighbours; small ones more often.
 SIZES = (0, 1, 1, 2, 3, 3, 4, 5, 7, 8, 9, 13, 16, 17, 23, 31, 32, 33, 61, 64, 65, 127, 128, 130)
+# Multiples of 8 and dense operands: what kernels that load whole vectors or tiles ask for.
+ALIGNED = (8, 8, 16, 16, 24, 32, 40, 72)
+FEW_ALIGNED = (2, 8, 8, 8, 16)  # for operands of many dims
 FULL_BATCHES = ((), (1,), (3,), (2, 3), (7,), (2, 1, 3), (17,), (33,))
 BATCHES = (*FULL_BATCHES, (0,), (2, 0, 3))
 # The interpreter runs a program in milliseconds: few programs (elements), and few turns of loops.
@@ -78,8 +81,9 @@ def draw_case(
     op: Op, random: Random, dtypes: Mapping[str, str] | None = None, device: str = "cpu"
 ) -> Case:
     """A call that the op's facts allow; NoCase where none was found."""
+    aligned = random.random() < 0.25
     for _ in range(1000):
-        sizes = _satisfy(op, _draw_sizes(op, random), random)
+        sizes = _satisfy(op, _draw_sizes(op, random, aligned), random)
         if sizes is None:
             continue
         batches = _draw_batches(op, random)
@@ -92,7 +96,7 @@ def draw_case(
         sizes=sizes,
         numbers=_draw_numbers(op, sizes, random),
         batches=batches,
-        layouts={t.name: random.choice(LAYOUTS) for t in op.tensors},
+        layouts={t.name: random.choice(LAYOUTS[1:3] if aligned else LAYOUTS) for t in op.tensors},
         values=random.choice(MODES),
         seed=random.randrange(1 << 16),
     )
@@ -156,9 +160,11 @@ def free_sizes(op: Op) -> tuple[str, ...]:
     return tuple(n for n in found if n not in settled)
 
 
-def _draw_sizes(op: Op, random: Random) -> dict[str, int]:
+def _draw_sizes(op: Op, random: Random, aligned: bool) -> dict[str, int]:
     names = free_sizes(op)
     pool: tuple[int, ...] = SIZES if len(names) <= 3 else SIZES[:14]
+    if aligned:
+        pool = ALIGNED if len(names) <= 3 else FEW_ALIGNED
     if random.random() < 0.85:  # an empty operand leaves little to see
         pool = tuple(n for n in pool if n)
     sizes = {n: random.choice(pool) for n in names}

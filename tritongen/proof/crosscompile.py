@@ -106,7 +106,8 @@ def _fitting(module, plan: Plan, way: Way, choice, size: int, hip: bool) -> dict
     for args in calls:
         asked = trace.trace(module, plan.op.name, args).choices
         variants = {s.name: {v.name: v.when for v in s.variants} for s in plan.steps}
-        whens = [(variants[c.step][chosen[c.step]], c.facts) for c in asked]
+        own = [c for c in asked if c.step in chosen]  # what packs choose is their own business
+        whens = [(variants[c.step][chosen[c.step]], c.facts) for c in own]
         if all(
             any(evaluate(w, f | dict.fromkeys(layout, a)) for a in (False, True)) for w, f in whens
         ):

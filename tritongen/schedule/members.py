@@ -50,6 +50,7 @@ class Group:
     row: tuple[ir.Binder, ...] = ()
     col: tuple[ir.Binder, ...] = ()
     product: Product | None = None
+    products: int = 1  # of so many sums, the first nests; `product` is the first one's
     reverse: bool = False  # a scan from the end
     defines: tuple[ir.Define, ...] = ()  # further sizes that its indices range over
 

@@ -21,10 +21,25 @@ Rule = str  # a size expression, parsed by schedule.rules
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Indices that one tile dim walks together, outermost first: `row` = (n, g), `col` = (c, h, w)."""
+    """Indices that one tile dim walks together, outermost first: `row` = (n, g), `col` = (c, h, w).
+
+    Where other indices stand between its digits in memory, a tile walks the last `tail` of them, one
+    run, and the ones before, `outer`, are numbers of the program or of a turn of its loop.
+    """
 
     name: str
     digits: tuple[ir.Binder, ...]
+    tail: int = 0  # 0: all
+
+    @property
+    def run(self) -> Axis:
+        """What a tile walks."""
+        return Axis(self.name, self.digits[-self.tail :]) if self.tail else self
+
+    @property
+    def outer(self) -> Axis:
+        """What it does not."""
+        return Axis(f"{self.name}_outer", self.digits[: -self.tail] if self.tail else ())
 
     @property
     def extent(self) -> Poly:
@@ -88,6 +103,9 @@ class KernelPlan:
     stores: tuple[str, ...]
     views: tuple[View, ...] = ()
     levels: tuple[Level, ...] = ()
+    tiles: tuple[View, ...] = ()  # by tensor descriptor: each factor's operand, in order
+    stored: tuple[View, ...] = ()  # outputs whose tiles leave by descriptor
+    products: int = 1  # how many of the nests, the first ones, are sums of products
     reload: bool = False  # tile values are computed again behind the last fold, from memory
     reverse: bool = False  # a scan walks its axis from the end
     slides: bool = False  # an operand slides under the tile as the loop goes on
@@ -99,8 +117,11 @@ class KernelPlan:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
+    """A kernel over a grid; it takes the variant's config, or where it has one its own."""
+
     kernel: str
     grid: tuple[Rule, ...]
+    config: tuple[tuple[str, Rule], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +146,7 @@ class Pack:
     """
 
     tensor: str
+    dims: tuple[Poly, ...]  # as the copying step names them
     order: tuple[int, ...]
     why: str
     step: Step

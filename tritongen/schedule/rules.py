@@ -19,6 +19,7 @@ OPERATORS = {
     ast.Mult: operator.mul,
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
     ast.LShift: operator.lshift,
     ast.Lt: operator.lt,
     ast.LtE: operator.le,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from tritongen.schedule.classes import (
     box,
     contraction,
+    contractions,
     nest,
     pointwise,
     rows,
@@ -20,6 +21,7 @@ from tritongen.schedule.classes import (
 
 CLASSES = {
     "contraction": contraction,
+    "contractions": contractions,
     "scan": scan,
     "scatter": scatter,
     "window": window,

@@ -14,33 +14,40 @@ from tritongen.schedule.canonical import (
     free_indices,
     reads,
 )
-from tritongen.schedule.classes import convolution
+from tritongen.schedule.classes import contraction_variants, convolution
 from tritongen.schedule.members import Group, Product, gather_lines, is_reducer, paste
-from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant
-from tritongen.schedule.views import accesses, views
+from tritongen.schedule.plan import Step
 
 
 # ---- what is one ---------------------------------------------------------------------------------
 def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
-    head, *epilogue = members
+    head, *others = members
     product = as_product(head, virtual, facts)
-    if product is None or any(is_reducer(n) for n in epilogue):
-        return None
-    names = {b.index for b in head.box}
-    if any({b.index for b in n.box} != names for n in epilogue):
+    if product is None:
         return None
     head = replace(
         head,
         body=replace(head.body, body=ir.Call("mul", (product.left, product.right), head.dtype)),
     )
-    lines = (head, *gather_lines(epilogue, virtual, names))
-    for line in lines[1:]:
+    tail = epilogue((head,), others, virtual)
+    if tail is None:
+        return None
+    return convolution.by_phases(Group("contraction", (head, *tail), product=product))
+
+
+def epilogue(heads, others, virtual) -> tuple[ir.Nest, ...] | None:
+    """The lines behind the sums; None where one ranges over another box, or reads a sum elsewhere."""
+    names = {b.index for b in heads[0].box}
+    if any(is_reducer(n) or {b.index for b in n.box} != names for n in others):
+        return None
+    lines = gather_lines(others, virtual, names)
+    coords = {head.name: head.coords for head in heads}
+    for line in lines:
         if {b.index for b in line.box} - names:
             return None
-        for read in reads(line.body):
-            if read.tensor == head.name and read.coords != head.coords:
-                return None
-    return convolution.by_phases(Group("contraction", lines, product=product))
+        if any(coords.get(read.tensor, read.coords) != read.coords for read in reads(line.body)):
+            return None
+    return lines
 
 
 def as_product(head: ir.Nest, virtual, facts: Facts) -> Product | None:
@@ -120,70 +127,5 @@ def _window(side: ir.Expr, kept, k) -> set[str]:
 
 # ---- how it runs ---------------------------------------------------------------------------------
 def make(name, group, stores, dims, facts) -> Step:
-    p = group.product
-    if p.taps:
-        return convolution.make(name, group, stores, dims, facts)
-    axes = (Axis("batch", p.batch), Axis("m", p.m), Axis("n", p.n), Axis("k", p.k))
-    seen = views(list(accesses(group.nests, stores, dims)), dims, axes, facts)
-    kernel = KernelPlan(f"{name}_tiles", "contraction", "whole", axes, group.nests, stores, seen)
-    times = "batches * " if p.batch else ""
-    grid = (f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",)
-    launch = (Launch(kernel.name, grid),)
-    wide = "128 // itemsize"  # K elements that make a 128-byte line
-    numbers = (
-        ("batches", axes[0].extent),
-        ("M", axes[1].extent),
-        ("N", axes[2].extent),
-        ("K", axes[3].extent),
-    )
-
-    def tile(m, n, k, warps, stages):
-        return (
-            ("BLOCK_M", m),
-            ("BLOCK_N", n),
-            ("BLOCK_K", k),
-            ("GROUP_M", "8"),
-            ("num_warps", warps),
-            ("num_stages", stages),
-        )
-
-    # 64 KiB of shared memory on AMD take the small tile alone; 227 KiB on an H200 take all.
-    variants = (
-        Variant(
-            "large",
-            f"not hip and itemsize <= 2 and {times}cdiv(M, 128) * cdiv(N, 256) >= sms",
-            "enough work for the widest tile on every multiprocessor",
-            tile("128", "256", wide, "8", "3"),
-            launch,
-        ),
-        Variant(
-            "medium",
-            f"not hip and itemsize <= 4 and {times}cdiv(M, 128) * cdiv(N, 128) >= sms",
-            "enough tiles of 128 x 128",
-            tile("128", "128", wide, "8", "4 if itemsize <= 2 else 3"),
-            launch,
-        ),
-        Variant(
-            "slim",
-            "not hip and itemsize <= 4 and M <= 32",
-            "few rows: deep in K, narrow in N",
-            tile("16 if M <= 16 else 32", "64", "256 // itemsize", "4", "4"),
-            launch,
-        ),
-        Variant(
-            "small",
-            "True",
-            "any size",
-            tile("64", "64", "32", "4", "3 if itemsize <= 4 else 2"),
-            launch,
-        ),
-    )
-    return Step(
-        name,
-        "contraction",
-        "a sum of products of two factors",
-        stores,
-        numbers,
-        (kernel,),
-        variants,
-    )
+    make_one = convolution.make if group.product.taps else contraction_variants.make
+    return make_one(name, group, stores, dims, facts)

@@ -24,11 +24,12 @@ from tritongen.ir.algebra import (
     numerator,
     size,
     substitute,
+    symbols,
 )
-from tritongen.schedule.canonical import binders_of, fresh, reads, substitute_indices
+from tritongen.schedule.canonical import binders_of, fresh, reads
+from tritongen.schedule.classes import pointwise, window
 from tritongen.schedule.members import Group
-from tritongen.schedule.classes import pointwise
-from tritongen.schedule.plan import Axis, KernelPlan, Launch, Pack, Step, Variant
+from tritongen.schedule.plan import Axis, KernelPlan, Launch, Order, Pack, Step, Variant
 from tritongen.schedule.views import accesses, views
 
 
@@ -128,10 +129,14 @@ def _binders(binders, name: str, count: str):
 
 # ---- how it runs ---------------------------------------------------------------------------------
 def make(name, group, stores, dims, facts) -> Step:
-    """`taps` where there are channels enough for a tile of them, `tiles` over all terms otherwise."""
+    """`taps` where there are channels enough for a tile of them, `tiles` over all terms otherwise.
+
+    A term is a tap and a channel, the channel running fastest: with channels packed, neighbouring
+    terms are neighbours in memory.
+    """
     p = group.product
     outer = (Axis("batch", p.batch), Axis("m", p.m), Axis("n", p.n))
-    flat = (*outer, Axis("k", (*p.k, *p.taps)))
+    flat = (*outer, Axis("k", (*p.taps, *p.k)))
     tiles = _kernel(f"{name}_tiles", "contraction", flat, group, stores, dims, facts)
     kernels: tuple[KernelPlan, ...] = (tiles,)
     packs: tuple[Pack, ...] = ()
@@ -147,7 +152,14 @@ def make(name, group, stores, dims, facts) -> Step:
     )
     why = "a sum of products, one factor gathered by a sliding window"
     variants = _variants(kernels, packs, "batches * " if p.batch else "")
-    return Step(name, "contraction", why, stores, numbers, kernels, variants)
+    orders: tuple[Order, ...] = ()
+    if p.batch and not p.lets:
+        # Fewer channels out a group than a tile of tl.dot has columns: depthwise convolutions.
+        whole = replace(group, row=group.nests[0].box)
+        more, known, few, orders = window.beside(name, whole, stores, dims, facts, "N < 8")
+        kernels = (*kernels[:-1], *more, kernels[-1])
+        numbers, variants = (*numbers, *known), (*few, *variants)
+    return Step(name, "contraction", why, stores, numbers, kernels, variants, orders=orders)
 
 
 def _variants(kernels, packs, times: str) -> tuple[Variant, ...]:
@@ -188,6 +200,14 @@ def _variants(kernels, packs, times: str) -> tuple[Variant, ...]:
                 packs=packs,
             ),
             Variant(
+                "mixed",
+                "not hip and itemsize <= 4 and 4 <= channels and channels * itemsize < 128",
+                "a few channels: several taps and their channels fill a tile",
+                tile("128", columns, "128 // itemsize", "8 if BLOCK_N == 128 else 4", "3"),
+                launch,
+                packs=packs,
+            ),
+            Variant(
                 "taps",
                 "not hip and itemsize <= 4 and channels >= 8",
                 "channels enough for a tile of them at each tap of the window",
@@ -202,21 +222,18 @@ def _variants(kernels, packs, times: str) -> tuple[Variant, ...]:
                 packs=packs,
             ),
         ]
+    terms = tile("128", columns, "64 // itemsize", "8 if BLOCK_N == 128 else 4", "4")
     return (
         *found,
-        Variant(
-            "terms",
-            "not hip and itemsize <= 4",
-            "few channels: taps and channels together fill a tile",
-            tile("128", columns, "64 // itemsize", "8 if BLOCK_N == 128 else 4", "4"),
-            launch,
-        ),
+        Variant("terms", "not hip and itemsize <= 4", "hardly any channels", terms, launch),
         Variant("small", "True", "any size", tile("64", "64", "32", "4", "2"), launch),
     )
 
 
 def _kernel(name, skeleton, axes, group, stores, dims, facts) -> KernelPlan:
-    seen = views(list(accesses(group.nests, stores, dims)), dims, axes, facts)
+    # What is stored is addressed dim by dim, so that it may be stored channels last.
+    read = [(t, c) for t, c in accesses(group.nests, stores, dims) if t not in stores]
+    seen = views(read, dims, axes, facts)
     p = group.product
     shared = dict(lets=p.lets, ragged=p.ragged, slides=True)
     return KernelPlan(name, skeleton, "whole", axes, group.nests, stores, seen, **shared)
@@ -240,14 +257,23 @@ def _packs(name, group, dims, facts) -> tuple[Pack, ...]:
 
 def _pack(name, read: ir.Read, order, dims, facts) -> Pack:
     copy = f"{read.tensor}_packed"
-    box = tuple(ir.Binder(f"i{k}", Poly(), dims[read.tensor][k]) for k in order)
+    # A derived extent gets a name: the copy knows its operand alone.
+    own = tuple(
+        d if bare(d) else size(f"{read.tensor}_{k}") for k, d in enumerate(dims[read.tensor])
+    )
+    box = tuple(ir.Binder(f"i{k}", Poly(), own[k]) for k in order)
     at = {k: index(f"i{k}") for k in order}
     body = ir.Read(read.tensor, tuple(at[k] for k in range(len(order))), None, read.dtype)
     nest = ir.Nest(
         copy, box, tuple(at[k] for k in order), tuple(b.hi for b in box), body, read.dtype
     )
-    all_dims = {**dims, copy: nest.dims}
+    all_dims = {**dims, read.tensor: own, copy: nest.dims}
     step = pointwise.make(
         f"{name}_{copy}", Group("pointwise", (nest,), box), (copy,), all_dims, facts
     )
-    return Pack(read.tensor, order, "its channels lie apart", step)
+    return Pack(read.tensor, own, order, "its channels lie apart", step)
+
+
+def bare(p: Poly) -> bool:
+    """Whether a dim is a size alone."""
+    return len(p.terms) == 1 and p == size(next(iter(symbols(p)), ""))

@@ -4,6 +4,8 @@ pointwise nests over row, or over both. Figures are for one H200 unless a commen
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Fetch, Poly, affine, indices, poly
 from tritongen.ir.algebra import walk as walk_poly
@@ -17,7 +19,12 @@ from tritongen.schedule.canonical import (
 from tritongen.schedule.classes import contraction as contractions
 from tritongen.schedule.members import Group, gather_lines, is_reducer
 from tritongen.schedule.paired import pairs_of, state_of
-from tritongen.schedule.plan import Axis, KernelPlan, Launch, Level, Pair, Step, Variant
+from tritongen.schedule.plan import Axis, KernelPlan, Level, Pair, Step, View
+from tritongen.schedule.row_schedules import (
+    loop_variant,
+    resident_variants,
+    split_variant,
+)
 from tritongen.schedule.views import accesses, views
 
 
@@ -127,135 +134,95 @@ def make(name, group, stores, dims, facts) -> Step:
     row = _in_storage_order(group.row, touched, dims, facts)
     axes = (Axis("row", row), Axis("col", group.col))
     seen = views(touched, dims, axes, facts)
+    row_axis, col_axis = _by_runs(axes, seen)
     levels = levels_of(group.nests, pairs_of(group.nests, axes[1].extent, facts))
-    shared = (axes, group.nests, stores, seen, levels)
-    resident = KernelPlan(f"{name}_rows", "rows", "whole", *shared)
+    shared = (group.nests, stores, seen, levels)
+    whole, walked = (row_axis, axes[1]), (row_axis, col_axis)
+    resident = KernelPlan(f"{name}_rows", "rows", "whole", whole, *shared)
     again = (
-        (KernelPlan(f"{name}_wide", "rows", "whole", *shared, reload=True),)
+        (KernelPlan(f"{name}_wide", "rows", "whole", whole, *shared, reload=True),)
         if _has_columns(touched, group)
         else ()
     )
-    loop = KernelPlan(f"{name}_loop", "loop", "whole", *shared)
+    loop = KernelPlan(f"{name}_loop", "loop", "whole", walked, *shared)
     numbered = len(levels) > 2
     parts = tuple(
-        KernelPlan(f"{name}_part{k if numbered else ''}", "part", f"part {k}", *shared)
+        KernelPlan(f"{name}_part{k if numbered else ''}", "part", f"part {k}", walked, *shared)
         for k in range(1, len(levels))
     )
-    finish = KernelPlan(f"{name}_finish", "finish", "finish", *shared)
-    numbers = (("rows", axes[0].extent), ("cols", axes[1].extent))
-    split = _split_variant(parts, finish, group, levels)
-    variants = (split, *_resident_variants(resident, again), _loop_variant(loop))
+    last = "finish" if _writes_tile(group, stores) else "merge"
+    finish = KernelPlan(f"{name}_finish", last, "finish", walked, *shared)
+    by_name = {n.name: n for n in group.nests}
+    state = tuple(found for level in levels for found in level_state(level, by_name))
+    split = split_variant(parts, finish, state)
+    wide_tiles = last == "finish"
+    counts = not wide_tiles and any(
+        is_reducer(n) and n.body.op.startswith("arg") for n in group.nests
+    )
+    variants = (
+        split,
+        *resident_variants(resident, again, counts),
+        loop_variant(loop, wide_tiles, counts),
+    )
     kernels = (resident, *again, loop, *parts, finish)
     return Step(
-        name, "rows", "reducers over one set of indices", stores, numbers, kernels, variants
+        name,
+        "rows",
+        "reducers over one set of indices",
+        stores,
+        _numbers(row_axis, col_axis),
+        kernels,
+        variants,
     )
+
+
+def _by_runs(axes: tuple[Axis, Axis], seen) -> tuple[Axis, Axis]:
+    """Both axes, a tile walking only what is one run in the tensors that are read along the columns.
+
+    `x[b, m, d]` summed over m: a tile takes neighbouring d of one b, and lanes lie along memory. A gain
+    of each channel of a group parts its columns too: then a block has one gain.
+    """
+    every, cols = ({d.index for a in which for d in a.digits} for which in (axes, axes[1:]))
+    digits = {v.tensor: {d for run in v.runs for d in run} for v in seen}
+    out = []
+    for axis, least in zip(axes, (every, cols)):
+        wide = [v for v in seen if digits[v.tensor] & cols and digits[v.tensor] >= least - cols]
+        names = [d.index for d in axis.digits]
+        tail = len(names)
+        while any(not _is_run(tuple(names[-tail:]), v) for v in wide) and tail > 1:
+            tail -= 1
+        out.append(replace(axis, tail=0 if tail == len(names) else tail))
+    return out[0], out[1]
+
+
+def _is_run(digits: tuple[str, ...], view: View) -> bool:
+    """Whether a tensor has these digits in one run, or none of them."""
+    own = [run for run in view.runs if set(run) & set(digits)]
+    return not own or any(set(digits) <= set(run) for run in own)
+
+
+def _numbers(row: Axis, col: Axis) -> tuple[tuple[str, Poly], ...]:
+    """What the rules speak of. Where a tile walks a run of an axis, `run` is its length."""
+    numbers = [("rows", row.extent), ("cols", col.extent)]
+    for axis in (row, col):
+        if axis.tail:
+            numbers.append((f"{axis.name}_run", axis.run.extent))
+            numbers.append((f"{axis.name}_runs", axis.outer.extent))
+    return tuple(numbers)
+
+
+def _writes_tile(group, stores) -> bool:
+    row = {b.index for b in group.row}
+    return any(n.name in stores and {b.index for b in n.box} != row for n in group.nests)
 
 
 def _has_columns(touched, group) -> bool:
     """Whether some operand is the same for all rows (a gain, a bias), and a value over the tile is stored."""
     col, row = {b.index for b in group.col}, {b.index for b in group.row}
     used = [set().union(*(indices(c) for c in coords)) for _, coords in touched]
-    return any(u and u <= col for u in used) and any(u >= row | col for u in used)
-
-
-def _split_variant(parts, finish, group, levels) -> Variant:
-    grid = ("PARTS", "cdiv(rows, ROWS)")
-    by_name = {n.name: n for n in group.nests}
-    state = tuple(
-        (part, dtype, ("rows", "PARTS"))
-        for level in levels
-        for part, dtype in level_state(level, by_name)
-    )
-    config = (
-        ("ROWS", "32 if across else 1"),
-        ("BLOCK", "64 if across else 2048"),
-        (
-            "PARTS",
-            "pow2(max(1, min(256, cdiv(4 * sms, max(1, cdiv(rows, ROWS))), cdiv(cols, 2 * BLOCK))))",
-        ),
-        ("CHUNK", "BLOCK * cdiv(cols, BLOCK * PARTS)"),
-        ("num_warps", "8"),
-    )
-    return Variant(
-        "split",
-        "cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192",
-        "too few rows to fill the GPU: several programs share one",
-        config,
-        (*(Launch(p.name, grid) for p in parts), Launch(finish.name, grid)),
-        state,
-    )
-
-
-def _resident_variants(resident, again) -> tuple[Variant, ...]:
-    """Measured with softmax, rms_norm and layer_norm in bf16 at 256 to 16,384 wide, 2^27 elements.
-
-    An empty row goes to the loop, which has no masked lanes to keep out of its folds. Without column
-    operands, one row of 8,192 in 4 warps reaches 95% of copy. With them, two things
-    count: several rows share each load of a gain (4 rows of 4,096 in 8 warps: 91 to 95%, one row: 78),
-    and beyond 4,096 a row, its gain and its bias no longer fit the registers of two programs a
-    multiprocessor; reading x again from L2 does (16,384 wide: 84%, held: 55 to 74).
-    """
-    grid = ("cdiv(rows, ROWS)",)
-    across = Variant(
-        "across",
-        "across and 0 < cols <= 512",
-        "short rows whose elements lie far apart: memory runs along the rows' own axis",
-        (("BLOCK", "max(16, pow2(cols))"), ("ROWS", "max(1, 8192 // BLOCK)"), ("num_warps", "8")),
-        (Launch(resident.name, grid),),
-    )
-    if not again:
-        config = (
-            ("BLOCK", "max(16, pow2(cols))"),
-            ("ROWS", "max(1, 2048 // BLOCK)"),
-            (
-                "num_warps",
-                "2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32",
-            ),
-        )
-        rows_ = Variant(
-            "rows",
-            "0 < cols <= 32768 and not across",
-            "a row fits in registers",
-            config,
-            (Launch(resident.name, grid),),
-        )
-        return across, rows_
-    narrow = (
-        ("BLOCK", "max(16, pow2(cols))"),
-        ("ROWS", "max(1, 2048 // BLOCK) if BLOCK <= 1024 else 4"),
-        ("num_warps", "2 if BLOCK <= 1024 else 8"),
-    )
-    wide = (
-        ("BLOCK", "pow2(cols)"),
-        ("ROWS", "1"),
-        ("num_warps", "8 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32"),
-    )
     return (
-        across,
-        Variant(
-            "rows",
-            "0 < cols <= 4096 and not across",
-            "rows fit in registers",
-            narrow,
-            (Launch(resident.name, grid),),
-        ),
-        Variant(
-            "wide",
-            "0 < cols <= 32768 and not across",
-            "a row fits in registers, but not for long beside its column operands",
-            wide,
-            (Launch(again[0].name, grid),),
-        ),
+        any(u and u <= col for u in used) and any(u and u >= row | col for u in used) and bool(row)
     )
-
-
-def _loop_variant(loop) -> Variant:
-    config = (
-        ("ROWS", "32 if across else 1"),
-        ("BLOCK", "64 if across else 4096"),
-        ("num_warps", "8"),
-    )
-    return Variant("loop", "True", "any width", config, (Launch(loop.name, ("cdiv(rows, ROWS)",)),))
 
 
 def fold_state(nest: ir.Nest) -> tuple[tuple[str, str], ...]:

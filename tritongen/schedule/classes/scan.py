@@ -183,11 +183,11 @@ def _split_variant(part, finish, group, times: str) -> Variant:
 def _walk_variants(walk, grid, times: str) -> tuple[Variant, ...]:
     """Per cent of copy, sums in f32.
 
-    32,768 x 32,768: blocks of 1,024 in 2 warps 94 (bf16 94, from the end 94), in 4 warps 95 (88, 87),
-    of 4,096 in 8 warps 94 (88, 69). 2^20 rows of 256: 100. A program has one block in flight, so few
-    rows want it wide: 512 rows 90 with 8,192 (1,024: 69), 132 rows 76 (27); wider
-    ones spill in f64, from the end 8,192 too. Across, 64 x 4,096 x 1,024: 92 with 64 x 32 in 2 warps (bf16 67), 94 (62) with
-    64 x 64, 85 to 88 with 32 or 128 rows.
+    32,768 x 32,768: blocks of 1,024 in 2 warps 94 (bf16 94; from the end 94, bf16 57), in 4 warps
+    95 (88; 87, 53), of 4,096 in 8 warps 94 (88; 69). 2^20 rows of 256: 100. A program has one block
+    in flight, so few rows want it wide: 512 rows 90 with 8,192 (1,024: 69), 132 rows 76 (27); wider
+    ones spill in f64, from the end 8,192 too. Across, 64 x 4,096 x 1,024: 92 with 64 x 32 in 2 warps
+    (bf16 67), 94 (62) with 64 x 64, 85 to 89 with 32, 128 or 256 rows.
     """
     launch = (Launch(walk.name, grid),)
     across = (

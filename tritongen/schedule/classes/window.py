@@ -28,6 +28,7 @@ from tritongen.schedule.canonical import binders_of, coordinates, reads, same
 from tritongen.schedule.classes import box
 from tritongen.schedule.members import Group, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Order, Step, Variant
+from tritongen.schedule.rules import names
 
 MOST_TERMS = 128  # that are unrolled: 11 x 11 windows at stride 11 reach 102%
 
@@ -115,22 +116,32 @@ def variants(name, group, stores, dims, facts):
     )
 
 
+def beside(name, group, stores, dims, facts, when: str):
+    """The same for a step of another class, but for the last: its ways where `when` holds as well."""
+    if reach(group, len(group.row) - 1, facts) is None:
+        return (), (), (), ()
+    kernels, numbers, ways, orders = variants(name, group, stores, dims, facts)
+    few = tuple(replace(w, when=f"{when} and {w.when}") for w in ways[:-1])
+    spoken = {"rows", "cols"} - {n for w in few for run in w.launches for n in names(run.grid[0])}
+    return kernels[:-1], tuple(n for n in numbers if n[0] not in spoken), few, orders
+
+
 def window_of(group: Group) -> tuple[ir.Binder, ...]:
     return next(binders_of(n) for n in group.nests if is_reducer(n))
 
 
 def channels(group: Group, facts: Facts) -> tuple[int, Order] | None:
     """An index of the box along which memory may run instead of the last one, and how to tell."""
-    names = [b.index for b in group.row]
+    box_names = [b.index for b in group.row]
     along = set().union(*slides(group.nests, window_of(group), facts).values())
-    if names[-1] not in along:
+    if box_names[-1] not in along:
         return None
     for read in (r for n in group.nests for r in reads(n.body)):
-        dims = {c: k for k, c in enumerate(read.coords)}
-        slid = [k for c, k in dims.items() if names[-1] in indices(c)]
-        still = [b for b in names if b not in along and b != ir.BATCH and index(b) in dims]
-        if slid and still and reach(group, place := names.index(still[-1]), facts):
-            return place, Order("channels_last", read.tensor, dims[index(still[-1])], slid[0])
+        used = [indices(c) & set(box_names) for c in read.coords]
+        slid = [k for k, own in enumerate(used) if box_names[-1] in own]
+        still = [b for b in box_names if b not in along and b != ir.BATCH and {b} in used]
+        if slid and still and reach(group, place := box_names.index(still[-1]), facts):
+            return place, Order("channels_last", read.tensor, used.index({still[-1]}), slid[0])
     return None
 
 
@@ -141,8 +152,8 @@ def unrolled(name, group, stores, facts, kind, col, order=None):
     step = () if at is None else (digits.pop(at),)
     axes = (Axis("row", tuple(digits)), Axis("step", step), Axis("col", (group.row[col],)))
     kernel = KernelPlan(f"{name}_{kind}", "window", "whole", axes, group.nests, stores)
-    names = ("outer", "along", "channels", "span") if order else ("lines", "steps", "cols", "reach")
-    lines, steps, cols, far = names
+    called = ("outer", "along", "lanes", "span") if order else ("lines", "steps", "cols", "reach")
+    lines, steps, cols, far = called
     terms = poly(1)
     for b in window_of(group):
         terms = terms * (b.hi - b.lo)

@@ -1,0 +1,62 @@
+"""Contractions through tensor descriptors: every order in memory, tails, batches, parts; in the interpreter."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+# Run in a process of its own: Triton decides at import whether kernels are interpreted.
+PROGRAM = """
+import itertools, json, sys
+import torch
+from tritongen import pipeline
+from tritongen.proof.variants import forced, ways
+from tritongen.runtime.load import load_text
+
+def stored(shape, turned):
+    x = torch.randn(shape).half()
+    return x.mT.contiguous().mT if turned else x
+
+def check(path, name, shapes, want):
+    built = pipeline.build(open(path).read(), path)
+    module, plan = load_text(built.name, built.raw), built.plans[name][0]
+    described, own = [], module._tiles
+    module._tiles = lambda x, *sizes, **how: described.append(x) or own(x, *sizes, **how)
+    for turned, way in itertools.product(itertools.product((False, True), repeat=2), ways(plan)[:2]):
+        args = [stored(s, t) for s, t in zip(shapes, turned)] + [torch.randn(s).half() for s in shapes[2:]]
+        with forced(module, plan, way, small=True):
+            got = getattr(module, name)(*args)
+        wanted = want(*(a.double() for a in args))
+        error = ((got.double() - wanted).abs() / (1 + wanted.abs())).max().item()
+        results[f"{name} {turned} {way.name}"] = error
+    counts[name] = len(described)
+    assert {w.name for w in ways(plan)[:2]} == {"split", "persistent"}
+
+results, counts = {}, {}
+gelu, linear = torch.nn.functional.gelu, torch.nn.functional.linear
+check("specs/matmul.op", "matmul", [(40, 72), (72, 24)], torch.matmul)
+check("specs/matmul.op", "matmul", [(37, 71), (71, 19)], torch.matmul)
+check("specs/bmm.op", "bmm", [(3, 24, 40), (3, 40, 24)], torch.bmm)
+check("specs/linear_gelu.op", "linear_gelu", [(24, 40), (40, 40), (40,)], lambda *a: gelu(linear(*a)))
+json.dump([results, counts], sys.stdout)
+"""
+
+
+def test_persistent_kernels_in_every_order_of_memory():
+    env = {**os.environ, "TRITON_INTERPRET": "1"}
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=env, cwd=ROOT, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    results, counts = json.loads(run.stdout)
+    assert counts == {
+        "matmul": 16,
+        "bmm": 16,
+        "linear_gelu": 16,
+    }  # two operands, four orders, two ways
+    assert max(results.values()) < 2e-3, results

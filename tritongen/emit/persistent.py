@@ -1,0 +1,263 @@
+"""A contraction by tensor descriptors: a fixed number of programs, each with one tile after another.
+
+Input: a `KernelPlan` of the skeleton `persistent`, whose `tiles` say how each factor's operand lies
+in memory. Output: its `KernelView`: the host describes the operands (`setup`), the loop loads their
+tiles by coordinates, zeros outside the tensor, and the epilogue is that of any contraction. As a
+part (`role`), it sums one CHUNK of k, and `combine_view` prints the kernel that adds the parts up.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tritongen.emit.body import Body
+from tritongen.emit.contraction import accumulators, axis_names, products, storage_dtype
+from tritongen.emit.tiles import view
+from tritongen.emit.view import KernelView, Loop
+from tritongen.ir import nodes as ir
+from tritongen.schedule.canonical import free_indices
+from tritongen.schedule.plan import View
+
+SIDES = (("m", "k"), ("k", "n"))  # the axes of a factor's tile, as tl.dot wants it
+HALVES = ("f16", "bf16")
+BLOCKS = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M")
+
+
+def persistent_view(body: Body) -> KernelView:
+    kernel = body.kernel
+    heads, tail = kernel.nests[: kernel.products], kernel.nests[kernel.products :]
+    split = kernel.role != "whole"
+    var = open_tiles(body, split)
+    # Rows and columns outside the tensors are zeros, and never stored.
+    body.axis_mask |= {"m": "", "n": ""}
+    setup = [*operands(body, heads, var)]
+    loads, dots = products(body, heads, [], var)
+    if any(f"{var['k']}[" in line for line in loads):  # a computed factor is masked by k
+        loads.insert(0, f"{var['k']} = {var['start']} + tl.arange(0, BLOCK_K)")
+    opening, body.prologue = [*place_lines(body, var, split), *body.prologue], []
+    zeros = accumulators(body, heads)
+    if split:
+        for head in heads:
+            at = part_address(body, head, var)
+            body.line(f"tl.store({at}, {body.values[head.name][0]}, mask={var['inside']})")
+        lines = corner_lines(body, var, var["first_n"], "BLOCK_N")
+        body.lines += lines
+    else:
+        setup += epilogue(body, heads, tail, var)
+    doc = "Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."
+    if split:
+        doc = "Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."
+    body.prologue = opening
+    return view(
+        body,
+        var,
+        (*BLOCKS, "PARTS") if split else BLOCKS,
+        doc,
+        loops=(Loop(tuple(zeros), (*loads, *dots), ()),),
+        lines=tuple(body.lines),
+        setup=tuple(setup),
+    )
+
+
+# ---- which tile a program is at ------------------------------------------------------------------
+def open_tiles(body: Body, split: bool) -> dict[str, str]:
+    """The names of a contraction's tile, and of the corner that a persistent program is at."""
+    batch = body.kernel.axes[0]
+    var = axis_names(body)
+    for name in ("first_n", "tiles", "part", "begin"):
+        var[name] = body.names.free(name)
+    several = split or batch.digits
+    var["turn"] = body.names.free("turn") if several else var["tile"]
+    times = (["PARTS"] if split else []) + ([var["BATCH"]] if batch.digits else [])
+    var["count"] = " * ".join([*times, var["tiles"]])
+    var["to"] = var["K"]
+    if split:
+        body.args.sizes["CHUNK"] = 'config["CHUNK"]'
+        var["to"] = f"tl.minimum({var['begin']} + CHUNK, {var['K']})"
+    return var
+
+
+def place_lines(body: Body, var: dict[str, str], split: bool) -> list[str]:
+    """From the number of a turn to part, batch and tile."""
+    if not split:
+        var["begin"] = "0"
+    if var["turn"] == var["tile"]:
+        return []
+    lines = [f"{var['tile']} = {var['turn']} % {var['tiles']}"]
+    outer = f"{var['turn']} // {var['tiles']}"
+    if body.kernel.axes[0].digits:
+        inner = f"{outer} % {var['BATCH']}" if split else outer
+        lines.append(f"{var['batch']} = ({inner}).to(tl.int64)")
+        outer = f"{var['turn']} // ({var['tiles']} * {var['BATCH']})"
+    if split:
+        lines += [f"{var['part']} = {outer}", f"{var['begin']} = {var['part']} * CHUNK"]
+    return lines
+
+
+def corner_lines(body: Body, var: dict[str, str], column: str, width: str) -> list[str]:
+    """The lines of a tile of so many columns behind the loop: n, digits and mask as far as they are used."""
+    lines = body.prologue + body.lines
+    opening = {
+        var["n"]: f"{column}.to(tl.int64) + tl.arange(0, {width})[None, :]",
+        var["inside"]: f"({var['m']} < {var['M']}) & ({var['n']} < {var['N']})",
+    }
+    for name, text in reversed(opening.items()):
+        if mentions(lines, name):
+            lines.insert(0, f"{name} = {text}")
+    body.lines, body.prologue = [], []
+    if mentions(lines, var["m"]):
+        row = f"{var['first_m']}.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]"
+        body.line(f"{var['m']} = {row}")
+    return lines
+
+
+def mentions(lines: list[str], name: str) -> bool:
+    return any(re.search(rf"\b{name}\b", line) for line in lines)
+
+
+# ---- operands ------------------------------------------------------------------------------------
+def operands(body: Body, heads: tuple[ir.Nest, ...], var: dict[str, str]) -> Iterator[str]:
+    """Describes each operand once; the host lines."""
+    tiles = iter(body.kernel.tiles)
+    for head in heads:
+        for side, axes in zip(head.body.body.args, SIDES, strict=True):
+            tile = next(tiles)
+            (read,) = (e for e in ir.walk(side) if isinstance(e, ir.Read) and free_indices(e))
+            if read not in body.loads:
+                narrow = storage_dtype(*head.body.body.args, body.op)
+                by_columns = axes == SIDES[1] and narrow == read.dtype and narrow not in HALVES
+                yield describe(body, tile, read, axes, var, ", by_columns=True" * by_columns)
+
+
+def describe(
+    body: Body, tile: View, read: ir.Read, axes: tuple[str, str], var: dict[str, str], options: str
+) -> str:
+    """Says in `body.loads` how an operand is loaded; the host line that describes it."""
+    digits = {a.name: tuple(d.index for d in a.digits) for a in body.kernel.axes}
+    own = [digits[name] for name in axes]
+    outer = [run for run in tile.runs if run not in own]
+    name = body.names.free(f"{tile.tensor}_tiles")
+    turned = body.names.free(f"{tile.tensor}_turned")
+    body.args.pointers[name] = name
+    flag = body.names.free(turned.upper())
+    body.args.constants[flag] = turned
+    before = [f"{body.run_text(run)}.to(tl.int32)" for run in outer]
+    corner = {"m": var["first_m"], "n": var["first_n"], "k": var["start"]}
+
+    def load(first: str, second: str) -> str:
+        out = f"{name}.load([{', '.join([*before, corner[first], corner[second]])}])"
+        blocks = f"BLOCK_{first.upper()}, BLOCK_{second.upper()}"
+        return f"{out}.reshape({blocks})" if before else out
+
+    body.loads[read] = f"{load(*axes[::-1])}.T if {flag} else {load(*axes)}"
+    order = [tile.runs.index(run) for run in (*outer, *own)]
+    blocks = ", ".join(f'config["BLOCK_{name.upper()}"]' for name in axes)
+    return f"{name}, {turned} = _tiles({permuted(tile.tensor, order)}, {blocks}{options})"
+
+
+def permuted(tensor: str, order: list[int]) -> str:
+    """The tensor with its dims in this order, on the host."""
+    straight = list(range(len(order)))
+    if order == straight:
+        return tensor
+    if order == [*straight[:-2], *reversed(straight[-2:])]:
+        return f"{tensor}.mT"
+    return f"{tensor}.permute({', '.join(map(str, order))})"
+
+
+# ---- sums and what follows from them -------------------------------------------------------------
+def epilogue(body: Body, heads, tail, var: dict[str, str]) -> list[str]:
+    """Whatever follows from the sums, over m and n, and the stores; the host lines that these need.
+
+    Half a tile at a time: a whole one would take the shared memory of one more stage to store, and
+    more registers than there are beside its sums.
+    """
+    mask_tile(body, var)
+    half, column = body.fresh("half"), body.fresh("column")
+    splits = []
+    for head in heads:
+        name, halves = body.values[head.name][0], body.fresh(f"{head.name}_halves")
+        split = f"tl.split({name}.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))"
+        splits.append(f"{halves} = {split}")
+        body.line(f"{name} = {halves}[{half}]")
+    stored = {tile.tensor: tile for tile in body.kernel.stored}
+    setup = []
+    for nest in (*heads, *tail):
+        value = body.values[nest.name][0] if nest in heads else body.value(nest)
+        if nest.name in stored:
+            setup.append(store_tile(body, nest, stored[nest.name], value, column, var))
+        elif nest.name in body.kernel.stores:
+            body.store(nest, value)
+    lines = corner_lines(body, var, column, "BLOCK_N // 2")
+    body.lines += [*splits, f"for {half} in tl.static_range(2):"]
+    lines.insert(0, f"{column} = {var['first_n']} + {half} * (BLOCK_N // 2)")
+    body.lines += [f"    {line}" for line in lines]
+    return setup
+
+
+def mask_tile(body: Body, var: dict[str, str]) -> None:
+    for name in ("m", "n"):
+        body.axis_mask[name] = f"{var[name]} < {var[name.upper()]}"
+    body.together = {frozenset({"m", "n"}): var["inside"]}
+
+
+def store_tile(
+    body: Body, nest: ir.Nest, tile: View, value: str, column: str, var: dict[str, str]
+) -> str:
+    """Stores half a tile by descriptor, or through pointers where rows are not aligned; the host line."""
+    name = body.names.free(f"{tile.tensor}_tiles")
+    body.args.pointers[name] = name
+    before = [f"{body.run_text(run)}.to(tl.int32)" for run in tile.runs[:-2]]
+    body.line(f"if {name} is None:")
+    body.indent += 1
+    body.store(nest, value)
+    body.indent -= 1
+    out = f"{value}.to({name}.dtype)"
+    if before:
+        out += f".reshape({'1, ' * len(before)}BLOCK_M, BLOCK_N // 2)"
+    body.line("else:")
+    body.line(f"    {name}.store([{', '.join([*before, var['first_m'], column])}], {out})")
+    blocks = 'config["BLOCK_M"], config["BLOCK_N"] // 2'
+    return f"{name} = _tiles_to_store({tile.tensor}, {blocks})"
+
+
+# ---- parts ---------------------------------------------------------------------------------------
+def part_address(body: Body, head: ir.Nest, var: dict[str, str]) -> str:
+    """Where a part of the sums stands in scratch storage: [PARTS, batches, M, N]."""
+    pointer = body.pointer(f"{head.name}_parts")
+    row = f"tl.cast({var['part']}, tl.int64)"
+    if body.kernel.axes[0].digits:
+        row = f"({row} * {var['BATCH']} + {var['batch']})"
+    return f"{pointer} + ({row} * {var['M']} + {var['m']}) * {var['N']} + {var['n']}"
+
+
+def combine_view(body: Body) -> KernelView:
+    """The second kernel of a split sum: the parts in their order, then the epilogue."""
+    kernel = body.kernel
+    heads, tail = kernel.nests[: kernel.products], kernel.nests[kernel.products :]
+    var = axis_names(body)
+    var["part"] = body.names.free("part")
+    zeros = accumulators(body, heads)
+    mask_tile(body, var)
+    for head in heads:
+        at, name = part_address(body, head, var), body.values[head.name][0]
+        body.line(f"{name} += tl.load({at}, mask={var['inside']}, other=0)")
+    sums, body.lines = tuple(body.lines), []
+    if kernel.axes[0].digits:
+        outer = f"{var['tile']} // ({var['tiles_m']} * {var['tiles_n']})"
+        body.prologue.insert(0, f"{var['batch']} = ({outer}).to(tl.int64)")
+    for nest in (*heads, *tail):
+        value = body.values[nest.name][0] if nest in heads else body.value(nest)
+        if nest.name in kernel.stores:
+            body.store(nest, value)
+    if not any(re.search(rf"\b{var['K']}\b", line) for line in (*body.prologue, *body.lines)):
+        body.args.sizes.pop(var["K"], None)
+    return view(
+        body,
+        var,
+        ("BLOCK_M", "BLOCK_N", "PARTS"),
+        "Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program.",
+        loops=(Loop(tuple(zeros), sums, ()),),
+        lines=tuple(body.lines),
+    )

@@ -1,0 +1,262 @@
+"""How a contraction runs: the tiles of each variant, and when it is chosen.
+
+Input: a group of the class `contraction`. Output: its `Step`. Operands that lie in memory as tiles
+are (one dim of m or n, one of k) are loaded by tensor descriptors where they are aligned; all others,
+and all small products, through pointers.
+"""
+
+from __future__ import annotations
+
+from tritongen.ir import nodes as ir
+from tritongen.schedule.canonical import free_indices, reads
+from tritongen.schedule.members import Product
+from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant, View
+from tritongen.schedule.views import accesses, digits_of, views
+
+WIDE = "128 // itemsize"  # K elements that make a 128-byte line
+
+
+def make(name, group, stores, dims, facts) -> Step:
+    p = group.product
+    axes = (Axis("batch", p.batch), Axis("m", p.m), Axis("n", p.n), Axis("k", p.k))
+    seen = views(list(accesses(group.nests, stores, dims)), dims, axes, facts)
+    times = "batches * " if p.batch else ""
+
+    def kernel(suffix: str, skeleton: str, role: str = "whole", **fields) -> KernelPlan:
+        shared = {"views": seen, "products": group.products}
+        return KernelPlan(
+            f"{name}_{suffix}", skeleton, role, axes, group.nests, stores, **shared, **fields
+        )
+
+    pointers = kernel("tiles", "contraction")
+    kernels, variants = (pointers,), by_pointers(pointers, times)
+    if tiles := described(group, axes, seen, dims, facts):
+        out = stored_whole(group, stores, axes, seen)
+        whole = kernel("persistent", "persistent", tiles=tiles, stored=out)
+        part = kernel("parts", "persistent", "part 0", tiles=tiles)
+        finish = kernel("combine", "combine", "finish")
+        kernels = (whole, part, finish, pointers)
+        variants = (*in_parts(part, finish, times), *by_descriptors(whole, times), *variants)
+    numbers = (
+        ("batches", axes[0].extent),
+        ("M", axes[1].extent),
+        ("N", axes[2].extent),
+        ("K", axes[3].extent),
+    )
+    why = "a sum of products of two factors"
+    if group.products > 1:
+        why = f"{group.products} sums of products that share a factor"
+    return Step(name, "contraction", why, stores, numbers, kernels, variants)
+
+
+# ---- tiles ---------------------------------------------------------------------------------------
+def tile(m, n, k, warps, stages) -> tuple[tuple[str, str], ...]:
+    return (
+        ("BLOCK_M", m),
+        ("BLOCK_N", n),
+        ("BLOCK_K", k),
+        ("GROUP_M", "8"),
+        ("num_warps", warps),
+        ("num_stages", stages),
+    )
+
+
+def columns(kernel: KernelPlan) -> int:
+    """What a tile's columns are divided by: accumulators of several sums share one tile's registers."""
+    return {1: 1, 2: 2}.get(kernel.products, 4)
+
+
+def computes(kernel: KernelPlan) -> bool:
+    """Whether anything but a conversion follows from the sums."""
+    tail = kernel.nests[kernel.products :]
+    return any(isinstance(e, ir.Call) for nest in tail for e in ir.walk(nest.body))
+
+
+def described_at(size: str) -> str:
+    """Three descriptors cost the host 20 to 40 us, so they wait for a product of about 10 us.
+
+    What is not aligned is copied first, and still ahead: 4095^3 takes 277 us (cuBLAS 1,030), 2047^3 57
+    (133), 4096 x 4096 x 500 54 (89); through pointers 2,200, 300 and 128.
+    """
+    return f"tma and {size} >= 2**29"
+
+
+def by_descriptors(kernel: KernelPlan, times: str) -> tuple[Variant, ...]:
+    """By waves of tiles over the multiprocessors, weighed by what a tile's product reaches on an H200.
+
+    bf16, TFLOP/s at 4096^3: 750 (128 x 256), 670 (128 x 128), 540 (64 x 128). 8192^3 805, 2048^3 594,
+    1024^3 212 (cuBLAS 798, 559, 211 in the same runs); 512 x 4096 x 4096 551 (600).
+    """
+
+    share = columns(kernel)
+
+    def waves(m: int, n: int) -> str:
+        return f"cdiv({times}cdiv(M, {m}) * cdiv(N, {n // share}), sms)"
+
+    launch = (Launch(kernel.name, (f"min(sms, {times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N))",)),)
+    when = described_at(f"{times}M * N * K")
+    return (
+        Variant(
+            "persistent",
+            f"{when} and itemsize <= 2 and 9 * {waves(128, 256)} <= 5 * {waves(128, 128)}",
+            "large, and its widest tiles fill whole waves of multiprocessors",
+            # One stage more under an epilogue: gelu by erf 225 us at 4096^3 (3 stages: 237), alone 191 (183).
+            tile("128", str(256 // share), WIDE, "8", "4" if computes(kernel) else "3"),
+            launch,
+        ),
+        Variant(
+            "square",
+            f"{when} and itemsize <= 4 and 8 * {waves(128, 128)} <= 5 * {waves(64, 128)}",
+            "large, and tiles of 128 x 128 fill the waves better",
+            tile("128", str(128 // share), WIDE, "8", "5 if itemsize <= 2 else 3"),
+            launch,
+        ),
+        Variant(
+            "narrow",
+            f"{when} and itemsize <= 2 and M > 64",
+            "large, but few tiles: small ones, to have one for every multiprocessor",
+            tile(
+                "64",
+                f"{128 // share} if 7 * {waves(64, 128)} <= 5 * {waves(64, 64)} else {64 // share}",
+                "256 // itemsize",
+                "4",
+                f"3 if BLOCK_N == {128 // share} else 5",
+            ),
+            launch,
+        ),
+    )
+
+
+def in_parts(part: KernelPlan, finish: KernelPlan, times: str) -> tuple[Variant, ...]:
+    """Few sums of many terms: 256 x 256 of 524,288 terms 150 us (cuBLAS 144; 130 to read the operands).
+
+    Not below 4,096 terms: adding the parts up costs 4 us, and 16 x 4096 x 4096 has work for 128 slim tiles.
+    """
+    share = columns(part)
+    tiles = f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)"
+    config = (
+        ("BLOCK_M", "max(16, min(128, pow2(M)))"),
+        ("BLOCK_N", f"max(16, min({128 // share}, pow2(N)))"),
+        ("BLOCK_K", "256 // itemsize if itemsize <= 2 else 32"),
+        ("GROUP_M", "8"),
+        ("PARTS", f"max(1, pow2(min(sms // ({tiles}), cdiv(K, 4 * BLOCK_K)) + 1) // 2)"),
+        ("CHUNK", "BLOCK_K * cdiv(K, BLOCK_K * PARTS)"),
+        ("num_warps", "8 if BLOCK_M * BLOCK_N >= 16384 else 4"),
+        ("num_stages", f"min(6, 768 // (BLOCK_M + {'' if share == 1 else f'{share} * '}BLOCK_N))"),
+    )
+    shape = ("PARTS", *(["batches"] if times else []), "M", "N")
+    few = f"2 * {times}cdiv(M, 64) * cdiv(N, 64 if M > 64 else 32) <= sms"
+    small = (("BLOCK_M", "2"), ("BLOCK_N", "256"), ("PARTS", "PARTS"))
+    return (
+        Variant(
+            "split",
+            f"tma and itemsize <= 4 and K >= 4096 and {few}",
+            "few sums of many terms: several programs share one tile, and a second kernel adds up",
+            config,
+            (
+                Launch(part.name, (f"min(sms, PARTS * {tiles})",)),
+                Launch(finish.name, (f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",), small),
+            ),
+            tuple(
+                (f"{head.name}_parts", head.dtype, shape) for head in part.nests[: part.products]
+            ),
+        ),
+    )
+
+
+def by_pointers(kernel: KernelPlan, times: str) -> tuple[Variant, ...]:
+    share = columns(kernel)
+    launch = (Launch(kernel.name, (f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",)),)
+    # 64 KiB of shared memory on AMD take the small tile alone; 227 KiB on an H200 take all.
+    return (
+        Variant(
+            "large",
+            f"not hip and itemsize <= 2 and {times}cdiv(M, 128) * cdiv(N, {256 // share}) >= sms",
+            "enough work for the widest tile on every multiprocessor",
+            tile("128", str(256 // share), WIDE, "8", "3"),
+            launch,
+        ),
+        Variant(
+            "medium",
+            f"not hip and itemsize <= 4 and {times}cdiv(M, 128) * cdiv(N, {128 // share}) >= sms",
+            "enough tiles of 128 x 128",
+            tile("128", str(128 // share), WIDE, "8", "4 if itemsize <= 2 else 3"),
+            launch,
+        ),
+        # One wave of programs, or a line of 128 bytes of each row of k: 16 x 4096 x 4096 18.3 us (cuBLAS
+        # 18.9), 64 x 4096 x 4096 19.4 (17.8), 1 x 16384 x 16384 135 (133).
+        Variant(
+            "slim",
+            "not hip and itemsize <= 4 and M <= 64",
+            "few rows: deep in K, narrow in N",
+            tile(
+                "max(16, pow2(M))",
+                f"{32 if share < 4 else 16} if N <= 64 * sms else {64 // share if share < 4 else 16}",
+                "(512 if M <= 32 and N <= 64 * sms else 256) // itemsize",
+                "4",
+                "4 if M <= 32 else 5",
+            ),
+            launch,
+        ),
+        Variant(
+            "thin",
+            "not hip and itemsize <= 4 and N <= 16",
+            "few columns: as many rows as one product of the tensor cores takes",
+            tile("64", "16", "256 // itemsize", "4", "4"),
+            launch,
+        ),
+        Variant(
+            "small",
+            "True",
+            "any size",
+            tile("64", str(64 // share), "32", "4", "3 if itemsize <= 4 else 2"),
+            launch,
+        ),
+    )
+
+
+# ---- operands as descriptors see them ------------------------------------------------------------
+def described(group, axes, seen, dims, facts) -> tuple[View, ...]:
+    """How the factors' operands lie in memory; nothing where one is no stored matrix of tiles."""
+    p: Product = group.product
+    found = []
+    for head in group.nests[: group.products]:
+        if head.body.guards:
+            return ()
+        for side, kept in zip(head.body.body.args, (p.m, p.n), strict=True):
+            found.append(stored_tiles(side, kept, axes, seen, dims, facts))
+    return tuple(view for view in found if view) if all(found) else ()
+
+
+def stored_tiles(side: ir.Expr, kept, axes, seen, dims, facts) -> View | None:
+    """The one operand of a factor, where all its indices stand in it: a dim for `kept`, one for k, others batch."""
+    found = [e for e in ir.walk(side) if isinstance(e, ir.Read) and free_indices(e)]
+    if len(found) != 1 or found[0].fill is not None or _speaks_of_indices(side):
+        return None
+    (read,) = found
+    view = next((v for v in seen if v.tensor == read.tensor), None)
+    if view is None:
+        extents = {d.index: d.hi - d.lo for a in axes for d in a.digits if not d.lo.terms}
+        if free_indices(read) - set(extents):
+            return None
+        runs = [digits_of(c, extents, d, facts) for c, d in zip(read.coords, dims[read.tensor])]
+        view = View(read.tensor, dims[read.tensor], tuple(r or () for r in runs))
+    batch = {d.index for d in axes[0].digits}
+    inner = [run for run in view.runs if not set(run) <= batch or not run]
+    wanted = [tuple(d.index for d in axis) for axis in (kept, axes[3].digits)]
+    # A descriptor has at most five dims.
+    return view if sorted(inner) == sorted(wanted) and len(view.runs) <= 5 else None
+
+
+def stored_whole(group, stores, axes, seen) -> tuple[View, ...]:
+    """Outputs that follow from the sums and lie in memory as tiles of m x n."""
+    m, n = (tuple(d.index for d in axis.digits) for axis in axes[1:3])
+    wide = {nest.name for nest in group.nests[: group.products]}
+    for nest in group.nests[group.products :]:
+        if wide & {read.tensor for read in reads(nest.body)}:
+            wide.add(nest.name)
+    return tuple(v for v in seen if v.tensor in wide & set(stores) and v.runs[-2:] == (m, n))
+
+
+def _speaks_of_indices(side: ir.Expr) -> bool:
+    return any(isinstance(e, ir.IndexValue) and free_indices(e) for e in ir.walk(side))

@@ -1,0 +1,179 @@
+"""How rows run: the variants of a step, each with the formula of its config and what set it.
+
+Input: the kernels of `classes/rows.py`. Output: `Variant`s, first match first. Figures are per cent of a
+copy on one H200 (bytes read plus written) unless a comment says otherwise.
+"""
+
+from __future__ import annotations
+
+from tritongen.schedule.plan import Axis, Launch, Variant
+
+
+def tiles(row: Axis, size: str = "ROWS") -> str:
+    """How many tiles of `size` rows there are."""
+    return f"row_runs * cdiv(row_run, {size})" if row.tail else f"cdiv(rows, {size})"
+
+
+def rows(row: Axis, rule: str) -> str:
+    """Rows a tile: no more than a run has."""
+    return f"min({rule}, pow2(max(1, row_run)))" if row.tail else rule
+
+
+def block(col: Axis, rule: str) -> str:
+    """Columns a tile: no more than a run has."""
+    return f"min({rule}, max(16, pow2(col_run)))" if col.tail else rule
+
+
+def split_variant(parts, finish, state: tuple[tuple[str, str], ...]) -> Variant:
+    """`state`: (name, dtype) of what one part of a row leaves behind.
+
+    softmax of 128 and of 8 rows of 1,048,576 in bf16: 8,192 columns in 8 warps, 16 programs a
+    multiprocessor, 55 and 35% (2,048 and 4: 47 and 22). Sums of 1 and of 16 rows, 2^27 and 2^26 f32: 2,048
+    columns, 96 and 85% (4 programs: 89 and 85). Across, columns of [1048576, 64] and [65536, 4096] in
+    f32: 81 and 103% with 32 x 64 and 4 programs; 64 x 32 82 and 89. A pair of folds ends each block with reductions,
+    so its blocks are longer there: batch norm of [64, 64, 112, 112] channels last 66% of its plan's
+    bytes with 32 x 256, 39 with 32 x 64. Channels first, rows fill a tile that a run of columns
+    does not: 4 x 1,024 in 4 warps 89%, and 95 of [64, 64, 256, 256].
+    """
+    row, col = finish.axes
+    grid = tiles(row)
+    merges = finish.skeleton == "merge"
+    far = (
+        "256 if across else "
+        if any(level.pairs for level in finish.levels)
+        else "64 if across else "
+    )
+    if col.tail:
+        block_ = block(col, f"{far}1024")
+        height, warps = "32 if across else 4096 // BLOCK", "8 if across else 4"
+        chunk = "cdiv(col_runs * cdiv(col_run, BLOCK), PARTS)"
+    else:
+        block_ = f"{far}{'2048' if merges else '8192 if cols > 262144 else 4096'}"
+        height, warps = "32 if across else 1", "8"
+        chunk = "BLOCK * cdiv(cols, BLOCK * PARTS)"
+    programs = f"cdiv((4 if across else 16) * sms, max(1, {grid}))"
+    most = "2048" if merges else "256"
+    config = (
+        ("BLOCK", block_),
+        ("ROWS", rows(row, height)),
+        ("PARTS", f"pow2(max(1, min({most}, {programs}, cdiv(cols, BLOCK))))"),
+        ("CHUNK", chunk),
+        # Fewer lanes than threads would give their layout to the whole tile.
+        *((("LANES", "max(PARTS, 256)"),) if len(parts) > 1 or not merges else ()),
+        *((("MERGE", "1 if PARTS > 16 else 16"),) if merges else ()),
+        ("num_warps", warps),
+    )
+    last = (tiles(row, "MERGE"),) if merges else ("PARTS", grid)
+    return Variant(
+        "split",
+        f"{tiles(row, '32 if across else 1')} < 2 * sms and cols > 8192",
+        "too few rows to fill the GPU: several programs share one",
+        config,
+        (*(Launch(p.name, ("PARTS", grid)) for p in parts), Launch(finish.name, last)),
+        tuple((part, dtype, ("rows", "PARTS")) for part, dtype in state),
+    )
+
+
+def resident_variants(resident, again, counts: bool) -> tuple[Variant, ...]:
+    """Measured with softmax, rms_norm and layer_norm in bf16 at 256 to 16,384 wide, 2^27 elements.
+
+    An empty row goes to the loop, which has no masked lanes to keep out of its folds. Without column
+    operands, one row of 8,192 in 4 warps reaches 95% of copy. With them, two things
+    count: several rows share each load of a gain (4 rows of 4,096 in 8 warps: 91 to 95%, one row: 78),
+    and beyond 4,096 a row, its gain and its bias no longer fit the registers of two programs a
+    multiprocessor; reading x again from L2 does (16,384 wide: 84%, held: 55 to 74).
+    Short rows do best in programs of one warp, 1,024 elements each: softmax 256, 512 and 1,024 wide
+    93, 99 and 99% of copy (2,048 in two warps 90, 97, 99), layer_norm 98 and 99.
+    """
+    row = resident.axes[0]
+    launch = (Launch(resident.name, (tiles(row),)),)
+    across = Variant(
+        "across",
+        "across and 0 < cols <= 512",
+        "short rows whose elements lie far apart: memory runs along the rows' own axis",
+        (
+            ("BLOCK", "max(16, pow2(cols))"),
+            ("ROWS", rows(row, "max(1, 8192 // BLOCK)")),
+            ("num_warps", "4 if BLOCK <= 16 else 8"),
+        ),
+        launch,
+    )
+    if not again:
+        config = (
+            ("BLOCK", "max(16, pow2(cols))"),
+            ("ROWS", rows(row, "max(1, 1024 // BLOCK)")),
+            (
+                "num_warps",
+                "1 if BLOCK <= 1024 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32",
+            ),
+        )
+        rows_ = Variant(
+            "rows",
+            f"0 < cols <= {128 if counts else 32768} and not across",
+            "a row fits in registers",
+            config,
+            launch,
+        )
+        return across, rows_
+    narrow = (
+        ("BLOCK", "max(16, pow2(cols))"),
+        (
+            "ROWS",
+            rows(
+                row,
+                "max(1, 1024 // BLOCK) if BLOCK <= 512 else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4",
+            ),
+        ),
+        ("num_warps", "1 if BLOCK <= 512 else 2 if BLOCK <= 1024 else 8"),
+    )
+    wide = (
+        ("BLOCK", "pow2(cols)"),
+        ("ROWS", "1"),
+        ("num_warps", "8 if BLOCK <= 8192 else 16"),
+    )
+    return (
+        across,
+        Variant("rows", "0 < cols <= 4096 and not across", "rows fit in registers", narrow, launch),
+        Variant(
+            "wide",
+            "0 < cols <= 16384 and not across",
+            "a row fits in registers, but not for long beside its column operands",
+            wide,
+            (Launch(again[0].name, (tiles(row),)),),
+        ),
+    )
+
+
+def loop_variant(loop, wide_tiles: bool, counts: bool) -> Variant:
+    """Any width.
+
+    Where a value over the tile is stored: layer_norm at 32,768 wide 79% with 16,384 columns in 16 warps
+    (32,768: 65; held in registers 66), at 131,072 69% with 32,768 in 32 (16,384: 63). group_norm of
+    [64, 64, 256, 256] in 8 groups 93% with 4,096 in 8, of [64, 64, 112, 112] 89. An argmax carries
+    two accumulators a lane: 8 rows by 128 columns in 2 warps 79 and 90% at 1,024 and 4,096 wide (held: 60), 1,024
+    in 4 warps 89% at 65,536. Across, mean and argmax over the middle of [128, 4096, 4095] and
+    [64, 1024, 4096] in f32: 64 rows by 32 columns in 8 warps 94 and 101%, 64 x 16 92 and 102.
+    """
+    row, col = loop.axes
+    far = (
+        "256 if across else " if any(level.pairs for level in loop.levels) else "32 if across else "
+    )
+    height = "32 if across else 1" if far[0] == "2" else "64 if across else 1"
+    if col.tail:
+        height, width, warps = height.replace("else 1", "else 4096 // BLOCK"), "4096", "8"
+    elif wide_tiles:
+        width, warps = (
+            "16384 if cols <= 65536 else 32768",
+            "8 if across else 16 if cols <= 65536 else 32",
+        )
+    elif counts:
+        height = height.replace("else 1", "else 8 if cols <= 8192 else 1")
+        width, warps = "128 if cols <= 8192 else 1024", "8 if across else 2 if cols <= 8192 else 4"
+    else:
+        width, warps = "4096", "8"
+    config = (
+        ("BLOCK", block(col, far + width)),
+        ("ROWS", rows(row, height)),
+        ("num_warps", warps),
+    )
+    return Variant("loop", "True", "any width", config, (Launch(loop.name, (tiles(row),)),))
