@@ -186,7 +186,7 @@ def choose_max_pool1d(
     itemsize: int,
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # the same where memory runs along the channels
+    # a window small enough to unroll, memory running along the channels
     if channels_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
         BLOCK = min(256, triton.next_power_of_2(lanes))
         return "channels", dict(
