@@ -149,7 +149,8 @@ def _tanh_softplus(x, HALF: tl.constexpr = False):
         below = n + 2.0
         inverse = libdevice.fast_dividef(1.0, below)
         y = n * inverse
-        lost = libdevice.fma(-y, below, n) + low - y * (n - (below - 2.0) + low)
+        # No libdevice.fma, which takes denormals for 0: n may be a normal number where y is none.
+        lost = (n - y * below) + low - y * (n - (below - 2.0) + low)
         return y + lost * inverse
 ''',
     "_tanh": '''
