@@ -108,7 +108,7 @@ def _exp_parts(x, low):
 def _product_over(q, q_low, rest, below, below_low, inverse):
     """(q + q_low) * (1 + rest) / (below + below_low), with what each rounding lost; inverse is near 1 / below."""
     above = libdevice.fma(q, rest, q)
-    above_low = libdevice.fma(q, rest, q - above) + q_low
+    above_low = libdevice.fma(q, rest, q - above) + q_low * (1.0 + rest)
     y = above * inverse
     lost = libdevice.fma(-y, below, above) - y * below_low + above_low
     return y + lost * inverse

@@ -42,17 +42,28 @@ def _nan_max(a, b):
 
 
 @triton.jit
+def _exp(x, HALF: tl.constexpr = False):
+    """e**x. HALF: right to half an ulp of a half type, in half the instructions."""
+    if x.dtype == tl.float64:
+        return libdevice.exp(x)
+    elif HALF:
+        return tl.exp(x)
+    else:
+        return libdevice.exp(x)
+
+
+@triton.jit
 def _rescale(m, new):
     """exp(m - new), and 1 where both are the same infinity."""
     return tl.where(m == new, 1.0, libdevice.exp(m - new))
 
 
 @triton.jit
-def _take_sumexp(m, s, x):
+def _take_sumexp(m, s, x, HALF: tl.constexpr = False):
     """The maximum m of a row and the sum s of exp(x - m), with one more block x of it."""
     new = _nan_max(m, tl.reduce(x, 1, _nan_max, keep_dims=True))
     shift = tl.where(tl.abs(new) == float("inf"), 0.0, new)
-    return new, s * _rescale(m, new) + tl.sum(libdevice.exp(x - shift), 1, keep_dims=True)
+    return new, s * _rescale(m, new) + tl.sum(_exp(x - shift, HALF), 1, keep_dims=True)
 
 
 @triton.jit
@@ -88,7 +99,7 @@ def logsumexp_rows(
     x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
     m = tl.reduce(x, 1, _nan_max, keep_dims=True)
     shift = tl.where(tl.abs(m) < float("inf"), m, 0.0)
-    y = shift + tl.log(tl.sum(libdevice.exp(x - shift), 1, keep_dims=True))
+    y = shift + tl.log(tl.sum(_exp(x - shift), 1, keep_dims=True))
     tl.store(y_ptr + row * y_row, y, mask=row < rows)
 
 

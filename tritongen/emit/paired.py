@@ -26,11 +26,11 @@ def _rescale(m, new):
 ''',
     "_take_sumexp": '''
 @triton.jit
-def _take_sumexp(m, s, x):
+def _take_sumexp(m, s, x, HALF: tl.constexpr = False):
     """The maximum m of a row and the sum s of exp(x - m), with one more block x of it."""
     new = _nan_max(m, tl.reduce(x, 1, _nan_max, keep_dims=True))
     shift = tl.where(tl.abs(new) == float("inf"), 0.0, new)
-    return new, s * _rescale(m, new) + tl.sum(libdevice.exp(x - shift), 1, keep_dims=True)
+    return new, s * _rescale(m, new) + tl.sum(_exp(x - shift, HALF), 1, keep_dims=True)
 ''',
     "_merge_sumexp": '''
 @triton.jit
@@ -82,7 +82,7 @@ class PairText:
 PAIRS = {
     "max_sumexp": PairText(
         ('float("-inf")', "0.0"),
-        "_take_sumexp({state}, {x})",
+        "_take_sumexp({state}, {x}{half})",
         "_merge_sumexp({parts})",
         "_shift_sumexp({state}, {shift}, {cols})",
     ),
@@ -98,7 +98,7 @@ PAIRS = {
 def call(body: Body, template: str, **given: str) -> str:
     """A call of a helper of the pair, which is then printed above the kernel."""
     own = template.split("(")[0]
-    for helper in (*re.findall(r"_nan_max|_rescale", HELPERS[own]), own):
+    for helper in (*re.findall(r"_nan_max|_rescale|_exp\b", HELPERS[own]), own):
         body.helpers[helper] = None
     return template.format(**given)
 
@@ -128,6 +128,7 @@ def take(body: Body, pair: Pair, names: tuple[str, ...], var: dict[str, str], se
         x = body.assign(body.fresh("t"), x)
     count = f"tl.minimum({var['end']} - {var['start']}, BLOCK)"
     given = {"x": x, "inside": var["inside"], "count": count, "state": ", ".join(names)}
+    given["half"] = f", {body.half(pair.stored)}" if pair.stored else ""
     body.line(f"{', '.join(names)} = {call(body, PAIRS[pair.kind].take, **given)}")
 
 

@@ -11,6 +11,17 @@ f64 is left to libdevice.
 from __future__ import annotations
 
 SMOOTH: dict[str, str] = {
+    "_exp": '''
+@triton.jit
+def _exp(x, HALF: tl.constexpr = False):
+    """e**x. HALF: right to half an ulp of a half type, in half the instructions."""
+    if x.dtype == tl.float64:
+        return libdevice.exp(x)
+    elif HALF:
+        return tl.exp(x)
+    else:
+        return libdevice.exp(x)
+''',
     "_exp2": '''
 @triton.jit
 def _exp2(x, HALF: tl.constexpr = False):
@@ -280,7 +291,7 @@ def _ndtr(x, HALF: tl.constexpr = False):
 def _product_over(q, q_low, rest, below, below_low, inverse):
     """(q + q_low) * (1 + rest) / (below + below_low), with what each rounding lost; inverse is near 1 / below."""
     above = libdevice.fma(q, rest, q)
-    above_low = libdevice.fma(q, rest, q - above) + q_low
+    above_low = libdevice.fma(q, rest, q - above) + q_low * (1.0 + rest)
     y = above * inverse
     lost = libdevice.fma(-y, below, above) - y * below_low + above_low
     return y + lost * inverse

@@ -11,7 +11,7 @@ of its steps is its row in `emit/paired.py`. Every other pair of folds takes one
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly
@@ -44,14 +44,23 @@ class Row:
         return ir.rebuild(expr, change)
 
 
+def _alike(a: ir.Expr, b: ir.Expr) -> bool:
+    """Whether two expressions are one, whatever their calls know of stores."""
+
+    def plain(e: ir.Expr) -> ir.Expr:
+        return replace(e, stored="") if isinstance(e, ir.Call) else e
+
+    return ir.rebuild(a, plain) == ir.rebuild(b, plain)
+
+
 def max_sumexp(first: ir.Nest, second: ir.Nest, row: Row) -> Pair | None:
     """max(x), then sum(exp(x - g)): from (max, sum of exp(x - max)), whatever the row value g is."""
     if (first.body.op, second.body.op) != ("max", "sum"):
         return None
     match row.open(second.body.body):
-        case ir.Call("exp", (ir.Call("sub", (term, shift)),)):
-            if term == row.open(first.body.body) and not free_indices(shift) & row.col:
-                return Pair("max_sumexp", first.name, second.name, shift)
+        case ir.Call("exp", (ir.Call("sub", (term, shift)),), stored=stored):
+            if _alike(term, row.open(first.body.body)) and not free_indices(shift) & row.col:
+                return Pair("max_sumexp", first.name, second.name, shift, stored)
     return None
 
 
@@ -62,7 +71,7 @@ def moments(first: ir.Nest, second: ir.Nest, row: Row) -> Pair | None:
     match row.open(second.body.body, every=True):
         case ir.Call("pow_int", (apart, ir.Const(2))) | ir.Call("square", (apart,)):
             pass
-        case ir.Call("mul", (apart, other)) if apart == other:
+        case ir.Call("mul", (apart, other)) if _alike(apart, other):
             pass
         case _:
             return None
@@ -70,7 +79,9 @@ def moments(first: ir.Nest, second: ir.Nest, row: Row) -> Pair | None:
         case ir.Call("sub", (term, ir.Call("div", (ir.Read(tensor), ir.IndexValue(count))))) if (
             tensor == first.name
         ):
-            if term == row.open(first.body.body, every=True) and same(row.facts, count, row.count):
+            if _alike(term, row.open(first.body.body, every=True)) and same(
+                row.facts, count, row.count
+            ):
                 return Pair("moments", first.name, second.name, None)
     return None
 

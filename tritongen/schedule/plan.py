@@ -73,6 +73,7 @@ class Pair:
     first: str
     second: str
     shift: ir.Expr | None  # what the second subtracts, where it is free to be any row value
+    stored: str = ""  # the dtype of the stores that the second fold's terms reach
 
 
 @dataclass(frozen=True, slots=True)
