@@ -739,7 +739,7 @@ def launch_conv_group_norm_silu_conv2d_sum(x, w, b, gain, bias, conv2d_sum, y, p
         else tl.float32
     )
     INDEX = tl.int32 if N * P * Q < 2_000_000_000 else tl.int64
-    PRECISION = "ieee" if torch.version.hip else "tf32x3"
+    PRECISION = "tf32"
     if variant in ("wide", "taps"):
         if x.stride(1) != 1:  # its channels lie apart
             x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)

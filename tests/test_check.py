@@ -329,6 +329,20 @@ def test_a_called_op_without_padding_needs_no_else():
     assert op.precision == "tf32"
 
 
+@pytest.mark.parametrize(
+    "value, precision",
+    [
+        ("group_norm(conv1d(x, w, b), b, b)", "tf32"),  # the sums of a norm are no products
+        ("channel_softmax(conv1d(x, w, b))", "tf32"),
+        ("conv1d(linear(x, v, c), w, b)", ""),  # the two disagree: the exacter default
+    ],
+)
+def test_precision_is_that_of_the_products_called(value, precision):
+    more = ", v: T[L, L], c: T[L]" if "linear" in value else ""
+    head = f"(x: T[N, C, L], w: T[F, C, R], b: T[F]{more}) -> y: T[N, F, P] with P = L - R + 1"
+    assert typed(f"{F64}{head} {{ y = {value} }}").precision == precision
+
+
 def test_a_called_op_names_its_derived_sizes():
     text = (
         F64 + "(x: T[N, C, H, W]) -> y: T[N, C] { t = max_pool2d(x, win = 3)\n"

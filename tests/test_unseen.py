@@ -71,6 +71,11 @@ op pool_of_sum<T: float>(x: T[N, C, H, W], b: T[C, 1, 1]) -> y: T[N, C, P, Q]
     with P = H // 2, Q = W // 2 {
   y = max_pool2d(x + b)
 }
+op biased_moments<T: float>(x: T[N, C, L], b: T[C]) -> (mu: T[N], var: T[N]) {
+  h[n, c, l] = x[n, c, l] + b[c]
+  mu[n] = mean[c, l](h[n, c, l])
+  var[n] = mean[c, l]((h[n, c, l] - mu[n]) ** 2)
+}
 op topish<T: float>(x: T[N, D]) -> (y: T[N], z: T[N]) {
   i[n] = argmax[d](x[n, d])
   y[n] = x[n, i[n]] else 0

@@ -25,9 +25,11 @@ from tritongen.ir import bounds
 from tritongen.ir.algebra import Poly, size, text
 from tritongen.ir.nodes import (
     BATCH_SIZE,
+    Call,
     Cast,
     Constant,
     Define,
+    Expr,
     Nest,
     Op,
     Read,
@@ -127,9 +129,19 @@ def _inline(scope: Scope, node: ast.Call, line: ast.Assign | None) -> str:
     renaming = replace(renaming, batch=_batch(scope, callee, renaming, batch_dims))
     for nest in callee.nests:
         _write(scope, callee, nest, renaming, line)
-    if any(isinstance(e, Reduce) for nest in callee.nests for e in walk_expr(nest.body)):
+    if any(_is_product(e) for nest in callee.nests for e in walk_expr(nest.body)):
         scope.precisions.add(callee.precision)
     return renaming.tensors[callee.outputs[0].name]
+
+
+def _is_product(expr: Expr) -> bool:
+    """A sum of products: what a precision speaks of, other than the sums and maxima of a norm or a pool."""
+    if not isinstance(expr, Reduce) or expr.op != "sum":
+        return False
+    factors = expr.body.args if isinstance(expr.body, Call) and expr.body.fn == "mul" else ()
+    return len(factors) == 2 and all(
+        any(isinstance(e, Read) for e in walk_expr(f)) for f in factors
+    )
 
 
 def _floats(callee: Op) -> frozenset[str]:

@@ -59,7 +59,7 @@ class Scope:
     nests: list[Nest] = field(default_factory=list)
     library: Any = None
     said: list[tuple[str, ast.Assign]] = field(default_factory=list)  # unbound indices, by line
-    precisions: set[str] = field(default_factory=set)  # of the callees with reducers
+    precisions: set[str] = field(default_factory=set)  # of the callees with sums of products
 
     def kind(self, dtype: str) -> str:
         """float, int or bool."""

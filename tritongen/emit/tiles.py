@@ -125,7 +125,7 @@ def rows(body: Body) -> KernelView:
         body.short.add(body.kernel.axes[1].name)
     var["col_cast"] = "" if body.short else ".to(tl.int64)"
     tensors = wide_tensors(body)
-    body.fill, served = choose_fill(body.kernel.nests, tensors)
+    body.fill, served = choose_fill(body.kernel.nests, tensors, body.kernel.axes[1])
     folds_left = sum(is_reducer(nest) for nest in body.kernel.nests)
     for nest in body.kernel.nests:
         if is_reducer(nest):
@@ -177,9 +177,9 @@ def straight_lines(body: Body) -> None:
             body.store(nest, body.values[nest.name][0])
 
 
-def wide_tensors(body: Body) -> tuple[str, ...]:
-    """Tensors read along the columns: their masked lanes reach the folds."""
-    col = {d.index for d in body.kernel.axes[1].digits}
+def wide_tensors(body: Body, columns: Axis | None = None) -> tuple[str, ...]:
+    """Tensors read along the columns, or along those: their masked lanes reach the folds."""
+    col = {d.index for d in (columns or body.kernel.axes[1]).digits}
     found: dict[str, None] = {}
     computed = {n.name for n in body.kernel.nests}
     for nest in body.kernel.nests:

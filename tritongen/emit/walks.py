@@ -158,8 +158,9 @@ def single_folds(level: Level) -> tuple[str, ...]:
 def walk_level(body: Body, level: Level, var: dict[str, str], final: bool) -> Loop:
     """One pass: accumulate every fold of the level over the columns."""
     nests = {n.name: n for n in body.kernel.nests}
-    tensors = wide_tensors(body)
-    body.fill, served = choose_fill(body.kernel.nests, tensors)
+    # What only the outer digits move is the same for all lanes of a block, masked ones too.
+    run = body.kernel.axes[1].run
+    body.fill, served = choose_fill(body.kernel.nests, wide_tensors(body, run), run)
     outer, body.lines = body.lines, []
     before: list[str] = []
     states: list[tuple[str, ...]] = []
