@@ -9,21 +9,39 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import dataclass, field
 
 from tritongen.emit.folds import IDENTITY
 from tritongen.ir import nodes as ir
+from tritongen.schedule.canonical import free_indices
+from tritongen.schedule.plan import Axis
 
 UNKNOWN = None  # a number, the same for the whole row
 CANDIDATES = (0.0, -math.inf, math.inf, 1.0)
 
 
-def masked_value(expr: ir.Expr, lanes: dict[str, float | None]) -> float | None:
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """What masked lanes hold, by tensor, where it is read along the columns; and by computed value."""
+
+    tensors: dict[str, float]
+    columns: frozenset[str]
+    computed: dict[str, float | None] = field(default_factory=dict)
+
+    def read(self, read: ir.Read) -> float | None:
+        if read.tensor in self.computed:
+            return self.computed[read.tensor]
+        along = read.fill is None and free_indices(read) & self.columns
+        return self.tensors.get(read.tensor) if along else UNKNOWN
+
+
+def masked_value(expr: ir.Expr, lanes: Lanes) -> float | None:
     """The value of expr on masked lanes, UNKNOWN where it depends on the data."""
     match expr:
         case ir.Const(value):
             return float(value)
-        case ir.Read(tensor):
-            return lanes.get(tensor)
+        case ir.Read():
+            return lanes.read(expr)
         case ir.Cast(arg, dtype) if dtype not in ir.INTS:
             return masked_value(arg, lanes)
         case ir.Call(fn, args):
@@ -55,14 +73,15 @@ def _call(fn: str, args: list[float | None]) -> float | None:
 
 
 def choose_fill(
-    nests: tuple[ir.Nest, ...], tensors: tuple[str, ...]
+    nests: tuple[ir.Nest, ...], tensors: tuple[str, ...], columns: Axis
 ) -> tuple[dict[str, float], set[str]]:
     """({tensor: what its masked lanes hold}, the reducers that then need no mask)."""
     if not tensors or len(tensors) > 3:
         return {}, set()
     best: tuple[dict[str, float], set[str]] = ({}, set())
     for values in itertools.product(CANDIDATES, repeat=len(tensors)):
-        lanes: dict[str, float | None] = dict(zip(tensors, values))
+        held_by = dict(zip(tensors, values, strict=True))
+        lanes = Lanes(held_by, frozenset(d.index for d in columns.digits))
         served = set()
         for nest in nests:
             if isinstance(nest.body, ir.Reduce):
@@ -70,9 +89,9 @@ def choose_fill(
                 held = masked_value(nest.body.body, lanes)
                 if held is not None and wanted == held and not nest.body.guards:
                     served.add(nest.name)
-                lanes[nest.name] = UNKNOWN
+                lanes.computed[nest.name] = UNKNOWN
             else:
-                lanes[nest.name] = masked_value(nest.body, lanes)
+                lanes.computed[nest.name] = masked_value(nest.body, lanes)
         if len(served) > len(best[1]):
-            best = dict(zip(tensors, values)), served
+            best = held_by, served
     return best

@@ -46,8 +46,8 @@ def scan_part(body: Body) -> KernelView:
     values_a_row(body)
     totals = {n.name: declare(body, n, "acc", "(ROWS, BLOCK)") for n in scans(body)}
     opening, body.lines = tuple(body.lines), []
-    tensors = wide_tensors(body)
-    body.fill, served = choose_fill(body.kernel.nests, tensors)
+    run = body.kernel.axes[1].run
+    body.fill, served = choose_fill(body.kernel.nests, wide_tensors(body, run), run)
     saved = enter_loop(body)
     needed = needed_by_scans(body)
     masks: dict = {}
@@ -140,8 +140,8 @@ def values_a_row(body: Body) -> None:
 
 def walk(body: Body, var: dict[str, str], carries: dict[str, State]) -> tuple[str, ...]:
     """One block: every value over the tile, the stores, and the carries for the next block."""
-    tensors = wide_tensors(body)
-    body.fill, served = choose_fill(body.kernel.nests, tensors)
+    run = body.kernel.axes[1].run
+    body.fill, served = choose_fill(body.kernel.nests, wide_tensors(body, run), run)
     saved, masks, totals = enter_loop(body), {}, []
     for nest in body.kernel.nests:
         if is_reducer(nest):

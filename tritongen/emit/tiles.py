@@ -125,7 +125,7 @@ def rows(body: Body) -> KernelView:
         body.short.add(body.kernel.axes[1].name)
     var["col_cast"] = "" if body.short else ".to(tl.int64)"
     tensors = wide_tensors(body)
-    body.fill, served = choose_fill(body.kernel.nests, tensors)
+    body.fill, served = choose_fill(body.kernel.nests, tensors, body.kernel.axes[1])
     folds_left = sum(is_reducer(nest) for nest in body.kernel.nests)
     for nest in body.kernel.nests:
         if is_reducer(nest):
@@ -177,6 +177,7 @@ def straight_lines(body: Body) -> None:
             body.store(nest, body.values[nest.name][0])
 
 
+<<<<<<< HEAD
 def wide_tensors(body: Body, digits: tuple[ir.Binder, ...] = ()) -> tuple[str, ...]:
     """Tensors read along the columns, or along those digits of them: their masked lanes reach the folds.
 
@@ -184,6 +185,12 @@ def wide_tensors(body: Body, digits: tuple[ir.Binder, ...] = ()) -> tuple[str, .
     """
     col = {d.index for d in digits or body.kernel.axes[1].digits}
     found: dict[str, bool] = {}
+=======
+def wide_tensors(body: Body, columns: Axis | None = None) -> tuple[str, ...]:
+    """Tensors read along the columns, or along those: their masked lanes reach the folds."""
+    col = {d.index for d in (columns or body.kernel.axes[1]).digits}
+    found: dict[str, None] = {}
+>>>>>>> users
     computed = {n.name for n in body.kernel.nests}
     for nest in body.kernel.nests:
         for read in reads(nest.body):
