@@ -177,27 +177,17 @@ def straight_lines(body: Body) -> None:
             body.store(nest, body.values[nest.name][0])
 
 
-<<<<<<< HEAD
-def wide_tensors(body: Body, digits: tuple[ir.Binder, ...] = ()) -> tuple[str, ...]:
-    """Tensors read along the columns, or along those digits of them: their masked lanes reach the folds.
-
-    One that is also read otherwise has lanes of which the mask says nothing.
-    """
-    col = {d.index for d in digits or body.kernel.axes[1].digits}
-    found: dict[str, bool] = {}
-=======
 def wide_tensors(body: Body, columns: Axis | None = None) -> tuple[str, ...]:
     """Tensors read along the columns, or along those: their masked lanes reach the folds."""
     col = {d.index for d in (columns or body.kernel.axes[1]).digits}
     found: dict[str, None] = {}
->>>>>>> users
     computed = {n.name for n in body.kernel.nests}
     for nest in body.kernel.nests:
         for read in reads(nest.body):
-            if read.tensor not in computed and ir.kind_of(read.dtype, body.op) == "float":
-                along = bool(free_indices(read) & col) and read.fill is None
-                found[read.tensor] = along and found.get(read.tensor, True)
-    return tuple(tensor for tensor, along in found.items() if along)
+            if read.tensor not in computed and free_indices(read) & col and read.fill is None:
+                if ir.kind_of(read.dtype, body.op) == "float":
+                    found[read.tensor] = None
+    return tuple(found)
 
 
 def tile_values(body: Body, needed: set[str]) -> None:

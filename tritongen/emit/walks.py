@@ -159,13 +159,8 @@ def walk_level(body: Body, level: Level, var: dict[str, str], final: bool) -> Lo
     """One pass: accumulate every fold of the level over the columns."""
     nests = {n.name: n for n in body.kernel.nests}
     # What only the outer digits move is the same for all lanes of a block, masked ones too.
-<<<<<<< HEAD
-    tensors = wide_tensors(body, body.kernel.axes[1].run.digits)
-    body.fill, served = choose_fill(body.kernel.nests, tensors)
-=======
     run = body.kernel.axes[1].run
     body.fill, served = choose_fill(body.kernel.nests, wide_tensors(body, run), run)
->>>>>>> users
     outer, body.lines = body.lines, []
     before: list[str] = []
     states: list[tuple[str, ...]] = []

@@ -1,0 +1,39 @@
+"""Sums without the terms that a transposed convolution leaves out.
+
+`(x[n, c, (p + pad - r) / stride] else 0) * w[c, f, r]` is 0 * w where the stride does not divide: nothing,
+but NaN where w is infinite. Kernels walk the taps that meet an element, as torch's do, so both answers
+are right. Input: an op. Output: the op whose sums skip those terms; None where it has none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Poly, is_fractional, poly
+
+FAR = 1 << 40  # further out than any coordinate: the guard asks for a whole number alone
+
+
+def without_divided(op: ir.Op) -> ir.Op | None:
+    nests = tuple(replace(n, body=ir.rebuild(n.body, _guarded)) for n in op.nests)
+    return replace(op, nests=nests) if nests != op.nests else None
+
+
+def _guarded(node: ir.Expr) -> ir.Expr:
+    if not (isinstance(node, ir.Reduce) and node.op == "sum"):
+        return node
+    guards = tuple(ir.Guard(c + poly(FAR), ">=") for c in _divided(node.body))
+    return replace(node, guards=(*node.guards, *guards))
+
+
+def _divided(term: ir.Expr) -> dict[Poly, None]:
+    """Fractional coordinates of factors that are 0 where the division leaves a remainder."""
+    match term:
+        case ir.Call("mul", (a, b)):
+            return _divided(a) | _divided(b)
+        case ir.Cast(arg):
+            return _divided(arg)
+        case ir.Read(_, coords, fill) if fill == 0:
+            return {c: None for c in coords if is_fractional(c)}
+    return {}
