@@ -98,14 +98,14 @@ def cross_entropy_rows(
     n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     v = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (n < N) & (v < V)
-    x = tl.load(x_ptr + n * x_0 + v * x_1, mask=inside).to(COMPUTE)
-    m = tl.reduce(tl.where(inside, x, float("-inf")), 1, _nan_max, keep_dims=True)
+    x = tl.load(x_ptr + n * x_0 + v * x_1, mask=inside, other=float("-inf")).to(COMPUTE)
+    m = tl.reduce(x, 1, _nan_max, keep_dims=True)
     target = tl.load(target_ptr + n * target_n, mask=n < N)
     x2 = tl.load(
         x_ptr + n * x_0 + target * x_1, mask=(n < N) & (target >= 0) & (target < V), other=0.0
     ).to(COMPUTE)
     hit = x2
-    lse = m + tl.log(tl.sum(tl.where(inside, _exp(x - m), 0.0), 1, keep_dims=True))
+    lse = m + tl.log(tl.sum(_exp(x - m), 1, keep_dims=True))
     target2 = tl.load(target_ptr + n * target_n, mask=n < N)
     loss = tl.where(target2 == ignore, 0.0, lse - hit)
     tl.store(loss_ptr + n * loss_n, loss, mask=n < N)
@@ -139,9 +139,8 @@ def cross_entropy_loop(
     for start in range(0, V, BLOCK):
         v = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (n < N) & (v < V)
-        x2 = tl.load(x_ptr + n * x_0 + v * x_1, mask=inside).to(COMPUTE)
-        t = tl.where(inside, x2, float("-inf"))
-        m, lse_sum = _take_sumexp(m, lse_sum, t)
+        x2 = tl.load(x_ptr + n * x_0 + v * x_1, mask=inside, other=float("-inf")).to(COMPUTE)
+        m, lse_sum = _take_sumexp(m, lse_sum, x2)
     lse_sum = _shift_sumexp(m, lse_sum, m, V)
     lse = m + tl.log(lse_sum)
     target2 = tl.load(target_ptr + n * target_n, mask=n < N)
@@ -180,9 +179,8 @@ def cross_entropy_part(
     for start in range(part * CHUNK, stop, BLOCK):
         v = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (n < N) & (v < V)
-        x2 = tl.load(x_ptr + n * x_0 + v * x_1, mask=inside).to(COMPUTE)
-        t = tl.where(inside, x2, float("-inf"))
-        m, lse_sum = _take_sumexp(m, lse_sum, t)
+        x2 = tl.load(x_ptr + n * x_0 + v * x_1, mask=inside, other=float("-inf")).to(COMPUTE)
+        m, lse_sum = _take_sumexp(m, lse_sum, x2)
     tl.store(m_part_ptr + n * PARTS + part, m, mask=n < N)
     tl.store(lse_sum_part_ptr + n * PARTS + part, lse_sum, mask=n < N)
 
