@@ -4,8 +4,10 @@ import json
 import re
 
 import pytest
+import torch
 from click.testing import CliRunner
 
+import tritongen
 from tritongen import cost, pipeline
 from tritongen.cli import main
 from tritongen.explain import explain_call
@@ -150,6 +152,12 @@ def test_every_launch_is_counted(name):
     whole = cost.op_cost(plans[0], args)
     assert sum(c.flops for c in costs) == pytest.approx(whole.flops, rel=0.5)
     assert set(whole.writes) <= {w for c in costs for w in c.writes}
+
+
+def test_a_constant_left_out_has_its_default():
+    x, w, b = torch.empty(2, 8, 9, 9), torch.empty(4, 8, 3, 3), torch.empty(4)
+    told = str(tritongen.load("specs/conv2d.op").conv2d.explain(x, w, b))
+    assert "conv2d: contraction" in told
 
 
 def test_the_command():

@@ -300,7 +300,10 @@ class CallNumbers:
 def call_numbers(plan: Plan, args: Mapping[str, Any]) -> CallNumbers:
     op = step_aside(plan.op)
     op = replace(op, facts=(*op.facts, *plan.defines))
-    renamed = {new.name: args[old.name] for new, old in zip(op.params, plan.op.params, strict=True)}
+    renamed = {
+        new.name: args[old.name] if old.name in args else getattr(old, "default", None)
+        for new, old in zip(op.params, plan.op.params, strict=True)
+    }
     stored = (*op.tensors, *op.outputs)
     dims = {t.name: t.dims for t in stored} | {n.name: n.dims for n in plan.scratch}
     dtypes = {t.name: t.dtype for t in stored} | {n.name: n.dtype for n in plan.scratch}
