@@ -599,7 +599,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
         sms,
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
-    INDEX = tl.int32 if N * P < 2_000_000_000 else tl.int64
+    INDEX = tl.int32 if max(N * P, Cg * R, *x.shape) < 2_000_000_000 else tl.int64
     PRECISION = "ieee" if torch.version.hip else "tf32x3"
     if variant == "channels":
         conv1d_channels[

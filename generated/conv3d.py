@@ -479,7 +479,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
     sms = _multiprocessors(w.device)
     variant, config = choose_conv3d(M, F, channels, itemsize, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
-    INDEX = tl.int32 if N * O * P * Q < 2_000_000_000 else tl.int64
+    INDEX = tl.int32 if max(N * O * P * Q, C * K * R * S, *x.shape) < 2_000_000_000 else tl.int64
     PRECISION = "ieee" if torch.version.hip else "tf32x3"
     if variant in ("wide", "taps"):
         if x.stride(1) != 1:  # its channels lie apart

@@ -738,7 +738,7 @@ def launch_conv_group_norm_silu_conv2d_sum(x, w, b, gain, bias, conv2d_sum, y, p
         if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
         else tl.float32
     )
-    INDEX = tl.int32 if N * P * Q < 2_000_000_000 else tl.int64
+    INDEX = tl.int32 if max(N * P * Q, C * R * S, *x.shape) < 2_000_000_000 else tl.int64
     PRECISION = "tf32"
     if variant in ("wide", "taps"):
         if x.stride(1) != 1:  # its channels lie apart

@@ -462,7 +462,7 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
     sms = _multiprocessors(w.device)
     variant, config = choose_conv_transpose2d(batches, M, F, channels, itemsize, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype) else tl.float32
-    INDEX = tl.int32 if N * p_steps * q_steps < 2_000_000_000 else tl.int64
+    INDEX = tl.int32 if max(N * p_steps * q_steps, *x.shape) < 2_000_000_000 else tl.int64
     PRECISION = "ieee" if torch.version.hip else "tf32x3"
     if variant in ("wide", "taps"):
         if x.stride(1) != 1:  # its channels lie apart

@@ -15,8 +15,10 @@ from tritongen.emit.sizes import bare, batch_slice, size_lines, whole
 from tritongen.emit.text import launch_text
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import indices
 from tritongen.schedule import rules
 from tritongen.schedule.aside import names_of
+from tritongen.schedule.canonical import reads, tensors_read
 from tritongen.schedule.plan import Pack, Step, Variant, View
 
 HOST_FUNCTIONS = {"pow2": "triton.next_power_of_2", "cdiv": "triton.cdiv"}
@@ -92,14 +94,17 @@ def launch_view(
 
 
 def alike(branches) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Variants that differ in their configs alone share their lines; [(condition, lines)]."""
+    """Variants that differ in their configs alone share their lines; ((which, as Python opens it, lines), ...)."""
     names: dict[tuple[str, ...], list[str]] = {}
     for name, lines in branches:
         names.setdefault(lines, []).append(name)
-    found = []
-    for lines, own in names.items():
+    found, keyword = [], "if"
+    for k, (lines, own) in enumerate(names.items()):
         listed = ", ".join(f'"{name}"' for name in own)
-        found.append((f"variant == {listed}" if len(own) == 1 else f"variant in ({listed})", lines))
+        test = f"variant == {listed}" if len(own) == 1 else f"variant in ({listed})"
+        last = k == len(names) - 1
+        found.append(("else:" if last else f"{keyword} {test}:", lines))
+        keyword = "elif"
     return tuple(found)
 
 
@@ -245,7 +250,6 @@ def across_text(step: Step, views: dict[str, View]) -> str:
 
 def touched(step: Step) -> tuple[str, ...]:
     """Tensors that a step's kernels take, operands first."""
-    from tritongen.schedule.canonical import tensors_read
 
     names: dict[str, None] = {}
     nests = [n for k in step.kernels for n in k.nests]
@@ -306,8 +310,7 @@ def step_values(context: Context, step: Step, kernels: dict[str, KernelView]) ->
     ):
         lines.append(f"COMPUTE = {compute_text(context)}")
     if "INDEX=INDEX" in used:
-        m, k = (a.extent for a in (step.kernels[-1].axes[1], step.kernels[-1].axes[3]))
-        lines.append(f"INDEX = tl.int32 if {launch_text(m)} < 2_000_000_000 else tl.int64")
+        lines.append(f"INDEX = tl.int32 if {counted_text(step)} < 2_000_000_000 else tl.int64")
     if "PRECISION=PRECISION" in used:
         default = context.op.precision or "tf32x3"
         ieee = '"ieee" if torch.version.hip else ' if default == "tf32x3" else ""
@@ -330,6 +333,16 @@ def step_values(context: Context, step: Step, kernels: dict[str, KernelView]) ->
                     f"    {s.name} = torch.full((), {s.name}, dtype=torch.float64, device={device}.device)"
                 )
     return lines
+
+
+def counted_text(step: Step) -> str:
+    """The largest number that a sliding kernel counts to: rows, terms, or a coordinate of what slides."""
+    kernel = step.kernels[-1]
+    left = kernel.nests[0].body.body.args[0]
+    seen = {v.tensor for v in kernel.views}
+    slid = dict.fromkeys(r.tensor for r in reads(left) if r.tensor not in seen)
+    numbers = [a.extent for a in (kernel.axes[1], kernel.axes[3]) if not indices(a.extent)]
+    return f"max({', '.join([*map(launch_text, numbers), *(f'*{t}.shape' for t in slid)])})"
 
 
 def compute_text(context: Context) -> str:
