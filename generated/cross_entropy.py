@@ -113,8 +113,8 @@ def cross_entropy_rows(
 
 @triton.jit
 def cross_entropy_loop(
-    target_ptr,
     x_ptr,
+    target_ptr,
     loss_ptr,
     N,
     V,
@@ -150,8 +150,8 @@ def cross_entropy_loop(
 
 @triton.jit
 def cross_entropy_part(
-    target_ptr,
     x_ptr,
+    target_ptr,
     m_part_ptr,
     lse_sum_part_ptr,
     N,
@@ -187,8 +187,8 @@ def cross_entropy_part(
 
 @triton.jit
 def cross_entropy_finish(
-    target_ptr,
     x_ptr,
+    target_ptr,
     m_part_ptr,
     lse_sum_part_ptr,
     loss_ptr,
@@ -292,8 +292,8 @@ def launch_cross_entropy(x, target, loss, ignore) -> None:
             device=x.device,
         )
         cross_entropy_part[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
-            target,
             x,
+            target,
             m_part,
             lse_sum_part,
             N,
@@ -310,8 +310,8 @@ def launch_cross_entropy(x, target, loss, ignore) -> None:
             num_warps=config["num_warps"],
         )
         cross_entropy_finish[(triton.cdiv(N, config["MERGE"]),)](
-            target,
             x,
+            target,
             m_part,
             lse_sum_part,
             loss,
@@ -346,8 +346,8 @@ def launch_cross_entropy(x, target, loss, ignore) -> None:
         )
     else:
         cross_entropy_loop[(triton.cdiv(N, config["ROWS"]),)](
-            target,
             x,
+            target,
             loss,
             N,
             V,

@@ -25,8 +25,8 @@ def _runs_kernels(x: torch.Tensor) -> bool:
 
 @triton.jit
 def embedding_tile(
-    idx_ptr,
     table_ptr,
+    idx_ptr,
     y_ptr,
     N,
     D,
@@ -67,8 +67,8 @@ def launch_embedding(table, idx, y) -> None:
     _, config = choose_embedding(cols)
     COMPUTE = tl.float64 if table.dtype == torch.float64 else tl.float32
     embedding_tile[(triton.cdiv(N, config["ROWS"]) * triton.cdiv(D, config["BLOCK"]),)](
-        idx,
         table,
+        idx,
         y,
         N,
         D,

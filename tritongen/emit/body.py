@@ -378,6 +378,7 @@ class Body:
     # ---- addresses
     def address(self, tensor: str, coords: tuple[Poly, ...]) -> tuple[str, list[str], list[int]]:
         """(pointer expression, coordinate texts, dims) of an access."""
+        self.pointer(tensor)  # a kernel takes it before what its coordinates load
         view, terms = self.views.get(tensor), []
         if view is not None:
             for k, run in enumerate(view.runs):
