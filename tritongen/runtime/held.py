@@ -10,7 +10,7 @@ memory, tuples), is Unheld: such a call takes the ordinary path.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +39,7 @@ def held_launch(
     name_of: Callable[[Any], str],
     tag: str,
 ) -> Held:
-    """`arguments`: one for each of the kernel's parameters. `name_of`: how the text speaks of a pointer or float."""
+    """`arguments`: one for each parameter. `name_of`: how the text speaks of a pointer or a float."""
     run = compiled.run
     if torch.version.hip or getattr(run, "global_scratch_size", 1) or run.profile_scratch_size:
         raise Unheld("a launch that needs scratch memory")
@@ -49,11 +49,13 @@ def held_launch(
     for k, (value, kind) in enumerate(zip(arguments, compiled.src.signature.values(), strict=True)):
         passed += _passed(value, kind, descriptors, name_of, names, f"{tag}_{k}")
     x, y, z = (*grid, 1, 1)[:3]
-    opening = f"launch{tag}({x}, {y}, {z}, stream, {compiled.function}, {bool(run.launch_cooperative_grid)}, {bool(run.launch_pdl)}"
+    opening = f"launch{tag}({x}, {y}, {z}, stream, {compiled.function}"
+    opening += f", {bool(run.launch_cooperative_grid)}, {bool(run.launch_pdl)}"
     if hasattr(run, "arg_annotations") and hasattr(run, "kernel_signature"):  # 3.7
         names[f"launch{tag}"] = _driver().active.utils.launch
         names |= {f"kinds{tag}": run.arg_annotations, f"packed{tag}": run.kernel_signature}
-        rest = f"meta{tag}, None, None, None, None, None, kinds{tag}, packed{tag}, ({''.join(f'{p}, ' for p in passed)})"
+        ending = f"kinds{tag}, packed{tag}, ({''.join(f'{p}, ' for p in passed)})"
+        rest = f"meta{tag}, None, None, None, None, None, {ending}"  # no hooks, no scratch memory
     elif getattr(_backend(), "_BASE_ARGS_FORMAT", "") == "iiiKKppOOOOOO":  # 3.6
         names[f"launch{tag}"] = _behind(run.launch)
         rest = ", ".join(["None", "None", f"meta{tag}", "None", "None", "None", *passed])
@@ -62,7 +64,14 @@ def held_launch(
     return Held(f"{opening}, {rest})", names)
 
 
-def _passed(value, kind, descriptors, name_of, names, tag) -> list[str]:
+def _passed(
+    value: Any,
+    kind: Any,
+    descriptors: Iterator[dict[str, Any]],
+    name_of: Callable[[Any], str],
+    names: dict[str, Any],
+    tag: str,
+) -> list[str]:
     """What the C function takes for one parameter."""
     if kind == "constexpr":
         return ["None"]

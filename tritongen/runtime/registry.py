@@ -3,10 +3,11 @@
     @runtime.op("specs/softmax.op", allocate=allocate_softmax, reference=softmax_reference)
     def softmax(x: torch.Tensor) -> torch.Tensor: ...
 
-A plain eager call runs the function, or launches again what it launched before (`replay.py`). torch.compile, export, fake tensors, functorch,
-forward-mode AD, tracing, tensor subclasses and calls that want a gradient go to the torch op
-`tritongen::softmax_<hash>`, whose fake implementation is `allocate` and whose backward raises unless
-the op was given one. The hash is that of the module's text, so one text is registered once.
+A plain eager call runs the function, or launches what it launched for a like call (`replay.py`).
+torch.compile, export, fake tensors, functorch, forward-mode AD, tracing, tensor subclasses and calls
+that want a gradient go to the torch op `tritongen::softmax_<hash>`, whose fake implementation is
+`allocate` and whose backward raises unless the op was given one. The hash is that of the module's
+text, so one text is registered once.
 
 Not here: checks and launches (the generated function), the gradient itself (`Backward.function`).
 """

@@ -50,7 +50,7 @@ _enter, _exit = _hooks.launch_enter_hook, _hooks.launch_exit_hook
 
 
 class Replay:
-    """What is known of the calls of one function; `scalars` are parameters that reach kernels as they are."""
+    """What is known of the calls of one function; `scalars`: parameters that reach kernels as they are."""
 
     __slots__ = ("entries", "function", "seen", "_lock", "_scalars", "_varies")
 
@@ -170,5 +170,5 @@ def _asks_more() -> bool:
 
 
 def _may_note(pointers: list[int]) -> bool:
-    """Not where two operands are at one place, which their pointers could not tell apart, nor in a graph's capture."""
+    """Not where two operands are at one place, so that pointers do not tell them apart, nor in a capture."""
     return len(set(pointers)) == len(pointers) and not torch.cuda.is_current_stream_capturing()

@@ -47,12 +47,12 @@ class Entry:
         self._were = self._functions(self._scope)
 
     def holds(self) -> bool:
-        """Whether the module's functions are still those that were recorded: tests and tuning replace them."""
+        """Whether the module's functions are those of the recording: tests and tuning replace them."""
         return self._functions(self._scope) == self._were
 
 
 def reached(function: Callable[..., Any]) -> dict[str, Any]:
-    """The functions and kernels of its module that a function speaks of, and those that these speak of."""
+    """The functions and kernels of its module that a function speaks of, and those that they do."""
     scope = function.__globals__
     found: dict[str, Any] = {}
     ahead: list[Any] = [function]
@@ -73,7 +73,7 @@ def reached(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 class Tape(TorchDispatchMode):
-    """One call: `args` and `kwargs` as given, `varies` says which of them are numbers that decide nothing."""
+    """One call. `args`, `kwargs`: as given; `varies`: which of them are numbers that decide nothing."""
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], varies: tuple[bool, ...]):
         super().__init__()
