@@ -7,6 +7,7 @@ patch of one and a block of columns of the other for each tap and BLOCK_K channe
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tritongen.emit.body import Body
@@ -43,9 +44,10 @@ def patches_view(body: Body) -> KernelView:
     if kernel.lets:
         body.args.constants["INDEX"] = "INDEX"
     var = axis_names(body)
+    var["taps"] = var["TAP"] if var["TAP"].isidentifier() else f"({var['TAP']})"
     patch = open_patch(body)
     opening, turn = place_lines(body, var, patch)
-    setup = [sides_line(patch)]
+    setup = [*sides_lines(patch)]
     own, cache = dict(body.index), dict(body.cache)
     body.index |= {**patch.corner, kernel.axes[3].digits[0].index: var["k"]}
     body.looping = LOOPED
@@ -64,8 +66,8 @@ def patches_view(body: Body) -> KernelView:
     return view(
         body,
         var,
-        ("BLOCK_M", "BLOCK_N", "BLOCK_K"),
-        "Patches of BLOCK_M places x BLOCK_N sums, one after another a program, one tap and BLOCK_K channels at a time.",
+        ("BLOCK_M", "BLOCK_N", "BLOCK_K", "FLAT"),
+        "Sums for patches of BLOCK_M places and BLOCK_N columns, one tap and BLOCK_K channels at a time.",
         opening=tuple(opening),
         loops=(Loop(tuple(zeros), (*taps, *loads, *dots), ()),),
         lines=tuple(body.lines),
@@ -86,10 +88,13 @@ def open_patch(body: Body) -> Patch:
     return Patch(tuple(binders[i] for i in order), n.digits[0], corner, reach)
 
 
-def sides_line(patch: Patch) -> str:
-    extents = ", ".join(launch_text(b.hi - b.lo) for b in patch.places)
+def sides_lines(patch: Patch) -> Iterator[str]:
+    """How far a patch reaches, and how many there are."""
+    extents = [launch_text(b.hi - b.lo) for b in patch.places]
     comma = "," if len(patch.places) == 1 else ""
-    return f'{", ".join(patch.sides)}{comma} = _patch(config["BLOCK_M"], {extents})'
+    yield f'{", ".join(patch.sides)}{comma} = _patch(config["BLOCK_M"], {", ".join(extents)})'
+    counts = (f"triton.cdiv({n}, {side})" for n, side in zip(extents, patch.sides, strict=True))
+    yield f"patches = {' * '.join(counts)}"
 
 
 def place_lines(body: Body, var: dict[str, str], patch: Patch) -> tuple[list[str], list[str]]:

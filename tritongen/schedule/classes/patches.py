@@ -20,30 +20,35 @@ MOST_DIMS = 5  # of a tensor descriptor
 
 
 def kernel(name, group, axes, stores, dims, facts, seen) -> tuple[KernelPlan, tuple[tuple[str, Poly], ...]]:
-    """The kernel, and the steps as facts of the call: they must all be 1."""
+    """The kernel, and facts of the call: its taps, and the steps, which must all be 1."""
     tiles, hops = seen
     p = group.product
     out = stored_whole(group, stores, axes, dims, facts, tiles[0])
     shared = dict(tiles=tiles, stored=out, lets=p.lets, ragged=p.ragged, slides=True)
     kernel = KernelPlan(f"{name}_patches", "patches", "whole", axes, group.nests, stores, **shared)
-    return kernel, tuple((f"hop_{index}", step) for index, step in hops.items())
+    numbers = [(f"hop_{index}", step) for index, step in hops.items()]
+    if not p.lets:
+        numbers.append(("taps", axes[4].extent))
+    return kernel, tuple(numbers)
 
 
-def variant(kernel: KernelPlan, hops, packs, times: str) -> Variant:
+def variant(kernel: KernelPlan, numbers, packs, times: str) -> Variant:
     tile = (
-        ("BLOCK_N", "max(16, min(256 if itemsize <= 2 else 128, pow2(N)))"),
+        ("BLOCK_N", "max(16, min(128, pow2(N)))"),
         ("BLOCK_M", "128"),
         ("BLOCK_K", "min(128 // itemsize, max(16, pow2(channels)))"),
-        ("num_warps", "8 if BLOCK_N >= 128 else 4"),
-        ("num_stages", "4"),
+        ("FLAT", "taps * cdiv(channels, BLOCK_K) <= 16" if not kernel.lets else "False"),
+        ("num_warps", "8 if BLOCK_N == 128 else 4"),
+        ("num_stages", "3"),
     )
-    steps = "".join(f" and {name} == 1" for name, _ in hops)
+    steps = "".join(f" and {name} == 1" for name, _ in numbers if name != "taps")
+    tiles = f"{times}patches * cdiv(N, BLOCK_N)"
     return Variant(
         "patches",
         f"tma and 2 <= itemsize <= 4 and channels >= 16{steps} and {times}M * N * channels >= 2**26",
         "neighbouring places read neighbours at every tap: patches of them, by tensor descriptor",
         tile,
-        (Launch(kernel.name, (f"min(sms, {times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N))",)),),
+        (Launch(kernel.name, (f"min(3 * sms, {tiles}) if FLAT else {tiles}",)),),
         packs=packs,
     )
 
