@@ -59,16 +59,16 @@ def patches_view(body: Body) -> KernelView:
     turn, body.prologue = [*turn, *body.prologue], []
     zeros = accumulators(body, (head,))
     setup += epilogue(body, (head, *tail), var, patch)
-    body.prologue = [*turn, *body.prologue]
-    lines = (*opening, *body.prologue, *body.lines)
-    if not mentions(lines, var["M"]):
+    turn, body.prologue = [*turn, *body.prologue], opening
+    spoken = (*opening, *turn, *body.lines, var["count"], var["TAP"], var["K"])
+    if not mentions(spoken, var["M"]):
         body.args.sizes.pop(var["M"], None)
     return view(
         body,
         var,
         ("BLOCK_M", "BLOCK_N", "BLOCK_K", "FLAT"),
         "Sums for patches of BLOCK_M places and BLOCK_N columns, one tap and BLOCK_K channels at a time.",
-        opening=tuple(opening),
+        turn=tuple(turn),
         loops=(Loop(tuple(zeros), (*taps, *loads, *dots), ()),),
         lines=tuple(body.lines),
         setup=tuple(setup),

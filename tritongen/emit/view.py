@@ -22,8 +22,8 @@ class KernelView:
     parameters: tuple[str, ...]
     arguments: tuple[str, ...]  # what the launch passes for them, `NAME=value` for constexprs
     var: dict[str, str]  # the skeleton's own variables, by role
-    opening: tuple[str, ...] = ()  # before anything that one tile needs
     prologue: tuple[str, ...] = ()
+    turn: tuple[str, ...] = ()  # what begins each turn of a program that takes several tiles
     lines: tuple[str, ...] = ()
     loops: tuple[Loop, ...] = ()
     epilogue: tuple[str, ...] = ()
