@@ -162,8 +162,8 @@ def conv1d_patches(
     batches,
     N2,
     Cg,
-    P,
     N,
+    P,
     F,
     b_0,
     y_0,
@@ -183,21 +183,21 @@ def conv1d_patches(
     BLOCK_K: tl.constexpr,
     FLAT: tl.constexpr,
 ):
-    """Sums for patches of BLOCK_M places and BLOCK_N columns, one tap and BLOCK_K channels at a time."""
-    tiles_f0 = tl.cdiv(N2, BLOCK_N)
-    patches_p = tl.cdiv(P, PATCH_P)
+    """Sums over patches of BLOCK_M places and BLOCK_N columns, one tap and BLOCK_K channels at a time."""
     patches_n = tl.cdiv(N, PATCH_N)
+    patches_p = tl.cdiv(P, PATCH_P)
+    tiles_n = tl.cdiv(N2, BLOCK_N)
     # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
     for tile in tl.range(
         tl.program_id(0),
-        batches * tiles_f0 * patches_p * patches_n,
+        batches * patches_n * patches_p * tiles_n,
         tl.num_programs(0),
         flatten=FLAT,
     ):
-        first_f0 = tile % tiles_f0 * BLOCK_N
-        first_p = tile // tiles_f0 % patches_p * PATCH_P
-        first_n = tile // (tiles_f0 * patches_p) % patches_n * PATCH_N
-        f1 = (tile // (tiles_f0 * patches_p * patches_n)).to(tl.int64)
+        first_f0 = tile % tiles_n * BLOCK_N
+        first_p = tile // tiles_n % patches_p * PATCH_P
+        first_n = tile // (patches_p * tiles_n) % patches_n * PATCH_N
+        f1 = (tile // (patches_n * patches_p * tiles_n)).to(tl.int64)
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(R * tl.cdiv(Cg, BLOCK_K)):
             r = start % R
@@ -875,8 +875,8 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             F // (F // groups),
             F // groups,
             Cg,
-            P,
             N,
+            P,
             F,
             b.stride(0),
             y.stride(0),

@@ -173,10 +173,10 @@ def conv3d_patches(
     y_ptr,
     F,
     C,
-    Q,
-    P,
-    O,
     N,
+    O,
+    P,
+    Q,
     b_0,
     y_0,
     y_1,
@@ -199,24 +199,24 @@ def conv3d_patches(
     BLOCK_K: tl.constexpr,
     FLAT: tl.constexpr,
 ):
-    """Sums for patches of BLOCK_M places and BLOCK_N columns, one tap and BLOCK_K channels at a time."""
-    tiles_f = tl.cdiv(F, BLOCK_N)
-    patches_q = tl.cdiv(Q, PATCH_Q)
-    patches_p = tl.cdiv(P, PATCH_P)
-    patches_o = tl.cdiv(O, PATCH_O)
+    """Sums over patches of BLOCK_M places and BLOCK_N columns, one tap and BLOCK_K channels at a time."""
     patches_n = tl.cdiv(N, PATCH_N)
+    patches_o = tl.cdiv(O, PATCH_O)
+    patches_p = tl.cdiv(P, PATCH_P)
+    patches_q = tl.cdiv(Q, PATCH_Q)
+    tiles_n = tl.cdiv(F, BLOCK_N)
     # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
     for tile in tl.range(
         tl.program_id(0),
-        tiles_f * patches_q * patches_p * patches_o * patches_n,
+        patches_n * patches_o * patches_p * patches_q * tiles_n,
         tl.num_programs(0),
         flatten=FLAT,
     ):
-        first_f = tile % tiles_f * BLOCK_N
-        first_q = tile // tiles_f % patches_q * PATCH_Q
-        first_p = tile // (tiles_f * patches_q) % patches_p * PATCH_P
-        first_o = tile // (tiles_f * patches_q * patches_p) % patches_o * PATCH_O
-        first_n = tile // (tiles_f * patches_q * patches_p * patches_o) * PATCH_N
+        first_f = tile % tiles_n * BLOCK_N
+        first_q = tile // tiles_n % patches_q * PATCH_Q
+        first_p = tile // (patches_q * tiles_n) % patches_p * PATCH_P
+        first_o = tile // (patches_p * patches_q * tiles_n) % patches_o * PATCH_O
+        first_n = tile // (patches_o * patches_p * patches_q * tiles_n) * PATCH_N
         y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
         for start in range(K * R * S * tl.cdiv(C, BLOCK_K)):
             tap = start % (K * R * S)
@@ -713,10 +713,10 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             y,
             F,
             C,
-            Q,
-            P,
-            O,
             N,
+            O,
+            P,
+            Q,
             b.stride(0),
             y.stride(0),
             y.stride(1),

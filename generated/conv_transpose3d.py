@@ -186,10 +186,10 @@ def conv_transpose3d_patches(
     K,
     R,
     S,
-    q_steps,
-    p_steps,
-    o_steps,
     N,
+    o_steps,
+    p_steps,
+    q_steps,
     O,
     P,
     Q,
@@ -213,25 +213,25 @@ def conv_transpose3d_patches(
     BLOCK_K: tl.constexpr,
     FLAT: tl.constexpr,
 ):
-    """Sums for patches of BLOCK_M places and BLOCK_N columns, one tap and BLOCK_K channels at a time."""
-    tiles_f = tl.cdiv(F, BLOCK_N)
-    patches_q1 = tl.cdiv(q_steps, PATCH_Q1)
-    patches_p1 = tl.cdiv(p_steps, PATCH_P1)
-    patches_o1 = tl.cdiv(o_steps, PATCH_O1)
+    """Sums over patches of BLOCK_M places and BLOCK_N columns, one tap and BLOCK_K channels at a time."""
     patches_n = tl.cdiv(N, PATCH_N)
+    patches_o1 = tl.cdiv(o_steps, PATCH_O1)
+    patches_p1 = tl.cdiv(p_steps, PATCH_P1)
+    patches_q1 = tl.cdiv(q_steps, PATCH_Q1)
+    tiles_n = tl.cdiv(F, BLOCK_N)
     # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
     for tile in tl.range(
         tl.program_id(0),
-        batches * tiles_f * patches_q1 * patches_p1 * patches_o1 * patches_n,
+        batches * patches_n * patches_o1 * patches_p1 * patches_q1 * tiles_n,
         tl.num_programs(0),
         flatten=FLAT,
     ):
-        first_f = tile % tiles_f * BLOCK_N
-        first_q1 = tile // tiles_f % patches_q1 * PATCH_Q1
-        first_p1 = tile // (tiles_f * patches_q1) % patches_p1 * PATCH_P1
-        first_o1 = tile // (tiles_f * patches_q1 * patches_p1) % patches_o1 * PATCH_O1
-        first_n = tile // (tiles_f * patches_q1 * patches_p1 * patches_o1) % patches_n * PATCH_N
-        z = (tile // (tiles_f * patches_q1 * patches_p1 * patches_o1 * patches_n)).to(tl.int64)
+        first_f = tile % tiles_n * BLOCK_N
+        first_q1 = tile // tiles_n % patches_q1 * PATCH_Q1
+        first_p1 = tile // (patches_q1 * tiles_n) % patches_p1 * PATCH_P1
+        first_o1 = tile // (patches_p1 * patches_q1 * tiles_n) % patches_o1 * PATCH_O1
+        first_n = tile // (patches_o1 * patches_p1 * patches_q1 * tiles_n) % patches_n * PATCH_N
+        z = (tile // (patches_n * patches_o1 * patches_p1 * patches_q1 * tiles_n)).to(tl.int64)
         o0 = z // (stride * stride)
         k_first = _floor_mod(o0 + pad, stride).to(INDEX)
         k_taps = (_floor_div(K - k_first - 1, stride) + 1).to(INDEX)
@@ -802,10 +802,10 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             K,
             R,
             S,
-            q_steps,
-            p_steps,
-            o_steps,
             N,
+            o_steps,
+            p_steps,
+            q_steps,
             O,
             P,
             Q,

@@ -153,10 +153,10 @@ def make(name, group, stores, dims, facts) -> Step:
     why = "a sum of products, one factor gathered by a sliding window"
     times = "batches * " if p.batch else ""
     variants = _variants(kernels, packs, times)
-    if len(packs) == 2 and (seen := patches.described(group, tapped, dims, facts)):
-        own, hops = patches.kernel(name, group, tapped, stores, dims, facts, seen)
-        kernels, numbers = (own, *kernels), (*numbers, *hops)
-        variants = (patches.variant(own, hops, packs, times), *variants)
+    if len(packs) == 2 and (made := patches.kernel(name, group, tapped, stores, dims, facts)):
+        plan, own = made
+        kernels, numbers = (plan, *kernels), (*numbers, *own.items())
+        variants = (patches.variant(plan, own, packs, times), *variants)
     orders: tuple[Order, ...] = ()
     if p.batch and not p.lets:
         # Fewer channels out a group than a tile of tl.dot has columns: depthwise convolutions.
