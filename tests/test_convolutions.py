@@ -72,8 +72,8 @@ from tritongen.runtime.load import load_text
 
 def check(name, want, *shapes, last=False, dtype=torch.float32, **numbers):
     text = open(f"specs/{name}.op").read()
-    built, nest = pipeline.build(text, name), pipeline.build(text, name, only="nest")
-    module, universal, plan = load_text(built.name, built.raw), load_text("nest", nest.raw), built.plans[name][0]
+    built = pipeline.build(text, name)
+    module, plan = load_text(built.name, built.raw), built.plans[name][0]
     (way,) = (w for w in ways(plan) if "patches" in dict(w.variants).values())
     args = [torch.randn(s).to(dtype) / (4 if k else 1) for k, s in enumerate(shapes)]
     if last:
@@ -84,24 +84,24 @@ def check(name, want, *shapes, last=False, dtype=torch.float32, **numbers):
     with forced(module, plan, way, small=True):
         got = getattr(module, name)(*args, **numbers)
     assert boxes, "patches were not run"
-    for wanted in (want(*(a.double() for a in args)), getattr(universal, name)(*args, **numbers)):
-        error = ((got.double() - wanted).abs() / (1 + wanted.abs())).max().item()
-        results.append((error, name, numbers, boxes))
+    wanted = want(*(a.double() for a in args))
+    error = ((got.double() - wanted).abs() / (1 + wanted.abs())).max().item()
+    results.append((error, name, numbers, boxes))
 
 results, half = [], torch.float16
-check("conv2d", lambda x, w, b: F.conv2d(x, w, b, 1, 3, 2), (3, 24, 7, 9), (20, 24, 3, 2), (20,), pad=3, dil=2)
-check("conv2d", lambda x, w, b: F.conv2d(x, w, b, 1, 1, 1, 3), (2, 48, 7, 6), (24, 16, 3, 3), (24,),
+check("conv2d", lambda x, w, b: F.conv2d(x, w, b, 1, 3, 2), (2, 24, 5, 4), (20, 24, 3, 2), (20,), pad=3, dil=2)
+check("conv2d", lambda x, w, b: F.conv2d(x, w, b, 1, 1, 1, 3), (2, 48, 3, 5), (24, 16, 3, 3), (24,),
       last=True, dtype=half, pad=1, groups=3)
-check("conv1d", lambda x, w, b: F.conv1d(x, w, b), (3, 16, 37), (10, 16, 5), (10,))
-check("conv3d", lambda x, w, b: F.conv3d(x, w, b, 1, 1), (2, 16, 3, 5, 6), (12, 16, 3, 2, 3), (12,), last=True, pad=1)
-check("conv_transpose2d", lambda x, w: F.conv_transpose2d(x, w, None, 2, 1), (2, 16, 5, 6), (16, 12, 3, 4), stride=2, pad=1)
+check("conv1d", lambda x, w, b: F.conv1d(x, w, b), (3, 16, 19), (10, 16, 5), (10,))
+check("conv3d", lambda x, w, b: F.conv3d(x, w, b, 1, 1), (1, 16, 3, 4, 5), (12, 16, 3, 2, 3), (12,), last=True, pad=1)
+check("conv_transpose2d", lambda x, w: F.conv_transpose2d(x, w, None, 2, 1), (1, 16, 4, 5), (16, 12, 3, 4), stride=2, pad=1)
 check("conv_group_norm_silu", lambda x, w, b, *g: F.silu(F.group_norm(F.conv2d(x, w, b, 1, 1), 8, *g)),
       (2, 16, 4, 5), (24, 16, 3, 3), (24,), (24,), (24,))
 json.dump(results, sys.stdout)
 """
 
 
-def test_patches_equal_torch_and_the_universal_kernel():
+def test_patches_equal_torch():
     env = {**os.environ, "TRITON_INTERPRET": "1"}
     run = subprocess.run(
         [sys.executable, "-c", PATCHES],
@@ -112,4 +112,4 @@ def test_patches_equal_torch_and_the_universal_kernel():
     )
     assert run.returncode == 0, run.stderr[-2000:]
     results = json.loads(run.stdout)
-    assert len(results) == 12 and max(error for error, *_ in results) < 2e-3, results
+    assert len(results) == 6 and max(error for error, *_ in results) < 2e-3, results
