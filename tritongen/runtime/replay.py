@@ -27,7 +27,6 @@ import torch
 from torch.autograd import forward_ad
 from triton import knobs
 
-from tritongen.runtime.held import Unheld
 from tritongen.runtime.tape import Entry, Tape
 
 MOST_ENTRIES = 256  # kinds of calls that one op replays
@@ -101,8 +100,8 @@ class Replay:
             try:
                 _put(self.entries, key, tape.entry(self.function, result), MOST_ENTRIES)
                 self.seen.pop(key, None)
-            except Unheld as reason:
-                _put(self.seen, key, str(reason), MOST_SEEN)
+            except Exception as reason:  # Unheld, or what another build of Triton lacks
+                _put(self.seen, key, f"{type(reason).__name__}: {reason}", MOST_SEEN)
         return result
 
 
