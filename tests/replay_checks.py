@@ -35,7 +35,7 @@ def load(name: str) -> SimpleNamespace:
     """A fresh copy of a spec's module: nothing is remembered of any call."""
     built = build((SPECS / f"{name}.op").read_text(), f"{name}.op")
     load.count = getattr(load, "count", 0) + 1
-    module = load_text(name, f"{built.source}\n# {load.count}\n")
+    module = load_text(name, f"{built.raw}\n# {load.count}\n")
     return SimpleNamespace(
         op=getattr(module, name), module=module, plan=built.plans[name][0], ir=built.ops[name][0]
     )
