@@ -7,6 +7,7 @@ that was poisoned: a replay that launches nothing, or for other operands, cannot
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import weakref
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tritongen.pipeline import build
+from tritongen.proof.guarded import guarded
 from tritongen.proof.variants import forced, ways
 from tritongen.runtime import held, replay
 from tritongen.runtime.load import load_text
@@ -91,8 +93,21 @@ def test_every_way_is_replayed_and_not_beyond_it(name, version, monkeypatch):
         with forced(it.module, it.plan, way, small=True):
             for _ in range(3):
                 launched = replays(it.op, **operands(it))
-            assert launched, (way.name, it.op.replay.seen)
+            assert launched, (way.name, [e.text for e in it.op.replay.entries.values()])
         assert not replays(it.op, **operands(it)), "recorded for other choices than these"
+
+
+def test_a_guarded_module_is_itself_and_forgotten_behind():
+    f = load("relu").op
+    module = sys.modules[f.__module__]
+    for _ in range(2):
+        for _ in range(3):
+            launched = replays(f, torch.randn(30))
+        assert launched
+        with guarded(module) as fences:
+            for k in range(3):
+                f(torch.randn(30))
+                assert len(fences.buffers) == k + 1 and fences.intact()
 
 
 def test_calls_of_every_kind_in_any_order():
@@ -249,8 +264,8 @@ def test_what_cannot_be_repeated_is_refused(what):
     f = load_text("odd", f"{HEADER}    {line}\n    return y\n").odd
     for factor in (1.5, 2.5, 3.5, 4.5):
         f(torch.arange(40.0) + 1, factor)
-    assert not f.replay.entries
-    assert reason in next(iter(f.replay.seen.values()))
+    (entry,) = f.replay.entries.values()
+    assert entry.play is None and reason in entry.text
 
 
 def test_a_version_that_is_not_known_takes_the_ordinary_path(monkeypatch):
@@ -258,7 +273,7 @@ def test_a_version_that_is_not_known_takes_the_ordinary_path(monkeypatch):
     f = load("relu").op
     for _ in range(4):
         assert not replays(f, torch.randn(50))
-    assert "3.9" in next(iter(f.replay.seen.values()))
+    assert "3.9" in next(iter(f.replay.entries.values())).text
 
 
 def test_copies_of_unaligned_operands_are_repeated():
@@ -285,4 +300,4 @@ def test_every_spec_is_replayed(name):
     it = load(name)
     for _ in range(3):
         launched = replays(it.op, **operands(it))
-    assert launched, it.op.replay.seen
+    assert launched, [e.text for e in it.op.replay.entries.values()]

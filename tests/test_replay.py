@@ -106,7 +106,7 @@ def test_replay_on_a_gpu():
             torch.cuda.synchronize()
             torch.full_like(want, float("nan"))
             assert torch.equal(f(*held[-1]), want), (name, k)
-        assert f.replay.entries, (name, f.replay.seen)
+        assert [e.play for e in f.replay.entries.values()] != [None], name
 
 
 GENERATED = sorted((ROOT / "generated").glob("*.py"))

@@ -31,7 +31,6 @@ from tritongen.runtime.tape import Entry, Tape
 
 MOST_ENTRIES = 256  # kinds of calls that one op replays
 MOST_SEEN = 4096  # and those of which it has seen one call
-ONCE = "seen once"
 
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 _NUMBERS = frozenset({int, bool, float, type(None)})
@@ -56,7 +55,7 @@ class Replay:
     def __init__(self, function: Callable[..., Any], scalars: frozenset[str]):
         self.function = function
         self.entries: dict[tuple[Any, ...], Entry] = {}
-        self.seen: dict[tuple[Any, ...], str] = {}  # ONCE, or why it cannot be replayed
+        self.seen: dict[tuple[Any, ...], None] = {}
         names = function.__code__.co_varnames[: function.__code__.co_argcount]
         self._scalars = scalars
         self._varies = tuple(name in scalars for name in names)
@@ -78,13 +77,13 @@ class Replay:
             return otherwise(*args, **kwargs)
         entry = self.entries.get(key)
         if entry is not None and entry.holds():
-            return entry.play(values, pointers, key[0])
-        known = self.seen.get(key)
-        if known is ONCE and _may_note(pointers):
+            if entry.play is not None:
+                return entry.play(values, pointers, key[0])
+        elif key in self.seen and _may_note(pointers):
             return self._note(key, args, kwargs, varies)
-        if known is None:
+        else:
             with self._lock:
-                _put(self.seen, key, ONCE, MOST_SEEN)
+                _put(self.seen, key, None, MOST_SEEN)
         return self.function(*args, **kwargs)
 
     def _note(
@@ -96,12 +95,13 @@ class Replay:
     ) -> Any:
         tape = Tape(args, kwargs, varies)
         result = tape.record(self.function)
+        try:
+            entry = tape.entry(self.function, result)
+        except Exception as reason:  # Unheld, or what another build of Triton lacks
+            entry = Entry(None, f"{type(reason).__name__}: {reason}", self.function)
         with self._lock:
-            try:
-                _put(self.entries, key, tape.entry(self.function, result), MOST_ENTRIES)
-                self.seen.pop(key, None)
-            except Exception as reason:  # Unheld, or what another build of Triton lacks
-                _put(self.seen, key, f"{type(reason).__name__}: {reason}", MOST_SEEN)
+            _put(self.entries, key, entry, MOST_ENTRIES)
+            self.seen.pop(key, None)
         return result
 
 
