@@ -108,6 +108,7 @@ def test_a_guarded_module_is_itself_and_forgotten_behind():
             for k in range(3):
                 f(torch.randn(30))
                 assert len(fences.buffers) == k + 1 and fences.intact()
+        assert len(f.replay.entries) == 1
 
 
 def test_calls_of_every_kind_in_any_order():

@@ -79,12 +79,19 @@ class Replay:
         if entry is not None and entry.holds():
             if entry.play is not None:
                 return entry.play(values, pointers, key[0])
-        elif key in self.seen and _may_note(pointers):
+        elif key in self.seen and self._may_note(pointers):
             return self._note(key, args, kwargs, varies)
         else:
             with self._lock:
                 _put(self.seen, key, None, MOST_SEEN)
         return self.function(*args, **kwargs)
+
+    def _may_note(self, pointers: list[int]) -> bool:
+        """Not where operands share a pointer, nor in a graph's capture, nor where `torch` is not torch's."""
+        guarded = self.function.__globals__.get("torch") is not torch  # see `proof.guarded`
+        if guarded or len(set(pointers)) < len(pointers):
+            return False
+        return not torch.cuda.is_current_stream_capturing()
 
     def _note(
         self,
@@ -166,8 +173,3 @@ def _asks_more() -> bool:
         or bool(_enter.calls)
         or bool(_exit.calls)
     )
-
-
-def _may_note(pointers: list[int]) -> bool:
-    """Not where two operands are at one place, so that pointers do not tell them apart, nor in a capture."""
-    return len(set(pointers)) == len(pointers) and not torch.cuda.is_current_stream_capturing()
