@@ -79,6 +79,7 @@ class Mod:
 Atom = Union[Sym, Idx, Floor, Fetch, Extreme, Group, Mod]
 Monomial = tuple[tuple[Atom, int], ...]
 Number = Union[int, Fraction]
+Leaf = Callable[["Atom"], Union[str, None]]  # how an atom is printed; None: as the language does
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,7 +373,7 @@ def _atom_value(atom: Atom, values: Mapping[str, int]) -> Fraction:
 
 
 # ---- printing -----------------------------------------------------------------------------------
-def text(p: Poly, leaf: Callable[[Atom], str] | None = None) -> str:
+def text(p: Poly, leaf: Leaf | None = None) -> str:
     """p in the language (and Python), fewest parentheses; `leaf` may print atoms otherwise."""
     if not p.terms:
         return "0"
@@ -405,7 +406,7 @@ def with_modulo(p: Poly) -> Poly:
     return p
 
 
-def _term(monomial: Monomial, value: Fraction, leaf: Callable[[Atom], str] | None) -> str:
+def _term(monomial: Monomial, value: Fraction, leaf: Leaf | None) -> str:
     up = [_factor(atom, leaf) for atom, power in monomial for _ in range(power)]
     down = [_factor(atom, leaf) for atom, power in monomial for _ in range(-power)]
     if value.numerator != 1 or not up:
@@ -422,7 +423,7 @@ def _term(monomial: Monomial, value: Fraction, leaf: Callable[[Atom], str] | Non
     return product
 
 
-def _factor(atom: Atom, leaf: Callable[[Atom], str] | None) -> str:
+def _factor(atom: Atom, leaf: Leaf | None) -> str:
     if leaf is not None and (own := leaf(atom)) is not None:
         return own
     match atom:
@@ -442,7 +443,7 @@ def _factor(atom: Atom, leaf: Callable[[Atom], str] | None) -> str:
     raise TypeError(atom)
 
 
-def _operand(p: Poly, leaf: Callable[[Atom], str] | None, right: bool = False) -> str:
+def _operand(p: Poly, leaf: Leaf | None, right: bool = False) -> str:
     out = text(p, leaf)
     simple = len(p.terms) <= 1 and not out.startswith("-") and not (right and " " in out)
     return out if simple else f"({out})"
