@@ -16,9 +16,10 @@ from tritongen import pipeline
 from tritongen.check import check
 from tritongen.ir.binding import bind
 from tritongen.ir.interp import run
-from tritongen.proof import Result, cases
+from tritongen.proof import Result, cases, pool
 from tritongen.proof.judge import judge
 from tritongen.proof.oracle import expect, tf32, truncated
+from tritongen.proof.parts import joined, parts_of
 from tritongen.proof.reference import disagreement
 from tritongen.proof.values import LAYOUTS, Filling, fill_tensor
 from tritongen.proof.variants import config_of, ways
@@ -332,3 +333,39 @@ def test_refs_are_not_called_on_nothing():
         disagreement(op, SimpleNamespace(f_reference=lambda x: called.append(x) or x), case) == ""
     )
     assert not called
+
+
+# ---- jobs ---------------------------------------------------------------------------------------
+def test_the_parts_of_a_file_are_its_examples(interpreter):
+    text = (ROOT / "specs" / "relu.op").read_text()
+    job = {"text": text, "name": "relu.op", "device": "cpu", "examples": 9, "seed": 3}
+    parts = parts_of(job)
+    assert len(parts) == 2
+    whole, apart = interpreter.ask(job), joined([interpreter.ask(part) for part in parts])
+    for key in ("examples", "calls", "dtypes", "variants", "bound_used", "failures"):
+        assert whole[key] == apart[key], key
+
+
+def test_a_failure_of_several_parts_is_told_once():
+    wrong = {"op": "f", "variant": "rows", "problem": "y: 1 of 3 differ"}
+    other = wrong | {"problem": "y: 2 of 3 differ", "variant": "loop"}
+    report = {"spec": "f.op", "device": "cpu", "examples": 4, "seconds": 1.0}
+    found = joined([report | {"failures": [wrong]}, report | {"failures": [wrong, other]}])
+    assert found["failures"] == [wrong, other] and found["examples"] == 8
+
+
+def test_where_one_part_took_longest_the_others_go_next(monkeypatch):
+    took, asked = {"a": 1.0, "b": 5.0, "c": 0.1}, []
+
+    class Quick(pool.Worker):
+        def ask(self, job, timeout=600):
+            asked.append((job["name"], job["part"]))
+            report = {"spec": job["name"], "device": "cpu", "failures": [], "calls": 1}
+            return report | {"examples": 4, "seconds": took[job["name"]]}
+
+    monkeypatch.setattr(pool, "Worker", Quick)
+    jobs = [{"name": name, "examples": 8} for name in took]
+    reports = list(pool.run_jobs(jobs, "cpu"))
+    assert asked == [("a", 0), ("b", 0), ("c", 0), ("b", 1), ("a", 1), ("c", 1)]
+    assert sorted(r["spec"] for r in reports) == ["a", "b", "c"]
+    assert all(r["examples"] == 8 for r in reports)
