@@ -350,7 +350,7 @@ class Places(Parameters):
         """The mask of a load, and whether it asks where the coordinates are."""
         checks = []
         if read.fill is not None:
-            for place in zip(dims, shown, read.coords):
+            for place in zip(dims, shown, read.coords, strict=False):
                 checks += self.checks(read.tensor, *place)
         return self.mask(self.axes_in(read.coords), checks), bool(checks)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache
 from math import floor, lcm
 from typing import Union
 
@@ -197,10 +197,10 @@ def floordiv(num: Poly, den: Poly) -> Poly:
 def extreme(op: str, args: Iterable[Poly]) -> Poly:
     """min or max of sizes, folded where all are numbers."""
     args = tuple(dict.fromkeys(args))
-    constants = [a.constant for a in args]
+    constants = [a.constant for a in args if a.constant is not None]
     if len(args) == 1:
         return args[0]
-    if all(c is not None for c in constants):
+    if len(constants) == len(args):
         return poly((min if op == "min" else max)(constants))
     return poly(Extreme(op, args))
 
@@ -460,7 +460,7 @@ def _loose(factor: str) -> bool:
 
 
 # ---- normal form --------------------------------------------------------------------------------
-@lru_cache(maxsize=None)
+@cache
 def _key(atom: Atom) -> tuple[int, str]:
     return (0 if is_index_like(atom) else 1, _factor(atom, None))
 

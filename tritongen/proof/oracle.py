@@ -220,8 +220,9 @@ class _Bounded(Run):
 
     def ulp(self, expr: Call) -> float:
         """How far off the form that a kernel computes may be."""
-        if expr.fn == "pow_int":
-            return power_ulp(int(expr.args[1].value))
+        match expr:
+            case Call("pow_int", (_, Const(exponent))):
+                return power_ulp(int(exponent))
         row = FUNCTIONS[expr.fn]
         halved = row.half and torch_dtype(self.bound.dtype(expr.stored or "f32")).itemsize <= 2
         return row.half if halved else row.ulp
