@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tritongen.emit.parameters import Context
 from tritongen.emit.places import Places
 from tritongen.emit.text import exact_in_f32, literal, stores_directly, wrap
 from tritongen.ir import nodes as ir
@@ -24,6 +25,8 @@ from tritongen.ir.functions import (
     uses_libdevice,
     with_flag,
 )
+
+__all__ = ["Body", "Context"]
 
 
 class Body(Places):

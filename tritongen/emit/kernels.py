@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from tritongen.emit import scan, tiles, walks
-from tritongen.emit.body import Body
+from tritongen.emit.body import Body, Context
 from tritongen.emit.contraction import contraction_view
 from tritongen.emit.nest import box_view, nest_view
-from tritongen.emit.parameters import Context
 from tritongen.emit.patches import patches_view
 from tritongen.emit.persistent import combine_view, persistent_view
 from tritongen.emit.scatter import scatter

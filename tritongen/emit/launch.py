@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from tritongen.emit.body import Context
 from tritongen.emit.contraction import storage_dtype
-from tritongen.emit.parameters import Context
 from tritongen.emit.sizes import bare, batch_slice, size_lines, whole
 from tritongen.emit.text import launch_text
 from tritongen.emit.view import KernelView

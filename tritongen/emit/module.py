@@ -13,6 +13,7 @@ from functools import lru_cache
 from types import SimpleNamespace
 
 from tritongen.emit import allow, folds, paired
+from tritongen.emit.body import Context
 from tritongen.emit.kernels import kernel_view
 from tritongen.emit.launch import (
     TORCH_DTYPES,
@@ -23,7 +24,6 @@ from tritongen.emit.launch import (
     scratch_lines,
     touched,
 )
-from tritongen.emit.parameters import Context
 from tritongen.emit.reference import reference_lines
 from tritongen.emit.sizes import size_lines
 from tritongen.emit.view import KernelView
