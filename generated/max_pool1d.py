@@ -29,7 +29,8 @@ def _nan_max(a, b):
     return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
 
 
-@triton.jit
+# Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
+@triton.jit(do_not_specialize=["N", "P", "L"])
 def max_pool1d_channels(
     x_ptr,
     y_ptr,
@@ -80,7 +81,8 @@ def max_pool1d_channels(
         )
 
 
-@triton.jit
+# Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
+@triton.jit(do_not_specialize=["rows", "P", "C", "L"])
 def max_pool1d_window(
     x_ptr,
     y_ptr,

@@ -38,7 +38,8 @@ def _nan_max(a, b):
     return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
 
 
-@triton.jit
+# Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
+@triton.jit(do_not_specialize=["rows", "Q", "P", "H", "W"])
 def max_pool2d_channels(
     x_ptr,
     y_ptr,
@@ -98,7 +99,8 @@ def max_pool2d_channels(
         )
 
 
-@triton.jit
+# Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
+@triton.jit(do_not_specialize=["rows", "P", "Q", "C", "H", "W"])
 def max_pool2d_window(
     x_ptr,
     y_ptr,

@@ -55,3 +55,12 @@ def test_neighbouring_windows_share_what_they_load():
     assert steps == 16
     assert len(re.findall(r"ld\.global", text)) == each * (steps + 3) * 4
     assert len(re.findall(r"max\.NaN", text)) <= each * ((steps + 3) * 3 + steps * 4)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_no_load_is_known_to_lie_outside(last):
+    """On a GPU max pools of 1 x 1 images in f16 gave inf: ptxas took the -inf of such loads for inf."""
+    x = images(1, 2, 1, 1, dtype=torch.float16)
+    x = x.as_strided(x.shape, (2, 1, 2, 2)) if last else x
+    (launch,) = traced("max_pool2d", x, win=3, stride=1, pad=2).launches
+    assert not re.findall(r"mov\.pred\s+%p\d+, 0", trace.ptx(launch, "sm_90"))

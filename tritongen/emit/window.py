@@ -13,6 +13,7 @@ over a kernel of the skeleton `window`. Output: its `KernelView`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -25,7 +26,7 @@ from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, index, indices, is_fractional, substitute, symbols
 from tritongen.ir.functions import ATOM
-from tritongen.schedule.canonical import coordinates, substitute_indices, tensors_read
+from tritongen.schedule.canonical import coordinates, reads, substitute_indices, tensors_read
 from tritongen.schedule.members import is_reducer
 
 TILE = "(ROWS, BLOCK)"
@@ -48,7 +49,8 @@ def window_view(body: Body) -> KernelView:
     shares = ": what neighbours share is loaded once" if body.shares else ""
     doc = f"The windows of STEPS x ROWS x BLOCK places a program{shares}."
     blocks, flags = ("ROWS", "STEPS", "BLOCK"), {"steps": body.shares}
-    return view(body, var, blocks, doc, lines=tuple(body.lines), flags=flags)
+    sizes = body.unsaid(var)
+    return view(body, var, blocks, doc, lines=tuple(body.lines), flags=flags, sizes=sizes)
 
 
 class WindowBody(Body):
@@ -70,6 +72,19 @@ class WindowBody(Body):
         moving = (step if self.shares else col).digits[0].index
         at = {moving: index(moving) + index(self.turn)}
         self.kernel = replace(kernel, nests=tuple(_moved(n, at) for n in kernel.nests))
+
+    def unsaid(self, var: dict[str, str]) -> tuple[str, ...]:
+        """Sizes, quoted, that the JIT must not specialise on, where loads are filled with infinities.
+
+        Not the extent of lanes that no window slides along: what divides it makes loads wide.
+        """
+        lane = self.kernel.axes[2].digits[0].index
+        found = [read for n in self.kernel.nests for read in reads(n.body)]
+        if not any(isinstance(r.fill, float) and math.isinf(r.fill) for r in found):
+            return ()
+        used = [indices(c) for read in found for c in read.coords]
+        straight = {var["cols"]} if all(u == {lane} for u in used if lane in u) else set()
+        return tuple(f'"{name}"' for name in self.args.sizes if name not in straight)
 
     def symbol(self, name: str) -> str:
         """How wide a window is, is known when the kernel is compiled."""
