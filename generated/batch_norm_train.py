@@ -97,9 +97,9 @@ def batch_norm_train_rows(
     c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (c < C) & (col < cols)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = (col // HW).to(tl.int64)
     hw = (col % HW).to(tl.int64)
-    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     x = tl.load(x_ptr + n * x_n + c * x_c + hw * x_hw, mask=inside, other=0.0).to(COMPUTE)
     mu = tl.sum(x, 1, keep_dims=True) / cols
     t = x - mu
