@@ -68,9 +68,8 @@ class RunsBody(WindowBody):
         for nest in self.kernel.nests:
             self.lanes_at |= {r.tensor: s[0] for r in reads(nest.body) if (s := self.slid(r))}
             if nest.name in kernel.stores:
-                self.lanes_at |= {
-                    nest.name: k for k, c in enumerate(nest.coords) if self.lane in indices(c)
-                }
+                places = [k for k, c in enumerate(nest.coords) if self.lane in indices(c)]
+                self.lanes_at[nest.name] = places[-1]
 
     def slid(self, read: ir.Read) -> tuple[int, Poly, Poly] | None:
         """(dim, how far lanes are apart in it, what is added) of a read that slides along the lanes."""
