@@ -98,7 +98,7 @@ def side_lines(patch: Patch) -> Iterator[str]:
     comma = "," if len(extents) == 1 else ""
     yield f'{", ".join(patch.sides)}{comma} = _patch(config["BLOCK_M"], {", ".join(extents)})'
     counts = (f"triton.cdiv({n}, {side})" for n, side in zip(extents, patch.sides, strict=True))
-    yield f"patches = {' * '.join(counts)}"
+    yield f"PATCHES = {' * '.join(counts)}"
 
 
 def place_lines(body: Body, var: dict[str, str], patch: Patch) -> tuple[list[str], list[str]]:

@@ -25,7 +25,7 @@ SMALL = {
     **{"BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 32, "GROUP_M": 2},
     **{"num_warps": 4},
 }
-NEEDED = frozenset({"tma"})  # facts without which a variant that speaks of them cannot run
+NEEDED = frozenset({"tma", "patched"})  # facts without which a variant that speaks of them cannot run
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def meant_for(plan: Plan, way: Way, args: Mapping[str, Any], hip: bool = False) 
     for step_name, variant_name in way.variants:
         step = next(s for s in plan.steps if s.name == step_name)
         when = next(v.when for v in step.variants if v.name == variant_name)
-        known = {"itemsize": itemsize, "hip": hip, "tma": not hip}
+        known = {"itemsize": itemsize, "hip": hip, "tma": not hip, "patched": not hip}
         settled = [p for p in when.split(" and ") if names(p) and names(p) <= set(known)]
         if not all(evaluate(part, known) for part in settled):
             return False

@@ -47,10 +47,10 @@ def variant(plan: KernelPlan, numbers: dict[str, Poly], packs, times: str) -> Va
         ("num_warps", "8 if BLOCK_N == 128 else 4"),
         ("num_stages", "3"),
     )
-    tiles = f"{times}patches * cdiv(N, BLOCK_N)"
+    tiles = f"{times}PATCHES * cdiv(N, BLOCK_N)"
     return Variant(
         "patches",
-        f"tma and 2 <= itemsize <= 4 and channels >= 16{steps} and {times}M * N * channels >= 2**26",
+        f"patched and 2 <= itemsize <= 4 and channels >= 16{steps} and {times}M * N * channels >= 2**26",
         "neighbouring places read neighbours at every tap: patches of them, by tensor descriptor",
         config,
         (Launch(plan.name, (f"min(3 * sms, {tiles}) if FLAT else {tiles}",)),),
