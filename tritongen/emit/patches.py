@@ -18,7 +18,8 @@ from tritongen.emit.text import launch_text
 from tritongen.emit.tiles import view
 from tritongen.emit.view import KernelView, Loop
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import indices
+from tritongen.ir.algebra import index, indices, poly
+from tritongen.schedule.canonical import reads
 from tritongen.schedule.classes.patches import Dim, Run, operand, spread
 from tritongen.schedule.plan import View
 
@@ -162,22 +163,44 @@ def described(
     order = [k for k, dim in enumerate(seen) if dim.run != last] + [tile.runs.index(last)]
     name = body.names.free(f"{tile.tensor}_patches")
     body.args.pointers[name] = name
-    at = ", ".join(corner_text(body, seen[k], patch) for k in order)
+    phases: list[str] = []
+    corner = [corner_text(body, tile.tensor, seen[k], patch, phases) for k in order]
+    if phases:
+        corner[-1] = f"tl.cast({' + '.join([corner[-1], *phases])}, tl.int32)"
     shape = ", ".join(launch_text(n) for n in tile.shape)
     whole = tile.shape == known.dims[tile.tensor]
     lying = permuted(tile.tensor if whole else f"{tile.tensor}.view({shape})", order)
+    if phases:
+        lying = f"_every({', '.join([lying, *(launch_text(seen[k].step) for k in order[:-1])])})"
     reach = [patch.reach[seen[k].run] if seen[k].run else "1" for k in order]
     blocks = ", ".join(f'config["{b}"]' if b.startswith("BLOCK_") else b for b in reach)
-    return name, at, f"{name} = {describe}({lying}, {blocks})"
+    return name, ", ".join(corner), f"{name} = {describe}({lying}, {blocks})"
 
 
-def corner_text(body: Body, dim: Dim, patch: Patch) -> str:
-    """A coordinate of a tile's corner, in 32 bits."""
+def corner_text(body: Body, tensor: str, dim: Dim, patch: Patch, phases: list[str]) -> str:
+    """A coordinate of a tile's corner, in 32 bits; where places step, adds to the offset along the last dim."""
     if dim.run == patch.columns:
         return patch.first[dim.run]
-    text, _ = body.size(dim.coordinate)
     walked = {d.index for axis in body.kernel.axes[1:] for d in axis.digits}
-    return text if indices(dim.coordinate) <= walked else f"tl.cast({text}, tl.int32)"
+    coordinate = dim.coordinate
+    if dim.step != poly(1):
+        coordinate = coordinate - dim.step * index(*dim.run)
+    text, _ = body.size(coordinate)
+    if indices(coordinate) - walked:
+        text = f"tl.cast({text}, tl.int32)"
+    if dim.step == poly(1):
+        return text
+    body.helpers |= {"_floor_div": None, "_floor_mod": None}
+    at = place_of(body, tensor, dim)
+    rest, step = body.assign(body.fresh(body._dim_name(tensor, at)), text), body.size(dim.step)[0]
+    phases.append(f"_floor_mod({rest}, {step}) * {body.stride(tensor, str(at), at)}")
+    return f"{patch.first[dim.run]} + _floor_div({rest}, {step})"
+
+
+def place_of(body: Body, tensor: str, dim: Dim) -> int:
+    """Which dim of the operand this is, before any was taken apart."""
+    (read,) = (r for r in reads(body.kernel.nests[0].body) if r.tensor == tensor)
+    return read.coords.index(dim.coordinate)
 
 
 # ---- what follows from the sums ------------------------------------------------------------------
