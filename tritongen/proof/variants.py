@@ -112,6 +112,7 @@ def config_of(step: Step, variant: Variant, facts: dict[str, int], small: bool) 
     skeletons = {step.kernel(run.kernel).skeleton for run in variant.launches}
     kept = {"BLOCK"} if skeletons & {"rows", "nest"} else set()  # whole rows; slow where many
     kept |= {"BLOCK", "ROWS"} if "box" in skeletons else set()
+    kept |= {"BLOCK_K"} if "patches" in skeletons else set()  # divides the channels
     config: dict[str, int] = {}
     for name, rule in variant.config:
         value = evaluate(rule, {**facts, **config})
