@@ -354,8 +354,6 @@ def conv_group_norm_silu_conv2d_sum_taps(
         + tl.cast(x_h0, tl.int64) * x_2
         + tl.cast(x_w0, tl.int64) * x_3
     )
-    f0 = n2 % Cg
-    f1 = n2 // Cg
     conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     chunks = tl.cdiv(C, BLOCK_K)
     for start in range(R * S * chunks):
@@ -377,17 +375,25 @@ def conv_group_norm_silu_conv2d_sum_taps(
             other=0.0,
         )
         conv2d_sum = tl.dot(x, w, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    inside = (m < M) & (n2 < N2)
-    conv2d_sum_f = f0 + f1 * Cg
-    tl.store(
+    conv2d_sum_rows = (
         conv2d_sum_ptr
         + tl.cast(n, tl.int64) * conv2d_sum_0
-        + conv2d_sum_f * conv2d_sum_1
         + tl.cast(p, tl.int64) * conv2d_sum_2
-        + tl.cast(q, tl.int64) * conv2d_sum_3,
-        conv2d_sum,
-        mask=inside,
+        + tl.cast(q, tl.int64) * conv2d_sum_3
     )
+    conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        conv2d_sum = conv2d_sum_halves[half]
+        n2 = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (n2 < N2)
+        f0 = n2 % Cg
+        f1 = n2 // Cg
+        conv2d_sum_f = f0 + f1 * Cg
+        tl.store(conv2d_sum_rows + conv2d_sum_f * conv2d_sum_1, conv2d_sum, mask=inside)
 
 
 @triton.jit
@@ -455,8 +461,6 @@ def conv_group_norm_silu_conv2d_sum_tiles(
     )
     w_n = tl.multiple_of(tl.cast(w_n, tl.int64), STEP_W)
     w_rs = tl.multiple_of(tl.cast(w_rs, tl.int64), STEP_W)
-    f0 = n2 % Cg
-    f1 = n2 // Cg
     conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, C * R * S, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -486,17 +490,25 @@ def conv_group_norm_silu_conv2d_sum_tiles(
             other=0.0,
         )
         conv2d_sum = tl.dot(x, w, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    inside = (m < M) & (n2 < N2)
-    conv2d_sum_f = f0 + f1 * Cg
-    tl.store(
+    conv2d_sum_rows = (
         conv2d_sum_ptr
         + tl.cast(n, tl.int64) * conv2d_sum_0
-        + conv2d_sum_f * conv2d_sum_1
         + tl.cast(p, tl.int64) * conv2d_sum_2
-        + tl.cast(q, tl.int64) * conv2d_sum_3,
-        conv2d_sum,
-        mask=inside,
+        + tl.cast(q, tl.int64) * conv2d_sum_3
     )
+    conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        conv2d_sum = conv2d_sum_halves[half]
+        n2 = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (n2 < N2)
+        f0 = n2 % Cg
+        f1 = n2 // Cg
+        conv2d_sum_f = f0 + f1 * Cg
+        tl.store(conv2d_sum_rows + conv2d_sum_f * conv2d_sum_1, conv2d_sum, mask=inside)
 
 
 @triton.jit
