@@ -61,6 +61,20 @@ def test_packed_operands_are_those_whose_channels_lie_apart():
     assert only.kernel.fn.__name__ == "conv2d_taps"
 
 
+def test_a_patch_reaches_the_tensor_cores_from_shared_memory():
+    """As the first factor it came through registers, from a buffer that was refilled before all had read it."""
+    call = dict(
+        x=meta(8, 64, 56, 56, dtype=torch.bfloat16), w=meta(64, 64, 3, 3, dtype=torch.bfloat16)
+    )
+    call |= dict(b=meta(64, dtype=torch.bfloat16), pad=1)
+    launch = launches("conv2d", **call)[-1]
+    code = trace.ptx(launch, "sm_90")
+    assert launch.kernel.fn.__name__ == "conv2d_patches"
+    assert (
+        "wgmma.mma_async" in code and "cp.async.bulk.tensor.4d" in code and "ldmatrix" not in code
+    )
+
+
 # In a process of its own: Triton decides at import whether kernels are interpreted.
 PATCHES = """
 import json, sys
