@@ -129,8 +129,7 @@ SPILLS = {
     "conv_group_norm_silu_conv2d_sum_taps": 768,
     "conv_group_norm_silu_conv2d_sum_tiles": 512,
     "conv_group_norm_silu_y_rows": 1024,
-    "conv_group_norm_silu_y_finish": 14336,
-    "group_norm_finish": 4608,
+    "group_norm_finish": 256,
 }
 
 
