@@ -126,6 +126,7 @@ SPILLS = {
     "conv_transpose2d_tiles": 256,
     "conv_transpose3d_taps": 3072,
     "conv_transpose3d_tiles": 640,
+    "conv_group_norm_silu_conv2d_sum_patches": 64,
     "conv_group_norm_silu_conv2d_sum_taps": 768,
     "conv_group_norm_silu_conv2d_sum_tiles": 512,
     "conv_group_norm_silu_y_rows": 1024,
