@@ -39,7 +39,7 @@ def axis_name(body: Body, axis: Axis) -> str:
 def open_tile(body: Body) -> dict[str, str]:
     """Names and masks of the two axes; {role: name} for the template."""
     row, col = body.kernel.axes[:2]
-    var = {}
+    var: dict[str, str] = {}
     for role, position, wish in (("row", 0, "rows"), ("col", 1, "cols")):
         axis = body.kernel.axes[position].run
         var |= open_outer(body, role, body.kernel.axes[position].outer)
