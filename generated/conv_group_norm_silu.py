@@ -499,8 +499,8 @@ def conv_group_norm_silu_y_part(
 ):
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0)
     blocks = tl.cdiv(cols, BLOCK)
+    part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
     f1 = row % groups
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -563,8 +563,8 @@ def conv_group_norm_silu_y_finish(
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0)
     blocks = tl.cdiv(cols, BLOCK)
+    part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
     parts = tl.arange(0, LANES)[None, :]
     f1 = row % groups
