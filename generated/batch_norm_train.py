@@ -51,23 +51,30 @@ def _scalar(value, IS_TENSOR: tl.constexpr, DTYPE: tl.constexpr):
 
 
 @triton.jit
-def _take_moments(total, squares, n, x, inside, count):
-    """The sum of n values and that of (x - mean)**2, with a block of `count` more (Chan, Golub and LeVeque)."""
-    more = count.to(total.dtype)
-    block = tl.sum(x, 1, keep_dims=True)
-    t = tl.where(inside, x - block / more, 0.0)
-    apart = block / more - total / tl.where(n > 0, n, 1.0)
-    squares += tl.sum(t * t, 1, keep_dims=True) + apart * (apart * (n * (more / (n + more))))
-    return total + block, squares, n + more
+def _add_moments(mean, squares, n, x, inside):
+    """The mean of n values and the sum of (x - mean)**2, lane by lane, with one more x where inside (Welford)."""
+    n += tl.where(inside, 1.0, 0.0)
+    apart = tl.where(inside, x - mean, 0.0)
+    mean += apart * (1.0 / tl.maximum(n, 1.0))
+    return mean, squares + apart * (x - mean), n
 
 
 @triton.jit
 def _merge_moments(totals, squares, counts):
-    """The sum and that of (x - mean)**2 of rows, from those of their parts."""
+    """The sum, the sum of (x - mean)**2 and the count of rows, from those of their lanes or parts (Chan et al.)."""
     total = tl.sum(totals, 1, keep_dims=True)
     n = tl.sum(counts, 1, keep_dims=True)
     apart = totals / tl.where(counts > 0, counts, 1.0) - total / tl.where(n > 0, n, 1.0)
-    return total, tl.sum(squares + apart * (apart * counts), 1, keep_dims=True)
+    return total, tl.sum(squares + apart * (apart * counts), 1, keep_dims=True), n
+
+
+@triton.jit
+def _meet(arrived_ptr, team):
+    """Waits for `team` programs to come here: what each of them stored before, all may load after."""
+    tl.debug_barrier()  # one thread speaks for all of its program
+    tl.atomic_add(arrived_ptr, 1, sem="acq_rel")
+    while tl.atomic_add(arrived_ptr, 0, sem="acquire") < team:
+        pass
 
 
 @triton.jit
@@ -111,6 +118,95 @@ def batch_norm_train_rows(
 
 
 @triton.jit
+def batch_norm_train_team(
+    x_ptr,
+    mu_sum_part_ptr,
+    var_sum_part_ptr,
+    var_sum_count_ptr,
+    arrived_ptr,
+    gain_ptr,
+    bias_ptr,
+    y_ptr,
+    eps,
+    C,
+    N,
+    cols,
+    CHUNK,
+    count,
+    x_n,
+    x_c,
+    x_hw,
+    gain_c,
+    bias_c,
+    y_n,
+    y_c,
+    y_hw,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    BLOCK: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """Program (part, team): a team shares a row at a time, each program one CHUNK of it."""
+    part = tl.program_id(0)
+    team = tl.num_programs(0)
+    parts = tl.arange(0, LANES)[None, :]
+    blocks = tl.cdiv(cols, BLOCK)
+    stop = tl.minimum((part + 1) * CHUNK, N * blocks)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    for turn in range(tl.program_id(1), C, tl.num_programs(1)):
+        c = tl.cast(turn, tl.int64) + tl.arange(0, 1)[:, None]
+        mu_sum_lanes = tl.full((1, BLOCK), 0.0, COMPUTE)
+        var_sum_lanes = tl.full((1, BLOCK), 0.0, COMPUTE)
+        var_sum_count_lanes = tl.full((1, BLOCK), 0.0, COMPUTE)
+        for step in range(part * CHUNK, stop):
+            n = tl.cast(step // blocks, tl.int64)
+            start = step % blocks * BLOCK
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = col < cols
+            x = tl.load(
+                x_ptr + n * x_n + c * x_c + col * x_hw,
+                mask=inside,
+                other=0.0,
+                eviction_policy="evict_last",
+            ).to(COMPUTE)
+            mu_sum_lanes, var_sum_lanes, var_sum_count_lanes = _add_moments(
+                mu_sum_lanes, var_sum_lanes, var_sum_count_lanes, x, col < cols
+            )
+        mu_sum, var_sum, var_sum_count = _merge_moments(
+            mu_sum_lanes * var_sum_count_lanes, var_sum_lanes, var_sum_count_lanes
+        )
+        tl.store(mu_sum_part_ptr + c * team + part, mu_sum)
+        tl.store(var_sum_part_ptr + c * team + part, var_sum)
+        tl.store(var_sum_count_ptr + c * team + part, var_sum_count)
+        _meet(arrived_ptr + turn, team)
+        mu_sum_parts = tl.load(
+            mu_sum_part_ptr + c * team + parts, mask=parts < team, other=0.0, cache_modifier=".cg"
+        )
+        var_sum_parts = tl.load(
+            var_sum_part_ptr + c * team + parts, mask=parts < team, other=0.0, cache_modifier=".cg"
+        )
+        var_sum_counts = tl.load(
+            var_sum_count_ptr + c * team + parts, mask=parts < team, other=0.0, cache_modifier=".cg"
+        )
+        mu_sum, var_sum, _ = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+        mu_sum, var_sum = tl.sum(mu_sum), tl.sum(var_sum)
+        mu = mu_sum / count
+        var = var_sum / count
+        for step in range(part * CHUNK, stop):
+            n = tl.cast(step // blocks, tl.int64)
+            start = step % blocks * BLOCK
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = col < cols
+            x = tl.load(
+                x_ptr + n * x_n + c * x_c + col * x_hw, mask=inside, eviction_policy="evict_first"
+            ).to(COMPUTE)
+            gain = tl.load(gain_ptr + c * gain_c).to(COMPUTE)
+            bias = tl.load(bias_ptr + c * bias_c).to(COMPUTE)
+            y = (x - mu) * _rsqrt(var + eps) * gain + bias
+            tl.store(y_ptr + n * y_n + c * y_c + col * y_hw, y, mask=inside)
+
+
+@triton.jit
 def batch_norm_train_loop(
     x_ptr,
     gain_ptr,
@@ -138,9 +234,9 @@ def batch_norm_train_loop(
     c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+    mu_sum_lanes = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    var_sum_lanes = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    var_sum_count_lanes = tl.full((1, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
@@ -152,9 +248,12 @@ def batch_norm_train_loop(
             other=0.0,
             eviction_policy="evict_last",
         ).to(COMPUTE)
-        mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+        mu_sum_lanes, var_sum_lanes, var_sum_count_lanes = _add_moments(
+            mu_sum_lanes, var_sum_lanes, var_sum_count_lanes, x, col < cols
         )
+    mu_sum, var_sum, var_sum_count = _merge_moments(
+        mu_sum_lanes * var_sum_count_lanes, var_sum_lanes, var_sum_count_lanes
+    )
     mu = mu_sum / count
     var = var_sum / count
     for step in range(0, N * blocks):
@@ -194,18 +293,21 @@ def batch_norm_train_part(
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+    mu_sum_lanes = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    var_sum_lanes = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    var_sum_count_lanes = tl.full((1, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (c < C) & (col < cols)
         x = tl.load(x_ptr + n * x_n + c * x_c + col * x_hw, mask=inside, other=0.0).to(COMPUTE)
-        mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+        mu_sum_lanes, var_sum_lanes, var_sum_count_lanes = _add_moments(
+            mu_sum_lanes, var_sum_lanes, var_sum_count_lanes, x, col < cols
         )
+    mu_sum, var_sum, var_sum_count = _merge_moments(
+        mu_sum_lanes * var_sum_count_lanes, var_sum_lanes, var_sum_count_lanes
+    )
     tl.store(mu_sum_part_ptr + c * PARTS + part, mu_sum, mask=c < C)
     tl.store(var_sum_part_ptr + c * PARTS + part, var_sum, mask=c < C)
     tl.store(var_sum_count_ptr + c * PARTS + part, var_sum_count, mask=c < C)
@@ -257,7 +359,7 @@ def batch_norm_train_finish(
     var_sum_counts = tl.load(
         var_sum_count_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
     )
-    mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    mu_sum, var_sum, _ = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     mu = mu_sum / count
     var = var_sum / count
     for step in range(part * CHUNK, stop):
@@ -273,9 +375,22 @@ def batch_norm_train_finish(
 
 
 def choose_batch_norm_train(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, sms: int
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
+    # rows that L2 holds only a few of: a team of programs shares one
+    if not hip and not across and cols > 65536 and col_run >= 2048:
+        BLOCK = min(4096, max(16, triton.next_power_of_2(col_run)))
+        TEAM = max(1, min(triton.cdiv(cols, 16384), 4 * sms))
+        return "team", dict(
+            BLOCK=BLOCK,
+            TEAM=TEAM,
+            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), TEAM),
+            TEAMS=max(1, min(rows, 4 * sms // TEAM)),
+            LANES=max(256, triton.next_power_of_2(TEAM)),
+            num_warps=8,
+            maxnreg=64,
+        )
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
         BLOCK = min(256 if across else 1024, max(16, triton.next_power_of_2(col_run)))
@@ -331,13 +446,75 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
     col_run = H * W
     col_runs = N
     across = x.stride(1) < x.stride(2)
+    hip = torch.version.hip is not None
     sms = _multiprocessors(x.device)
-    variant, config = choose_batch_norm_train(rows, cols, col_run, col_runs, across, sms)
+    variant, config = choose_batch_norm_train(rows, cols, col_run, col_runs, across, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
-    if variant == "split":
+    if variant == "team":
+        mu_sum_part = torch.empty(
+            (C, config["TEAM"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
+                else torch.float32
+            ),
+            device=x.device,
+        )
+        var_sum_part = torch.empty(
+            (C, config["TEAM"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
+                else torch.float32
+            ),
+            device=x.device,
+        )
+        var_sum_count = torch.empty(
+            (C, config["TEAM"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
+                else torch.float32
+            ),
+            device=x.device,
+        )
+        arrived = torch.zeros((C,), dtype=torch.int32, device=x.device)
+        batch_norm_train_team[(config["TEAM"], config["TEAMS"])](
+            x,
+            mu_sum_part,
+            var_sum_part,
+            var_sum_count,
+            arrived,
+            gain,
+            bias,
+            y,
+            eps,
+            C,
+            N,
+            H * W,
+            count=H * N * W,
+            x_n=x.stride(0),
+            x_c=x.stride(1),
+            x_hw=x.stride(2),
+            gain_c=gain.stride(0),
+            bias_c=bias.stride(0),
+            y_n=y.stride(0),
+            y_c=y.stride(1),
+            y_hw=y.stride(2),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            launch_cooperative_grid=True,
+            BLOCK=config["BLOCK"],
+            CHUNK=config["CHUNK"],
+            LANES=config["LANES"],
+            num_warps=config["num_warps"],
+            maxnreg=config["maxnreg"],
+        )
+    elif variant == "split":
         mu_sum_part = torch.empty(
             (C, config["PARTS"]),
             dtype=(

@@ -78,23 +78,30 @@ def _sigmoid(x, HALF: tl.constexpr = False):
 
 
 @triton.jit
-def _take_moments(total, squares, n, x, inside, count):
-    """The sum of n values and that of (x - mean)**2, with a block of `count` more (Chan, Golub and LeVeque)."""
-    more = count.to(total.dtype)
-    block = tl.sum(x, 1, keep_dims=True)
-    t = tl.where(inside, x - block / more, 0.0)
-    apart = block / more - total / tl.where(n > 0, n, 1.0)
-    squares += tl.sum(t * t, 1, keep_dims=True) + apart * (apart * (n * (more / (n + more))))
-    return total + block, squares, n + more
+def _add_moments(mean, squares, n, x, inside):
+    """The mean of n values and the sum of (x - mean)**2, lane by lane, with one more x where inside (Welford)."""
+    n += tl.where(inside, 1.0, 0.0)
+    apart = tl.where(inside, x - mean, 0.0)
+    mean += apart * (1.0 / tl.maximum(n, 1.0))
+    return mean, squares + apart * (x - mean), n
 
 
 @triton.jit
 def _merge_moments(totals, squares, counts):
-    """The sum and that of (x - mean)**2 of rows, from those of their parts."""
+    """The sum, the sum of (x - mean)**2 and the count of rows, from those of their lanes or parts (Chan et al.)."""
     total = tl.sum(totals, 1, keep_dims=True)
     n = tl.sum(counts, 1, keep_dims=True)
     apart = totals / tl.where(counts > 0, counts, 1.0) - total / tl.where(n > 0, n, 1.0)
-    return total, tl.sum(squares + apart * (apart * counts), 1, keep_dims=True)
+    return total, tl.sum(squares + apart * (apart * counts), 1, keep_dims=True), n
+
+
+@triton.jit
+def _meet(arrived_ptr, team):
+    """Waits for `team` programs to come here: what each of them stored before, all may load after."""
+    tl.debug_barrier()  # one thread speaks for all of its program
+    tl.atomic_add(arrived_ptr, 1, sem="acq_rel")
+    while tl.atomic_add(arrived_ptr, 0, sem="acquire") < team:
+        pass
 
 
 @triton.jit
@@ -400,6 +407,115 @@ def conv_group_norm_silu_y_rows(
 
 
 @triton.jit
+def conv_group_norm_silu_y_team(
+    b_ptr,
+    conv2d_sum_ptr,
+    mu_sum_part_ptr,
+    var_sum_part_ptr,
+    var_sum_count_ptr,
+    arrived_ptr,
+    gain_ptr,
+    bias_ptr,
+    y_ptr,
+    rows,
+    Cg,
+    cols,
+    CHUNK,
+    P,
+    Q,
+    count,
+    b_f1,
+    b_f0,
+    conv2d_sum_row,
+    conv2d_sum_col,
+    gain_f1,
+    gain_f0,
+    bias_f1,
+    bias_f0,
+    y_row,
+    y_col,
+    groups: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    BLOCK: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """Program (part, team): a team shares a row at a time, each program one CHUNK of it."""
+    part = tl.program_id(0)
+    team = tl.num_programs(0)
+    parts = tl.arange(0, LANES)[None, :]
+    blocks = tl.cdiv(cols, BLOCK)
+    stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
+    for turn in range(tl.program_id(1), rows, tl.num_programs(1)):
+        row = tl.cast(turn, tl.int64) + tl.arange(0, 1)[:, None]
+        f1 = row % groups
+        mu_sum_lanes = tl.full((1, BLOCK), 0.0, COMPUTE)
+        var_sum_lanes = tl.full((1, BLOCK), 0.0, COMPUTE)
+        var_sum_count_lanes = tl.full((1, BLOCK), 0.0, COMPUTE)
+        for step in range(part * CHUNK, stop):
+            f0 = tl.cast(step // blocks, tl.int64)
+            start = step % blocks * BLOCK
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = col < cols
+            b = tl.load(b_ptr + f1 * b_f1 + f0 * b_f0).to(COMPUTE)
+            f0pq = f0 * (P * Q) + col
+            conv2d_sum = tl.load(
+                conv2d_sum_ptr + row * conv2d_sum_row + f0pq * conv2d_sum_col,
+                mask=inside,
+                eviction_policy="evict_last",
+            )
+            conv2d = b + conv2d_sum
+            t = tl.where(inside, conv2d, 0.0)
+            mu_sum_lanes, var_sum_lanes, var_sum_count_lanes = _add_moments(
+                mu_sum_lanes, var_sum_lanes, var_sum_count_lanes, t, col < cols
+            )
+        mu_sum, var_sum, var_sum_count = _merge_moments(
+            mu_sum_lanes * var_sum_count_lanes, var_sum_lanes, var_sum_count_lanes
+        )
+        tl.store(mu_sum_part_ptr + row * team + part, mu_sum)
+        tl.store(var_sum_part_ptr + row * team + part, var_sum)
+        tl.store(var_sum_count_ptr + row * team + part, var_sum_count)
+        _meet(arrived_ptr + turn, team)
+        mu_sum_parts = tl.load(
+            mu_sum_part_ptr + row * team + parts, mask=parts < team, other=0.0, cache_modifier=".cg"
+        )
+        var_sum_parts = tl.load(
+            var_sum_part_ptr + row * team + parts,
+            mask=parts < team,
+            other=0.0,
+            cache_modifier=".cg",
+        )
+        var_sum_counts = tl.load(
+            var_sum_count_ptr + row * team + parts,
+            mask=parts < team,
+            other=0.0,
+            cache_modifier=".cg",
+        )
+        mu_sum, var_sum, _ = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+        mu_sum, var_sum = tl.sum(mu_sum), tl.sum(var_sum)
+        mu = mu_sum / count
+        var = var_sum / count
+        for step in range(part * CHUNK, stop):
+            f0 = tl.cast(step // blocks, tl.int64)
+            start = step % blocks * BLOCK
+            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = col < cols
+            b = tl.load(b_ptr + f1 * b_f1 + f0 * b_f0).to(COMPUTE)
+            f0pq = f0 * (P * Q) + col
+            conv2d_sum = tl.load(
+                conv2d_sum_ptr + row * conv2d_sum_row + f0pq * conv2d_sum_col,
+                mask=inside,
+                eviction_policy="evict_first",
+            )
+            conv2d = b + conv2d_sum
+            gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0).to(COMPUTE)
+            bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0).to(COMPUTE)
+            group_norm = (conv2d - mu) * _rsqrt(var + 1e-05) * gain + bias
+            y = group_norm * _sigmoid(group_norm, HALF)
+            tl.store(y_ptr + row * y_row + f0pq * y_col, y, mask=inside)
+
+
+@triton.jit
 def conv_group_norm_silu_y_loop(
     b_ptr,
     conv2d_sum_ptr,
@@ -432,9 +548,9 @@ def conv_group_norm_silu_y_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     f1 = row % groups
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+    mu_sum_lanes = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    var_sum_lanes = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    var_sum_count_lanes = tl.full((1, BLOCK), 0.0, COMPUTE)
     for step in range(0, Cg * blocks):
         f0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
@@ -449,9 +565,12 @@ def conv_group_norm_silu_y_loop(
         )
         conv2d = b + conv2d_sum
         t = tl.where(inside, conv2d, 0.0)
-        mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, t, inside, tl.minimum(cols - start, BLOCK)
+        mu_sum_lanes, var_sum_lanes, var_sum_count_lanes = _add_moments(
+            mu_sum_lanes, var_sum_lanes, var_sum_count_lanes, t, col < cols
         )
+    mu_sum, var_sum, var_sum_count = _merge_moments(
+        mu_sum_lanes * var_sum_count_lanes, var_sum_lanes, var_sum_count_lanes
+    )
     mu = mu_sum / count
     var = var_sum / count
     for step in range(0, Cg * blocks):
@@ -503,9 +622,9 @@ def conv_group_norm_silu_y_part(
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
     f1 = row % groups
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+    mu_sum_lanes = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    var_sum_lanes = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    var_sum_count_lanes = tl.full((1, BLOCK), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
         f0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
@@ -518,9 +637,12 @@ def conv_group_norm_silu_y_part(
         )
         conv2d = b + conv2d_sum
         t = tl.where(inside, conv2d, 0.0)
-        mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, t, inside, tl.minimum(cols - start, BLOCK)
+        mu_sum_lanes, var_sum_lanes, var_sum_count_lanes = _add_moments(
+            mu_sum_lanes, var_sum_lanes, var_sum_count_lanes, t, col < cols
         )
+    mu_sum, var_sum, var_sum_count = _merge_moments(
+        mu_sum_lanes * var_sum_count_lanes, var_sum_lanes, var_sum_count_lanes
+    )
     tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
     tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
     tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
@@ -577,7 +699,7 @@ def conv_group_norm_silu_y_finish(
     var_sum_counts = tl.load(
         var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
-    mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    mu_sum, var_sum, _ = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     mu = mu_sum / count
     var = var_sum / count
     for step in range(part * CHUNK, stop):
@@ -874,9 +996,22 @@ def launch_conv_group_norm_silu_conv2d_sum(x, w, b, gain, bias, conv2d_sum, y, p
 
 
 def choose_conv_group_norm_silu_y(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, sms: int
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
+    # rows that L2 holds only a few of: a team of programs shares one
+    if not hip and not across and cols > 65536 and col_run >= 2048:
+        BLOCK = min(4096, max(16, triton.next_power_of_2(col_run)))
+        TEAM = max(1, min(triton.cdiv(cols, 16384), 4 * sms))
+        return "team", dict(
+            BLOCK=BLOCK,
+            TEAM=TEAM,
+            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), TEAM),
+            TEAMS=max(1, min(rows, 4 * sms // TEAM)),
+            LANES=max(256, triton.next_power_of_2(TEAM)),
+            num_warps=8,
+            maxnreg=64,
+        )
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
         BLOCK = min(256 if across else 1024, max(16, triton.next_power_of_2(col_run)))
@@ -939,14 +1074,81 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, group
     col_run = P * Q
     col_runs = Cg
     across = b.stride(0) < b.stride(1)
+    hip = torch.version.hip is not None
     sms = _multiprocessors(b.device)
-    variant, config = choose_conv_group_norm_silu_y(rows, cols, col_run, col_runs, across, sms)
+    variant, config = choose_conv_group_norm_silu_y(rows, cols, col_run, col_runs, across, hip, sms)
     COMPUTE = (
         tl.float64
         if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
         else tl.float32
     )
-    if variant == "split":
+    if variant == "team":
+        mu_sum_part = torch.empty(
+            (rows, config["TEAM"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
+                else torch.float32
+            ),
+            device=b.device,
+        )
+        var_sum_part = torch.empty(
+            (rows, config["TEAM"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
+                else torch.float32
+            ),
+            device=b.device,
+        )
+        var_sum_count = torch.empty(
+            (rows, config["TEAM"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
+                else torch.float32
+            ),
+            device=b.device,
+        )
+        arrived = torch.zeros((rows,), dtype=torch.int32, device=b.device)
+        conv_group_norm_silu_y_team[(config["TEAM"], config["TEAMS"])](
+            b,
+            conv2d_sum,
+            mu_sum_part,
+            var_sum_part,
+            var_sum_count,
+            arrived,
+            gain,
+            bias,
+            y,
+            N * groups,
+            Cg,
+            P * Q,
+            P=P,
+            Q=Q,
+            count=Cg * P * Q,
+            b_f1=b.stride(0),
+            b_f0=b.stride(1),
+            conv2d_sum_row=conv2d_sum.stride(0),
+            conv2d_sum_col=conv2d_sum.stride(1),
+            gain_f1=gain.stride(0),
+            gain_f0=gain.stride(1),
+            bias_f1=bias.stride(0),
+            bias_f0=bias.stride(1),
+            y_row=y.stride(0),
+            y_col=y.stride(1),
+            groups=groups,
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            launch_cooperative_grid=True,
+            BLOCK=config["BLOCK"],
+            CHUNK=config["CHUNK"],
+            LANES=config["LANES"],
+            num_warps=config["num_warps"],
+            maxnreg=config["maxnreg"],
+        )
+    elif variant == "split":
         mu_sum_part = torch.empty(
             (rows, config["PARTS"]),
             dtype=(

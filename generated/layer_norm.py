@@ -52,23 +52,30 @@ def _scalar(value, IS_TENSOR: tl.constexpr, DTYPE: tl.constexpr):
 
 
 @triton.jit
-def _take_moments(total, squares, n, x, inside, count):
-    """The sum of n values and that of (x - mean)**2, with a block of `count` more (Chan, Golub and LeVeque)."""
-    more = count.to(total.dtype)
-    block = tl.sum(x, 1, keep_dims=True)
-    t = tl.where(inside, x - block / more, 0.0)
-    apart = block / more - total / tl.where(n > 0, n, 1.0)
-    squares += tl.sum(t * t, 1, keep_dims=True) + apart * (apart * (n * (more / (n + more))))
-    return total + block, squares, n + more
+def _add_moments(mean, squares, n, x, inside):
+    """The mean of n values and the sum of (x - mean)**2, lane by lane, with one more x where inside (Welford)."""
+    n += tl.where(inside, 1.0, 0.0)
+    apart = tl.where(inside, x - mean, 0.0)
+    mean += apart * (1.0 / tl.maximum(n, 1.0))
+    return mean, squares + apart * (x - mean), n
 
 
 @triton.jit
 def _merge_moments(totals, squares, counts):
-    """The sum and that of (x - mean)**2 of rows, from those of their parts."""
+    """The sum, the sum of (x - mean)**2 and the count of rows, from those of their lanes or parts (Chan et al.)."""
     total = tl.sum(totals, 1, keep_dims=True)
     n = tl.sum(counts, 1, keep_dims=True)
     apart = totals / tl.where(counts > 0, counts, 1.0) - total / tl.where(n > 0, n, 1.0)
-    return total, tl.sum(squares + apart * (apart * counts), 1, keep_dims=True)
+    return total, tl.sum(squares + apart * (apart * counts), 1, keep_dims=True), n
+
+
+@triton.jit
+def _meet(arrived_ptr, team):
+    """Waits for `team` programs to come here: what each of them stored before, all may load after."""
+    tl.debug_barrier()  # one thread speaks for all of its program
+    tl.atomic_add(arrived_ptr, 1, sem="acq_rel")
+    while tl.atomic_add(arrived_ptr, 0, sem="acquire") < team:
+        pass
 
 
 @triton.jit
@@ -144,6 +151,89 @@ def layer_norm_wide(
 
 
 @triton.jit
+def layer_norm_team(
+    x_ptr,
+    mu_sum_part_ptr,
+    var_sum_part_ptr,
+    var_sum_count_ptr,
+    arrived_ptr,
+    w_ptr,
+    b_ptr,
+    y_ptr,
+    eps,
+    rows,
+    D,
+    CHUNK,
+    x_row,
+    x_d,
+    w_d,
+    b_d,
+    y_row,
+    y_d,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    BLOCK: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """Program (part, team): a team shares a row at a time, each program one CHUNK of it."""
+    part = tl.program_id(0).to(tl.int64)
+    team = tl.num_programs(0)
+    parts = tl.arange(0, LANES)[None, :]
+    stop = tl.minimum((part + 1) * CHUNK, D)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    for turn in range(tl.program_id(1), rows, tl.num_programs(1)):
+        row = tl.cast(turn, tl.int64) + tl.arange(0, 1)[:, None]
+        mu_sum_lanes = tl.full((1, BLOCK), 0.0, COMPUTE)
+        var_sum_lanes = tl.full((1, BLOCK), 0.0, COMPUTE)
+        var_sum_count_lanes = tl.full((1, BLOCK), 0.0, COMPUTE)
+        for start in range(part * CHUNK, stop, BLOCK):
+            d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = d < D
+            x = tl.load(
+                x_ptr + row * x_row + d * x_d, mask=inside, other=0.0, eviction_policy="evict_last"
+            ).to(COMPUTE)
+            mu_sum_lanes, var_sum_lanes, var_sum_count_lanes = _add_moments(
+                mu_sum_lanes, var_sum_lanes, var_sum_count_lanes, x, d < D
+            )
+        mu_sum, var_sum, var_sum_count = _merge_moments(
+            mu_sum_lanes * var_sum_count_lanes, var_sum_lanes, var_sum_count_lanes
+        )
+        tl.store(mu_sum_part_ptr + row * team + part, mu_sum)
+        tl.store(var_sum_part_ptr + row * team + part, var_sum)
+        tl.store(var_sum_count_ptr + row * team + part, var_sum_count)
+        _meet(arrived_ptr + turn, team)
+        mu_sum_parts = tl.load(
+            mu_sum_part_ptr + row * team + parts, mask=parts < team, other=0.0, cache_modifier=".cg"
+        )
+        var_sum_parts = tl.load(
+            var_sum_part_ptr + row * team + parts,
+            mask=parts < team,
+            other=0.0,
+            cache_modifier=".cg",
+        )
+        var_sum_counts = tl.load(
+            var_sum_count_ptr + row * team + parts,
+            mask=parts < team,
+            other=0.0,
+            cache_modifier=".cg",
+        )
+        mu_sum, var_sum, _ = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+        mu_sum, var_sum = tl.sum(mu_sum), tl.sum(var_sum)
+        mu = mu_sum / D
+        var = var_sum / D
+        for start in range(part * CHUNK, stop, BLOCK):
+            d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+            inside = d < D
+            x = tl.load(
+                x_ptr + row * x_row + d * x_d, mask=inside, eviction_policy="evict_first"
+            ).to(COMPUTE)
+            w = tl.load(w_ptr + d * w_d, mask=inside).to(COMPUTE)
+            b = tl.load(b_ptr + d * b_d, mask=inside).to(COMPUTE)
+            y = (x - mu) * _rsqrt(var + eps) * w + b
+            tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
+
+
+@triton.jit
 def layer_norm_loop(
     x_ptr,
     w_ptr,
@@ -166,18 +256,21 @@ def layer_norm_loop(
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+    mu_sum_lanes = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    var_sum_lanes = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    var_sum_count_lanes = tl.full((1, BLOCK), 0.0, COMPUTE)
     for start in range(0, D, BLOCK):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (d < D)
         x = tl.load(
             x_ptr + row * x_row + d * x_d, mask=inside, other=0.0, eviction_policy="evict_last"
         ).to(COMPUTE)
-        mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(D - start, BLOCK)
+        mu_sum_lanes, var_sum_lanes, var_sum_count_lanes = _add_moments(
+            mu_sum_lanes, var_sum_lanes, var_sum_count_lanes, x, d < D
         )
+    mu_sum, var_sum, var_sum_count = _merge_moments(
+        mu_sum_lanes * var_sum_count_lanes, var_sum_lanes, var_sum_count_lanes
+    )
     mu = mu_sum / D
     var = var_sum / D
     for start in range(0, D, BLOCK):
@@ -212,16 +305,19 @@ def layer_norm_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, D)
-    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
-    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+    mu_sum_lanes = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    var_sum_lanes = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    var_sum_count_lanes = tl.full((1, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (d < D)
         x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
-        mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(stop - start, BLOCK)
+        mu_sum_lanes, var_sum_lanes, var_sum_count_lanes = _add_moments(
+            mu_sum_lanes, var_sum_lanes, var_sum_count_lanes, x, d < D
         )
+    mu_sum, var_sum, var_sum_count = _merge_moments(
+        mu_sum_lanes * var_sum_count_lanes, var_sum_lanes, var_sum_count_lanes
+    )
     tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
     tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
     tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
@@ -268,7 +364,7 @@ def layer_norm_finish(
     var_sum_counts = tl.load(
         var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
-    mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    mu_sum, var_sum, _ = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     mu = mu_sum / D
     var = var_sum / D
     for start in range(part * CHUNK, stop, BLOCK):
@@ -281,8 +377,21 @@ def layer_norm_finish(
         tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
 
 
-def choose_layer_norm(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
+def choose_layer_norm(rows: int, cols: int, across: bool, hip: bool, sms: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
+    # rows that L2 holds only a few of: a team of programs shares one
+    if not hip and not across and cols > 65536:
+        BLOCK = 4096
+        TEAM = max(1, min(triton.cdiv(cols, 16384), 4 * sms))
+        return "team", dict(
+            BLOCK=BLOCK,
+            TEAM=TEAM,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * TEAM),
+            TEAMS=max(1, min(rows, 4 * sms // TEAM)),
+            LANES=max(256, triton.next_power_of_2(TEAM)),
+            num_warps=8,
+            maxnreg=64,
+        )
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
         BLOCK = 256 if across else 8192 if cols > 262144 else 4096
@@ -344,13 +453,59 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
     rows = batch
     cols = D
     across = x.stride(0) < x.stride(1)
+    hip = torch.version.hip is not None
     sms = _multiprocessors(x.device)
-    variant, config = choose_layer_norm(rows, cols, across, sms)
+    variant, config = choose_layer_norm(rows, cols, across, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
-    if variant == "split":
+    if variant == "team":
+        mu_sum_part = torch.empty(
+            (rows, config["TEAM"]),
+            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32,
+            device=x.device,
+        )
+        var_sum_part = torch.empty(
+            (rows, config["TEAM"]),
+            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32,
+            device=x.device,
+        )
+        var_sum_count = torch.empty(
+            (rows, config["TEAM"]),
+            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32,
+            device=x.device,
+        )
+        arrived = torch.zeros((rows,), dtype=torch.int32, device=x.device)
+        layer_norm_team[(config["TEAM"], config["TEAMS"])](
+            x,
+            mu_sum_part,
+            var_sum_part,
+            var_sum_count,
+            arrived,
+            w,
+            b,
+            y,
+            eps,
+            batch,
+            D,
+            x_row=x.stride(0),
+            x_d=x.stride(1),
+            w_d=w.stride(0),
+            b_d=b.stride(0),
+            y_row=y.stride(0),
+            y_d=y.stride(1),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            launch_cooperative_grid=True,
+            BLOCK=config["BLOCK"],
+            CHUNK=config["CHUNK"],
+            LANES=config["LANES"],
+            num_warps=config["num_warps"],
+            maxnreg=config["maxnreg"],
+        )
+    elif variant == "split":
         mu_sum_part = torch.empty(
             (rows, config["PARTS"]),
             dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32,

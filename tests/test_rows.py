@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -67,7 +68,7 @@ def test_a_loop_reads_the_row_once_for_both_folds():
         assert loop.count("for start in range") == passes, name
 
 
-CALLS = """
+CALLS = '''
 import math, torch
 from pathlib import Path
 from tritongen import pipeline
@@ -99,7 +100,24 @@ wide = torch.randn(2, 300) + 30000
 want = torch.nn.functional.layer_norm(wide.double(), (300,))
 for way, got in variants("layer_norm", lambda f: f(wide, torch.ones(300), torch.zeros(300))):
     assert (got - want).abs().max() < 0.02, (way, (got - want).abs().max())
-"""
+
+text = """op two<T: float>(x: T[B, M, D]) -> (y: T[B, M, D], s: T[B, D], i: i64[B, D]) {
+  s[b, d] = sum[m](x[b, m, d])
+  q[b, d] = sum[m](abs(x[b, m, d] - s[b, d]))
+  i[b, d] = argmax[m](x[b, m, d])
+  y[b, m, d] = x[b, m, d] / q[b, d]
+}"""
+built = pipeline.build(text)
+module = load_text("two", built.raw)
+x = torch.randn(2, 53, 3)
+s = x.sum(1)
+q = (x - s[:, None]).abs().sum(1, keepdim=True)
+for way in ways(built.plans["two"][0]):
+    with forced(module, built.plans["two"][0], way, small=True):
+        y, sums, places = module.two(x)
+    assert torch.allclose(y, x / q, 1e-5) and torch.allclose(sums, s, 1e-5, 1e-5), way.name
+    assert torch.equal(places, x.argmax(1)), way.name
+'''
 
 
 def test_infinities_and_offsets_in_every_variant():
@@ -123,3 +141,28 @@ def test_a_tile_walks_what_is_one_run_of_memory(name, row, col):
     ((plan, *_),) = pipeline.build(text, f"{name}.op").plans.values()
     walks = [k for k in plan.steps[0].kernels if k.skeleton == "loop"]
     assert [tuple(a.tail for a in k.axes) for k in walks] == [(row, col)]
+
+
+def test_programs_that_wait_for_each_other_take_turns_and_an_endless_wait_is_an_error():
+    from tritongen.runtime.cooperative import Turns, interpreter_builder
+
+    arrived = []
+
+    def program(name, goal):
+        arrived.append((name, interpreter_builder.grid_idx))
+        while len(arrived) < goal:
+            turns.pass_on()
+
+    for goal in (3, 4):
+        arrived.clear()
+        turns = Turns()
+        interpreter_builder.set_grid_dim(3, 1, 1)
+        for k in range(3):
+            interpreter_builder.set_grid_idx(k, 0, 0)
+            turns.add(partial(program, k, goal))
+        if goal == 3:
+            turns.run()
+        else:
+            with pytest.raises(RuntimeError, match="without end"):
+                turns.run()
+        assert arrived == [(k, (k, 0, 0)) for k in range(3)]

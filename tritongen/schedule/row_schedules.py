@@ -77,6 +77,37 @@ def split_variant(parts, finish, state: tuple[tuple[str, str], ...]) -> Variant:
     )
 
 
+def team_variant(team, levels: int, state: tuple[tuple[str, str], ...]) -> Variant:
+    """Rows so wide that two passes would both go to memory: a team keeps one in L2, and few are under way.
+
+    Two programs of 8 warps a multiprocessor always fit (128 registers a thread).
+    """
+    col = team.axes[1]
+    runs = "cdiv(col_runs * cdiv(col_run, BLOCK), TEAM)" if col.tail else ""
+    config = (
+        ("BLOCK", block(col, "4096")),
+        ("TEAM", "max(1, min(cdiv(cols, 16384), 4 * sms))"),
+        ("CHUNK", runs or "BLOCK * cdiv(cols, BLOCK * TEAM)"),
+        ("TEAMS", "max(1, min(rows, 4 * sms // TEAM))"),
+        ("LANES", "max(256, pow2(TEAM))"),  # no fewer than threads, as for the parts
+        ("num_warps", "8"),
+        ("maxnreg", "64"),
+    )
+    grid = ("TEAM", "TEAMS")
+    return Variant(
+        "team",
+        "not hip and not across and cols > 65536" + (" and col_run >= 2048" if col.tail else ""),
+        "rows that L2 holds only a few of: a team of programs shares one",
+        config,
+        (Launch(team.name, grid, together=True),),
+        (
+            *((part, dtype, ("rows", "TEAM")) for part, dtype in state),
+            ("arrived", "i32", ("rows" if levels == 1 else f"{levels} * rows",)),
+        ),
+        zeroed=(("arrived", "arrived"),),
+    )
+
+
 def resident_variants(resident, again, counts: bool) -> tuple[Variant, ...]:
     """Measured with softmax, rms_norm and layer_norm in bf16 at 256 to 16,384 wide, 2^27 elements.
 

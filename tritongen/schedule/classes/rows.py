@@ -24,6 +24,7 @@ from tritongen.schedule.row_schedules import (
     loop_variant,
     resident_variants,
     split_variant,
+    team_variant,
 )
 from tritongen.schedule.views import accesses, views
 
@@ -159,12 +160,15 @@ def make(name, group, stores, dims, facts) -> Step:
     counts = not wide_tiles and any(
         is_reducer(n) and n.body.op.startswith("arg") for n in group.nests
     )
+    team = KernelPlan(f"{name}_team", "team", "whole", walked, *shared)
+    kept = (team,) if wide_tiles else ()
     variants = (
+        *(team_variant(k, len(levels) - 1, state) for k in kept),
         split,
         *resident_variants(resident, again, counts),
         loop_variant(loop, wide_tiles, counts),
     )
-    kernels = (resident, *again, loop, *parts, finish)
+    kernels = (resident, *again, *kept, loop, *parts, finish)
     return Step(
         name,
         "rows",
