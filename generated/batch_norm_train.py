@@ -55,7 +55,7 @@ def _add_moments(mean, squares, n, x, inside):
     """The mean of n values and the sum of (x - mean)**2, lane by lane, with one more x where inside (Welford)."""
     n += tl.where(inside, 1.0, 0.0)
     apart = tl.where(inside, x - mean, 0.0)
-    mean += apart * (1.0 / tl.maximum(n, 1.0))
+    mean += apart * (1.0 / tl.where(n > 0, n, 1.0))
     return mean, squares + apart * (x - mean), n
 
 
