@@ -81,8 +81,9 @@ def _tiles(
 
 
 def _tiles_to_store(y: torch.Tensor, rows: int, cols: int) -> TensorDescriptor | None:
-    """A descriptor by tiles of rows x cols; None where rows are not aligned."""
-    return _descriptor(y, rows, cols) if _is_aligned(y) else None
+    """A descriptor by tiles of rows x cols; None where rows are not aligned, or end within 16 bytes."""
+    whole = y.shape[-1] * y.element_size() % 16 == 0  # a store fills what it has begun
+    return _descriptor(y, rows, cols) if whole and _is_aligned(y) else None
 
 
 def _runs_kernels(x: torch.Tensor) -> bool:

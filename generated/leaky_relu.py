@@ -92,9 +92,9 @@ def leaky_relu_strided(
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     inner_at = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (inner_at < inner)
+    slope = _scalar(slope, SLOPE_IS_TENSOR, COMPUTE)
     outer_at = row // middle
     middle_at = row % middle
-    slope = _scalar(slope, SLOPE_IS_TENSOR, COMPUTE)
     x = tl.load(
         x_ptr + outer_at * x_outer_at + middle_at * x_middle_at + inner_at * x_inner_at, mask=inside
     ).to(COMPUTE)

@@ -43,7 +43,11 @@ check("specs/matmul.op", "matmul", [(40, 72), (72, 24)], torch.matmul)
 check("specs/matmul.op", "matmul", [(37, 71), (71, 19)], torch.matmul)
 check("specs/bmm.op", "bmm", [(3, 24, 40), (3, 40, 24)], torch.bmm)
 check("specs/linear_gelu.op", "linear_gelu", [(24, 40), (40, 40), (40,)], lambda *a: gelu(linear(*a)))
-json.dump([results, counts], sys.stdout)
+end = {}
+module = load_text("matmul", pipeline.build(open("specs/matmul.op").read(), "specs/matmul.op").raw)
+for shape in ((1, 1), (1, 3), (1, 8), (3, 8), (3, 9)):
+    end[str(shape)] = module._tiles_to_store(torch.empty(shape).half(), 16, 16) is not None
+json.dump([results, counts, end], sys.stdout)
 """
 
 
@@ -53,7 +57,10 @@ def test_persistent_kernels_in_every_order_of_memory():
         [sys.executable, "-c", PROGRAM], env=env, cwd=ROOT, capture_output=True, text=True
     )
     assert run.returncode == 0, run.stderr[-2000:]
-    results, counts = json.loads(run.stdout)
+    results, counts, end = json.loads(run.stdout)
+    # On a GPU such a store fills the 16 bytes that it has begun, also where the tensor ends inside them.
+    whole = {"(1, 1)": False, "(1, 3)": False, "(1, 8)": True, "(3, 8)": True, "(3, 9)": False}
+    assert end == whole
     assert counts == {
         "matmul": 16,
         "bmm": 16,

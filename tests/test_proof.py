@@ -17,7 +17,7 @@ from tritongen.ir.binding import bind
 from tritongen.ir.interp import run
 from tritongen.proof import Result, cases
 from tritongen.proof.judge import judge
-from tritongen.proof.oracle import expect
+from tritongen.proof.oracle import expect, tf32, truncated
 from tritongen.proof.values import LAYOUTS, Filling, fill_tensor
 from tritongen.proof.variants import config_of, ways
 from tritongen.syntax.parse import parse
@@ -266,3 +266,43 @@ def test_tf32x3_is_excused_where_it_splits_and_nowhere_else():
     near = right.clone()
     near[0, 0] = 1 + 2.0**-21
     assert not judge(near, strict).ok and judge(near, strict, wider).ok
+
+
+def tf32x3(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """A product of f32 as Triton makes it of tf32 parts, on cores to which small numbers are 0."""
+
+    def parts(x: torch.Tensor) -> list[torch.Tensor]:
+        high = ((x.view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
+        low = x - high
+        return [torch.where(p.abs() < 2.0**-126, 0.0, p).double() for p in (high, low)]
+
+    (ah, al), (bh, bl) = parts(a), parts(b)
+    return (al @ bh + ah @ bl + ah @ bh).float()
+
+
+def test_low_parts_below_the_normal_numbers_are_lost_and_nothing_else():
+    op = spec_op("matmul")
+    a = torch.tensor([[-3.8541e-38, 1.4707e-07], [2.0**-103 * 1.0001, 1.0]])
+    args = {"a": a, "b": torch.tensor([[1.8101e24], [-1.3881e-16]])}
+    strict, split = expect(op, args)["y"], expect(op, args, split=True)["y"]
+    got = tf32x3(a, args["b"])
+    assert not judge(got, strict).ok and judge(got, strict, split).ok
+    assert judge(got[1:], expect(op, args | {"a": a[1:]})["y"]).ok  # 2^-103 has a normal low part
+    off = got.clone()
+    off[0] *= 1 + 2.0**-10
+    assert not judge(off, strict, split).ok
+
+
+def test_tf32_may_lose_the_digits_beyond_eleven_and_no_others():
+    text = "op f<T: float>(a: T[M, K], b: T[K, N]) -> y: T[M, N] {\n"
+    op = op_of(text + "  y[m, n] = sum[k](a[m, k] * b[k, n])\n  precision tf32\n}\n")
+    below = 1 + 2.0**-10 - 2.0**-23  # truncating takes the most, to 1
+    args = {"a": torch.tensor([[below], [1.5]]), "b": torch.tensor([[below, 1.25 + 2.0**-9]])}
+    got = tf32(args["a"].double()) @ tf32(args["b"].double())
+    assert abs(float(got[0, 0]) / below**2 - 1) > 2.0**-9.01  # rounding takes half of it
+    found = expect(op, args)["y"]
+    assert judge(got.float(), found).ok and judge((args["a"] @ args["b"]), found).ok
+    bf16 = (args["a"].bfloat16() @ args["b"].bfloat16()).float()
+    assert not judge(bf16, found).ok
+    assert float(found.slack[1, 1]) < 2.0**-20  # factors of eleven digits lose nothing
+    assert not truncated(torch.randn(99).half().double(), None).any()  # nor do halves

@@ -95,6 +95,7 @@ class Body:
         self.context, self.kernel, self.op = context, kernel, context.op
         self.args = Args()
         self.lines: list[str] = []
+        self.scalars: list[str] = []  # lines that hold for the whole kernel, in front of any loop
         self.prologue: list[str] = []
         self.indent = 0
         self.helpers: dict[str, None] = {}
@@ -262,7 +263,7 @@ class Body:
             self.args.constants[flag] = f"isinstance({name}, torch.Tensor)"
             # A bool arrives as a whole number: int1 is no type that one can be made of.
             kind, test = ("tl.int32", " != 0") if dtype == "bool" else (self.dtype(dtype), "")
-            self.prologue.append(f"{name} = _scalar({name}, {flag}, {kind}){test}")
+            self.scalars.append(f"{name} = _scalar({name}, {flag}, {kind}){test}")
         return name
 
     def dtype(self, dtype: str) -> str:

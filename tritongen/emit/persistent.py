@@ -9,7 +9,7 @@ part (`role`), it sums one CHUNK of k, and `combine_view` prints the kernel that
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tritongen.emit.body import Body
 from tritongen.emit.contraction import accumulators, axis_names, products, storage_dtype
@@ -35,7 +35,7 @@ def persistent_view(body: Body) -> KernelView:
     loads, dots = products(body, heads, [], var)
     if any(f"{var['k']}[" in line for line in loads):  # a computed factor is masked by k
         loads.insert(0, f"{var['k']} = {var['start']} + tl.arange(0, BLOCK_K)")
-    opening, body.prologue = [*place_lines(body, var, split), *body.prologue], []
+    turn, body.prologue = [*place_lines(body, var, split), *body.prologue], []
     zeros = accumulators(body, heads)
     if split:
         for head in heads:
@@ -48,7 +48,6 @@ def persistent_view(body: Body) -> KernelView:
     doc = "Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."
     if split:
         doc = "Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."
-    body.prologue = opening
     return view(
         body,
         var,
@@ -57,6 +56,7 @@ def persistent_view(body: Body) -> KernelView:
         loops=(Loop(tuple(zeros), (*loads, *dots), ()),),
         lines=tuple(body.lines),
         setup=tuple(setup),
+        turn=tuple(turn),
     )
 
 
@@ -112,7 +112,7 @@ def corner_lines(body: Body, var: dict[str, str], column: str, width: str) -> li
     return lines
 
 
-def mentions(lines: list[str], name: str) -> bool:
+def mentions(lines: Iterable[str], name: str) -> bool:
     return any(re.search(rf"\b{name}\b", line) for line in lines)
 
 
@@ -251,7 +251,8 @@ def combine_view(body: Body) -> KernelView:
         value = body.values[nest.name][0] if nest in heads else body.value(nest)
         if nest.name in kernel.stores:
             body.store(nest, value)
-    if not any(re.search(rf"\b{var['K']}\b", line) for line in (*body.prologue, *body.lines)):
+    spoken = (*body.prologue, *body.lines, var["M"], var["N"], var.get("BATCH", ""))
+    if not mentions(spoken, var["K"]):
         body.args.sizes.pop(var["K"], None)
     return view(
         body,

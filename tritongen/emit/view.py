@@ -23,6 +23,7 @@ class KernelView:
     arguments: tuple[str, ...]  # what the launch passes for them, `NAME=value` for constexprs
     var: dict[str, str]  # the skeleton's own variables, by role
     prologue: tuple[str, ...] = ()
+    turn: tuple[str, ...] = ()  # what begins each turn of a program that takes several tiles
     lines: tuple[str, ...] = ()
     loops: tuple[Loop, ...] = ()
     epilogue: tuple[str, ...] = ()

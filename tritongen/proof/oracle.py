@@ -7,6 +7,7 @@ The IR is walked as in `ir.interp`, with an error bound beside every value:
 - a row of the function table adds its `ulp`, and passes its arguments' errors on by evaluating it
   at both ends of each;
 - a sum adds `SUM_ERROR * u * sum(|terms|)`, whatever its length: the classical `n * u` cannot fail;
+- a sum of products adds what the tensor cores lose of each factor (`truncated`, `unsplit`);
 - reads, comparisons, where, max, integers are exact, so ops made of these have no slack at all;
 - past the largest number of the compute type anything goes (slack inf): f64 sees no overflow there.
 
@@ -37,6 +38,7 @@ from tritongen.ir.nodes import (
     Read,
     Reduce,
     ScalarRef,
+    walk,
 )
 
 # In units of u * sum(|terms|): 1 to 3 is seen with serial and tree sums; tf32x3 alone drops 4.
@@ -44,7 +46,8 @@ SUM_ERROR = 8
 _UNIT = {"f32": 2.0**-24, "f64": 2.0**-53}
 _LARGEST = {"f32": torch.finfo(torch.float32).max, "f64": torch.finfo(torch.float64).max}
 _TINIEST = {"f32": 2.0**-126, "f64": 2.0**-1022}  # inexact functions may flush denormals
-_TF32 = 2.0**-11
+_TF32 = 2.0**-10  # the digits of a factor that the tensor cores take reach this far below the first
+_SUM_OF_F8 = 2.0**-13  # Hopper adds products of f8 with 14 bits
 _UNSPLIT = 2.0**127
 
 # A product that overflows alone may not do so inside a fused multiply-add.
@@ -68,8 +71,9 @@ def expect(
     """What the outputs of a call may be; ValueError or IndexError where the call is none.
 
     `serial`: sums run one term after another, so their error grows with the root of their length.
-    `split`: products of f32 are sums of parts (tf32x3) without the smallest, 4 units of u; and an
-    infinity, or what is near the largest number, has no parts: sums over such terms may be anything.
+    `split`: products of f32 are sums of parts (tf32x3) without the smallest, 4 units of u, and without
+    low parts that are no normal numbers; and an infinity, or what is near the largest number, has no parts:
+    sums over such terms may be anything.
     """
     op = with_forms(op)
     bound = bind(op, args)
@@ -251,12 +255,8 @@ class _Bounded(Run):
         terms = flat_terms(expr, terms, terms)
         if expr.op in ("sum", "prod") and v.dtype.is_floating_point:
             error = self.accumulated(expr, v, e, terms)
-            if self.splits and isinstance(expr.body, Call) and expr.body.fn == "mul":
-                factors = [self.pair(a, inner, used)[0].abs() for a in expr.body.args]
-                whole = torch.maximum(*factors) >= _UNSPLIT
-                error = torch.where(
-                    (terms & flat_terms(expr, whole, expand)).any(-1), math.inf, error
-                )
+            if lost := self.lost(expr, inner, used):
+                error = error + torch.where(terms, flat_terms(expr, lost[0], expand), 0.0).sum(-1)
             return value, self.overflowed(value, error)
         if e is None:
             return value, None
@@ -268,6 +268,23 @@ class _Bounded(Run):
         else:
             ends = [fold(expr.op, v + e, terms), fold(expr.op, v - e, terms)]
         return value, torch.where(anything, math.inf, farthest(value, ends))
+
+    def lost(self, expr: Reduce, axes: Axes, live: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """How much less than the product of its factors a term may be, on tensor cores; () where nothing."""
+        single = self.op.precision == "tf32" and self.compute == "f32"
+        if not (single or self.splits) or expr.op != "sum":
+            return ()
+        if not (isinstance(expr.body, Call) and expr.body.fn == "mul"):
+            return ()
+        (a, ea), (b, eb) = (self.pair(arg, axes, live) for arg in expr.body.args)
+        a, b = a.to(torch.float64), b.to(torch.float64)
+        left, right = (truncated(a, ea), truncated(b, eb)) if single else (unsplit(a), unsplit(b))
+        return (missing(a, left, b) + missing(b, right, a),)
+
+    def sums_of_f8(self, expr: Reduce) -> bool:
+        """Whether the tensor cores add with fewer bits than f32 has, as `precision tf32` allows."""
+        stored = {self.bound.dtype(e.dtype) for e in walk(expr.body) if isinstance(e, Read)}
+        return self.op.precision == "tf32" and bool(stored) and all("f8" in d for d in stored)
 
     def accumulated(self, expr: Reduce, v, e, terms) -> torch.Tensor:
         """The error of a sum or product of floats."""
@@ -282,14 +299,48 @@ class _Bounded(Run):
             swing = torch.where(size > 0, size, 1.0).log2().abs().sum(-1)
             beyond = swing > math.log2(_LARGEST[self.compute]) - 2
         else:
-            unit = _TF32 if self.op.precision == "tf32" else _UNIT[self.compute]
+            unit = _SUM_OF_F8 if self.sums_of_f8(expr) else _UNIT[self.compute]
             most = SUM_ERROR + (math.sqrt(count) if self.serial else 0)
-            few = min(most, count + 3) if self.op.precision != "tf32" else 2
-            few += 4 if self.splits else 0
+            few = min(most, count + 3) + (4 if self.splits else 0)
             largest = size.sum(-1)
             error = few * unit * largest + spread.sum(-1)
             beyond = largest > _LARGEST[self.compute]
         return torch.where(beyond, math.inf, error)
+
+
+# ---- factors ------------------------------------------------------------------------------------
+def tf32(x: torch.Tensor) -> torch.Tensor:
+    """The first 11 binary digits of numbers in f64: what the tensor cores of Hopper take of an f32.
+
+    Rounding first (cvt.rna, as CUTLASS does) would lose half as much at most, and never more than this.
+    """
+    return (x.contiguous().view(torch.int64) >> 42 << 42).view(torch.float64)
+
+
+def truncated(x: torch.Tensor, error: torch.Tensor | None) -> torch.Tensor:
+    """What `precision tf32` loses of a factor: the digits beyond 11, below the normal numbers all."""
+    size = x.abs()
+    lost = size - tf32(size) if error is None else _TF32 * (size + error)
+    return torch.where(x.isfinite(), torch.where(size < _TINIEST["f32"], size, lost), 0.0)
+
+
+def unsplit(x: torch.Tensor) -> torch.Tensor:
+    """What tf32x3 loses of a factor: a low part that is no normal number, since tensor cores take it for 0.
+
+    The low part is at most 2^-11 of x, and a multiple of its last digit: from 2^-103 on it is normal, or 0.
+    An infinity, or what rounds to one, has no parts: anything goes.
+    """
+    size, tiniest = x.abs(), _TINIEST["f32"]
+    low = torch.where(size < tiniest, size, (size * 2.0**-11).clamp(max=tiniest))
+    low = torch.where(size < 2.0**-103, low, 0.0)
+    return torch.where(size >= _UNSPLIT, math.inf, low)
+
+
+def missing(x: torch.Tensor, lost: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """What a product x * y misses without `lost` of x: all of an infinite one, where x is lost whole."""
+    part = torch.where((lost > 0) & ~y.isnan(), lost * y.abs(), 0.0)
+    part = torch.where(y.isinf() & (lost < x.abs()), 0.0, part)
+    return part.nan_to_num(nan=math.inf, posinf=math.inf)
 
 
 # ---- errors -------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ Started by `pool.py`. After an error that a device does not recover from, the pr
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import sys
@@ -17,6 +18,7 @@ from tritongen.errors import SpecError, render
 
 
 def main() -> None:
+    faulthandler.enable()  # a compiler that divides by zero takes the process with it: this says where
     # What torch, triton or ptxas print must not mix with the reports.
     reports = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
