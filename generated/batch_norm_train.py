@@ -104,9 +104,9 @@ def batch_norm_train_rows(
     c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (c < C) & (col < cols)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = (col // HW).to(tl.int64)
     hw = (col % HW).to(tl.int64)
-    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     x = tl.load(x_ptr + n * x_n + c * x_c + hw * x_hw, mask=inside, other=0.0).to(COMPUTE)
     mu = tl.sum(x, 1, keep_dims=True) / cols
     t = x - mu
@@ -393,7 +393,7 @@ def choose_batch_norm_train(
         )
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
-        BLOCK = min(256 if across else 1024, max(16, triton.next_power_of_2(col_run)))
+        BLOCK = min(64 if across else 1024, max(16, triton.next_power_of_2(col_run)))
         ROWS = 32 if across else 4096 // BLOCK
         PARTS = triton.next_power_of_2(
             max(
@@ -405,12 +405,15 @@ def choose_batch_norm_train(
                 ),
             )
         )
+        WIDE = min(256 if across else BLOCK, max(16, triton.next_power_of_2(col_run)))
         return "split", dict(
             BLOCK=BLOCK,
             ROWS=ROWS,
             PARTS=PARTS,
             CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
             LANES=max(PARTS, 256),
+            WIDE=WIDE,
+            WIDE_CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, WIDE), PARTS),
             num_warps=8 if across else 4,
         )
     # short rows whose elements lie far apart: memory runs along the rows' own axis
@@ -585,7 +588,12 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             enable_fp_fusion=True,
-            **config,
+            BLOCK=config["WIDE"],
+            CHUNK=config["WIDE_CHUNK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            LANES=config["LANES"],
+            num_warps=config["num_warps"],
         )
     elif variant in ("across", "rows"):
         batch_norm_train_rows[(triton.cdiv(C, config["ROWS"]),)](

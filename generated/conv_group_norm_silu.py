@@ -1014,7 +1014,7 @@ def choose_conv_group_norm_silu_y(
         )
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
-        BLOCK = min(256 if across else 1024, max(16, triton.next_power_of_2(col_run)))
+        BLOCK = min(64 if across else 1024, max(16, triton.next_power_of_2(col_run)))
         ROWS = 32 if across else 4096 // BLOCK
         PARTS = triton.next_power_of_2(
             max(
@@ -1026,12 +1026,15 @@ def choose_conv_group_norm_silu_y(
                 ),
             )
         )
+        WIDE = min(256 if across else BLOCK, max(16, triton.next_power_of_2(col_run)))
         return "split", dict(
             BLOCK=BLOCK,
             ROWS=ROWS,
             PARTS=PARTS,
             CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
             LANES=max(PARTS, 256),
+            WIDE=WIDE,
+            WIDE_CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, WIDE), PARTS),
             num_warps=8 if across else 4,
         )
     # short rows whose elements lie far apart: memory runs along the rows' own axis
@@ -1229,7 +1232,12 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, group
             COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
             enable_fp_fusion=True,
-            **config,
+            BLOCK=config["WIDE"],
+            CHUNK=config["WIDE_CHUNK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            LANES=config["LANES"],
+            num_warps=config["num_warps"],
         )
     elif variant in ("across", "rows"):
         conv_group_norm_silu_y_rows[(triton.cdiv(rows, config["ROWS"]),)](

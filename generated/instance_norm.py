@@ -371,7 +371,7 @@ def choose_instance_norm(
         )
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
-        BLOCK = 256 if across else 8192 if cols > 262144 else 4096
+        BLOCK = 64 if across else 8192 if cols > 262144 else 4096
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
             max(
@@ -383,12 +383,15 @@ def choose_instance_norm(
                 ),
             )
         )
+        WIDE = 256 if across else BLOCK
         return "split", dict(
             BLOCK=BLOCK,
             ROWS=ROWS,
             PARTS=PARTS,
             CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
             LANES=max(PARTS, 256),
+            WIDE=WIDE,
+            WIDE_CHUNK=WIDE * triton.cdiv(cols, WIDE * PARTS),
             num_warps=8,
         )
     # short rows whose elements lie far apart: memory runs along the rows' own axis
@@ -558,7 +561,12 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             enable_fp_fusion=True,
-            **config,
+            BLOCK=config["WIDE"],
+            CHUNK=config["WIDE_CHUNK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            LANES=config["LANES"],
+            num_warps=config["num_warps"],
         )
     elif variant in ("across", "rows"):
         instance_norm_rows[(triton.cdiv(rows, config["ROWS"]),)](
