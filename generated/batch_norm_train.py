@@ -51,21 +51,14 @@ def _scalar(value, IS_TENSOR: tl.constexpr, DTYPE: tl.constexpr):
 
 
 @triton.jit
-def _add_moments(mean, squares, n, x, inside):
-    """The mean of n values and the sum of (x - mean)**2, lane by lane, with one more x where inside (Welford)."""
-    n += tl.where(inside, 1.0, 0.0)
-    apart = tl.where(inside, x - mean, 0.0)
-    mean += apart * (1.0 / tl.where(n > 0, n, 1.0))
-    return mean, squares + apart * (x - mean), n
-
-
-@triton.jit
-def _merge_moments(totals, squares, counts):
-    """The sum, the sum of (x - mean)**2 and the count of rows, from those of their lanes or parts (Chan et al.)."""
-    total = tl.sum(totals, 1, keep_dims=True)
-    n = tl.sum(counts, 1, keep_dims=True)
-    apart = totals / tl.where(counts > 0, counts, 1.0) - total / tl.where(n > 0, n, 1.0)
-    return total, tl.sum(squares + apart * (apart * counts), 1, keep_dims=True), n
+def _take_moments(total, squares, n, x, inside, count):
+    """The sum of n values and that of (x - mean)**2, with a block of `count` more (Chan, Golub and LeVeque)."""
+    more = count.to(total.dtype)
+    block = tl.sum(x, 1, keep_dims=True)
+    t = tl.where(inside, x - block / more, 0.0)
+    apart = block / more - total / tl.where(n > 0, n, 1.0)
+    squares += tl.sum(t * t, 1, keep_dims=True) + apart * (apart * (n * (more / (n + more))))
+    return total + block, squares, n + more
 
 
 @triton.jit
@@ -75,6 +68,15 @@ def _meet(arrived_ptr, team):
     tl.atomic_add(arrived_ptr, 1, sem="acq_rel")
     while tl.atomic_add(arrived_ptr, 0, sem="acquire") < team:
         pass
+
+
+@triton.jit
+def _merge_moments(totals, squares, counts):
+    """The sum and that of (x - mean)**2 of rows, from those of their parts."""
+    total = tl.sum(totals, 1, keep_dims=True)
+    n = tl.sum(counts, 1, keep_dims=True)
+    apart = totals / tl.where(counts > 0, counts, 1.0) - total / tl.where(n > 0, n, 1.0)
+    return total, tl.sum(squares + apart * (apart * counts), 1, keep_dims=True)
 
 
 @triton.jit
@@ -155,9 +157,9 @@ def batch_norm_train_team(
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     for turn in range(tl.program_id(1), C, tl.num_programs(1)):
         c = tl.cast(turn, tl.int64) + tl.arange(0, 1)[:, None]
-        mu_sum_lanes = tl.full((1, BLOCK), 0.0, COMPUTE)
-        var_sum_lanes = tl.full((1, BLOCK), 0.0, COMPUTE)
-        var_sum_count_lanes = tl.full((1, BLOCK), 0.0, COMPUTE)
+        mu_sum = tl.full((1, 1), 0.0, COMPUTE)
+        var_sum = tl.full((1, 1), 0.0, COMPUTE)
+        var_sum_count = tl.full((1, 1), 0.0, COMPUTE)
         for step in range(part * CHUNK, stop):
             n = tl.cast(step // blocks, tl.int64)
             start = step % blocks * BLOCK
@@ -169,12 +171,9 @@ def batch_norm_train_team(
                 other=0.0,
                 eviction_policy="evict_last",
             ).to(COMPUTE)
-            mu_sum_lanes, var_sum_lanes, var_sum_count_lanes = _add_moments(
-                mu_sum_lanes, var_sum_lanes, var_sum_count_lanes, x, col < cols
+            mu_sum, var_sum, var_sum_count = _take_moments(
+                mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
             )
-        mu_sum, var_sum, var_sum_count = _merge_moments(
-            mu_sum_lanes * var_sum_count_lanes, var_sum_lanes, var_sum_count_lanes
-        )
         tl.store(mu_sum_part_ptr + c * team + part, mu_sum)
         tl.store(var_sum_part_ptr + c * team + part, var_sum)
         tl.store(var_sum_count_ptr + c * team + part, var_sum_count)
@@ -188,7 +187,7 @@ def batch_norm_train_team(
         var_sum_counts = tl.load(
             var_sum_count_ptr + c * team + parts, mask=parts < team, other=0.0, cache_modifier=".cg"
         )
-        mu_sum, var_sum, _ = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+        mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
         mu_sum, var_sum = tl.sum(mu_sum), tl.sum(var_sum)
         mu = mu_sum / count
         var = var_sum / count
@@ -234,9 +233,9 @@ def batch_norm_train_loop(
     c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     blocks = tl.cdiv(cols, BLOCK)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    mu_sum_lanes = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    var_sum_lanes = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    var_sum_count_lanes = tl.full((1, BLOCK), 0.0, COMPUTE)
+    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     for step in range(0, N * blocks):
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
@@ -248,12 +247,9 @@ def batch_norm_train_loop(
             other=0.0,
             eviction_policy="evict_last",
         ).to(COMPUTE)
-        mu_sum_lanes, var_sum_lanes, var_sum_count_lanes = _add_moments(
-            mu_sum_lanes, var_sum_lanes, var_sum_count_lanes, x, col < cols
+        mu_sum, var_sum, var_sum_count = _take_moments(
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
         )
-    mu_sum, var_sum, var_sum_count = _merge_moments(
-        mu_sum_lanes * var_sum_count_lanes, var_sum_lanes, var_sum_count_lanes
-    )
     mu = mu_sum / count
     var = var_sum / count
     for step in range(0, N * blocks):
@@ -293,21 +289,18 @@ def batch_norm_train_part(
     blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
-    mu_sum_lanes = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    var_sum_lanes = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    var_sum_count_lanes = tl.full((1, BLOCK), 0.0, COMPUTE)
+    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     for step in range(part * CHUNK, stop):
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (c < C) & (col < cols)
         x = tl.load(x_ptr + n * x_n + c * x_c + col * x_hw, mask=inside, other=0.0).to(COMPUTE)
-        mu_sum_lanes, var_sum_lanes, var_sum_count_lanes = _add_moments(
-            mu_sum_lanes, var_sum_lanes, var_sum_count_lanes, x, col < cols
+        mu_sum, var_sum, var_sum_count = _take_moments(
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
         )
-    mu_sum, var_sum, var_sum_count = _merge_moments(
-        mu_sum_lanes * var_sum_count_lanes, var_sum_lanes, var_sum_count_lanes
-    )
     tl.store(mu_sum_part_ptr + c * PARTS + part, mu_sum, mask=c < C)
     tl.store(var_sum_part_ptr + c * PARTS + part, var_sum, mask=c < C)
     tl.store(var_sum_count_ptr + c * PARTS + part, var_sum_count, mask=c < C)
@@ -359,7 +352,7 @@ def batch_norm_train_finish(
     var_sum_counts = tl.load(
         var_sum_count_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
     )
-    mu_sum, var_sum, _ = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     mu = mu_sum / count
     var = var_sum / count
     for step in range(part * CHUNK, stop):

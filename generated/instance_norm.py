@@ -53,21 +53,14 @@ def _scalar(value, IS_TENSOR: tl.constexpr, DTYPE: tl.constexpr):
 
 
 @triton.jit
-def _add_moments(mean, squares, n, x, inside):
-    """The mean of n values and the sum of (x - mean)**2, lane by lane, with one more x where inside (Welford)."""
-    n += tl.where(inside, 1.0, 0.0)
-    apart = tl.where(inside, x - mean, 0.0)
-    mean += apart * (1.0 / tl.where(n > 0, n, 1.0))
-    return mean, squares + apart * (x - mean), n
-
-
-@triton.jit
-def _merge_moments(totals, squares, counts):
-    """The sum, the sum of (x - mean)**2 and the count of rows, from those of their lanes or parts (Chan et al.)."""
-    total = tl.sum(totals, 1, keep_dims=True)
-    n = tl.sum(counts, 1, keep_dims=True)
-    apart = totals / tl.where(counts > 0, counts, 1.0) - total / tl.where(n > 0, n, 1.0)
-    return total, tl.sum(squares + apart * (apart * counts), 1, keep_dims=True), n
+def _take_moments(total, squares, n, x, inside, count):
+    """The sum of n values and that of (x - mean)**2, with a block of `count` more (Chan, Golub and LeVeque)."""
+    more = count.to(total.dtype)
+    block = tl.sum(x, 1, keep_dims=True)
+    t = tl.where(inside, x - block / more, 0.0)
+    apart = block / more - total / tl.where(n > 0, n, 1.0)
+    squares += tl.sum(t * t, 1, keep_dims=True) + apart * (apart * (n * (more / (n + more))))
+    return total + block, squares, n + more
 
 
 @triton.jit
@@ -77,6 +70,15 @@ def _meet(arrived_ptr, team):
     tl.atomic_add(arrived_ptr, 1, sem="acq_rel")
     while tl.atomic_add(arrived_ptr, 0, sem="acquire") < team:
         pass
+
+
+@triton.jit
+def _merge_moments(totals, squares, counts):
+    """The sum and that of (x - mean)**2 of rows, from those of their parts."""
+    total = tl.sum(totals, 1, keep_dims=True)
+    n = tl.sum(counts, 1, keep_dims=True)
+    apart = totals / tl.where(counts > 0, counts, 1.0) - total / tl.where(n > 0, n, 1.0)
+    return total, tl.sum(squares + apart * (apart * counts), 1, keep_dims=True)
 
 
 @triton.jit
@@ -151,9 +153,9 @@ def instance_norm_team(
     for turn in range(tl.program_id(1), rows, tl.num_programs(1)):
         row = tl.cast(turn, tl.int64) + tl.arange(0, 1)[:, None]
         c = row % C
-        mu_sum_lanes = tl.full((1, BLOCK), 0.0, COMPUTE)
-        var_sum_lanes = tl.full((1, BLOCK), 0.0, COMPUTE)
-        var_sum_count_lanes = tl.full((1, BLOCK), 0.0, COMPUTE)
+        mu_sum = tl.full((1, 1), 0.0, COMPUTE)
+        var_sum = tl.full((1, 1), 0.0, COMPUTE)
+        var_sum_count = tl.full((1, 1), 0.0, COMPUTE)
         for start in range(part * CHUNK, stop, BLOCK):
             col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
             inside = col < cols
@@ -163,12 +165,9 @@ def instance_norm_team(
                 other=0.0,
                 eviction_policy="evict_last",
             ).to(COMPUTE)
-            mu_sum_lanes, var_sum_lanes, var_sum_count_lanes = _add_moments(
-                mu_sum_lanes, var_sum_lanes, var_sum_count_lanes, x, col < cols
+            mu_sum, var_sum, var_sum_count = _take_moments(
+                mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(stop - start, BLOCK)
             )
-        mu_sum, var_sum, var_sum_count = _merge_moments(
-            mu_sum_lanes * var_sum_count_lanes, var_sum_lanes, var_sum_count_lanes
-        )
         tl.store(mu_sum_part_ptr + row * team + part, mu_sum)
         tl.store(var_sum_part_ptr + row * team + part, var_sum)
         tl.store(var_sum_count_ptr + row * team + part, var_sum_count)
@@ -188,7 +187,7 @@ def instance_norm_team(
             other=0.0,
             cache_modifier=".cg",
         )
-        mu_sum, var_sum, _ = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+        mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
         mu_sum, var_sum = tl.sum(mu_sum), tl.sum(var_sum)
         mu = mu_sum / cols
         var = var_sum / cols
@@ -229,21 +228,18 @@ def instance_norm_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c = row % C
-    mu_sum_lanes = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    var_sum_lanes = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    var_sum_count_lanes = tl.full((1, BLOCK), 0.0, COMPUTE)
+    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
         x = tl.load(
             x_ptr + row * x_row + col * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
         ).to(COMPUTE)
-        mu_sum_lanes, var_sum_lanes, var_sum_count_lanes = _add_moments(
-            mu_sum_lanes, var_sum_lanes, var_sum_count_lanes, x, col < cols
+        mu_sum, var_sum, var_sum_count = _take_moments(
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
         )
-    mu_sum, var_sum, var_sum_count = _merge_moments(
-        mu_sum_lanes * var_sum_count_lanes, var_sum_lanes, var_sum_count_lanes
-    )
     mu = mu_sum / cols
     var = var_sum / cols
     for start in range(0, cols, BLOCK):
@@ -278,19 +274,16 @@ def instance_norm_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
-    mu_sum_lanes = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    var_sum_lanes = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    var_sum_count_lanes = tl.full((1, BLOCK), 0.0, COMPUTE)
+    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
-        mu_sum_lanes, var_sum_lanes, var_sum_count_lanes = _add_moments(
-            mu_sum_lanes, var_sum_lanes, var_sum_count_lanes, x, col < cols
+        mu_sum, var_sum, var_sum_count = _take_moments(
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(stop - start, BLOCK)
         )
-    mu_sum, var_sum, var_sum_count = _merge_moments(
-        mu_sum_lanes * var_sum_count_lanes, var_sum_lanes, var_sum_count_lanes
-    )
     tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
     tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
     tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
@@ -339,7 +332,7 @@ def instance_norm_finish(
     var_sum_counts = tl.load(
         var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
-    mu_sum, var_sum, _ = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     mu = mu_sum / cols
     var = var_sum / cols
     for start in range(part * CHUNK, stop, BLOCK):

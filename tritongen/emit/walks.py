@@ -189,7 +189,6 @@ def walk_level(body: Body, level: Level, var: dict[str, str], final: bool) -> Lo
     lines = leave_loop(body, saved)
     forget_tile(body)
     for pair, names in zip(level.pairs, states):
-        names = paired.join(body, pair, names)
         if final:
             paired.end(body, pair, names, var)
         else:
