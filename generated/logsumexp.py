@@ -185,7 +185,7 @@ def choose_logsumexp(rows: int, cols: int, across: bool, sms: int) -> tuple[str,
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
-        BLOCK = 64 if across else 2048
+        BLOCK = 256 if across else 2048
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
             max(

@@ -319,15 +319,12 @@ def choose_rms_norm(rows: int, cols: int, across: bool, hip: bool, sms: int) -> 
                 ),
             )
         )
-        WIDE = 256 if across else BLOCK
         return "split", dict(
             BLOCK=BLOCK,
             ROWS=ROWS,
             PARTS=PARTS,
             CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
             LANES=max(PARTS, 256),
-            WIDE=WIDE,
-            WIDE_CHUNK=WIDE * triton.cdiv(cols, WIDE * PARTS),
             num_warps=8,
         )
     # short rows whose elements lie far apart: memory runs along the rows' own axis
@@ -444,12 +441,7 @@ def launch_rms_norm(x, gain, y, eps) -> None:
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             enable_fp_fusion=True,
-            BLOCK=config["WIDE"],
-            CHUNK=config["WIDE_CHUNK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            LANES=config["LANES"],
-            num_warps=config["num_warps"],
+            **config,
         )
     elif variant in ("across", "rows"):
         rms_norm_rows[(triton.cdiv(rows, config["ROWS"]),)](

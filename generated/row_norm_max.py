@@ -260,15 +260,12 @@ def choose_row_norm_max(
                 ),
             )
         )
-        WIDE = 256 if across else BLOCK
         return "split", dict(
             BLOCK=BLOCK,
             ROWS=ROWS,
             PARTS=PARTS,
             CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
             LANES=max(PARTS, 256),
-            WIDE=WIDE,
-            WIDE_CHUNK=WIDE * triton.cdiv(cols, WIDE * PARTS),
             num_warps=8,
         )
     # short rows whose elements lie far apart: memory runs along the rows' own axis
@@ -367,12 +364,7 @@ def launch_row_norm_max(x, y) -> None:
             y_d=y.stride(1),
             COMPUTE=COMPUTE,
             enable_fp_fusion=True,
-            BLOCK=config["WIDE"],
-            CHUNK=config["WIDE_CHUNK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            LANES=config["LANES"],
-            num_warps=config["num_warps"],
+            **config,
         )
     elif variant in ("across", "rows"):
         row_norm_max_rows[(triton.cdiv(N, config["ROWS"]),)](

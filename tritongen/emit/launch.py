@@ -390,8 +390,7 @@ def branch(
     for launch in variant.launches:
         kernel = kernels[launch.kernel]
         lines += kernel.setup
-        own = {name: rule_text(rule, renames) for name, rule in launch.config}
-        grid = ", ".join(rule_text(r, renames | own) for r in launch.grid)
+        grid = ", ".join(rule_text(r, renames | dict(launch.config)) for r in launch.grid)
         passed = [a for a in kernel.arguments if a != 'config["CHUNK"]']
         parameters = [p.split(":")[0] for p in kernel.parameters]
         if "CHUNK" in parameters:  # by name, since the config gives it
@@ -401,9 +400,9 @@ def branch(
             passed = [*plain, *named]
         comma = "," if len(launch.grid) == 1 else ""
         # Said out loud, since Triton 3.10 turns the default: a * b + c rounds once, as in torch's kernels.
+        own = [f"{name}={rule_text(rule, renames)}" for name, rule in launch.config]
         together = ["launch_cooperative_grid=True"] if launch.together else []
-        configs = [f"{name}={text}" for name, text in own.items()]
-        passed += ["enable_fp_fusion=True", *together, *(configs or config_texts(variant, parameters))]
+        passed += ["enable_fp_fusion=True", *together, *(own or config_texts(variant, parameters))]
         lines.append(f"{kernel.name}[({grid}{comma})]({', '.join(passed)})")
     return tuple(lines)
 

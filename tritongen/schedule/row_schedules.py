@@ -38,36 +38,32 @@ def split_variant(parts, finish, state: tuple[tuple[str, str], ...]) -> Variant:
     row, col = finish.axes
     grid = tiles(row)
     merges = finish.skeleton == "merge"
+    far = (
+        "256 if across else "
+        if any(level.pairs for level in finish.levels)
+        else "64 if across else "
+    )
     if col.tail:
-        near = "1024"
+        block_ = block(col, f"{far}1024")
         height, warps = "32 if across else 4096 // BLOCK", "8 if across else 4"
         chunk = "cdiv(col_runs * cdiv(col_run, BLOCK), PARTS)"
     else:
-        near = "2048" if merges else "8192 if cols > 262144 else 4096"
+        block_ = f"{far}{'2048' if merges else '8192 if cols > 262144 else 4096'}"
         height, warps = "32 if across else 1", "8"
         chunk = "BLOCK * cdiv(cols, BLOCK * PARTS)"
     programs = f"cdiv((4 if across else 16) * sms, max(1, {grid}))"
     most = "2048" if merges else "256"
-    wide = (
-        ("WIDE", block(col, "256 if across else BLOCK")),
-        ("WIDE_CHUNK", chunk.replace("BLOCK", "WIDE")),
-    )
     config = (
-        ("BLOCK", block(col, f"64 if across else {near}")),
+        ("BLOCK", block_),
         ("ROWS", rows(row, height)),
         ("PARTS", f"pow2(max(1, min({most}, {programs}, cdiv(cols, BLOCK))))"),
         ("CHUNK", chunk),
         # Fewer lanes than threads would give their layout to the whole tile.
         *((("LANES", "max(PARTS, 256)"),) if len(parts) > 1 or not merges else ()),
-        *((("MERGE", "1 if PARTS > 16 else 16"),) if merges else wide),
+        *((("MERGE", "1 if PARTS > 16 else 16"),) if merges else ()),
         ("num_warps", warps),
     )
-    if merges:
-        last = Launch(finish.name, (tiles(row, "MERGE"),))
-    else:
-        changed = {"BLOCK": "WIDE", "CHUNK": "WIDE_CHUNK"}
-        kept = ((name, name) for name in ("ROWS", "PARTS", "LANES", "num_warps"))
-        last = Launch(finish.name, ("PARTS", grid), (*changed.items(), *kept))
+    last = (tiles(row, "MERGE"),) if merges else ("PARTS", grid)
     # Two launches and their scratch cost the host 29 us for a softmax of 64 rows of 32,768, eager 14; one launch
     # takes 182 us for 4,096 such rows, so about 6 for these.
     least = "8192" if merges or col.tail else "(8192 if across else 32768)"
@@ -76,7 +72,7 @@ def split_variant(parts, finish, state: tuple[tuple[str, str], ...]) -> Variant:
         f"{tiles(row, '32 if across else 1')} < 2 * sms and cols > {least}",
         "too few rows to fill the GPU: several programs share one",
         config,
-        (*(Launch(p.name, ("PARTS", grid)) for p in parts), last),
+        (*(Launch(p.name, ("PARTS", grid)) for p in parts), Launch(finish.name, last)),
         tuple((part, dtype, ("rows", "PARTS")) for part, dtype in state),
     )
 
