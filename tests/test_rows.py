@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -141,28 +140,3 @@ def test_a_tile_walks_what_is_one_run_of_memory(name, row, col):
     ((plan, *_),) = pipeline.build(text, f"{name}.op").plans.values()
     walks = [k for k in plan.steps[0].kernels if k.skeleton == "loop"]
     assert [tuple(a.tail for a in k.axes) for k in walks] == [(row, col)]
-
-
-def test_programs_that_wait_for_each_other_take_turns_and_an_endless_wait_is_an_error():
-    from tritongen.runtime.cooperative import Turns, interpreter_builder
-
-    arrived = []
-
-    def program(name, goal):
-        arrived.append((name, interpreter_builder.grid_idx))
-        while len(arrived) < goal:
-            turns.pass_on()
-
-    for goal in (3, 4):
-        arrived.clear()
-        turns = Turns()
-        interpreter_builder.set_grid_dim(3, 1, 1)
-        for k in range(3):
-            interpreter_builder.set_grid_idx(k, 0, 0)
-            turns.add(partial(program, k, goal))
-        if goal == 3:
-            turns.run()
-        else:
-            with pytest.raises(RuntimeError, match="without end"):
-                turns.run()
-        assert arrived == [(k, (k, 0, 0)) for k in range(3)]

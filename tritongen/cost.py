@@ -152,7 +152,7 @@ def _kernels(
 
 def passes(kernel: KernelPlan, tensor: str) -> int:
     """How often a kernel reads a tensor: rows that are walked level by level are loaded in each walk."""
-    if len(kernel.levels) < 2 or not (kernel.reload or kernel.skeleton in ("loop", "team")):
+    if len(kernel.levels) < 2 or not (kernel.reload or kernel.skeleton == "loop"):
         return 1
     row = {d.index for d in kernel.axes[0].digits}
     nests = {n.name: n for n in kernel.nests}

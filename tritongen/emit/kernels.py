@@ -8,7 +8,6 @@ from tritongen.emit.contraction import contraction_view
 from tritongen.emit.nest import box_view, nest_view
 from tritongen.emit.persistent import combine_view, persistent_view
 from tritongen.emit.scatter import scatter
-from tritongen.emit.team import team
 from tritongen.emit.view import KernelView
 from tritongen.emit.window import window_view
 from tritongen.schedule.plan import KernelPlan
@@ -21,7 +20,6 @@ PRINTERS = {
     "part": walks.part,
     "finish": walks.finish,
     "merge": walks.merge,
-    "team": team,
     "contraction": contraction_view,
     "scatter": scatter,
     "window": window_view,

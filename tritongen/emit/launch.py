@@ -401,8 +401,7 @@ def branch(
         comma = "," if len(launch.grid) == 1 else ""
         # Said out loud, since Triton 3.10 turns the default: a * b + c rounds once, as in torch's kernels.
         own = [f"{name}={rule_text(rule, renames)}" for name, rule in launch.config]
-        together = ["launch_cooperative_grid=True"] if launch.together else []
-        passed += ["enable_fp_fusion=True", *together, *(own or config_texts(variant, parameters))]
+        passed += ["enable_fp_fusion=True", *(own or config_texts(variant, parameters))]
         lines.append(f"{kernel.name}[({grid}{comma})]({', '.join(passed)})")
     return tuple(lines)
 

@@ -60,7 +60,6 @@ def open_tile(body: Body) -> dict[str, str]:
     blocks = f"{var['col_turns']} * {var['col_blocks']}" if var["col_outer"] else var["cols"]
     var |= {"first": "0", "last": blocks}  # what a loop over the columns counts
     var |= {"tile": "tl.program_id(0)", "height": "ROWS"}
-    var |= {"all_parts": "PARTS", "parts_cached": ""}  # of what parts leave in scratch
     body.together = {frozenset({row.name, col.name}): var["inside"]}
     return var
 
@@ -91,7 +90,7 @@ def view(
         parameters=parameters,
         arguments=arguments,
         var=var,
-        prologue=(*body.scalars, *body.prologue),
+        prologue=tuple(body.prologue),
         helpers=tuple(body.helpers),
         libdevice=body.libdevice,
         blocks=blocks,

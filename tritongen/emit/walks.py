@@ -142,15 +142,15 @@ def enter_loop(body: Body) -> tuple[dict, list[str], set[str]]:
     col = body.kernel.axes[1]
     saved = dict(body.cache), body.lines, set(body.assigned)
     body.lines = []
-    body.looping |= {part.name for part in (col.outer, col.run)}
+    body.looping = frozenset(part.name for part in (col.outer, col.run))
     return saved
 
 
 def leave_loop(body: Body, saved) -> tuple[str, ...]:
     lines = tuple(body.lines)
     body.cache, body.lines, body.assigned = saved
+    body.looping = frozenset()
     col = body.kernel.axes[1]
-    body.looping -= {part.name for part in (col.outer, col.run)}
     for digits in (col.outer.digits, col.run.digits):
         if len(digits) > 1:  # decoded in the loop; a single digit is the axis itself
             for digit in digits:
@@ -174,12 +174,12 @@ def walk_level(body: Body, level: Level, var: dict[str, str], final: bool) -> Lo
     before: list[str] = []
     states: list[tuple[str, ...]] = []
     for pair in level.pairs:
-        names, lines = paired.start(body, pair, var["height"])
+        names, lines = paired.start(body, pair)
         states.append(names)
         before += lines
     accumulators: dict[str, tuple[str, ...]] = {}
     for name in single_folds(level):
-        accumulators[name], lines = start_fold(body, nests[name], var)
+        accumulators[name], lines = start_fold(body, nests[name])
         before += lines
     saved = enter_loop(body)
     for pair, names in zip(level.pairs, states):
@@ -201,9 +201,9 @@ def walk_level(body: Body, level: Level, var: dict[str, str], final: bool) -> Lo
     return Loop(tuple(before), lines, after)
 
 
-def start_fold(body: Body, nest: ir.Nest, var) -> tuple[tuple[str, ...], list[str]]:
+def start_fold(body: Body, nest: ir.Nest) -> tuple[tuple[str, ...], list[str]]:
     """The accumulators of a fold, one a lane, and the lines that start them."""
-    shape = f"({var['height']}, BLOCK)"
+    shape = "(ROWS, BLOCK)"
     dtype = body.dtype(nest.body.body.dtype)
     start = start_text(body, nest, nest.body.body.dtype)
     if nest.body.op.startswith("arg"):
@@ -284,25 +284,16 @@ def state_names(nest: ir.Nest) -> tuple[str, ...]:
 def store_parts(body: Body, names: tuple[str, ...], values: tuple[str, ...], var) -> None:
     row = row_number(body, var)
     for name, value in zip(names, values):
-        at = f"{body.pointer(name)} + {row} * {var['all_parts']} + {var['part']}"
-        mask = f", mask={body.axis_mask['row']}" if body.axis_mask["row"] else ""
-        body.line(f"tl.store({at}, {value}{mask})")
+        at = f"{body.pointer(name)} + {row} * PARTS + {var['part']}"
+        body.line(f"tl.store({at}, {value}, mask={body.axis_mask['row']})")
 
 
 def merge_level(body: Body, level: Level, var: dict[str, str], store: bool = False) -> None:
-    """What the parts of a level left, merged, and the row values that follow."""
-    merge_folds(body, level, var)
-    row_values(body, level, store, first_part=var.get("part", "") if store else "")
-
-
-def merge_folds(body: Body, level: Level, var: dict[str, str]) -> None:
-    """The folds of a level, from what the parts left of them: one value a row."""
+    """What the parts of a level left, merged: one value a row."""
     nests = {n.name: n for n in body.kernel.nests}
     for pair in level.pairs:
         loaded = [load_parts(body, name, start, var) for name, start in paired.states(pair)]
-        names = paired.merge(body, pair, loaded)
-        one_number_each(body, names, var)
-        paired.end(body, pair, names, var)
+        paired.end(body, pair, paired.merge(body, pair, loaded), var)
     for name in single_folds(level):
         nest = nests[name]
         starts = [start_text(body, nest, nest.body.body.dtype), NO_PLACE]
@@ -314,13 +305,7 @@ def merge_folds(body: Body, level: Level, var: dict[str, str]) -> None:
             body.values[name] = (name, ATOM)
         else:
             body.values[name] = (body.assign(name, end_text(body, nest, loaded[0])), ATOM)
-        one_number_each(body, (body.values[name][0],), var)
-
-
-def one_number_each(body: Body, names: tuple[str, ...], var: dict[str, str]) -> None:
-    """Values of a program's one row as numbers: a tile would take the layout of the few lanes they come from."""
-    if var["height"] == "1":
-        body.line(f"{', '.join(names)} = {', '.join(f'tl.sum({name})' for name in names)}")
+    row_values(body, level, store, first_part=var.get("part", "") if store else "")
 
 
 def row_number(body: Body, var: dict[str, str]) -> str:
@@ -331,11 +316,9 @@ def row_number(body: Body, var: dict[str, str]) -> str:
 
 def load_parts(body: Body, state: str, start: str, var: dict[str, str]) -> str:
     """What all parts of the rows left of one variable."""
-    count, cached = var["all_parts"], var["parts_cached"]
-    at = f"{body.pointer(state)} + {row_number(body, var)} * {count} + {var['parts']}"
-    mask = body.mask(frozenset({"row"}), [f"{var['parts']} < {count}"])
-    load = f"tl.load({at}, mask={mask}, other={start}{cached})"
-    return body.assign(body.fresh(f"{state}s"), load)
+    at = f"{body.pointer(state)} + {row_number(body, var)} * PARTS + {var['parts']}"
+    mask = f"({body.axis_mask['row']}) & ({var['parts']} < PARTS)"
+    return body.assign(body.fresh(f"{state}s"), f"tl.load({at}, mask={mask}, other={start})")
 
 
 def row_values(body: Body, level: Level, store: bool, first_part: str = "") -> None:

@@ -5,7 +5,7 @@
     @runtime.op("specs/relu.op", allocate=allocate_relu, reference=relu_reference)
     def relu(x: torch.Tensor) -> torch.Tensor: ...
 
-`load.py` imports generated text; `interpret.py` and `cooperative.py` lend Triton's interpreter what it lacks.
+`load.py` imports generated text; `interpret.py` lends Triton's interpreter the functions it lacks.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ import os
 from tritongen.runtime.registry import Backward, op
 
 if os.environ.get("TRITON_INTERPRET") == "1":
-    from tritongen.runtime.cooperative import install_cooperative_grids
     from tritongen.runtime.interpret import install_libdevice, install_tree_reduce
 
     install_libdevice()
     install_tree_reduce()
-    install_cooperative_grids()
 
 __all__ = ["Backward", "op"]

@@ -118,15 +118,11 @@ class KernelPlan:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A kernel over a grid; it takes the variant's config, or where it has one its own.
-
-    `together`: its programs wait for each other, so all run at once or none does (a cooperative launch).
-    """
+    """A kernel over a grid; it takes the variant's config, or where it has one its own."""
 
     kernel: str
     grid: tuple[Rule, ...]
     config: tuple[tuple[str, Rule], ...] = ()
-    together: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ def block(col: Axis, rule: str) -> str:
     return f"min({rule}, max(16, pow2(col_run)))" if col.tail else rule
 
 
-def split_variant(parts, finish, state: tuple[tuple[str, str], ...]) -> Variant:
+def split_variant(parts, finish, state: tuple[tuple[str, str], ...], counts: bool) -> Variant:
     """`state`: (name, dtype) of what one part of a row leaves behind.
 
     softmax of 128 and of 8 rows of 1,048,576 in bf16: 8,192 columns in 8 warps, 16 programs a
@@ -33,25 +33,26 @@ def split_variant(parts, finish, state: tuple[tuple[str, str], ...]) -> Variant:
     f32: 81 and 103% with 32 x 64 and 4 programs; 64 x 32 82 and 89. A pair of folds ends each block with reductions,
     so its blocks are longer there: batch norm of [64, 64, 112, 112] channels last 66% of its plan's
     bytes with 32 x 256, 39 with 32 x 64. Channels first, rows fill a tile that a run of columns
-    does not: 4 x 1,024 in 4 warps 89%, and 95 of [64, 64, 256, 256].
+    does not: 4 x 1,024 in 4 warps 89%, and 95 of [64, 64, 256, 256]. An argmax, with two accumulators a lane, does best
+    with 64 rows of 16 and 16 programs: over dim 0 of [65536, 4096] 94%, with 32 x 64 and 4 programs 77.
     """
     row, col = finish.axes
     grid = tiles(row)
     merges = finish.skeleton == "merge"
-    far = (
-        "256 if across else "
-        if any(level.pairs for level in finish.levels)
-        else "64 if across else "
-    )
+    paired = any(level.pairs for level in finish.levels)
+    # Across: rows and columns of a tile, its warps, programs a multiprocessor.
+    tall, deep, few, many = ("64", "16", "4", "16") if counts else ("32", "64", "8", "4")
+    deep = "256" if paired else deep
     if col.tail:
-        block_ = block(col, f"{far}1024")
-        height, warps = "32 if across else 4096 // BLOCK", "8 if across else 4"
+        block_ = block(col, f"{deep} if across else 1024")
+        height, warps = f"{tall} if across else 4096 // BLOCK", f"{few} if across else 4"
         chunk = "cdiv(col_runs * cdiv(col_run, BLOCK), PARTS)"
     else:
-        block_ = f"{far}{'2048' if merges else '8192 if cols > 262144 else 4096'}"
-        height, warps = "32 if across else 1", "8"
+        near = "2048" if merges else "8192 if cols > 262144 else 4096"
+        block_ = f"{deep} if across else {near}"
+        height, warps = f"{tall} if across else 1", f"{few} if across else 8"
         chunk = "BLOCK * cdiv(cols, BLOCK * PARTS)"
-    programs = f"cdiv((4 if across else 16) * sms, max(1, {grid}))"
+    programs = f"cdiv(({many} if across else 16) * sms, max(1, {grid}))"
     most = "2048" if merges else "256"
     config = (
         ("BLOCK", block_),
@@ -74,37 +75,6 @@ def split_variant(parts, finish, state: tuple[tuple[str, str], ...]) -> Variant:
         config,
         (*(Launch(p.name, ("PARTS", grid)) for p in parts), Launch(finish.name, last)),
         tuple((part, dtype, ("rows", "PARTS")) for part, dtype in state),
-    )
-
-
-def team_variant(team, levels: int, state: tuple[tuple[str, str], ...]) -> Variant:
-    """Rows so wide that two passes would both go to memory: a team keeps one in L2, and few are under way.
-
-    Two programs of 8 warps a multiprocessor always fit (128 registers a thread).
-    """
-    col = team.axes[1]
-    runs = "cdiv(col_runs * cdiv(col_run, BLOCK), TEAM)" if col.tail else ""
-    config = (
-        ("BLOCK", block(col, "4096")),
-        ("TEAM", "max(1, min(cdiv(cols, 16384), 4 * sms))"),
-        ("CHUNK", runs or "BLOCK * cdiv(cols, BLOCK * TEAM)"),
-        ("TEAMS", "max(1, min(rows, 4 * sms // TEAM))"),
-        ("LANES", "max(256, pow2(TEAM))"),  # no fewer than threads, as for the parts
-        ("num_warps", "8"),
-        ("maxnreg", "64"),
-    )
-    grid = ("TEAM", "TEAMS")
-    return Variant(
-        "team",
-        "not hip and not across and cols > 65536" + (" and col_run >= 2048" if col.tail else ""),
-        "rows that L2 holds only a few of: a team of programs shares one",
-        config,
-        (Launch(team.name, grid, together=True),),
-        (
-            *((part, dtype, ("rows", "TEAM")) for part, dtype in state),
-            ("arrived", "i32", ("rows" if levels == 1 else f"{levels} * rows",)),
-        ),
-        zeroed=(("arrived", "arrived"),),
     )
 
 

@@ -24,7 +24,6 @@ from tritongen.schedule.row_schedules import (
     loop_variant,
     resident_variants,
     split_variant,
-    team_variant,
 )
 from tritongen.schedule.views import accesses, views
 
@@ -155,20 +154,16 @@ def make(name, group, stores, dims, facts) -> Step:
     finish = KernelPlan(f"{name}_finish", last, "finish", walked, *shared)
     by_name = {n.name: n for n in group.nests}
     state = tuple(found for level in levels for found in level_state(level, by_name))
-    split = split_variant(parts, finish, state)
     wide_tiles = last == "finish"
     counts = not wide_tiles and any(
         is_reducer(n) and n.body.op.startswith("arg") for n in group.nests
     )
-    team = KernelPlan(f"{name}_team", "team", "whole", walked, *shared)
-    kept = (team,) if wide_tiles else ()
     variants = (
-        *(team_variant(k, len(levels) - 1, state) for k in kept),
-        split,
+        split_variant(parts, finish, state, counts),
         *resident_variants(resident, again, counts),
         loop_variant(loop, wide_tiles, counts),
     )
-    kernels = (resident, *again, *kept, loop, *parts, finish)
+    kernels = (resident, *again, loop, *parts, finish)
     return Step(
         name,
         "rows",
