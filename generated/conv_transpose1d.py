@@ -153,12 +153,19 @@ def conv_transpose1d_taps(
             other=0.0,
         )
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    inside = (m < M) & (f < F)
-    b = tl.load(b_ptr + f * b_f, mask=f < F).to(COMPUTE)
-    y = b + y_sum
-    tl.store(
-        y_ptr + tl.cast(n, tl.int64) * y_0 + f * y_1 + tl.cast(p, tl.int64) * y_2, y, mask=inside
-    )
+    y_rows = y_ptr + tl.cast(n, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2
+    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        y_sum = y_sum_halves[half]
+        f = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (f < F)
+        b = tl.load(b_ptr + f * b_f, mask=f < F).to(COMPUTE)
+        y = b + y_sum
+        tl.store(y_rows + f * y_1, y, mask=inside)
 
 
 @triton.jit
@@ -239,12 +246,19 @@ def conv_transpose1d_tiles(
             other=0.0,
         )
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    inside = (m < M) & (f < F)
-    b = tl.load(b_ptr + f * b_f, mask=f < F).to(COMPUTE)
-    y = b + y_sum
-    tl.store(
-        y_ptr + tl.cast(n, tl.int64) * y_0 + f * y_1 + tl.cast(p, tl.int64) * y_2, y, mask=inside
-    )
+    y_rows = y_ptr + tl.cast(n, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2
+    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        y_sum = y_sum_halves[half]
+        f = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (f < F)
+        b = tl.load(b_ptr + f * b_f, mask=f < F).to(COMPUTE)
+        y = b + y_sum
+        tl.store(y_rows + f * y_1, y, mask=inside)
 
 
 def choose_conv_transpose1d_x_packed() -> tuple[str, dict]:

@@ -149,8 +149,8 @@ def conv_transpose2d_taps(
 ):
     """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    z = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
-    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    z = (tl.program_id(0) % batches).to(tl.int64)
+    tile = tl.program_id(0) // batches
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
     first_m = group * GROUP_M
@@ -205,10 +205,17 @@ def conv_transpose2d_taps(
     y_p = p0 + p1 * stride
     y_q = q0 + q1 * stride
     row_inside = (m < M) & (y_p < P) & (y_q < Q)
-    inside = row_inside & (f < F)
-    tl.store(
-        y_ptr + tl.cast(n, tl.int64) * y_0 + f * y_1 + y_p * y_2 + y_q * y_3, y_sum, mask=inside
-    )
+    y_rows = y_ptr + tl.cast(n, tl.int64) * y_0 + y_p * y_2 + y_q * y_3
+    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        y_sum = y_sum_halves[half]
+        f = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = row_inside & (f < F)
+        tl.store(y_rows + f * y_1, y_sum, mask=inside)
 
 
 @triton.jit
@@ -255,8 +262,8 @@ def conv_transpose2d_tiles(
 ):
     """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
-    z = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
-    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    z = (tl.program_id(0) % batches).to(tl.int64)
+    tile = tl.program_id(0) // batches
     # GROUP_M rows of tiles run together, so that they share what they read in L2.
     group = tile // (GROUP_M * tiles_n)
     first_m = group * GROUP_M
@@ -321,10 +328,17 @@ def conv_transpose2d_tiles(
     y_p = p0 + p1 * stride
     y_q = q0 + q1 * stride
     row_inside = (m < M) & (y_p < P) & (y_q < Q)
-    inside = row_inside & (f < F)
-    tl.store(
-        y_ptr + tl.cast(n, tl.int64) * y_0 + f * y_1 + y_p * y_2 + y_q * y_3, y_sum, mask=inside
-    )
+    y_rows = y_ptr + tl.cast(n, tl.int64) * y_0 + y_p * y_2 + y_q * y_3
+    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        y_sum = y_sum_halves[half]
+        f = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = row_inside & (f < F)
+        tl.store(y_rows + f * y_1, y_sum, mask=inside)
 
 
 def choose_conv_transpose2d_x_packed() -> tuple[str, dict]:

@@ -107,8 +107,8 @@ def test_kernels_compile_without_a_gpu(spec):
 
 
 # Bytes a thread. Wide tiles with a long epilogue, or f32 products of three tf32 parts, fill the registers.
-# Where a result is stored in pieces (the phases of a transposed convolution, convolutions channels first),
-# its 64 addresses a thread spill behind the loop. Rows forced at a size that does not choose them (`split` and
+# What convolutions store has an address an element, for half of the columns at a time; the halves of tiles
+# that are 256 wide still spill. Rows forced at a size that does not choose them (`split` and
 # `across` over rows of 64) take tiles that no call takes.
 SPILLS = {
     "linear_gelu_tiles": 512,
@@ -118,13 +118,12 @@ SPILLS = {
     "int8_linear_tiles": 512,
     "attention_s_sum_tiles": 256,
     "layer_norm_loop": 128,
-    "conv_transpose1d_taps": 1536,
-    "conv_transpose2d_taps": 4096,
-    "conv_transpose2d_tiles": 1024,
-    "conv_transpose3d_taps": 5120,
-    "conv_transpose3d_tiles": 1536,
-    "conv_group_norm_silu_conv2d_sum_taps": 2560,
-    "conv_group_norm_silu_conv2d_sum_tiles": 256,
+    "conv_transpose2d_taps": 2560,
+    "conv_transpose2d_tiles": 256,
+    "conv_transpose3d_taps": 3072,
+    "conv_transpose3d_tiles": 640,
+    "conv_group_norm_silu_conv2d_sum_taps": 768,
+    "conv_group_norm_silu_conv2d_sum_tiles": 512,
     "conv_group_norm_silu_y_rows": 1024,
     "conv_group_norm_silu_y_finish": 14336,
     "group_norm_finish": 4608,

@@ -378,24 +378,28 @@ class Body:
     # ---- addresses
     def address(self, tensor: str, coords: tuple[Poly, ...]) -> tuple[str, list[str], list[int]]:
         """(pointer expression, coordinate texts, dims) of an access."""
-        base = self.pointer(tensor)
-        view = self.views.get(tensor)
-        out = base
+        self.pointer(tensor)  # a kernel takes it before what its coordinates load
+        view, terms = self.views.get(tensor), []
         if view is not None:
             for k, run in enumerate(view.runs):
                 if run:
                     at = self.run_text(run)
                     if self.narrow & set(run):
                         at = f"tl.cast({at}, tl.int64)"
-                    out += f" + {at} * {self.stride(tensor, _run_name(run, self), k)}"
-            return out, [], []
+                    stride = self.stride(tensor, _run_name(run, self), k)
+                    terms.append((set(run), f"{at} * {stride}"))
+            return self.joined(tensor, terms), [], []
         shown = []
         for k, coordinate in enumerate(coords):
             at = self.coordinate(tensor, k, coordinate)
             shown.append(at)
             if at != "0":
-                out += f" + {self.times_stride(tensor, k, at, coordinate)}"
-        return out, shown, list(range(len(coords)))
+                terms.append((indices(coordinate), self.times_stride(tensor, k, at, coordinate)))
+        return self.joined(tensor, terms), shown, list(range(len(coords)))
+
+    def joined(self, tensor: str, terms: list[tuple[set[str], str]]) -> str:
+        """A pointer and what is added to it: (indices, text) each."""
+        return " + ".join([self.pointer(tensor), *(text for _, text in terms)])
 
     def times_stride(self, tensor: str, dim: int, at: str, p: Poly) -> str:
         """A coordinate, shown as `at`, times its stride, in 64 bits."""

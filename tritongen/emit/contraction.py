@@ -16,6 +16,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Idx, affine, index, indices, poly
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.canonical import free_indices
+from tritongen.schedule.plan import KernelPlan
 
 F8 = frozenset({"f8e4m3", "f8e5m2"})
 SMALL = F8 | {"i8", "u8"}  # exact in every wider float
@@ -37,19 +38,20 @@ def contraction_view(body: Body) -> KernelView:
         body.args.constants["INDEX"] = "INDEX"
     var["index"] = "INDEX" if kernel.slides else "tl.int64"
     invariant(body, tuple(side for head in heads for side in head.body.body.args))
+    var |= numbers(kernel, var)
     skip_blocks(body, guards, var)
     opening, body.lines = body.lines, []
     before = dict(body.cache)
     loads, dots = products(body, heads, guards, var)
     body.cache = before | {key: name for key, name in body.cache.items() if is_kept_run(body, key)}
+    opening += accumulators(body, heads)
     if isinstance(body, SlidingBody):
         body.sliding = frozenset()
-    opening += accumulators(body, heads)
-    points = inside_lines(body, var)
-    for nest in (*heads, *tail):
-        value = body.values[nest.name][0] if nest in heads else body.value(nest)
-        if nest.name in kernel.stores:
-            body.store(nest, value)
+        points = half_at_a_time(body, heads, tail, var)
+    else:
+        points = inside_lines(body, var)
+        points += (f"{var['inside']} = {var['both']}",)
+        follow(body, heads, tail)
     walk = "one tap and BLOCK_K channels" if "tap" in var else "BLOCK_K terms"
     doc = f"A tile of BLOCK_M x BLOCK_N sums a program, {walk} at a time."
     blocks = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M")
@@ -63,6 +65,60 @@ def contraction_view(body: Body) -> KernelView:
         loops=(Loop(tuple(opening), (*loads, *dots), ()),),
         flags={"batched": bool(kernel.axes[0].digits)},
     )
+
+
+def numbers(kernel: KernelPlan, var: dict[str, str]) -> dict[str, str]:
+    """From the number of a program to its batch and its tile.
+
+    Phases of a transposed convolution lie between one another in memory: those of one place run side by
+    side, so that L2 sees whole sectors.
+    """
+    tiles = f"{var['tiles_m']} * {var['tiles_n']}"
+    if kernel.lets:
+        number, tile = f"tl.program_id(0) % {var.get('BATCH')}", f"// {var.get('BATCH')}"
+    else:
+        number, tile = f"tl.program_id(0) // ({tiles})", f"% ({tiles})"
+    return {"batch_number": number, "tile_number": f"tl.program_id(0) {tile}"}
+
+
+def follow(body: Body, heads: tuple[ir.Nest, ...], tail: tuple[ir.Nest, ...]) -> None:
+    """Whatever follows from the sums over m and n, and the stores."""
+    for nest in (*heads, *tail):
+        value = body.values[nest.name][0] if nest in heads else body.value(nest)
+        if nest.name in body.kernel.stores:
+            body.store(nest, value)
+
+
+def half_at_a_time(
+    body: SlidingBody, heads: tuple[ir.Nest, ...], tail: tuple[ir.Nest, ...], var: dict[str, str]
+) -> tuple[str, ...]:
+    """The same in two halves of the columns: what a whole tile stores has an address an element, and these spill.
+
+    (Behind a transposed convolution in 128 x 128, 1,560 bytes a thread; in halves 8.)
+    """
+    n = body.kernel.axes[2]
+    own = {d.index for d in n.digits}
+    body.cache = {k: v for k, v in body.cache.items() if k[0] == "run" and not set(k[1]) & own}
+    if len(own) > 1:  # decoded again, for half as many columns
+        for name in own:
+            body.index.pop(name, None)
+    points = inside_lines(body, var)
+    half, lines = body.fresh("half"), []
+    for head in heads:
+        name, halves = body.values[head.name][0], body.fresh(f"{head.name}_halves")
+        lines.append(
+            f"{halves} = tl.split({name}.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))"
+        )
+        body.line(f"{name} = {halves}[{half}]")
+    first = f"{var['tile_n']}.to(tl.int64) * BLOCK_N + {half} * (BLOCK_N // 2)"
+    body.line(f"{var['n']} = {first} + tl.arange(0, BLOCK_N // 2)[None, :]")
+    body.line(f"{var['inside']} = {var['both']}")
+    body.looping, body.columns = frozenset({n.name}), own
+    follow(body, heads, tail)
+    body.looping, body.columns = frozenset(), set()
+    lines.append(f"for {half} in tl.static_range(2):")
+    body.lines = [*lines, *(f"    {line}" for line in body.lines)]
+    return (*points, *body.points)
 
 
 def products(
