@@ -89,15 +89,6 @@ def _take_moments(total, squares, n, x, inside, count):
 
 
 @triton.jit
-def _meet(arrived_ptr, team):
-    """Waits for `team` programs to come here: what each of them stored before, all may load after."""
-    tl.debug_barrier()  # one thread speaks for all of its program
-    tl.atomic_add(arrived_ptr, 1, sem="acq_rel")
-    while tl.atomic_add(arrived_ptr, 0, sem="acquire") < team:
-        pass
-
-
-@triton.jit
 def _merge_moments(totals, squares, counts):
     """The sum and that of (x - mean)**2 of rows, from those of their parts."""
     total = tl.sum(totals, 1, keep_dims=True)
@@ -216,8 +207,6 @@ def conv_group_norm_silu_conv2d_sum_taps(
         + tl.cast(x_h0, tl.int64) * x_2
         + tl.cast(x_w0, tl.int64) * x_3
     )
-    f0 = n2 % Cg
-    f1 = n2 // Cg
     conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     chunks = tl.cdiv(C, BLOCK_K)
     for start in range(R * S * chunks):
@@ -239,17 +228,25 @@ def conv_group_norm_silu_conv2d_sum_taps(
             other=0.0,
         )
         conv2d_sum = tl.dot(x, w, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    inside = (m < M) & (n2 < N2)
-    conv2d_sum_f = f0 + f1 * Cg
-    tl.store(
+    conv2d_sum_rows = (
         conv2d_sum_ptr
         + tl.cast(n, tl.int64) * conv2d_sum_0
-        + conv2d_sum_f * conv2d_sum_1
         + tl.cast(p, tl.int64) * conv2d_sum_2
-        + tl.cast(q, tl.int64) * conv2d_sum_3,
-        conv2d_sum,
-        mask=inside,
+        + tl.cast(q, tl.int64) * conv2d_sum_3
     )
+    conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        conv2d_sum = conv2d_sum_halves[half]
+        n2 = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (n2 < N2)
+        f0 = n2 % Cg
+        f1 = n2 // Cg
+        conv2d_sum_f = f0 + f1 * Cg
+        tl.store(conv2d_sum_rows + conv2d_sum_f * conv2d_sum_1, conv2d_sum, mask=inside)
 
 
 @triton.jit
@@ -317,8 +314,6 @@ def conv_group_norm_silu_conv2d_sum_tiles(
     )
     w_n = tl.multiple_of(tl.cast(w_n, tl.int64), STEP_W)
     w_rs = tl.multiple_of(tl.cast(w_rs, tl.int64), STEP_W)
-    f0 = n2 % Cg
-    f1 = n2 // Cg
     conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, C * R * S, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
@@ -348,17 +343,25 @@ def conv_group_norm_silu_conv2d_sum_tiles(
             other=0.0,
         )
         conv2d_sum = tl.dot(x, w, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    inside = (m < M) & (n2 < N2)
-    conv2d_sum_f = f0 + f1 * Cg
-    tl.store(
+    conv2d_sum_rows = (
         conv2d_sum_ptr
         + tl.cast(n, tl.int64) * conv2d_sum_0
-        + conv2d_sum_f * conv2d_sum_1
         + tl.cast(p, tl.int64) * conv2d_sum_2
-        + tl.cast(q, tl.int64) * conv2d_sum_3,
-        conv2d_sum,
-        mask=inside,
+        + tl.cast(q, tl.int64) * conv2d_sum_3
     )
+    conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        conv2d_sum = conv2d_sum_halves[half]
+        n2 = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (n2 < N2)
+        f0 = n2 % Cg
+        f1 = n2 // Cg
+        conv2d_sum_f = f0 + f1 * Cg
+        tl.store(conv2d_sum_rows + conv2d_sum_f * conv2d_sum_1, conv2d_sum, mask=inside)
 
 
 @triton.jit
@@ -406,112 +409,6 @@ def conv_group_norm_silu_y_rows(
     group_norm = (conv2d - mu) * _rsqrt(var + 1e-05) * gain + bias
     y = group_norm * _sigmoid(group_norm, HALF)
     tl.store(y_ptr + row * y_row + col.to(tl.int64) * y_col, y, mask=inside)
-
-
-@triton.jit
-def conv_group_norm_silu_y_team(
-    b_ptr,
-    conv2d_sum_ptr,
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    arrived_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    rows,
-    Cg,
-    cols,
-    CHUNK,
-    P,
-    Q,
-    count,
-    b_f1,
-    b_f0,
-    conv2d_sum_row,
-    conv2d_sum_col,
-    gain_f1,
-    gain_f0,
-    bias_f1,
-    bias_f0,
-    y_row,
-    y_col,
-    groups: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    BLOCK: tl.constexpr,
-    LANES: tl.constexpr,
-):
-    """Program (part, team): a team shares a row at a time, each program one CHUNK of it."""
-    part = tl.program_id(0)
-    team = tl.num_programs(0)
-    parts = tl.arange(0, LANES)[None, :]
-    blocks = tl.cdiv(cols, BLOCK)
-    stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
-    for turn in range(tl.program_id(1), rows, tl.num_programs(1)):
-        row = tl.cast(turn, tl.int64) + tl.arange(0, 1)[:, None]
-        f1 = row % groups
-        mu_sum = tl.full((1, 1), 0.0, COMPUTE)
-        var_sum = tl.full((1, 1), 0.0, COMPUTE)
-        var_sum_count = tl.full((1, 1), 0.0, COMPUTE)
-        for step in range(part * CHUNK, stop):
-            f0 = tl.cast(step // blocks, tl.int64)
-            start = step % blocks * BLOCK
-            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = col < cols
-            b = tl.load(b_ptr + f1 * b_f1 + f0 * b_f0).to(COMPUTE)
-            f0pq = f0 * (P * Q) + col
-            conv2d_sum = tl.load(
-                conv2d_sum_ptr + row * conv2d_sum_row + f0pq * conv2d_sum_col,
-                mask=inside,
-                eviction_policy="evict_last",
-            )
-            conv2d = b + conv2d_sum
-            t = tl.where(inside, conv2d, 0.0)
-            mu_sum, var_sum, var_sum_count = _take_moments(
-                mu_sum, var_sum, var_sum_count, t, inside, tl.minimum(cols - start, BLOCK)
-            )
-        tl.store(mu_sum_part_ptr + row * team + part, mu_sum)
-        tl.store(var_sum_part_ptr + row * team + part, var_sum)
-        tl.store(var_sum_count_ptr + row * team + part, var_sum_count)
-        _meet(arrived_ptr + turn, team)
-        mu_sum_parts = tl.load(
-            mu_sum_part_ptr + row * team + parts, mask=parts < team, other=0.0, cache_modifier=".cg"
-        )
-        var_sum_parts = tl.load(
-            var_sum_part_ptr + row * team + parts,
-            mask=parts < team,
-            other=0.0,
-            cache_modifier=".cg",
-        )
-        var_sum_counts = tl.load(
-            var_sum_count_ptr + row * team + parts,
-            mask=parts < team,
-            other=0.0,
-            cache_modifier=".cg",
-        )
-        mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-        mu_sum, var_sum = tl.sum(mu_sum), tl.sum(var_sum)
-        mu = mu_sum / count
-        var = var_sum / count
-        for step in range(part * CHUNK, stop):
-            f0 = tl.cast(step // blocks, tl.int64)
-            start = step % blocks * BLOCK
-            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = col < cols
-            b = tl.load(b_ptr + f1 * b_f1 + f0 * b_f0).to(COMPUTE)
-            f0pq = f0 * (P * Q) + col
-            conv2d_sum = tl.load(
-                conv2d_sum_ptr + row * conv2d_sum_row + f0pq * conv2d_sum_col,
-                mask=inside,
-                eviction_policy="evict_first",
-            )
-            conv2d = b + conv2d_sum
-            gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0).to(COMPUTE)
-            bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0).to(COMPUTE)
-            group_norm = (conv2d - mu) * _rsqrt(var + 1e-05) * gain + bias
-            y = group_norm * _sigmoid(group_norm, HALF)
-            tl.store(y_ptr + row * y_row + f0pq * y_col, y, mask=inside)
 
 
 @triton.jit
@@ -989,25 +886,12 @@ def launch_conv_group_norm_silu_conv2d_sum(x, w, b, gain, bias, conv2d_sum, y, p
 
 
 def choose_conv_group_norm_silu_y(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, hip: bool, sms: int
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # rows that L2 holds only a few of: a team of programs shares one
-    if not hip and not across and cols > 65536 and col_run >= 2048:
-        BLOCK = min(4096, max(16, triton.next_power_of_2(col_run)))
-        TEAM = max(1, min(triton.cdiv(cols, 16384), 4 * sms))
-        return "team", dict(
-            BLOCK=BLOCK,
-            TEAM=TEAM,
-            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), TEAM),
-            TEAMS=max(1, min(rows, 4 * sms // TEAM)),
-            LANES=max(256, triton.next_power_of_2(TEAM)),
-            num_warps=8,
-            maxnreg=64,
-        )
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
-        BLOCK = min(64 if across else 1024, max(16, triton.next_power_of_2(col_run)))
+        BLOCK = min(256 if across else 1024, max(16, triton.next_power_of_2(col_run)))
         ROWS = 32 if across else 4096 // BLOCK
         PARTS = triton.next_power_of_2(
             max(
@@ -1019,15 +903,12 @@ def choose_conv_group_norm_silu_y(
                 ),
             )
         )
-        WIDE = min(256 if across else BLOCK, max(16, triton.next_power_of_2(col_run)))
         return "split", dict(
             BLOCK=BLOCK,
             ROWS=ROWS,
             PARTS=PARTS,
             CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
             LANES=max(PARTS, 256),
-            WIDE=WIDE,
-            WIDE_CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, WIDE), PARTS),
             num_warps=8 if across else 4,
         )
     # short rows whose elements lie far apart: memory runs along the rows' own axis
@@ -1070,81 +951,14 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, group
     col_run = P * Q
     col_runs = Cg
     across = b.stride(0) < b.stride(1)
-    hip = torch.version.hip is not None
     sms = _multiprocessors(b.device)
-    variant, config = choose_conv_group_norm_silu_y(rows, cols, col_run, col_runs, across, hip, sms)
+    variant, config = choose_conv_group_norm_silu_y(rows, cols, col_run, col_runs, across, sms)
     COMPUTE = (
         tl.float64
         if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
         else tl.float32
     )
-    if variant == "team":
-        mu_sum_part = torch.empty(
-            (rows, config["TEAM"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=b.device,
-        )
-        var_sum_part = torch.empty(
-            (rows, config["TEAM"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=b.device,
-        )
-        var_sum_count = torch.empty(
-            (rows, config["TEAM"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=b.device,
-        )
-        arrived = torch.zeros((rows,), dtype=torch.int32, device=b.device)
-        conv_group_norm_silu_y_team[(config["TEAM"], config["TEAMS"])](
-            b,
-            conv2d_sum,
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            arrived,
-            gain,
-            bias,
-            y,
-            N * groups,
-            Cg,
-            P * Q,
-            P=P,
-            Q=Q,
-            count=Cg * P * Q,
-            b_f1=b.stride(0),
-            b_f0=b.stride(1),
-            conv2d_sum_row=conv2d_sum.stride(0),
-            conv2d_sum_col=conv2d_sum.stride(1),
-            gain_f1=gain.stride(0),
-            gain_f0=gain.stride(1),
-            bias_f1=bias.stride(0),
-            bias_f0=bias.stride(1),
-            y_row=y.stride(0),
-            y_col=y.stride(1),
-            groups=groups,
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            enable_fp_fusion=True,
-            launch_cooperative_grid=True,
-            BLOCK=config["BLOCK"],
-            CHUNK=config["CHUNK"],
-            LANES=config["LANES"],
-            num_warps=config["num_warps"],
-            maxnreg=config["maxnreg"],
-        )
-    elif variant == "split":
+    if variant == "split":
         mu_sum_part = torch.empty(
             (rows, config["PARTS"]),
             dtype=(
@@ -1225,12 +1039,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, group
             COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
             enable_fp_fusion=True,
-            BLOCK=config["WIDE"],
-            CHUNK=config["WIDE_CHUNK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            LANES=config["LANES"],
-            num_warps=config["num_warps"],
+            **config,
         )
     elif variant in ("across", "rows"):
         conv_group_norm_silu_y_rows[(triton.cdiv(rows, config["ROWS"]),)](

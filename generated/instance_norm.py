@@ -64,15 +64,6 @@ def _take_moments(total, squares, n, x, inside, count):
 
 
 @triton.jit
-def _meet(arrived_ptr, team):
-    """Waits for `team` programs to come here: what each of them stored before, all may load after."""
-    tl.debug_barrier()  # one thread speaks for all of its program
-    tl.atomic_add(arrived_ptr, 1, sem="acq_rel")
-    while tl.atomic_add(arrived_ptr, 0, sem="acquire") < team:
-        pass
-
-
-@triton.jit
 def _merge_moments(totals, squares, counts):
     """The sum and that of (x - mean)**2 of rows, from those of their parts."""
     total = tl.sum(totals, 1, keep_dims=True)
@@ -116,91 +107,6 @@ def instance_norm_rows(
     bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
     y = (x - mu) * _rsqrt(var + eps) * gain + bias
     tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
-
-
-@triton.jit
-def instance_norm_team(
-    x_ptr,
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    arrived_ptr,
-    gain_ptr,
-    bias_ptr,
-    y_ptr,
-    eps,
-    rows,
-    cols,
-    CHUNK,
-    C,
-    x_row,
-    x_col,
-    gain_c,
-    bias_c,
-    y_row,
-    y_col,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    BLOCK: tl.constexpr,
-    LANES: tl.constexpr,
-):
-    """Program (part, team): a team shares a row at a time, each program one CHUNK of it."""
-    part = tl.program_id(0).to(tl.int64)
-    team = tl.num_programs(0)
-    parts = tl.arange(0, LANES)[None, :]
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    for turn in range(tl.program_id(1), rows, tl.num_programs(1)):
-        row = tl.cast(turn, tl.int64) + tl.arange(0, 1)[:, None]
-        c = row % C
-        mu_sum = tl.full((1, 1), 0.0, COMPUTE)
-        var_sum = tl.full((1, 1), 0.0, COMPUTE)
-        var_sum_count = tl.full((1, 1), 0.0, COMPUTE)
-        for start in range(part * CHUNK, stop, BLOCK):
-            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = col < cols
-            x = tl.load(
-                x_ptr + row * x_row + col * x_col,
-                mask=inside,
-                other=0.0,
-                eviction_policy="evict_last",
-            ).to(COMPUTE)
-            mu_sum, var_sum, var_sum_count = _take_moments(
-                mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(stop - start, BLOCK)
-            )
-        tl.store(mu_sum_part_ptr + row * team + part, mu_sum)
-        tl.store(var_sum_part_ptr + row * team + part, var_sum)
-        tl.store(var_sum_count_ptr + row * team + part, var_sum_count)
-        _meet(arrived_ptr + turn, team)
-        mu_sum_parts = tl.load(
-            mu_sum_part_ptr + row * team + parts, mask=parts < team, other=0.0, cache_modifier=".cg"
-        )
-        var_sum_parts = tl.load(
-            var_sum_part_ptr + row * team + parts,
-            mask=parts < team,
-            other=0.0,
-            cache_modifier=".cg",
-        )
-        var_sum_counts = tl.load(
-            var_sum_count_ptr + row * team + parts,
-            mask=parts < team,
-            other=0.0,
-            cache_modifier=".cg",
-        )
-        mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-        mu_sum, var_sum = tl.sum(mu_sum), tl.sum(var_sum)
-        mu = mu_sum / cols
-        var = var_sum / cols
-        for start in range(part * CHUNK, stop, BLOCK):
-            col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = col < cols
-            x = tl.load(
-                x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
-            ).to(COMPUTE)
-            gain = tl.load(gain_ptr + c * gain_c).to(COMPUTE)
-            bias = tl.load(bias_ptr + c * bias_c).to(COMPUTE)
-            y = (x - mu) * _rsqrt(var + eps) * gain + bias
-            tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
 @triton.jit
@@ -345,26 +251,11 @@ def instance_norm_finish(
         tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
-def choose_instance_norm(
-    rows: int, cols: int, across: bool, hip: bool, sms: int
-) -> tuple[str, dict]:
+def choose_instance_norm(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # rows that L2 holds only a few of: a team of programs shares one
-    if not hip and not across and cols > 65536:
-        BLOCK = 4096
-        TEAM = max(1, min(triton.cdiv(cols, 16384), 4 * sms))
-        return "team", dict(
-            BLOCK=BLOCK,
-            TEAM=TEAM,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * TEAM),
-            TEAMS=max(1, min(rows, 4 * sms // TEAM)),
-            LANES=max(256, triton.next_power_of_2(TEAM)),
-            num_warps=8,
-            maxnreg=64,
-        )
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
-        BLOCK = 64 if across else 8192 if cols > 262144 else 4096
+        BLOCK = 256 if across else 8192 if cols > 262144 else 4096
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
             max(
@@ -376,15 +267,12 @@ def choose_instance_norm(
                 ),
             )
         )
-        WIDE = 256 if across else BLOCK
         return "split", dict(
             BLOCK=BLOCK,
             ROWS=ROWS,
             PARTS=PARTS,
             CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
             LANES=max(PARTS, 256),
-            WIDE=WIDE,
-            WIDE_CHUNK=WIDE * triton.cdiv(cols, WIDE * PARTS),
             num_warps=8,
         )
     # short rows whose elements lie far apart: memory runs along the rows' own axis
@@ -423,72 +311,13 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
     rows = C * N
     cols = batch
     across = x.stride(0) < x.stride(1)
-    hip = torch.version.hip is not None
     sms = _multiprocessors(x.device)
-    variant, config = choose_instance_norm(rows, cols, across, hip, sms)
+    variant, config = choose_instance_norm(rows, cols, across, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
-    if variant == "team":
-        mu_sum_part = torch.empty(
-            (rows, config["TEAM"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=x.device,
-        )
-        var_sum_part = torch.empty(
-            (rows, config["TEAM"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=x.device,
-        )
-        var_sum_count = torch.empty(
-            (rows, config["TEAM"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=x.device,
-        )
-        arrived = torch.zeros((rows,), dtype=torch.int32, device=x.device)
-        instance_norm_team[(config["TEAM"], config["TEAMS"])](
-            x,
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            arrived,
-            gain,
-            bias,
-            y,
-            eps,
-            C * N,
-            batch,
-            C=C,
-            x_row=x.stride(0),
-            x_col=x.stride(1),
-            gain_c=gain.stride(0),
-            bias_c=bias.stride(0),
-            y_row=y.stride(0),
-            y_col=y.stride(1),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            enable_fp_fusion=True,
-            launch_cooperative_grid=True,
-            BLOCK=config["BLOCK"],
-            CHUNK=config["CHUNK"],
-            LANES=config["LANES"],
-            num_warps=config["num_warps"],
-            maxnreg=config["maxnreg"],
-        )
-    elif variant == "split":
+    if variant == "split":
         mu_sum_part = torch.empty(
             (rows, config["PARTS"]),
             dtype=(
@@ -554,12 +383,7 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             enable_fp_fusion=True,
-            BLOCK=config["WIDE"],
-            CHUNK=config["WIDE_CHUNK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            LANES=config["LANES"],
-            num_warps=config["num_warps"],
+            **config,
         )
     elif variant in ("across", "rows"):
         instance_norm_rows[(triton.cdiv(rows, config["ROWS"]),)](

@@ -63,15 +63,6 @@ def _take_moments(total, squares, n, x, inside, count):
 
 
 @triton.jit
-def _meet(arrived_ptr, team):
-    """Waits for `team` programs to come here: what each of them stored before, all may load after."""
-    tl.debug_barrier()  # one thread speaks for all of its program
-    tl.atomic_add(arrived_ptr, 1, sem="acq_rel")
-    while tl.atomic_add(arrived_ptr, 0, sem="acquire") < team:
-        pass
-
-
-@triton.jit
 def _merge_moments(totals, squares, counts):
     """The sum and that of (x - mean)**2 of rows, from those of their parts."""
     total = tl.sum(totals, 1, keep_dims=True)
@@ -150,86 +141,6 @@ def layer_norm_wide(
     b = tl.load(b_ptr + d * b_d, mask=d < D).to(COMPUTE)
     y = (x2 - mu) * _rsqrt(var + eps) * w + b
     tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
-
-
-@triton.jit
-def layer_norm_team(
-    x_ptr,
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    arrived_ptr,
-    w_ptr,
-    b_ptr,
-    y_ptr,
-    eps,
-    rows,
-    D,
-    CHUNK,
-    x_row,
-    x_d,
-    w_d,
-    b_d,
-    y_row,
-    y_d,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    BLOCK: tl.constexpr,
-    LANES: tl.constexpr,
-):
-    """Program (part, team): a team shares a row at a time, each program one CHUNK of it."""
-    part = tl.program_id(0).to(tl.int64)
-    team = tl.num_programs(0)
-    parts = tl.arange(0, LANES)[None, :]
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    for turn in range(tl.program_id(1), rows, tl.num_programs(1)):
-        row = tl.cast(turn, tl.int64) + tl.arange(0, 1)[:, None]
-        mu_sum = tl.full((1, 1), 0.0, COMPUTE)
-        var_sum = tl.full((1, 1), 0.0, COMPUTE)
-        var_sum_count = tl.full((1, 1), 0.0, COMPUTE)
-        for start in range(part * CHUNK, stop, BLOCK):
-            d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = d < D
-            x = tl.load(
-                x_ptr + row * x_row + d * x_d, mask=inside, other=0.0, eviction_policy="evict_last"
-            ).to(COMPUTE)
-            mu_sum, var_sum, var_sum_count = _take_moments(
-                mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(stop - start, BLOCK)
-            )
-        tl.store(mu_sum_part_ptr + row * team + part, mu_sum)
-        tl.store(var_sum_part_ptr + row * team + part, var_sum)
-        tl.store(var_sum_count_ptr + row * team + part, var_sum_count)
-        _meet(arrived_ptr + turn, team)
-        mu_sum_parts = tl.load(
-            mu_sum_part_ptr + row * team + parts, mask=parts < team, other=0.0, cache_modifier=".cg"
-        )
-        var_sum_parts = tl.load(
-            var_sum_part_ptr + row * team + parts,
-            mask=parts < team,
-            other=0.0,
-            cache_modifier=".cg",
-        )
-        var_sum_counts = tl.load(
-            var_sum_count_ptr + row * team + parts,
-            mask=parts < team,
-            other=0.0,
-            cache_modifier=".cg",
-        )
-        mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-        mu_sum, var_sum = tl.sum(mu_sum), tl.sum(var_sum)
-        mu = mu_sum / D
-        var = var_sum / D
-        for start in range(part * CHUNK, stop, BLOCK):
-            d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = d < D
-            x = tl.load(
-                x_ptr + row * x_row + d * x_d, mask=inside, eviction_policy="evict_first"
-            ).to(COMPUTE)
-            w = tl.load(w_ptr + d * w_d, mask=inside).to(COMPUTE)
-            b = tl.load(b_ptr + d * b_d, mask=inside).to(COMPUTE)
-            y = (x - mu) * _rsqrt(var + eps) * w + b
-            tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
 
 
 @triton.jit
@@ -370,24 +281,11 @@ def layer_norm_finish(
         tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
 
 
-def choose_layer_norm(rows: int, cols: int, across: bool, hip: bool, sms: int) -> tuple[str, dict]:
+def choose_layer_norm(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # rows that L2 holds only a few of: a team of programs shares one
-    if not hip and not across and cols > 65536:
-        BLOCK = 4096
-        TEAM = max(1, min(triton.cdiv(cols, 16384), 4 * sms))
-        return "team", dict(
-            BLOCK=BLOCK,
-            TEAM=TEAM,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * TEAM),
-            TEAMS=max(1, min(rows, 4 * sms // TEAM)),
-            LANES=max(256, triton.next_power_of_2(TEAM)),
-            num_warps=8,
-            maxnreg=64,
-        )
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
-        BLOCK = 64 if across else 8192 if cols > 262144 else 4096
+        BLOCK = 256 if across else 8192 if cols > 262144 else 4096
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
             max(
@@ -399,15 +297,12 @@ def choose_layer_norm(rows: int, cols: int, across: bool, hip: bool, sms: int) -
                 ),
             )
         )
-        WIDE = 256 if across else BLOCK
         return "split", dict(
             BLOCK=BLOCK,
             ROWS=ROWS,
             PARTS=PARTS,
             CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
             LANES=max(PARTS, 256),
-            WIDE=WIDE,
-            WIDE_CHUNK=WIDE * triton.cdiv(cols, WIDE * PARTS),
             num_warps=8,
         )
     # short rows whose elements lie far apart: memory runs along the rows' own axis
@@ -449,59 +344,13 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
     rows = batch
     cols = D
     across = x.stride(0) < x.stride(1)
-    hip = torch.version.hip is not None
     sms = _multiprocessors(x.device)
-    variant, config = choose_layer_norm(rows, cols, across, hip, sms)
+    variant, config = choose_layer_norm(rows, cols, across, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
-    if variant == "team":
-        mu_sum_part = torch.empty(
-            (rows, config["TEAM"]),
-            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32,
-            device=x.device,
-        )
-        var_sum_part = torch.empty(
-            (rows, config["TEAM"]),
-            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32,
-            device=x.device,
-        )
-        var_sum_count = torch.empty(
-            (rows, config["TEAM"]),
-            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32,
-            device=x.device,
-        )
-        arrived = torch.zeros((rows,), dtype=torch.int32, device=x.device)
-        layer_norm_team[(config["TEAM"], config["TEAMS"])](
-            x,
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            arrived,
-            w,
-            b,
-            y,
-            eps,
-            batch,
-            D,
-            x_row=x.stride(0),
-            x_d=x.stride(1),
-            w_d=w.stride(0),
-            b_d=b.stride(0),
-            y_row=y.stride(0),
-            y_d=y.stride(1),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            enable_fp_fusion=True,
-            launch_cooperative_grid=True,
-            BLOCK=config["BLOCK"],
-            CHUNK=config["CHUNK"],
-            LANES=config["LANES"],
-            num_warps=config["num_warps"],
-            maxnreg=config["maxnreg"],
-        )
-    elif variant == "split":
+    if variant == "split":
         mu_sum_part = torch.empty(
             (rows, config["PARTS"]),
             dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32,
@@ -554,12 +403,7 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             enable_fp_fusion=True,
-            BLOCK=config["WIDE"],
-            CHUNK=config["WIDE_CHUNK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            LANES=config["LANES"],
-            num_warps=config["num_warps"],
+            **config,
         )
     elif variant in ("across", "rows"):
         layer_norm_rows[(triton.cdiv(rows, config["ROWS"]),)](

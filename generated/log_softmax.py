@@ -66,12 +66,9 @@ def _take_sumexp(m, s, x, HALF: tl.constexpr = False):
 
 
 @triton.jit
-def _meet(arrived_ptr, team):
-    """Waits for `team` programs to come here: what each of them stored before, all may load after."""
-    tl.debug_barrier()  # one thread speaks for all of its program
-    tl.atomic_add(arrived_ptr, 1, sem="acq_rel")
-    while tl.atomic_add(arrived_ptr, 0, sem="acquire") < team:
-        pass
+def _shift_sumexp(m, s, shift, count):
+    """The sum of exp(x - shift), from that of exp(x - m): NaN where both are the same infinity, 0 of no x."""
+    return tl.where(count > 0, s * libdevice.exp(m - shift), 0.0)
 
 
 @triton.jit
@@ -79,12 +76,6 @@ def _merge_sumexp(ms, ss):
     """The maximum and the sum of exp(x - maximum) of rows, from those of their parts."""
     m = tl.reduce(ms, 1, _nan_max, keep_dims=True)
     return m, tl.sum(ss * _rescale(ms, m), 1, keep_dims=True)
-
-
-@triton.jit
-def _shift_sumexp(m, s, shift, count):
-    """The sum of exp(x - shift), from that of exp(x - m): NaN where both are the same infinity, 0 of no x."""
-    return tl.where(count > 0, s * libdevice.exp(m - shift), 0.0)
 
 
 @triton.jit
@@ -110,69 +101,6 @@ def log_softmax_rows(
     z = x - m
     y = z - tl.log(tl.sum(_exp(z), 1, keep_dims=True))
     tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
-
-
-@triton.jit
-def log_softmax_team(
-    x_ptr,
-    m_part_ptr,
-    y_sum_part_ptr,
-    arrived_ptr,
-    y_ptr,
-    rows,
-    D,
-    CHUNK,
-    x_row,
-    x_d,
-    y_row,
-    y_d,
-    COMPUTE: tl.constexpr,
-    BLOCK: tl.constexpr,
-    LANES: tl.constexpr,
-):
-    """Program (part, team): a team shares a row at a time, each program one CHUNK of it."""
-    part = tl.program_id(0).to(tl.int64)
-    team = tl.num_programs(0)
-    parts = tl.arange(0, LANES)[None, :]
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    for turn in range(tl.program_id(1), rows, tl.num_programs(1)):
-        row = tl.cast(turn, tl.int64) + tl.arange(0, 1)[:, None]
-        m = tl.full((1, 1), float("-inf"), COMPUTE)
-        y_sum = tl.full((1, 1), 0.0, COMPUTE)
-        for start in range(part * CHUNK, stop, BLOCK):
-            d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = d < D
-            x = tl.load(
-                x_ptr + row * x_row + d * x_d,
-                mask=inside,
-                other=float("-inf"),
-                eviction_policy="evict_last",
-            ).to(COMPUTE)
-            m, y_sum = _take_sumexp(m, y_sum, x)
-        tl.store(m_part_ptr + row * team + part, m)
-        tl.store(y_sum_part_ptr + row * team + part, y_sum)
-        _meet(arrived_ptr + turn, team)
-        m_parts = tl.load(
-            m_part_ptr + row * team + parts,
-            mask=parts < team,
-            other=float("-inf"),
-            cache_modifier=".cg",
-        )
-        y_sum_parts = tl.load(
-            y_sum_part_ptr + row * team + parts, mask=parts < team, other=0.0, cache_modifier=".cg"
-        )
-        m, y_sum = _merge_sumexp(m_parts, y_sum_parts)
-        m, y_sum = tl.sum(m), tl.sum(y_sum)
-        y_sum = _shift_sumexp(m, y_sum, m, D)
-        for start in range(part * CHUNK, stop, BLOCK):
-            d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = d < D
-            x = tl.load(
-                x_ptr + row * x_row + d * x_d, mask=inside, eviction_policy="evict_first"
-            ).to(COMPUTE)
-            z = x - m
-            y = z - tl.log(y_sum)
-            tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
 
 
 @triton.jit
@@ -286,21 +214,8 @@ def log_softmax_finish(
         tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
 
 
-def choose_log_softmax(rows: int, cols: int, across: bool, hip: bool, sms: int) -> tuple[str, dict]:
+def choose_log_softmax(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # rows that L2 holds only a few of: a team of programs shares one
-    if not hip and not across and cols > 65536:
-        BLOCK = 4096
-        TEAM = max(1, min(triton.cdiv(cols, 16384), 4 * sms))
-        return "team", dict(
-            BLOCK=BLOCK,
-            TEAM=TEAM,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * TEAM),
-            TEAMS=max(1, min(rows, 4 * sms // TEAM)),
-            LANES=max(256, triton.next_power_of_2(TEAM)),
-            num_warps=8,
-            maxnreg=64,
-        )
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
         BLOCK = 256 if across else 8192 if cols > 262144 else 4096
@@ -358,44 +273,10 @@ def launch_log_softmax(x, y) -> None:
     rows = batch
     cols = D
     across = x.stride(0) < x.stride(1)
-    hip = torch.version.hip is not None
     sms = _multiprocessors(x.device)
-    variant, config = choose_log_softmax(rows, cols, across, hip, sms)
+    variant, config = choose_log_softmax(rows, cols, across, sms)
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
-    if variant == "team":
-        m_part = torch.empty(
-            (rows, config["TEAM"]),
-            dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
-            device=x.device,
-        )
-        y_sum_part = torch.empty(
-            (rows, config["TEAM"]),
-            dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
-            device=x.device,
-        )
-        arrived = torch.zeros((rows,), dtype=torch.int32, device=x.device)
-        log_softmax_team[(config["TEAM"], config["TEAMS"])](
-            x,
-            m_part,
-            y_sum_part,
-            arrived,
-            y,
-            batch,
-            D,
-            x_row=x.stride(0),
-            x_d=x.stride(1),
-            y_row=y.stride(0),
-            y_d=y.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            launch_cooperative_grid=True,
-            BLOCK=config["BLOCK"],
-            CHUNK=config["CHUNK"],
-            LANES=config["LANES"],
-            num_warps=config["num_warps"],
-            maxnreg=config["maxnreg"],
-        )
-    elif variant == "split":
+    if variant == "split":
         m_part = torch.empty(
             (rows, config["PARTS"]),
             dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,

@@ -51,15 +51,6 @@ def _scalar(value, IS_TENSOR: tl.constexpr, DTYPE: tl.constexpr):
 
 
 @triton.jit
-def _meet(arrived_ptr, team):
-    """Waits for `team` programs to come here: what each of them stored before, all may load after."""
-    tl.debug_barrier()  # one thread speaks for all of its program
-    tl.atomic_add(arrived_ptr, 1, sem="acq_rel")
-    while tl.atomic_add(arrived_ptr, 0, sem="acquire") < team:
-        pass
-
-
-@triton.jit
 def rms_norm_rows(
     x_ptr,
     gain_ptr,
@@ -119,62 +110,6 @@ def rms_norm_wide(
     gain = tl.load(gain_ptr + d * gain_d, mask=d < D).to(COMPUTE)
     y = x2 * _rsqrt(ms + eps) * gain
     tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
-
-
-@triton.jit
-def rms_norm_team(
-    x_ptr,
-    ms_sum_part_ptr,
-    arrived_ptr,
-    gain_ptr,
-    y_ptr,
-    eps,
-    rows,
-    D,
-    CHUNK,
-    x_row,
-    x_d,
-    gain_d,
-    y_row,
-    y_d,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    BLOCK: tl.constexpr,
-    LANES: tl.constexpr,
-):
-    """Program (part, team): a team shares a row at a time, each program one CHUNK of it."""
-    part = tl.program_id(0).to(tl.int64)
-    team = tl.num_programs(0)
-    parts = tl.arange(0, LANES)[None, :]
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    for turn in range(tl.program_id(1), rows, tl.num_programs(1)):
-        row = tl.cast(turn, tl.int64) + tl.arange(0, 1)[:, None]
-        ms_sum_acc = tl.full((1, BLOCK), 0.0, COMPUTE)
-        for start in range(part * CHUNK, stop, BLOCK):
-            d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = d < D
-            x = tl.load(
-                x_ptr + row * x_row + d * x_d, mask=inside, other=0.0, eviction_policy="evict_last"
-            ).to(COMPUTE)
-            ms_sum_acc += x * x
-        tl.store(ms_sum_part_ptr + row * team + part, tl.sum(ms_sum_acc, 1, keep_dims=True))
-        _meet(arrived_ptr + turn, team)
-        ms_sum_parts = tl.load(
-            ms_sum_part_ptr + row * team + parts, mask=parts < team, other=0.0, cache_modifier=".cg"
-        )
-        ms_sum = tl.sum(ms_sum_parts, 1, keep_dims=True)
-        ms_sum = tl.sum(ms_sum)
-        ms = ms_sum / D
-        for start in range(part * CHUNK, stop, BLOCK):
-            d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = d < D
-            x = tl.load(
-                x_ptr + row * x_row + d * x_d, mask=inside, eviction_policy="evict_first"
-            ).to(COMPUTE)
-            gain = tl.load(gain_ptr + d * gain_d, mask=inside).to(COMPUTE)
-            y = x * _rsqrt(ms + eps) * gain
-            tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
 
 
 @triton.jit
@@ -290,21 +225,8 @@ def rms_norm_finish(
         tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
 
 
-def choose_rms_norm(rows: int, cols: int, across: bool, hip: bool, sms: int) -> tuple[str, dict]:
+def choose_rms_norm(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # rows that L2 holds only a few of: a team of programs shares one
-    if not hip and not across and cols > 65536:
-        BLOCK = 4096
-        TEAM = max(1, min(triton.cdiv(cols, 16384), 4 * sms))
-        return "team", dict(
-            BLOCK=BLOCK,
-            TEAM=TEAM,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * TEAM),
-            TEAMS=max(1, min(rows, 4 * sms // TEAM)),
-            LANES=max(256, triton.next_power_of_2(TEAM)),
-            num_warps=8,
-            maxnreg=64,
-        )
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
         BLOCK = 64 if across else 8192 if cols > 262144 else 4096
@@ -366,45 +288,13 @@ def launch_rms_norm(x, gain, y, eps) -> None:
     rows = batch
     cols = D
     across = x.stride(0) < x.stride(1)
-    hip = torch.version.hip is not None
     sms = _multiprocessors(x.device)
-    variant, config = choose_rms_norm(rows, cols, across, hip, sms)
+    variant, config = choose_rms_norm(rows, cols, across, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
-    if variant == "team":
-        ms_sum_part = torch.empty(
-            (rows, config["TEAM"]),
-            dtype=torch.float64 if torch.float64 in (x.dtype, gain.dtype) else torch.float32,
-            device=x.device,
-        )
-        arrived = torch.zeros((rows,), dtype=torch.int32, device=x.device)
-        rms_norm_team[(config["TEAM"], config["TEAMS"])](
-            x,
-            ms_sum_part,
-            arrived,
-            gain,
-            y,
-            eps,
-            batch,
-            D,
-            x_row=x.stride(0),
-            x_d=x.stride(1),
-            gain_d=gain.stride(0),
-            y_row=y.stride(0),
-            y_d=y.stride(1),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            enable_fp_fusion=True,
-            launch_cooperative_grid=True,
-            BLOCK=config["BLOCK"],
-            CHUNK=config["CHUNK"],
-            LANES=config["LANES"],
-            num_warps=config["num_warps"],
-            maxnreg=config["maxnreg"],
-        )
-    elif variant == "split":
+    if variant == "split":
         ms_sum_part = torch.empty(
             (rows, config["PARTS"]),
             dtype=torch.float64 if torch.float64 in (x.dtype, gain.dtype) else torch.float32,

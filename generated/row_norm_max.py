@@ -37,15 +37,6 @@ def _nan_max(a, b):
 
 
 @triton.jit
-def _meet(arrived_ptr, team):
-    """Waits for `team` programs to come here: what each of them stored before, all may load after."""
-    tl.debug_barrier()  # one thread speaks for all of its program
-    tl.atomic_add(arrived_ptr, 1, sem="acq_rel")
-    while tl.atomic_add(arrived_ptr, 0, sem="acquire") < team:
-        pass
-
-
-@triton.jit
 def row_norm_max_rows(
     x_ptr,
     y_ptr,
@@ -66,63 +57,6 @@ def row_norm_max_rows(
     x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
     y = x / tl.reduce(x, 1, _nan_max, keep_dims=True)
     tl.store(y_ptr + n * y_n + d * y_d, y, mask=inside)
-
-
-@triton.jit
-def row_norm_max_team(
-    x_ptr,
-    y_max_part_ptr,
-    arrived_ptr,
-    y_ptr,
-    N,
-    D,
-    CHUNK,
-    x_n,
-    x_d,
-    y_n,
-    y_d,
-    COMPUTE: tl.constexpr,
-    BLOCK: tl.constexpr,
-    LANES: tl.constexpr,
-):
-    """Program (part, team): a team shares a row at a time, each program one CHUNK of it."""
-    part = tl.program_id(0).to(tl.int64)
-    team = tl.num_programs(0)
-    parts = tl.arange(0, LANES)[None, :]
-    stop = tl.minimum((part + 1) * CHUNK, D)
-    for turn in range(tl.program_id(1), N, tl.num_programs(1)):
-        n = tl.cast(turn, tl.int64) + tl.arange(0, 1)[:, None]
-        y_max_acc = tl.full((1, BLOCK), float("-inf"), COMPUTE)
-        for start in range(part * CHUNK, stop, BLOCK):
-            d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = d < D
-            x = tl.load(
-                x_ptr + n * x_n + d * x_d,
-                mask=inside,
-                other=float("-inf"),
-                eviction_policy="evict_last",
-            ).to(COMPUTE)
-            y_max_acc = _nan_max(y_max_acc, x)
-        tl.store(
-            y_max_part_ptr + n * team + part, tl.reduce(y_max_acc, 1, _nan_max, keep_dims=True)
-        )
-        _meet(arrived_ptr + turn, team)
-        y_max_parts = tl.load(
-            y_max_part_ptr + n * team + parts,
-            mask=parts < team,
-            other=float("-inf"),
-            cache_modifier=".cg",
-        )
-        y_max = tl.reduce(y_max_parts, 1, _nan_max, keep_dims=True)
-        y_max = tl.sum(y_max)
-        for start in range(part * CHUNK, stop, BLOCK):
-            d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-            inside = d < D
-            x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside, eviction_policy="evict_first").to(
-                COMPUTE
-            )
-            y = x / y_max
-            tl.store(y_ptr + n * y_n + d * y_d, y, mask=inside)
 
 
 @triton.jit
@@ -229,23 +163,8 @@ def row_norm_max_finish(
         tl.store(y_ptr + n * y_n + d * y_d, y, mask=inside)
 
 
-def choose_row_norm_max(
-    rows: int, cols: int, across: bool, hip: bool, sms: int
-) -> tuple[str, dict]:
+def choose_row_norm_max(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # rows that L2 holds only a few of: a team of programs shares one
-    if not hip and not across and cols > 65536:
-        BLOCK = 4096
-        TEAM = max(1, min(triton.cdiv(cols, 16384), 4 * sms))
-        return "team", dict(
-            BLOCK=BLOCK,
-            TEAM=TEAM,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * TEAM),
-            TEAMS=max(1, min(rows, 4 * sms // TEAM)),
-            LANES=max(256, triton.next_power_of_2(TEAM)),
-            num_warps=8,
-            maxnreg=64,
-        )
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
         BLOCK = 64 if across else 8192 if cols > 262144 else 4096
@@ -300,38 +219,10 @@ def launch_row_norm_max(x, y) -> None:
     rows = N
     cols = D
     across = x.stride(0) < x.stride(1)
-    hip = torch.version.hip is not None
     sms = _multiprocessors(x.device)
-    variant, config = choose_row_norm_max(rows, cols, across, hip, sms)
+    variant, config = choose_row_norm_max(rows, cols, across, sms)
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
-    if variant == "team":
-        y_max_part = torch.empty(
-            (N, config["TEAM"]),
-            dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
-            device=x.device,
-        )
-        arrived = torch.zeros((N,), dtype=torch.int32, device=x.device)
-        row_norm_max_team[(config["TEAM"], config["TEAMS"])](
-            x,
-            y_max_part,
-            arrived,
-            y,
-            N,
-            D,
-            x_n=x.stride(0),
-            x_d=x.stride(1),
-            y_n=y.stride(0),
-            y_d=y.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            launch_cooperative_grid=True,
-            BLOCK=config["BLOCK"],
-            CHUNK=config["CHUNK"],
-            LANES=config["LANES"],
-            num_warps=config["num_warps"],
-            maxnreg=config["maxnreg"],
-        )
-    elif variant == "split":
+    if variant == "split":
         y_max_part = torch.empty(
             (N, config["PARTS"]),
             dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,

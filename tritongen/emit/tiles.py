@@ -90,7 +90,7 @@ def view(
         parameters=parameters,
         arguments=arguments,
         var=var,
-        prologue=tuple(body.prologue),
+        prologue=(*body.scalars, *body.prologue),
         helpers=tuple(body.helpers),
         libdevice=body.libdevice,
         blocks=blocks,

@@ -50,7 +50,7 @@ def split_variant(parts, finish, state: tuple[tuple[str, str], ...], counts: boo
     else:
         near = "2048" if merges else "8192 if cols > 262144 else 4096"
         block_ = f"{deep} if across else {near}"
-        height, warps = f"{tall} if across else 1", f"{few} if across else 8"
+        height, warps = f"{tall} if across else 1", "4 if across else 8" if counts else "8"
         chunk = "BLOCK * cdiv(cols, BLOCK * PARTS)"
     programs = f"cdiv(({many} if across else 16) * sms, max(1, {grid}))"
     most = "2048" if merges else "256"
