@@ -73,7 +73,7 @@ def _passes(count: int) -> str:
 def part(body: Body) -> KernelView:
     """One level of one part of some rows; what the levels before it left is merged first."""
     number = int(body.kernel.role.split()[1])
-    var = open_tile(body) | part_names(body)
+    var = open_part(body)
     for level in body.kernel.levels[:number]:
         merge_level(body, level, var)
     merged, body.lines = tuple(body.lines), []
@@ -88,7 +88,7 @@ def part(body: Body) -> KernelView:
 
 def finish(body: Body) -> KernelView:
     """Merge all levels; row values are stored by the first part, tile values by all."""
-    var = open_tile(body) | part_names(body)
+    var = open_part(body)
     for level in body.kernel.levels:
         merge_level(body, level, var, store=True)
     merged, body.lines = tuple(body.lines), []
@@ -108,7 +108,7 @@ def finish(body: Body) -> KernelView:
 
 def merge(body: Body) -> KernelView:
     """Merge all levels where only row values are wanted."""
-    var = open_tile(body) | {"parts": body.names.free("parts")}
+    var = open_tile(body) | {"parts": body.names.free("parts"), "height": "MERGE"}
     for level in body.kernel.levels:
         merge_level(body, level, var, store=True)
     lines = tuple(body.lines)
@@ -120,6 +120,15 @@ def merge(body: Body) -> KernelView:
     }
     doc = "What the parts of MERGE rows left, merged."
     return view(body, var, ("MERGE", "PARTS"), doc, lines=lines)
+
+
+def open_part(body: Body) -> dict[str, str]:
+    """Names for a program that walks one CHUNK of some rows."""
+    var = open_tile(body)
+    turns, var = var["last"], var | part_names(body)
+    cast = "" if var["col_outer"] else ".to(tl.int64)"
+    var |= {"first": f"{var['part']} * CHUNK", "last": var["stop"], "turns": turns}
+    return var | {"part_cast": cast, "tile": "tl.program_id(1)"}
 
 
 def part_names(body: Body) -> dict[str, str]:

@@ -154,13 +154,12 @@ def make(name, group, stores, dims, facts) -> Step:
     finish = KernelPlan(f"{name}_finish", last, "finish", walked, *shared)
     by_name = {n.name: n for n in group.nests}
     state = tuple(found for level in levels for found in level_state(level, by_name))
-    split = split_variant(parts, finish, state)
     wide_tiles = last == "finish"
     counts = not wide_tiles and any(
         is_reducer(n) and n.fold.op.startswith("arg") for n in group.nests
     )
     variants = (
-        split,
+        split_variant(parts, finish, state, counts),
         *resident_variants(resident, again, counts),
         loop_variant(loop, wide_tiles, counts),
     )
