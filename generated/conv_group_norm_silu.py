@@ -88,12 +88,6 @@ def _patch(places: int, *extents: int) -> tuple[int, ...]:
     return found
 
 
-def _tiles_to_store(y: torch.Tensor, *block: int) -> TensorDescriptor | None:
-    """A descriptor by tiles over the last dims; None where rows are not aligned, or end within 16 bytes."""
-    whole = y.shape[-1] * y.element_size() % 16 == 0  # a store fills what it has begun
-    return _descriptor(y, *block) if whole and _is_aligned(y) else None
-
-
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
     return x.is_cuda or isinstance(conv_group_norm_silu_conv2d_sum_patches, InterpretedFunction)
@@ -216,8 +210,7 @@ def conv_group_norm_silu_conv2d_sum_w_packed_tile(
 @triton.jit
 def conv_group_norm_silu_conv2d_sum_patches(
     x_patches,
-    w_patches,
-    conv2d_sum_patches,
+    w_tiles,
     conv2d_sum_ptr,
     N2,
     C,
@@ -242,7 +235,7 @@ def conv_group_norm_silu_conv2d_sum_patches(
     BLOCK_K: tl.constexpr,
     FLAT: tl.constexpr,
 ):
-    """Sums over patches of BLOCK_M places and BLOCK_N columns, one tap and BLOCK_K channels at a time."""
+    """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
     patches_n = tl.cdiv(N, PATCH_N)
     patches_p = tl.cdiv(P, PATCH_P)
     patches_q = tl.cdiv(Q, PATCH_Q)
@@ -258,7 +251,7 @@ def conv_group_norm_silu_conv2d_sum_patches(
         first_q = tile // tiles_n % patches_q * PATCH_Q
         first_p = tile // (patches_q * tiles_n) % patches_p * PATCH_P
         first_n = tile // (patches_p * patches_q * tiles_n) * PATCH_N
-        conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        conv2d_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(R * S * tl.cdiv(C, BLOCK_K)):
             tap = start % (R * S)
             c2 = start // (R * S) * BLOCK_K
@@ -267,33 +260,27 @@ def conv_group_norm_silu_conv2d_sum_patches(
             x = x_patches.load([first_n, first_p + r - pad, first_q + s - pad, c2]).reshape(
                 BLOCK_M, BLOCK_K
             )
-            w = w_patches.load([first_n2, r, s, c2]).reshape(BLOCK_N, BLOCK_K).T
-            conv2d_sum = tl.dot(x, w, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+            w = w_tiles.load([first_n2, c2 + tap * C])
+            conv2d_sum = tl.dot(w, x.T, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
-        place = tl.arange(0, BLOCK_M)[:, None]
+        place = tl.arange(0, BLOCK_M)[None, :]
         n = first_n.to(tl.int64) + place // (PATCH_P * PATCH_Q)
         p = first_p.to(tl.int64) + place // PATCH_Q % PATCH_P
         q = first_q.to(tl.int64) + place % PATCH_Q
-        n2 = first_n2.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+        n2 = first_n2.to(tl.int64) + tl.arange(0, BLOCK_N)[:, None]
         inside = (n < N) & (p < P) & (q < Q) & (n2 < N2)
         f0 = n2 % Cg
         f1 = n2 // Cg
-        if conv2d_sum_patches is None:
-            conv2d_sum_f = f0 + f1 * Cg
-            tl.store(
-                conv2d_sum_ptr
-                + n * conv2d_sum_0
-                + conv2d_sum_f * conv2d_sum_1
-                + p * conv2d_sum_2
-                + q * conv2d_sum_3,
-                conv2d_sum,
-                mask=inside,
-            )
-        else:
-            conv2d_sum_patches.store(
-                [first_n, first_p, first_q, first_n2],
-                conv2d_sum.to(conv2d_sum_patches.dtype).reshape(PATCH_N, PATCH_P, PATCH_Q, BLOCK_N),
-            )
+        conv2d_sum_f = f0 + f1 * Cg
+        tl.store(
+            conv2d_sum_ptr
+            + n * conv2d_sum_0
+            + conv2d_sum_f * conv2d_sum_1
+            + p * conv2d_sum_2
+            + q * conv2d_sum_3,
+            conv2d_sum,
+            mask=inside,
+        )
 
 
 @triton.jit
@@ -658,8 +645,8 @@ def conv_group_norm_silu_y_part(
 ):
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0)
     blocks = tl.cdiv(cols, BLOCK)
+    part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
     f1 = row % groups
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -722,8 +709,8 @@ def conv_group_norm_silu_y_finish(
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0)
     blocks = tl.cdiv(cols, BLOCK)
+    part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
     parts = tl.arange(0, LANES)[None, :]
     f1 = row % groups
@@ -820,13 +807,15 @@ def launch_conv_group_norm_silu_conv2d_sum_w_packed(w, w_packed) -> None:
 
 
 def choose_conv_group_norm_silu_conv2d_sum(
-    M: int, N: int, channels: int, taps: int, tma: bool, itemsize: int, hip: bool, sms: int
+    M: int, N: int, channels: int, taps: int, patched: bool, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
-    if tma and 2 <= itemsize <= 4 and channels >= 16 and M * N * channels >= 2**26:
+    if patched and 2 <= itemsize <= 4 and channels % 16 == 0 and M * N * channels >= 2**26:
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        BLOCK_K = min(128 // itemsize, max(16, triton.next_power_of_2(channels)))
+        BLOCK_K = min(
+            128 // itemsize, 64 if channels % 64 == 0 else 32 if channels % 32 == 0 else 16
+        )
         return "patches", dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
@@ -901,12 +890,12 @@ def launch_conv_group_norm_silu_conv2d_sum(x, w, b, gain, bias, conv2d_sum, y, p
     N_ = Cg * (F // Cg)
     channels = C
     taps = R * S
-    tma = _takes_patches(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
+    patched = _takes_patches(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
     itemsize = x.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
     variant, config = choose_conv_group_norm_silu_conv2d_sum(
-        M, N_, channels, taps, tma, itemsize, hip, sms
+        M, N_, channels, taps, patched, itemsize, hip, sms
     )
     COMPUTE = (
         tl.float64
@@ -925,24 +914,22 @@ def launch_conv_group_norm_silu_conv2d_sum(x, w, b, gain, bias, conv2d_sum, y, p
             launch_conv_group_norm_silu_conv2d_sum_w_packed(w, w_packed)
             w = w_packed.permute(0, 3, 1, 2)
         PATCH_N, PATCH_P, PATCH_Q = _patch(config["BLOCK_M"], N, P, Q)
-        patches = triton.cdiv(N, PATCH_N) * triton.cdiv(P, PATCH_P) * triton.cdiv(Q, PATCH_Q)
+        PATCHES = triton.cdiv(N, PATCH_N) * triton.cdiv(P, PATCH_P) * triton.cdiv(Q, PATCH_Q)
         x_patches = _descriptor(x.permute(0, 2, 3, 1), PATCH_N, PATCH_P, PATCH_Q, config["BLOCK_K"])
-        w_patches = _descriptor(w.permute(0, 2, 3, 1), config["BLOCK_N"], 1, 1, config["BLOCK_K"])
-        conv2d_sum_patches = _tiles_to_store(
-            conv2d_sum.permute(0, 2, 3, 1), PATCH_N, PATCH_P, PATCH_Q, config["BLOCK_N"]
+        w_tiles = _descriptor(
+            w.permute(0, 2, 3, 1).reshape(F, C * R * S), config["BLOCK_N"], config["BLOCK_K"]
         )
         conv_group_norm_silu_conv2d_sum_patches[
             (
                 (
-                    min(3 * sms, patches * triton.cdiv(N_, config["BLOCK_N"]))
+                    min(3 * sms, PATCHES * triton.cdiv(N_, config["BLOCK_N"]))
                     if config["FLAT"]
-                    else patches * triton.cdiv(N_, config["BLOCK_N"])
+                    else PATCHES * triton.cdiv(N_, config["BLOCK_N"])
                 ),
             )
         ](
             x_patches,
-            w_patches,
-            conv2d_sum_patches,
+            w_tiles,
             conv2d_sum,
             Cg * (F // Cg),
             C,
