@@ -124,6 +124,13 @@ def pack_lines(context: Context, pack: Pack) -> list[str]:
     copy = pack.step.stores[0]
     dims = context.dims[name]
     sizes = ", ".join(whole(dims[k]) for k in pack.order)
+    if pack.stored:
+        outer, inner = (", ".join(whole(dims[k]) for k in part) for part in (pack.order[:-1], pack.order[-1:]))
+        return [
+            f"# {whole(pack.lanes)} channels where {name} has {inner}: zeros behind those.",
+            f"{pack.stored} = torch.zeros(({outer}, {whole(pack.lanes)}), dtype={name}.dtype, device={name}.device)",
+            f"launch_{pack.step.name}({name}, {pack.stored}[..., :{inner}])",
+        ]
     back = ", ".join(str(pack.order.index(k)) for k in range(len(dims)))
     return [
         f"if {name}.stride({innermost}) != 1:  # {pack.why}",

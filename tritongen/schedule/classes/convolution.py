@@ -28,6 +28,7 @@ from tritongen.ir.algebra import (
 )
 from tritongen.schedule.canonical import binders_of, fresh, reads
 from tritongen.schedule.classes import pointwise, window
+from tritongen.schedule.classes.lanes import in_lanes
 from tritongen.schedule.members import Group
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Order, Pack, Step, Variant
 from tritongen.schedule.views import accesses, views
@@ -144,6 +145,13 @@ def make(name, group, stores, dims, facts) -> Step:
         tapped = (*outer, Axis("k", p.k), Axis("tap", p.taps))
         taps = _kernel(f"{name}_taps", "taps", tapped, group, stores, dims, facts)
         kernels, packs = (taps, tiles), _packs(name, group, dims, facts)
+    few = in_lanes(group, packs, dims, facts)
+    stored: tuple[Pack, ...] = ()
+    if few:
+        padded, stored, known = few
+        terms = (*outer, Axis("k", (*p.taps, *padded.product.k)))
+        laned = _kernel(f"{name}_lanes", "contraction", terms, padded, stores, known, facts)
+        kernels = (taps, laned, tiles)
     numbers = (
         ("batches", outer[0].extent),
         ("M", outer[1].extent),
@@ -151,7 +159,7 @@ def make(name, group, stores, dims, facts) -> Step:
         ("channels", Axis("k", p.k).extent),
     )
     why = "a sum of products, one factor gathered by a sliding window"
-    variants = _variants(kernels, packs, "batches * " if p.batch else "")
+    variants = _variants(kernels, packs, stored, "batches * " if p.batch else "")
     orders: tuple[Order, ...] = ()
     if p.batch and not p.lets:
         # Fewer channels out a group than a tile of tl.dot has columns: depthwise convolutions.
@@ -162,7 +170,7 @@ def make(name, group, stores, dims, facts) -> Step:
     return Step(name, "contraction", why, stores, numbers, kernels, variants, orders=orders)
 
 
-def _variants(kernels, packs, times: str) -> tuple[Variant, ...]:
+def _variants(kernels, packs, stored, times: str) -> tuple[Variant, ...]:
     """Measured with one H200 against cuDNN with its bias, by what each is for (x: times as fast).
 
     bf16, channels last: 3x3 over 64 x 64 x 56^2 in 128 x 64 x 64, 4 warps 1.23x, 8 warps 1.01x;
@@ -222,6 +230,17 @@ def _variants(kernels, packs, times: str) -> tuple[Variant, ...]:
                 packs=packs,
             ),
         ]
+    if stored:
+        found.append(
+            Variant(
+                "lanes",
+                "not hip and itemsize <= 4 and 1 < channels < 4",
+                "two or three channels, stored as four: a load takes all of a tap",
+                tile("128", columns, "32", "8 if BLOCK_N == 128 else 4", "3"),
+                (Launch(kernels[1].name, grid),),
+                packs=stored,
+            )
+        )
     terms = tile("128", columns, "64 // itemsize", "8 if BLOCK_N == 128 else 4", "4")
     return (
         *found,
