@@ -125,7 +125,9 @@ def pack_lines(context: Context, pack: Pack) -> list[str]:
     dims = context.dims[name]
     sizes = ", ".join(whole(dims[k]) for k in pack.order)
     if pack.stored:
-        outer, inner = (", ".join(whole(dims[k]) for k in part) for part in (pack.order[:-1], pack.order[-1:]))
+        outer, inner = (
+            ", ".join(whole(dims[k]) for k in part) for part in (pack.order[:-1], pack.order[-1:])
+        )
         return [
             f"# {whole(pack.lanes)} channels where {name} has {inner}: zeros behind those.",
             f"{pack.stored} = torch.zeros(({outer}, {whole(pack.lanes)}), dtype={name}.dtype, device={name}.device)",

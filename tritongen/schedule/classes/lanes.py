@@ -29,9 +29,7 @@ def with_lanes(group: Group) -> Group:
     taken |= {n.name for n in group.nests} | {e.tensor for n in group.nests for e in reads(n.body)}
     name = fresh(f"{channel.index}_lanes", taken)
     define = ir.Define(name, (channel.hi + LANES - 1) // LANES * LANES)
-    return replace(
-        group, product=replace(product, lanes=name), defines=(*group.defines, define)
-    )
+    return replace(group, product=replace(product, lanes=name), defines=(*group.defines, define))
 
 
 def in_lanes(
@@ -83,5 +81,3 @@ def in_lanes(
         right=ir.rebuild(product.right, change),
     )
     return replace(group, nests=(head, *tail), product=product), stored, dims | known
-
-
