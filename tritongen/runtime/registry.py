@@ -3,10 +3,11 @@
     @runtime.op("specs/softmax.op", allocate=allocate_softmax, reference=softmax_reference)
     def softmax(x: torch.Tensor) -> torch.Tensor: ...
 
-A plain eager call runs the function and nothing else. torch.compile, export, fake tensors, functorch,
-forward-mode AD, tracing, tensor subclasses and calls that want a gradient go to the torch op
-`tritongen::softmax_<hash>`, whose fake implementation is `allocate` and whose backward raises unless
-the op was given one. The hash is that of the module's text, so one text is registered once.
+A plain eager call runs the function, or launches what it launched for a like call (`replay.py`).
+torch.compile, export, fake tensors, functorch, forward-mode AD, tracing, tensor subclasses and calls
+that want a gradient go to the torch op `tritongen::softmax_<hash>`, whose fake implementation is
+`allocate` and whose backward raises unless the op was given one. The hash is that of the module's
+text, so one text is registered once.
 
 Not here: checks and launches (the generated function), the gradient itself (`Backward.function`).
 """
@@ -25,6 +26,7 @@ import torch
 from torch.autograd import forward_ad
 
 from tritongen.runtime import tuned
+from tritongen.runtime.replay import Replay
 
 _LIBRARY = torch.library.Library("tritongen", "FRAGMENT")
 _REGISTERED: dict[str, Callable[..., Any]] = {}
@@ -61,21 +63,33 @@ def op(
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         source = "".join(linecache.getlines(function.__code__.co_filename))
-        registered = _register(function, allocate, backward, source)
+        replay = Replay(function, _scalars(function))
+        registered = _register(replay, allocate, backward, source)
         tuned.install(function.__globals__, function.__name__, source)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            if _is_compiling() or not _eager(args) or (kwargs and not _eager(kwargs.values())):
+            if _is_compiling():
+                return registered(*args, **kwargs)
+            return replay(otherwise, args, kwargs)
+
+        def otherwise(*args: Any, **kwargs: Any) -> Any:
+            if not _eager(args) or (kwargs and not _eager(kwargs.values())):
                 return registered(*args, **kwargs)
             return function(*args, **kwargs)
 
         # Code of its own: torch.compile counts recompilations per code object, not per function.
         call.__code__ = call.__code__.replace(co_name=function.__name__)
         functools.update_wrapper(call, function)
-        vars(call).update(spec=spec, source=source, reference=reference)
+        vars(call).update(spec=spec, source=source, reference=reference, replay=replay)
         return call
 
     return decorate
+
+
+def _scalars(function: Callable[..., Any]) -> frozenset[str]:
+    """Parameters that are numbers at run time: they reach kernels as they are, and decide nothing."""
+    params = inspect.signature(function, eval_str=True).parameters.values()
+    return frozenset(p.name for p in params if _param(p).kind == "optional")
 
 
 def _eager(values: Iterable[Any]) -> bool:
@@ -105,12 +119,13 @@ class _Param:
 
 
 def _register(
-    function: Callable[..., Any],
+    replay: Replay,
     allocate: Callable[..., Any],
     backward: Backward | None,
     source: str,
 ) -> Callable[..., Any]:
     """The registered torch op behind the function's own signature."""
+    function = replay.function
     name = f"{function.__name__}_{_digest(function, source)}"
     if name in _REGISTERED:
         return _REGISTERED[name]
@@ -121,7 +136,8 @@ def _register(
     qualname = f"tritongen::{name}"
 
     def run(*values: Any) -> Any:
-        return function(*_merge(params, values))
+        with torch.no_grad():  # autograd is behind us, and asks nothing of what is launched
+            return replay(function, tuple(_merge(params, values)), {})
 
     def run_reference(*values: Any) -> Any:
         args = _merge(params, values)

@@ -1,0 +1,275 @@
+"""Replay, on a GPU that is not there (`fake_gpu.py`): run by `test_replay.py`, with TRITON_INTERPRET=1.
+
+Every result is held to that of the generated function itself, on fresh data at another place, in memory
+that was poisoned: a replay that launches nothing, or for other operands, cannot pass.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from types import SimpleNamespace
+
+import fake_gpu
+import pytest
+import test_specs
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tritongen.pipeline import build
+from tritongen.proof.variants import forced, ways
+from tritongen.runtime import held, replay
+from tritongen.runtime.load import load_text
+
+SPECS = test_specs.ROOT / "specs"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def gpu():
+    fake_gpu.install()
+
+
+def load(name: str) -> SimpleNamespace:
+    """A fresh copy of a spec's module: nothing is remembered of any call."""
+    built = build((SPECS / f"{name}.op").read_text(), f"{name}.op")
+    load.count = getattr(load, "count", 0) + 1
+    module = load_text(name, f"{built.source}\n# {load.count}\n")
+    return SimpleNamespace(
+        op=getattr(module, name), module=module, plan=built.plans[name][0], ir=built.ops[name][0]
+    )
+
+
+def operands(loaded: SimpleNamespace) -> dict:
+    args = test_specs.arguments(loaded.ir, {}, (2, 3))
+    half = loaded.plan.op.typarams[0].dtypes[0] == "f16"
+    for name, a in args.items():
+        if isinstance(a, torch.Tensor) and a.is_floating_point():
+            args[name] = torch.randn(a.shape).to(torch.float16 if half else torch.float32)
+    return args
+
+
+def same(f, *args, **kwargs) -> None:
+    want, got = f.__wrapped__(*args, **kwargs), f(*args, **kwargs)
+    pairs = zip(want, got, strict=True) if isinstance(want, tuple) else [(want, got)]
+    for w, g in pairs:
+        assert (w.shape, w.stride(), w.dtype) == (g.shape, g.stride(), g.dtype)
+        torch.testing.assert_close(g, w, rtol=0, atol=0, equal_nan=True)
+
+
+def replays(f, *args, **kwargs) -> list[str]:
+    """What the replay of a call launched; none where it took the ordinary path."""
+    del fake_gpu.launches[:]
+    same(f, *args, **kwargs)
+    return fake_gpu.launches[:]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["relu", "layer_norm", "max_with_index", "index_add", "conv3d", "group_norm", "embedding"],
+)
+def test_third_call_is_a_replay(name):
+    it = load(name)
+    assert not replays(it.op, **operands(it)) and not replays(it.op, **operands(it))
+    for _ in range(2):
+        assert replays(it.op, **operands(it))
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [("matmul", "3.6"), ("softmax", "3.6"), ("matmul", "3.7"), ("full_sum", "3.7")],
+)
+def test_every_way_is_replayed_and_not_beyond_it(name, version, monkeypatch):
+    monkeypatch.setattr(fake_gpu.Launcher, "version", version)
+    it = load(name)
+    for way in ways(it.plan):
+        with forced(it.module, it.plan, way, small=True):
+            for _ in range(3):
+                launched = replays(it.op, **operands(it))
+            assert launched, (way.name, it.op.replay.seen)
+        assert not replays(it.op, **operands(it)), "recorded for other choices than these"
+
+
+def test_calls_of_every_kind_in_any_order():
+    """Dtypes, shapes, strides, alignments, places and numbers, mixed: the last third is replayed."""
+    f, count = load("layer_norm").op, 0
+    random = torch.Generator().manual_seed(0)
+
+    def pick(*these):
+        return these[int(torch.randint(len(these), (), generator=random))]
+
+    del fake_gpu.launches[:]
+    for _ in range(240):
+        rows, width, dtype = 3, pick(16, 20), pick(torch.float32, torch.float64)
+        size, offset = rows * width * 2, pick(0, 0, 1)
+        x = torch.randn(size + offset)[offset:].to(dtype)
+        x = x[: rows * width].view(rows, width) if pick(0, 1) else x.view(rows, -1)[:, ::2]
+        if offset:
+            x = torch.empty(x.numel() + 1, dtype=dtype)[1:].view(x.shape).copy_(x)
+        w, b = torch.randn(width), torch.randn(width)
+        eps = pick((), (0.1,), (1e-5,), (torch.tensor(0.5),))
+        before = len(fake_gpu.launches)
+        same(f, x, w, b, *eps) if pick(0, 1) or not eps else same(f, x, w, b, eps=eps[0])
+        count += len(fake_gpu.launches) > before
+    assert count > 40
+
+
+def test_numbers_that_decide_are_of_the_kind_and_those_that_do_not_are_passed():
+    f = load("leaky_relu").op
+    x = torch.randn(100)
+    for slope in (0.1, 0.2, 0.3, -0.0, 0.0, float("inf"), -1.5):
+        launched = replays(f, x, slope)
+    assert launched and len(f.replay.entries) == 1
+    pool, y = load("max_pool2d").op, torch.randn(1, 2, 8, 8)
+    for win in (2, 3, 2, 3, 2, 3):
+        launched = replays(pool, y, win, 2)
+    assert launched and len(pool.replay.entries) == 2
+
+
+def test_one_tensor_twice_is_never_noted_and_yet_replayed():
+    f = load("vector_add").op
+    x = torch.randn(64)
+    for _ in range(4):
+        assert not replays(f, x, x)
+    replays(f, x, torch.randn(64))
+    assert replays(f, x, x) and replays(f, torch.randn(64), x)
+
+
+class Seen(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+class Asked(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("what", ["dispatch", "function", "deterministic", "hook", "grad"])
+def test_what_asks_for_more_takes_the_ordinary_path(what, monkeypatch):
+    f, x = load("relu").op, torch.randn(64)
+    for _ in range(3):
+        launched = replays(f, x)
+    assert launched
+    del fake_gpu.launches[:]
+    if what in ("dispatch", "function"):
+        with Seen() if what == "dispatch" else Asked():
+            f(x)
+    elif what == "deterministic":
+        torch.use_deterministic_algorithms(True)
+        f(x)
+        torch.use_deterministic_algorithms(False)
+    elif what == "hook":
+        monkeypatch.setattr(replay._enter, "calls", [print])
+        f(x)
+    else:
+        assert f(x.requires_grad_()).requires_grad
+        x.requires_grad_(False)
+    assert not fake_gpu.launches
+    monkeypatch.undo()
+    assert replays(f, x)
+
+
+def test_no_tensor_is_kept():
+    f = load("softmax").op
+    for _ in range(4):
+        x = torch.randn(4, 32)
+        y = f(x)
+        known = [weakref.ref(t) for t in (x, y)]
+        del x, y
+        gc.collect()
+        assert [r() for r in known] == [None, None]
+
+
+def test_tables_are_bounded(monkeypatch):
+    monkeypatch.setattr(replay, "MOST_ENTRIES", 3)
+    monkeypatch.setattr(replay, "MOST_SEEN", 5)
+    f = load("relu").op
+    for n in [*range(8, 20), *range(8, 20)]:
+        for _ in range(3):
+            launched = replays(f, torch.randn(n))
+        assert launched
+        assert len(f.replay.entries) <= 3 and len(f.replay.seen) <= 5
+
+
+def test_threads_share_what_is_known():
+    f, wrong = load("relu").op, []
+
+    def work(seed: int) -> None:
+        random = torch.Generator().manual_seed(seed)
+        for n in torch.randint(8, 14, (60,), generator=random).tolist():
+            x = torch.randn(n, generator=random)
+            if not torch.equal(f(x), x.relu()):
+                wrong.append(n)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    del fake_gpu.launches[:]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong and len(fake_gpu.launches) > 100
+    kernels = [v for v in f.__globals__.values() if hasattr(v, "arg_names")]
+    assert not any("run" in vars(k) for k in kernels)
+
+
+HEADER = """
+import torch, triton, triton.language as tl
+from tritongen import runtime
+
+@triton.jit
+def copy(x_ptr, y_ptr, n, factor, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n) * factor, mask=i < n)
+
+def allocate(x, factor=2.0):
+    return torch.empty(x.shape, dtype=x.dtype, device=x.device)
+
+@runtime.op("specs/odd.op", allocate=allocate, reference=allocate)
+def odd(x: torch.Tensor, factor: float | torch.Tensor = 2.0) -> torch.Tensor:
+    y = allocate(x)
+"""
+ODD = {
+    "nothing is launched": ("y.data_ptr()", "nothing writes"),
+    "a torch op computes": ("copy[(1,)](x + 1, y, y.numel(), factor, BLOCK=64)", "aten.add"),
+    "a part of an operand": ("copy[(1,)](x[1:], y, y.numel() - 1, factor, BLOCK=64)", "aten.slice"),
+    "a number is computed": ("copy[(1,)](x, y, y.numel(), factor * 2, BLOCK=64)", "computed"),
+    "a value is read": ("copy[(1,)](x, y, int(x[0]) + 9, factor, BLOCK=64)", "_local_scalar"),
+}
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_what_cannot_be_repeated_is_refused(what):
+    line, reason = ODD[what]
+    f = load_text("odd", f"{HEADER}    {line}\n    return y\n").odd
+    for factor in (1.5, 2.5, 3.5, 4.5):
+        f(torch.arange(40.0) + 1, factor)
+    assert not f.replay.entries
+    assert reason in next(iter(f.replay.seen.values()))
+
+
+def test_a_launcher_that_is_not_known_takes_the_ordinary_path(monkeypatch):
+    f = load("relu").op
+    monkeypatch.setattr(fake_gpu.Launcher, "version", "3.6")
+    monkeypatch.setattr(held, "_backend", lambda: SimpleNamespace(_BASE_ARGS_FORMAT="other"))
+    for _ in range(4):
+        assert not replays(f, torch.randn(50))
+
+
+def test_copies_of_unaligned_operands_are_repeated():
+    """A descriptor needs rows at multiples of 16 bytes: a launch copies where they are not."""
+    it = load("matmul")
+    way = next(w for w in ways(it.plan) if "persistent" in w.name)
+    with forced(it.module, it.plan, way, small=True):
+        for _ in range(3):
+            launched = replays(it.op, torch.randn(20, 33), torch.randn(33, 18))
+    assert launched
+
+
+def test_positional_arguments_beyond_the_last_are_an_error():
+    f = load("relu").op
+    for _ in range(3):
+        f(torch.ones(8))
+    with pytest.raises(TypeError):
+        f(torch.ones(8), 1)

@@ -1,0 +1,174 @@
+"""Replay: a call like one that was noted before launches what that one launched, and does nothing else.
+
+    replay = Replay(function, scalars=frozenset({"eps"}))
+    replay(function, (x, w), {"eps": 1e-5})    # the first call of its kind runs the function
+    replay(function, (x, w), {"eps": 1e-5})    # the second one too, and what it does is noted
+    replay(function, (x, w), {"eps": 1e-6})    # from then on: allocate, launch, return
+
+Calls are of one kind where dtypes, shapes, strides, the device, the alignment of pointers and every
+number that may decide something are equal. The generated function stays the only place that checks,
+allocates and chooses; nothing about an op is known here. A call in a state of torch or Triton in which
+more is asked for than launches, or something else, is never noted or replayed.
+
+What Triton reads from its environment at each launch (TRITON_DEBUG and the like) is read when a call
+is noted, and no more.
+
+Not here: what is noted, and what a replay is made of (`tape.py`); how a compiled kernel is launched
+without its JIT (`held.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+from triton import knobs
+
+from tritongen.runtime.held import Unheld
+from tritongen.runtime.tape import Entry, Tape
+
+MOST_ENTRIES = 256  # kinds of calls that one op replays
+MOST_SEEN = 4096  # and those of which it has seen one call
+ONCE = "seen once"
+
+_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
+_NUMBERS = frozenset({int, bool, float, type(None)})
+_UNALIGNED = 15  # Triton, and descriptors, ask whether a pointer is a multiple of 16 bytes
+
+_is_grad_enabled = torch.is_grad_enabled
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_function_modes = torch._C._len_torch_function_stack
+_functorch_level = torch._C._functorch.peek_interpreter_stack
+_tracing_state = torch._C._get_tracing_state
+_deterministic = torch._C._get_deterministic_algorithms
+_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", lambda: -1)
+_hooks = knobs.runtime
+_enter, _exit = _hooks.launch_enter_hook, _hooks.launch_exit_hook
+
+
+class Replay:
+    """What is known of the calls of one function; `scalars`: parameters that reach kernels as they are."""
+
+    __slots__ = ("entries", "function", "seen", "_lock", "_scalars", "_varies")
+
+    def __init__(self, function: Callable[..., Any], scalars: frozenset[str]):
+        self.function = function
+        self.entries: dict[tuple[Any, ...], Entry] = {}
+        self.seen: dict[tuple[Any, ...], str] = {}  # ONCE, or why it cannot be replayed
+        names = function.__code__.co_varnames[: function.__code__.co_argcount]
+        self._scalars = scalars
+        self._varies = tuple(name in scalars for name in names)
+        self._lock = threading.Lock()
+
+    def __call__(
+        self, otherwise: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """The call, by `otherwise` where it is none to replay."""
+        values, varies = args, self._varies
+        named: tuple[str, ...] = ()
+        if kwargs:
+            named = tuple(kwargs)
+            values = (*args, *kwargs.values())
+            varies = (*varies[: len(args)], *(name in self._scalars for name in named))
+        pointers: list[int] = []
+        key = _kind_of(values, varies, named, pointers)
+        if key is None:
+            return otherwise(*args, **kwargs)
+        entry = self.entries.get(key)
+        if entry is not None and entry.holds():
+            return entry.play(values, pointers, key[0])
+        known = self.seen.get(key)
+        if known is ONCE and _may_note(pointers):
+            return self._note(key, args, kwargs, varies)
+        if known is None:
+            with self._lock:
+                _put(self.seen, key, ONCE, MOST_SEEN)
+        return self.function(*args, **kwargs)
+
+    def _note(
+        self,
+        key: tuple[Any, ...],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        varies: tuple[bool, ...],
+    ) -> Any:
+        tape = Tape(args, kwargs, varies)
+        result = tape.record(self.function)
+        with self._lock:
+            try:
+                _put(self.entries, key, tape.entry(self.function, result), MOST_ENTRIES)
+                self.seen.pop(key, None)
+            except Unheld as reason:
+                _put(self.seen, key, str(reason), MOST_SEEN)
+        return result
+
+
+def _put(table: dict, key: tuple[Any, ...], value: Any, most: int) -> None:
+    """Adds to a table; what has been there for longest makes room."""
+    table.pop(key, None)
+    while len(table) >= most:
+        table.pop(next(iter(table)))
+    table[key] = value
+
+
+def _kind_of(
+    values: tuple[Any, ...], varies: tuple[bool, ...], named: tuple[str, ...], pointers: list[int]
+) -> tuple[Any, ...] | None:
+    """The device and all else that decides how a call runs; None where it may not be replayed.
+
+    Fills in the operands' pointers. In this order, what a call off the GPU pays is little.
+    """
+    if len(values) > len(varies):
+        return None
+    grad = _is_grad_enabled()
+    parts: list[Any] = [None, *named]
+    device = None
+    try:
+        for value, may_vary in zip(values, varies, strict=False):
+            kind = type(value)
+            if kind in _PLAIN:
+                if not value.is_cuda or (grad and value.requires_grad):
+                    return None
+                if device is None:
+                    device = value.get_device()
+                elif device != value.get_device():
+                    return None
+                pointer = value.data_ptr()
+                pointers.append(pointer)
+                parts += (value.dtype, value.shape, value.stride(), pointer & _UNALIGNED)
+            elif kind is float and may_vary:
+                parts.append(float)
+            elif kind in _NUMBERS:
+                parts += (kind, repr(value) if kind is float else value)  # -0.0 == 0.0
+            else:
+                return None
+    except RuntimeError:  # storage of another kind: sparse, quantized
+        return None
+    if device is None or device != _device():
+        return None
+    parts[0] = device
+    return None if _asks_more() else tuple(parts)
+
+
+def _asks_more() -> bool:
+    """Whether somebody watches or transforms what a call does, or wants it done in another way."""
+    return (
+        _dispatch_modes() != 0
+        or _function_modes() != 0
+        or _functorch_level() is not None
+        or forward_ad._current_level >= 0
+        or _tracing_state() is not None
+        or _deterministic()
+        or _hooks.launch_enter_hook is not _enter
+        or _hooks.launch_exit_hook is not _exit
+        or bool(_enter.calls)
+        or bool(_exit.calls)
+    )
+
+
+def _may_note(pointers: list[int]) -> bool:
+    """Not where two operands are at one place, so that pointers do not tell them apart, nor in a capture."""
+    return len(set(pointers)) == len(pointers) and not torch.cuda.is_current_stream_capturing()

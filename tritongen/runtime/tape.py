@@ -1,0 +1,276 @@
+"""What one call of a generated function does, noted, and the same as a function that does only that.
+
+    tape = Tape(args, kwargs, varies)
+    result = tape.record(function)     # runs it
+    entry = tape.entry(function, result)
+    entry.text                         # def play(values, pointers, device): ...
+
+Torch's dispatch mode shows every torch op of the call: allocations, copies, views. A wrapper around the
+kernels' `run` shows the launches. A tape refuses what it cannot repeat: an op that it does not know, a
+result that no launch wrote, an argument that is no place of an operand or an allocation. An entry holds
+text, numbers and compiled kernels, and no tensor.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+import threading
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from triton.runtime.jit import JITFunction
+
+from tritongen.runtime.held import Unheld, held_launch
+
+_ALLOCATES = frozenset(
+    {"empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "zeros"}
+)
+KERNELS = JITFunction
+_empty = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
+_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+
+
+class Entry:
+    """A call as it is replayed: `text` is what it does."""
+
+    __slots__ = ("_functions", "_scope", "_were", "play", "text")
+
+    def __init__(self, play: Callable[..., Any], text: str, function: Callable[..., Any]):
+        self.play, self.text = play, text
+        self._scope = function.__globals__
+        self._functions = operator.itemgetter(*reached(function), "__name__")
+        self._were = self._functions(self._scope)
+
+    def holds(self) -> bool:
+        """Whether the module's functions are those of the recording: tests and tuning replace them."""
+        return self._functions(self._scope) == self._were
+
+
+def reached(function: Callable[..., Any]) -> dict[str, Any]:
+    """The functions and kernels of its module that a function speaks of, and those that they do."""
+    scope = function.__globals__
+    found: dict[str, Any] = {}
+    ahead: list[Any] = [function]
+    while ahead:
+        item = getattr(ahead[-1], "__wrapped__", ahead[-1])
+        ahead.pop()
+        if isinstance(item, types.FunctionType) and item.__globals__ is scope:
+            item = item.__code__
+        if not isinstance(item, types.CodeType):
+            continue
+        ahead += [c for c in item.co_consts if isinstance(c, types.CodeType)]
+        for name in item.co_names:
+            value = scope.get(name)
+            if name not in found and callable(value):
+                found[name] = value
+                ahead.append(value)
+    return found
+
+
+class Tape(TorchDispatchMode):
+    """One call. `args`, `kwargs`: as given; `varies`: which of them are numbers that decide nothing."""
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], varies: tuple[bool, ...]):
+        super().__init__()
+        self.refused = ""
+        self.events: list[tuple[Any, ...]] = []
+        self.names: dict[str, Any] = {}  # what the text speaks of
+        self.kept: list[torch.Tensor] = []  # allocations; alive, so that no two share a pointer
+        self.places: dict[int, tuple[str, str, torch.Tensor]] = {}  # by pointer: it, its tensor
+        self.scalars: dict[int, str] = {}  # by identity
+        values = [*args, *kwargs.values()]
+        operands = 0
+        for k, value in enumerate(values):
+            if isinstance(value, torch.Tensor):
+                place = f"pointers[{operands}]", f"values[{k}]", value
+                self.places[value.data_ptr()] = place
+                operands += 1
+            elif type(value) is float and varies[k]:
+                values[k] = value * 1.0  # an object of its own, by which launches are searched
+                self.scalars[id(values[k])] = f"values[{k}]"
+        self.args = tuple(values[: len(args)])
+        self.kwargs = dict(zip(kwargs, values[len(args) :], strict=True))
+
+    # ---- the call
+    def record(self, function: Callable[..., Any]) -> Any:
+        kernels = [v for v in reached(function).values() if isinstance(v, KERNELS)]
+        with _noting(kernels, self), self:
+            return function(*self.args, **self.kwargs)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        match func._schema.name.removeprefix("aten::"):
+            case name if name in _ALLOCATES:
+                self._allocated(result)
+                if name == "zeros":
+                    self.events.append(("zero", result))
+            case "clone":
+                self._allocated(result)
+                self.events.append(("copy", result, args[0]))
+            case "copy_":
+                self.events.append(("copy", args[0], args[1]))
+            case "zero_":
+                self.events.append(("zero", args[0]))
+            case _ if not _is_view(func, args, result):
+                self.refused = f"{func}: an op that a replay would leave out"
+        return result
+
+    def _allocated(self, tensor: torch.Tensor) -> None:
+        if tensor.data_ptr() == 0:
+            self.refused = "an empty allocation"
+        name = f"t{len(self.kept)}"
+        self.kept.append(tensor)
+        self.places[tensor.data_ptr()] = f"{name}_at", name, tensor
+        self.events.append(("allocate", name, tensor))
+
+    def launched(self, kernel: Any, compiled: Any, grid: Any, args: Any, config: Any) -> None:
+        bound = dict(zip(kernel.arg_names, args, strict=False)) | config
+        if compiled is None or not set(kernel.arg_names) <= set(bound):
+            self.refused = f"{kernel}: a launch that leaves something to the JIT"
+        else:
+            arguments = [bound[name] for name in kernel.arg_names]
+            self.events.append(("launch", compiled, grid, arguments))
+
+    # ---- what it comes to
+    def entry(self, function: Callable[..., Any], result: Any) -> Entry:
+        """Raises Unheld where the call cannot be repeated from what was noted."""
+        if self.refused:
+            raise Unheld(self.refused)
+        defaults = {id(d) for d in function.__defaults__ or () if self.scalars}
+        written: set[int] = set()
+        lines = [
+            line
+            for k, event in enumerate(self.events)
+            for line in self._lines(event, str(k), defaults, written)
+        ]
+        outputs = result if isinstance(result, tuple) else (result,)
+        for y in outputs:
+            if y.data_ptr() not in written:
+                raise Unheld("a result that nothing writes")
+        returned = [self._tensor(y, whole=True) for y in outputs]
+        lines = _released(lines, [f"t{k}" for k in range(len(self.kept))], returned)
+        lines.append(f"return {', '.join(returned)}")
+        opening = "def play(values, pointers, device):", "stream = current_stream(device)"
+        text = "\n    ".join([*opening, *lines])
+        scope = {**self.names, "empty": _empty, "current_stream": _stream}
+        exec(compile(text, f"<replay of {function.__name__}>", "exec"), scope)
+        return Entry(scope["play"], text, function)
+
+    def _lines(
+        self, event: tuple[Any, ...], tag: str, defaults: set[int], written: set[int]
+    ) -> list[str]:
+        match event:
+            case ("allocate", name, t):
+                self.names[f"{name}_dtype"] = t.dtype
+                made = f"empty({tuple(t.shape)}, {t.stride()}, {name}_dtype)"
+                return [f"{name} = {made}", f"{name}_at = {name}.data_ptr()"]
+            case ("zero", t):
+                written.add(t.data_ptr())
+                return [f"{self._tensor(t, whole=True)}.zero_()"]
+            case ("copy", to, source):
+                written.add(to.data_ptr())
+                return [f"{self._tensor(to)}.copy_({self._tensor(source)})"]
+            case ("launch", compiled, grid, arguments):
+                for a in arguments:
+                    place = getattr(a, "base", a)
+                    if isinstance(place, torch.Tensor):
+                        written.add(place.data_ptr())
+                    elif type(a) is float and self.scalars:
+                        if id(a) not in self.scalars and id(a) not in defaults:
+                            raise Unheld("a number that was computed from an operand")
+                held = held_launch(compiled, grid, arguments, self._place, tag)
+                self.names |= held.names
+                return [held.text]
+        raise AssertionError(event)
+
+    def _place(self, value: Any) -> str:
+        """What a launch passes for a tensor or a float."""
+        if value is None:
+            return "None"
+        if isinstance(value, float):
+            name = f"number{len(self.names)}"
+            if id(value) not in self.scalars:
+                self.names[name] = value
+            return self.scalars.get(id(value), name)
+        return self._known(value)[0]
+
+    def _tensor(self, t: torch.Tensor, whole: bool = False) -> str:
+        """A tensor that begins where an operand or an allocation does, as torch ops see it."""
+        _, name, own = self._known(t)
+        if (t.shape, t.stride()) == (own.shape, own.stride()):
+            return name
+        if whole:
+            raise Unheld("a part of an allocation")
+        return f"{name}.as_strided({tuple(t.shape)}, {t.stride()})"
+
+    def _known(self, t: Any) -> tuple[str, str, torch.Tensor]:
+        if not isinstance(t, torch.Tensor) or t.data_ptr() not in self.places:
+            raise Unheld("a pointer that is no operand's")
+        found = self.places[t.data_ptr()]
+        if found[2].dtype != t.dtype:
+            raise Unheld("a view by another dtype")
+        return found
+
+
+def _is_view(func: Any, args: Any, result: Any) -> bool:
+    """Whether an op only looks at its first operand in another way, from the same place on."""
+    return (
+        not func._schema.is_mutable
+        and bool(args)
+        and isinstance(args[0], torch.Tensor)
+        and isinstance(result, torch.Tensor)
+        and result.data_ptr() == args[0].data_ptr()
+        and result.untyped_storage().data_ptr() == args[0].untyped_storage().data_ptr()
+    )
+
+
+def _released(lines: list[str], allocations: list[str], returned: list[str]) -> list[str]:
+    """The lines, and `del` behind the last one that speaks of what is not returned."""
+    out = list(lines)
+    for name in allocations:
+        if name not in returned:
+            spoken = re.compile(rf"\b{name}(_at)?\b")
+            last = max(k for k, line in enumerate(out) if spoken.search(line))
+            out.insert(last + 1, f"del {name}")
+    return out
+
+
+# ---- launches -----------------------------------------------------------------------------------
+_one_at_a_time = threading.Lock()
+
+
+@contextmanager
+def _noting(kernels: list[Any], tape: Tape) -> Iterator[None]:
+    """While it lasts, this thread's launches of these kernels go to the tape too."""
+    with _one_at_a_time:
+        before = [(kernel, vars(kernel).get("run")) for kernel in kernels]
+        for kernel in kernels:
+            kernel.run = _noted(kernel, kernel.run, tape, threading.get_ident())
+        try:
+            yield
+        finally:
+            for kernel, own in before:
+                if own is None:
+                    del kernel.run
+                else:
+                    kernel.run = own
+
+
+def _noted(kernel: Any, run: Callable[..., Any], tape: Tape, thread: int) -> Callable[..., Any]:
+    def launch(*args: Any, grid: Any, warmup: bool, **config: Any) -> Any:
+        if warmup or threading.get_ident() != thread:
+            return run(*args, grid=grid, warmup=warmup, **config)
+        try:
+            compiled = run(*args, grid=grid, warmup=warmup, **config)
+        except BaseException:
+            tape.refused = "a launch that failed"
+            raise
+        tape.launched(kernel, compiled, grid, args, config)
+        return compiled
+
+    return launch
