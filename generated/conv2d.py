@@ -389,17 +389,21 @@ def conv2d_taps(
             other=0.0,
         )
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
     b_rows = b_ptr + f1 * b_f1
+    n = m // PQ
+    p = m // Q % P
+    q = m % Q
     y_rows = (
         y_ptr + tl.cast(n, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2 + tl.cast(q, tl.int64) * y_3
     )
-    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    y_sum_halves = tl.split(y_sum.T.reshape(2, BLOCK_N // 2, BLOCK_M).permute(1, 2, 0))
     for half in tl.static_range(2):
         y_sum = y_sum_halves[half]
         f0 = (
             tile_n.to(tl.int64) * BLOCK_N
             + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
+            + tl.arange(0, BLOCK_N // 2)[:, None]
         )
         inside = (m < M) & (f0 < N2)
         b = tl.load(b_rows + f0 * b_f0, mask=f0 < N2).to(COMPUTE)
@@ -799,17 +803,21 @@ def conv2d_tiles(
             other=0.0,
         )
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
     b_rows = b_ptr + f1 * b_f1
+    n = m // PQ
+    p = m // Q % P
+    q = m % Q
     y_rows = (
         y_ptr + tl.cast(n, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2 + tl.cast(q, tl.int64) * y_3
     )
-    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    y_sum_halves = tl.split(y_sum.T.reshape(2, BLOCK_N // 2, BLOCK_M).permute(1, 2, 0))
     for half in tl.static_range(2):
         y_sum = y_sum_halves[half]
         f0 = (
             tile_n.to(tl.int64) * BLOCK_N
             + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
+            + tl.arange(0, BLOCK_N // 2)[:, None]
         )
         inside = (m < M) & (f0 < N2)
         b = tl.load(b_rows + f0 * b_f0, mask=f0 < N2).to(COMPUTE)
@@ -818,10 +826,11 @@ def conv2d_tiles(
         tl.store(y_rows + y_f * y_1, y, mask=inside)
 
 
-def choose_conv2d_x_packed() -> tuple[str, dict]:
+def choose_conv2d_x_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(ROWS=64, BLOCK=64, num_warps=8)
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
 def launch_conv2d_x_packed(x, x_packed) -> None:
@@ -830,7 +839,8 @@ def launch_conv2d_x_packed(x, x_packed) -> None:
     x = x.reshape(N, C, H * W)
     x_packed = x_packed.view(H * N * W, C)
     rows = H * N * W
-    _, config = choose_conv2d_x_packed()
+    cols = C
+    _, config = choose_conv2d_x_packed(cols)
     conv2d_x_packed_tile[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)](
         x,
         x_packed,
@@ -847,10 +857,11 @@ def launch_conv2d_x_packed(x, x_packed) -> None:
     )
 
 
-def choose_conv2d_w_packed() -> tuple[str, dict]:
+def choose_conv2d_w_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(ROWS=64, BLOCK=64, num_warps=8)
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
 def launch_conv2d_w_packed(w, w_packed) -> None:
@@ -859,7 +870,8 @@ def launch_conv2d_w_packed(w, w_packed) -> None:
     w = w.reshape(F, Cg, R * S)
     w_packed = w_packed.view(F * R * S, Cg)
     rows = F * R * S
-    _, config = choose_conv2d_w_packed()
+    cols = Cg
+    _, config = choose_conv2d_w_packed(cols)
     conv2d_w_packed_tile[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(Cg, config["BLOCK"]),)](
         w,
         w_packed,
