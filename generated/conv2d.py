@@ -85,6 +85,16 @@ def _takes_patches(*operands: torch.Tensor) -> bool:
     )
 
 
+def _every(x: torch.Tensor, *steps: int) -> torch.Tensor:
+    """Every step-th element along each dim but the last, which reaches over the elements in between."""
+    shape, strides, reach = [], [], x.shape[-1]
+    for size, stride, step in zip(x.shape, x.stride(), steps):
+        shape.append(size // step)
+        strides.append(stride * step)
+        reach += stride * (step - 1)
+    return x.as_strided((*shape, reach), (*strides, 1))
+
+
 @cache
 def _patch(places: int, *extents: int) -> tuple[int, ...]:
     """The sides of patches of so many places, powers of two, that cover the extents with the fewest; long ones last."""
@@ -101,15 +111,23 @@ def _patch(places: int, *extents: int) -> tuple[int, ...]:
     return found
 
 
-def _tiles_to_store(y: torch.Tensor, *block: int) -> TensorDescriptor | None:
-    """A descriptor by tiles over the last dims; None where rows are not aligned, or end within 16 bytes."""
-    whole = y.shape[-1] * y.element_size() % 16 == 0  # a store fills what it has begun
-    return _descriptor(y, *block) if whole and _is_aligned(y) else None
-
-
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
     return x.is_cuda or isinstance(conv2d_patches, InterpretedFunction)
+
+
+@triton.jit
+def _floor_div(a, b):
+    """Integer a // b rounded down; Triton's own rounds towards zero."""
+    quotient = a // b
+    return tl.where((a % b != 0) & ((a < 0) ^ (b < 0)), quotient - 1, quotient)
+
+
+@triton.jit
+def _floor_mod(a, b):
+    """Integer a % b with the sign of b; Triton's own takes the sign of a."""
+    rest = a % b
+    return tl.where((rest != 0) & ((rest < 0) ^ (b < 0)), rest + b, rest)
 
 
 @triton.jit
@@ -192,9 +210,8 @@ def conv2d_w_packed_tile(
 @triton.jit
 def conv2d_patches(
     x_patches,
-    w_patches,
+    w_tiles,
     b_ptr,
-    y_patches,
     y_ptr,
     batches,
     N2,
@@ -203,6 +220,8 @@ def conv2d_patches(
     P,
     Q,
     F,
+    x_2,
+    x_3,
     b_0,
     y_0,
     y_1,
@@ -213,18 +232,18 @@ def conv2d_patches(
     PATCH_N: tl.constexpr,
     PATCH_P: tl.constexpr,
     PATCH_Q: tl.constexpr,
-    stride: tl.constexpr,
     dil: tl.constexpr,
     pad: tl.constexpr,
+    stride: tl.constexpr,
+    groups: tl.constexpr,
     COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr,
-    groups: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     FLAT: tl.constexpr,
 ):
-    """Sums over patches of BLOCK_M places and BLOCK_N columns, one tap and BLOCK_K channels at a time."""
+    """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
     patches_n = tl.cdiv(N, PATCH_N)
     patches_p = tl.cdiv(P, PATCH_P)
     patches_q = tl.cdiv(Q, PATCH_Q)
@@ -241,44 +260,41 @@ def conv2d_patches(
         first_p = tile // (patches_q * tiles_n) % patches_p * PATCH_P
         first_n = tile // (patches_p * patches_q * tiles_n) % patches_n * PATCH_N
         f1 = (tile // (patches_n * patches_p * patches_q * tiles_n)).to(tl.int64)
-        y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(R * S * tl.cdiv(Cg, BLOCK_K)):
             tap = start % (R * S)
             c = start // (R * S) * BLOCK_K
             r = tap // S
+            x_h = r * dil - pad
             s = tap % S
+            x_w = s * dil - pad
             x = x_patches.load(
                 [
                     first_n,
-                    tl.cast(f1, tl.int32),
-                    first_p * stride + r * dil - pad,
-                    first_q * stride + s * dil - pad,
-                    c,
+                    first_p + _floor_div(x_h, stride),
+                    first_q + _floor_div(x_w, stride),
+                    tl.cast(
+                        c
+                        + tl.cast(f1 * Cg, tl.int32)
+                        + _floor_mod(x_h, stride) * x_2
+                        + _floor_mod(x_w, stride) * x_3,
+                        tl.int32,
+                    ),
                 ]
             ).reshape(BLOCK_M, BLOCK_K)
-            w = (
-                w_patches.load([tl.cast(f1, tl.int32), first_f0, r, s, c])
-                .reshape(BLOCK_N, BLOCK_K)
-                .T
-            )
-            y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+            w = w_tiles.load([first_f0 + tl.cast(f1 * (F // groups), tl.int32), c + tap * Cg])
+            y_sum = tl.dot(w, x.T, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
-        place = tl.arange(0, BLOCK_M)[:, None]
+        place = tl.arange(0, BLOCK_M)[None, :]
         n = first_n.to(tl.int64) + place // (PATCH_P * PATCH_Q)
         p = first_p.to(tl.int64) + place // PATCH_Q % PATCH_P
         q = first_q.to(tl.int64) + place % PATCH_Q
-        f0 = first_f0.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+        f0 = first_f0.to(tl.int64) + tl.arange(0, BLOCK_N)[:, None]
         inside = (n < N) & (p < P) & (q < Q) & (f0 < N2)
         b_f = f0 + f1 * (F // groups)
         b = tl.load(b_ptr + b_f * b_0, mask=f0 < N2).to(COMPUTE)
         y = b + y_sum
-        if y_patches is None:
-            tl.store(y_ptr + n * y_0 + b_f * y_1 + p * y_2 + q * y_3, y, mask=inside)
-        else:
-            y_patches.store(
-                [first_n, tl.cast(f1, tl.int32), first_p, first_q, first_f0],
-                y.to(y_patches.dtype).reshape(PATCH_N, 1, PATCH_P, PATCH_Q, BLOCK_N),
-            )
+        tl.store(y_ptr + n * y_0 + b_f * y_1 + p * y_2 + q * y_3, y, mask=inside)
 
 
 @triton.jit
@@ -373,17 +389,21 @@ def conv2d_taps(
             other=0.0,
         )
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
     b_rows = b_ptr + f1 * b_f1
+    n = m // PQ
+    p = m // Q % P
+    q = m % Q
     y_rows = (
         y_ptr + tl.cast(n, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2 + tl.cast(q, tl.int64) * y_3
     )
-    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    y_sum_halves = tl.split(y_sum.T.reshape(2, BLOCK_N // 2, BLOCK_M).permute(1, 2, 0))
     for half in tl.static_range(2):
         y_sum = y_sum_halves[half]
         f0 = (
             tile_n.to(tl.int64) * BLOCK_N
             + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
+            + tl.arange(0, BLOCK_N // 2)[:, None]
         )
         inside = (m < M) & (f0 < N2)
         b = tl.load(b_rows + f0 * b_f0, mask=f0 < N2).to(COMPUTE)
@@ -783,17 +803,21 @@ def conv2d_tiles(
             other=0.0,
         )
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
     b_rows = b_ptr + f1 * b_f1
+    n = m // PQ
+    p = m // Q % P
+    q = m % Q
     y_rows = (
         y_ptr + tl.cast(n, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2 + tl.cast(q, tl.int64) * y_3
     )
-    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    y_sum_halves = tl.split(y_sum.T.reshape(2, BLOCK_N // 2, BLOCK_M).permute(1, 2, 0))
     for half in tl.static_range(2):
         y_sum = y_sum_halves[half]
         f0 = (
             tile_n.to(tl.int64) * BLOCK_N
             + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
+            + tl.arange(0, BLOCK_N // 2)[:, None]
         )
         inside = (m < M) & (f0 < N2)
         b = tl.load(b_rows + f0 * b_f0, mask=f0 < N2).to(COMPUTE)
@@ -802,10 +826,11 @@ def conv2d_tiles(
         tl.store(y_rows + y_f * y_1, y, mask=inside)
 
 
-def choose_conv2d_x_packed() -> tuple[str, dict]:
+def choose_conv2d_x_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(ROWS=64, BLOCK=64, num_warps=8)
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
 def launch_conv2d_x_packed(x, x_packed) -> None:
@@ -814,7 +839,8 @@ def launch_conv2d_x_packed(x, x_packed) -> None:
     x = x.reshape(N, C, H * W)
     x_packed = x_packed.view(H * N * W, C)
     rows = H * N * W
-    _, config = choose_conv2d_x_packed()
+    cols = C
+    _, config = choose_conv2d_x_packed(cols)
     conv2d_x_packed_tile[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)](
         x,
         x_packed,
@@ -831,10 +857,11 @@ def launch_conv2d_x_packed(x, x_packed) -> None:
     )
 
 
-def choose_conv2d_w_packed() -> tuple[str, dict]:
+def choose_conv2d_w_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(ROWS=64, BLOCK=64, num_warps=8)
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
 def launch_conv2d_w_packed(w, w_packed) -> None:
@@ -843,7 +870,8 @@ def launch_conv2d_w_packed(w, w_packed) -> None:
     w = w.reshape(F, Cg, R * S)
     w_packed = w_packed.view(F * R * S, Cg)
     rows = F * R * S
-    _, config = choose_conv2d_w_packed()
+    cols = Cg
+    _, config = choose_conv2d_w_packed(cols)
     conv2d_w_packed_tile[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(Cg, config["BLOCK"]),)](
         w,
         w_packed,
@@ -865,22 +893,24 @@ def choose_conv2d(
     M: int,
     N: int,
     channels: int,
-    hop_p: int,
-    hop_q: int,
     taps: int,
+    hop: int,
+    over: int,
     terms: int,
     outer: int,
     lanes: int,
     span: int,
     along: int,
+    hop_q: int,
     lines: int,
     cols: int,
     reach: int,
     steps: int,
+    hop_p: int,
     apart: int,
     dilation: int,
     channels_last: bool,
-    tma: bool,
+    patched: bool,
     itemsize: int,
     hip: bool,
     sms: int,
@@ -925,15 +955,17 @@ def choose_conv2d(
         )
     # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
     if (
-        tma
+        patched
         and 2 <= itemsize <= 4
-        and channels >= 16
-        and hop_p == 1
-        and hop_q == 1
+        and channels % 16 == 0
+        and 0 < hop
+        and over == 0
         and batches * M * N * channels >= 2**26
     ):
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        BLOCK_K = min(128 // itemsize, max(16, triton.next_power_of_2(channels)))
+        BLOCK_K = min(
+            128 // itemsize, 64 if channels % 64 == 0 else 32 if channels % 32 == 0 else 16
+        )
         return "patches", dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
@@ -1005,9 +1037,9 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     M = N * P * Q
     N_ = F // groups
     channels = Cg
-    hop_p = stride
-    hop_q = stride
     taps = R * S
+    hop = stride
+    over = H % stride + W % stride
     terms = Cg * R * S
     outer = (F // groups) * N * P
     lanes = F // (F // groups)
@@ -1019,14 +1051,16 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         + F // groups
     )
     along = Q
+    hop_q = stride
     lines = (F // (F // groups)) * (F // groups) * N
     cols = Q
     reach = Q + Q * stride + S * max(dil, -dil)
     steps = P
+    hop_p = stride
     apart = stride
     dilation = dil
     channels_last = x.stride(1) < x.stride(3)
-    tma = _takes_patches(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
+    patched = _takes_patches(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
     itemsize = x.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
@@ -1035,22 +1069,24 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         M,
         N_,
         channels,
-        hop_p,
-        hop_q,
         taps,
+        hop,
+        over,
         terms,
         outer,
         lanes,
         span,
         along,
+        hop_q,
         lines,
         cols,
         reach,
         steps,
+        hop_p,
         apart,
         dilation,
         channels_last,
-        tma,
+        patched,
         itemsize,
         hip,
         sms,
@@ -1197,44 +1233,29 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             launch_conv2d_w_packed(w, w_packed)
             w = w_packed.permute(0, 3, 1, 2)
         PATCH_N, PATCH_P, PATCH_Q = _patch(config["BLOCK_M"], N, P, Q)
-        patches = triton.cdiv(N, PATCH_N) * triton.cdiv(P, PATCH_P) * triton.cdiv(Q, PATCH_Q)
+        PATCHES = triton.cdiv(N, PATCH_N) * triton.cdiv(P, PATCH_P) * triton.cdiv(Q, PATCH_Q)
         x_patches = _descriptor(
-            x.view(N, F // (F // groups), Cg, H, W).permute(0, 1, 3, 4, 2),
+            _every(x.permute(0, 2, 3, 1), 1, stride, stride),
             PATCH_N,
-            1,
             PATCH_P,
             PATCH_Q,
             config["BLOCK_K"],
         )
-        w_patches = _descriptor(
-            w.view(F // (F // groups), F // groups, Cg, R, S).permute(0, 1, 3, 4, 2),
-            1,
-            config["BLOCK_N"],
-            1,
-            1,
-            config["BLOCK_K"],
-        )
-        y_patches = _tiles_to_store(
-            y.view(N, F // (F // groups), F // groups, P, Q).permute(0, 1, 3, 4, 2),
-            PATCH_N,
-            1,
-            PATCH_P,
-            PATCH_Q,
-            config["BLOCK_N"],
+        w_tiles = _descriptor(
+            w.permute(0, 2, 3, 1).reshape(F, Cg * R * S), config["BLOCK_N"], config["BLOCK_K"]
         )
         conv2d_patches[
             (
                 (
-                    min(3 * sms, batches * patches * triton.cdiv(N_, config["BLOCK_N"]))
+                    min(3 * sms, batches * PATCHES * triton.cdiv(N_, config["BLOCK_N"]))
                     if config["FLAT"]
-                    else batches * patches * triton.cdiv(N_, config["BLOCK_N"])
+                    else batches * PATCHES * triton.cdiv(N_, config["BLOCK_N"])
                 ),
             )
         ](
             x_patches,
-            w_patches,
+            w_tiles,
             b,
-            y_patches,
             y,
             F // (F // groups),
             F // groups,
@@ -1243,6 +1264,8 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             P,
             Q,
             F,
+            x.stride(2),
+            x.stride(3),
             b.stride(0),
             y.stride(0),
             y.stride(1),
@@ -1253,12 +1276,12 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             PATCH_N=PATCH_N,
             PATCH_P=PATCH_P,
             PATCH_Q=PATCH_Q,
-            stride=stride,
             dil=dil,
             pad=pad,
+            stride=stride,
+            groups=groups,
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
-            groups=groups,
             enable_fp_fusion=True,
             **config,
         )

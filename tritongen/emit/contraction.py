@@ -13,7 +13,7 @@ from tritongen.emit.sliding import SlidingBody
 from tritongen.emit.tiles import view
 from tritongen.emit.view import KernelView, Loop
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Idx, affine, index, indices, poly
+from tritongen.ir.algebra import Idx, Poly, affine, index, indices, poly
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.canonical import free_indices
 from tritongen.schedule.plan import KernelPlan
@@ -30,14 +30,14 @@ def contraction_view(body: Body) -> KernelView:
     if kernel.slides:
         body = SlidingBody(body.context, kernel)
     var = axis_names(body)
-    guards = list(heads[0].body.guards)  # several products have none
+    guards = list(heads[0].fold.guards)  # several products have none
     if isinstance(body, SlidingBody):
         body.sliding = LOOPED
         counted = kernel.axes[4:] if len(kernel.axes) > 4 else kernel.axes[3:]
         body.narrow |= {d.index for a in (kernel.axes[1], *counted) for d in a.digits}
         body.args.constants["INDEX"] = "INDEX"
     var["index"] = "INDEX" if kernel.slides else "tl.int64"
-    invariant(body, tuple(side for head in heads for side in head.body.body.args))
+    invariant(body, tuple(side for head in heads for side in head.fold.factors))
     var |= numbers(kernel, var)
     skip_blocks(body, guards, var)
     opening, body.lines = body.lines, []
@@ -47,7 +47,7 @@ def contraction_view(body: Body) -> KernelView:
     opening += accumulators(body, heads)
     if isinstance(body, SlidingBody):
         body.sliding = frozenset()
-        points = half_at_a_time(body, heads, tail, var)
+        points = on_its_side(body, heads, tail, var)
     else:
         points = inside_lines(body, var)
         points += (f"{var['inside']} = {var['both']}",)
@@ -89,36 +89,41 @@ def follow(body: Body, heads: tuple[ir.Nest, ...], tail: tuple[ir.Nest, ...]) ->
             body.store(nest, value)
 
 
-def half_at_a_time(
+def on_its_side(
     body: SlidingBody, heads: tuple[ir.Nest, ...], tail: tuple[ir.Nest, ...], var: dict[str, str]
 ) -> tuple[str, ...]:
-    """The same in two halves of the columns: what a whole tile stores has an address an element, and these spill.
+    """The same with n along rows and m along columns, since memory runs along m, half of n at a time.
 
-    (Behind a transposed convolution in 128 x 128, 1,560 bytes a thread; in halves 8.)
+    Triton sees that in no address, and lays lanes along columns: a warp that stores 32 channels of one
+    place writes 32 sectors. Of a whole tile, an address an element spills (1,560 bytes a thread behind a
+    transposed convolution in 128 x 128).
     """
-    n = body.kernel.axes[2]
-    own = {d.index for d in n.digits}
-    body.cache = {k: v for k, v in body.cache.items() if k[0] == "run" and not set(k[1]) & own}
-    if len(own) > 1:  # decoded again, for half as many columns
-        for name in own:
-            body.index.pop(name, None)
-    points = inside_lines(body, var)
-    half, lines = body.fresh("half"), []
+    m, n = body.kernel.axes[1:3]
+    behind = {d.index for axis in (m, n) for d in axis.digits}
+    body.cache = {k: v for k, v in body.cache.items() if k[0] == "run" and not set(k[1]) & behind}
+    for axis in (m, n):
+        if len(axis.digits) > 1:  # decoded again
+            for digit in axis.digits:
+                body.index.pop(digit.index, None)
+    body.halved, body.looping = {d.index for d in n.digits}, frozenset({n.name})
+    body.points.append(
+        f"{var['m']} = {var['tile_m']}.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]"
+    )
+    body.points += inside_lines(body, var)
+    half, splits = body.fresh("half"), []
     for head in heads:
         name, halves = body.values[head.name][0], body.fresh(f"{head.name}_halves")
-        lines.append(
-            f"{halves} = tl.split({name}.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))"
-        )
+        turned = f"{name}.T.reshape(2, BLOCK_N // 2, BLOCK_M)"
+        splits.append(f"{halves} = tl.split({turned}.permute(1, 2, 0))")
         body.line(f"{name} = {halves}[{half}]")
     first = f"{var['tile_n']}.to(tl.int64) * BLOCK_N + {half} * (BLOCK_N // 2)"
-    body.line(f"{var['n']} = {first} + tl.arange(0, BLOCK_N // 2)[None, :]")
+    body.line(f"{var['n']} = {first} + tl.arange(0, BLOCK_N // 2)[:, None]")
     body.line(f"{var['inside']} = {var['both']}")
-    body.looping, body.columns = frozenset({n.name}), own
     follow(body, heads, tail)
-    body.looping, body.columns = frozenset(), set()
-    lines.append(f"for {half} in tl.static_range(2):")
-    body.lines = [*lines, *(f"    {line}" for line in body.lines)]
-    return (*points, *body.points)
+    body.halved, body.looping = set(), frozenset()
+    splits.append(f"for {half} in tl.static_range(2):")
+    body.lines = [*splits, *(f"    {line}" for line in body.lines)]
+    return tuple(body.points)
 
 
 def products(
@@ -128,7 +133,7 @@ def products(
     made: dict[tuple[ir.Expr, str], str] = {}
     dots = []
     for head in heads:
-        left, right = head.body.body.args
+        left, right = head.fold.factors
         narrow = storage_dtype(left, right, body.op)
         for side, orient, roles in ((left, "[None, :]", ROWS), (right, "[:, None]", COLUMNS)):
             if (side, narrow) not in made:
@@ -194,15 +199,14 @@ def skip_blocks(body: Body, guards: list[ir.Guard], var: dict[str, str]) -> None
         parts = affine(guard.poly)
         if guard.op != ">=" or parts is None or len(k_axis.digits) != 1:
             continue
-        k_weight = parts[0].pop(Idx(k_axis.digits[0].index), poly(0)).constant
-        tiled = [(a, w.constant) for a, w in parts[0].items()]
-        if k_weight not in (1, -1) or len(tiled) != 1 or tiled[0][1] not in (1, -1):
+        k_weight = sign(parts[0].pop(Idx(k_axis.digits[0].index), poly(0)))
+        tiled = [(a.name, sign(w)) for a, w in parts[0].items() if isinstance(a, Idx)]
+        if not k_weight or len(tiled) != 1 or len(parts[0]) != 1 or not tiled[0][1]:
             continue
-        ((atom, weight),) = tiled
-        axis = body.axis_of.get(getattr(atom, "name", ""))
+        ((name, weight),) = tiled
+        axis = body.axis_of.get(name)
         if axis is None or axis.name not in ("m", "n") or len(axis.digits) != 1:
             continue
-        name = atom.name
         block, number = f"BLOCK_{axis.name.upper()}", var[f"tile_{axis.name}"]
         extreme = f"{number} * {block} + {block} - 1" if weight > 0 else f"{number} * {block}"
         edge = body.assign(body.fresh(f"{name}_{'last' if weight > 0 else 'first'}"), extreme)
@@ -215,6 +219,11 @@ def skip_blocks(body: Body, guards: list[ir.Guard], var: dict[str, str]) -> None
         else:
             at = f"tl.maximum({first}, 0) // BLOCK_K * BLOCK_K"
             var["begin"] = body.assign(body.fresh("begin"), at)
+
+
+def sign(weight: Poly) -> int:
+    """Of 1 and -1; 0 for any other weight."""
+    return {poly(1): 1, poly(-1): -1}.get(weight, 0)
 
 
 def invariant(body: Body, factors: tuple[ir.Expr, ...]) -> None:
@@ -237,7 +246,7 @@ def invariant(body: Body, factors: tuple[ir.Expr, ...]) -> None:
 def axis_names(body: Body) -> dict[str, str]:
     """The tile's variables: m is [BLOCK_M, 1], n is [1, BLOCK_N], k a row or a column by side."""
     var = {}
-    for axis, wish in zip(body.kernel.axes, ("batch", "m", "n", "k", "tap")):
+    for axis, wish in zip(body.kernel.axes, ("batch", "m", "n", "k", "tap"), strict=False):
         single = len(axis.digits) == 1 and axis.digits[0].index != ir.BATCH
         name = axis.digits[0].index if single else body.names.free({"batch": "z"}.get(wish, wish))
         if len(axis.digits) == 1:
@@ -306,7 +315,7 @@ def factor(
     reads = {e.tensor for e in ir.walk(side) if isinstance(e, ir.Read)}
     body.fill = {tensor: 0.0 for tensor in reads}
     inner = side
-    if narrow:
+    if narrow and isinstance(side, ir.Cast):
         inner = side.arg if side.arg.dtype == narrow else ir.Cast(side.arg, narrow)
     out = body.expr(inner)
     if not out[0].isidentifier():

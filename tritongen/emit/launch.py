@@ -124,6 +124,15 @@ def pack_lines(context: Context, pack: Pack) -> list[str]:
     copy = pack.step.stores[0]
     dims = context.dims[name]
     sizes = ", ".join(whole(dims[k]) for k in pack.order)
+    if pack.stored:
+        outer, inner = (
+            ", ".join(whole(dims[k]) for k in part) for part in (pack.order[:-1], pack.order[-1:])
+        )
+        return [
+            f"# {whole(pack.lanes)} channels where {name} has {inner}: zeros behind those.",
+            f"{pack.stored} = torch.zeros(({outer}, {whole(pack.lanes)}), dtype={name}.dtype, device={name}.device)",
+            f"launch_{pack.step.name}({name}, {pack.stored}[..., :{inner}])",
+        ]
     back = ", ".join(str(pack.order.index(k)) for k in range(len(dims)))
     return [
         f"if {name}.stride({innermost}) != 1:  # {pack.why}",
@@ -141,7 +150,16 @@ def used_facts(step: Step) -> tuple[tuple[str, str], ...]:
         spoken |= rules.names(v.when).union(*(rules.names(r) for _, r in v.config))
     known = [n for n, _ in step.facts]
     order = [*known, *(o.fact for o in step.orders), "across", "turned"]
-    order += ["tma", "patched", "itemsize", "stored_bytes", "added_bytes", "deterministic", "hip", "sms"]
+    order += [
+        "tma",
+        "patched",
+        "itemsize",
+        "stored_bytes",
+        "added_bytes",
+        "deterministic",
+        "hip",
+        "sms",
+    ]
     return tuple((n, n) for n in order if n in spoken - config)
 
 

@@ -151,6 +151,10 @@ class Pack:
     order: tuple[int, ...]
     why: str
     step: Step
+    stored: str = ""  # the name of the copy, where the kernel reads it as another tensor,
+    lanes: Poly = (
+        Poly()
+    )  # of so many elements in the innermost dim, zeros behind those of the operand
 
 
 @dataclass(frozen=True, slots=True)
