@@ -149,7 +149,7 @@ def choose_cumsum(rows: int, cols: int, across: bool, itemsize: int, sms: int) -
         )
     # memory runs across the walk: rows side by side make whole lines
     if across:
-        ROWS = min(128 if itemsize <= 2 else 64, triton.next_power_of_2(rows))
+        ROWS = max(1, min(128 if itemsize <= 2 else 64, triton.next_power_of_2(rows)))
         return "across", dict(
             ROWS=ROWS,
             BLOCK=max(16, min(2048 // ROWS, triton.next_power_of_2(cols))),
