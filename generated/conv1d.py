@@ -783,7 +783,7 @@ def choose_conv1d(
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
     if N < 8 and channels_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
-        BLOCK = min(256, triton.next_power_of_2(lanes))
+        BLOCK = max(1, min(256, triton.next_power_of_2(lanes)))
         return "channels", dict(
             BLOCK=BLOCK,
             ROWS=max(1, 1024 // itemsize // BLOCK),
@@ -800,7 +800,7 @@ def choose_conv1d(
         and 0 < terms <= 128
         and max(lines, reach) < 1 << 30
     ):
-        BLOCK = min(128, triton.next_power_of_2(cols))
+        BLOCK = max(1, min(128, triton.next_power_of_2(cols)))
         EACH = min(BLOCK, 8 // itemsize) if apart == 1 else 1
         return "runs", dict(
             BLOCK=BLOCK,
@@ -811,7 +811,7 @@ def choose_conv1d(
         )
     # a window small enough to unroll
     if N < 8 and 0 < terms <= 128 and max(lines, reach) < 1 << 30:
-        BLOCK = min(128, triton.next_power_of_2(cols))
+        BLOCK = max(1, min(128, triton.next_power_of_2(cols)))
         return "window", dict(
             BLOCK=BLOCK,
             ROWS=max(1, 64 // BLOCK),

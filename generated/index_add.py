@@ -125,7 +125,7 @@ def choose_index_add(cols: int, width: int, deterministic: bool) -> tuple[str, d
         BLOCK = min(1024, max(16, triton.next_power_of_2(width)))
         return "scatter", dict(BLOCK=BLOCK, ROWS=max(1, 1024 // BLOCK), num_warps=4)
     # right for every shape: reducers as loops
-    BLOCK = min(256, triton.next_power_of_2(cols))
+    BLOCK = max(1, min(256, triton.next_power_of_2(cols)))
     return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
 
 

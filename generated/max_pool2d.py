@@ -335,7 +335,7 @@ def choose_max_pool2d(
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
     if channels_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
-        BLOCK = min(256, triton.next_power_of_2(lanes))
+        BLOCK = max(1, min(256, triton.next_power_of_2(lanes)))
         return "channels", dict(
             BLOCK=BLOCK,
             ROWS=max(1, 1024 // itemsize // BLOCK),
@@ -351,7 +351,7 @@ def choose_max_pool2d(
         and 0 < terms <= 128
         and max(lines, reach) < 1 << 30
     ):
-        BLOCK = min(256, triton.next_power_of_2(cols))
+        BLOCK = max(1, min(256, triton.next_power_of_2(cols)))
         EACH = min(BLOCK, 8 // itemsize) if apart == 1 else 1
         return "runs", dict(
             BLOCK=BLOCK,
@@ -362,7 +362,7 @@ def choose_max_pool2d(
         )
     # a window small enough to unroll
     if 0 < terms <= 128 and max(lines, reach) < 1 << 30:
-        BLOCK = min(256, triton.next_power_of_2(cols))
+        BLOCK = max(1, min(256, triton.next_power_of_2(cols)))
         return "window", dict(
             BLOCK=BLOCK,
             ROWS=max(1, 64 // BLOCK),
@@ -370,7 +370,7 @@ def choose_max_pool2d(
             STEPS=max(1, min(triton.next_power_of_2(steps), 16 // (hop_p * hop_p), 256 // terms)),
         )
     # right for every shape: reducers as loops
-    BLOCK = min(256, triton.next_power_of_2(cols))
+    BLOCK = max(1, min(256, triton.next_power_of_2(cols)))
     return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
 
 

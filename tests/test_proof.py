@@ -24,6 +24,7 @@ from tritongen.proof.reference import disagreement
 from tritongen.proof.runner import operands_of_torch
 from tritongen.proof.values import LAYOUTS, Filling, fill_tensor
 from tritongen.proof.variants import config_of, ways
+from tritongen.schedule.rules import evaluate, names
 from tritongen.syntax.parse import parse
 
 ROOT = Path(__file__).parent.parent
@@ -171,6 +172,23 @@ def test_every_variant_is_forced_and_small_blocks_stay_legal():
         assert small["BLOCK"] == (128 if variant.name in ("rows", "across") else 16)
     split = config_of(step, step.variants[0], facts, small=True)
     assert split["CHUNK"] * split["PARTS"] >= 100
+
+
+@pytest.mark.parametrize("name", ["max_pool1d", "index_add", "cumprod", "conv2d", "group_norm"])
+def test_every_config_has_a_value_where_something_is_empty(name):
+    """Nothing may be there to reduce, though something is there to write: a mean over no windows."""
+    text = (ROOT / "specs" / f"{name}.op").read_text()
+    ((plan,),) = pipeline.build(text, name).plans.values()
+    for step in plan.steps:
+        rules = [rule for v in step.variants for _, rule in (("", v.when), *v.config)]
+        spoken = set().union(*map(names, rules)) - {n for v in step.variants for n, _ in v.config}
+        common = dict.fromkeys(spoken, 8) | {"sms": 132, "itemsize": 4, "hip": False}
+        extents = [n for n, _ in step.facts if n in spoken and not n.startswith("hop")]  # strides
+        for empty in (*([n] for n in extents), extents):
+            facts = common | dict.fromkeys(empty, 0)
+            chosen = next(v for v in step.variants if evaluate(v.when, facts))
+            config = config_of(step, chosen, facts, small=False)
+            assert all(value > 0 for key, value in config.items() if key.startswith("BLOCK"))
 
 
 # ---- the oracle ---------------------------------------------------------------------------------

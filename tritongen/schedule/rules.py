@@ -31,8 +31,8 @@ OPERATORS: dict[type[ast.AST], Callable[[int, int], int]] = {
 
 
 def pow2(n: int) -> int:
-    """The least power of two that is at least n."""
-    return 1 << max(n - 1, 0).bit_length()
+    """The least power of two that is at least n; 0 for 0, as triton.next_power_of_2 has it."""
+    return 1 << (n - 1).bit_length() if n > 0 else 0
 
 
 def cdiv(a: int, b: int) -> int:

@@ -30,7 +30,7 @@ def make(name, group, stores, dims, facts) -> Step:
         "True",
         "right for every shape: reducers as loops",
         (
-            ("BLOCK", "min(256, pow2(cols))"),
+            ("BLOCK", "max(1, min(256, pow2(cols)))"),
             ("ROWS", "256 // BLOCK"),
             ("num_warps", "4"),
         ),

@@ -211,7 +211,7 @@ def _walk_variants(walk, grid, times: str) -> tuple[Variant, ...]:
     """
     launch = (Launch(walk.name, grid),)
     across = (
-        ("ROWS", "min(128 if itemsize <= 2 else 64, pow2(rows))"),
+        ("ROWS", "max(1, min(128 if itemsize <= 2 else 64, pow2(rows)))"),
         ("BLOCK", "max(16, min(2048 // ROWS, pow2(cols)))"),
         ("STAGES", "3 if itemsize <= 2 else 1"),
         ("num_warps", "1 if itemsize <= 2 else 2"),
