@@ -30,9 +30,7 @@ from triton import knobs
 from tritongen.runtime.tape import Entry, Tape
 
 MOST_ENTRIES = 512  # kinds of calls that one op replays
-PATIENCE = (
-    16  # calls of a kind before it takes another one's place: a note costs as much as 10 calls
-)
+PATIENCE = 16  # calls before a kind takes another's place: a note costs 1 ms, a replay saves 0.05
 MOST_SEEN = 4096  # and those that it has seen at all
 MOST_WAYS = 8  # of one kind, where the module's functions are replaced by turns: tuning does
 
