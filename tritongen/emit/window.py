@@ -24,7 +24,7 @@ from tritongen.emit.text import wrap
 from tritongen.emit.tiles import axis_name, view
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, index, indices, is_fractional, substitute, symbols
+from tritongen.ir.algebra import Poly, index, indices, is_fractional, moved_by, substitute, symbols
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.canonical import coordinates, reads, substitute_indices, tensors_read
 from tritongen.schedule.members import is_reducer
@@ -108,7 +108,7 @@ class WindowBody(Body):
         return f"{out if out.isidentifier() else f'({out})'}.to(tl.int64)"
 
     def coordinate(self, tensor: str, dim: int, p: Poly) -> str:
-        inner = Poly(tuple(t for t in p.terms if indices(Poly((t,))) & self.inner))
+        inner = moved_by(p, self.inner)
         place = p - inner
         if not inner.terms or not indices(place) or is_fractional(p):
             return super().coordinate(tensor, dim, p)
