@@ -162,7 +162,7 @@ def _run(group: Group, variant: Variant) -> tuple[str, str]:
 
     Where memory runs across the walk, and where a scan has a place in its state, none.
     """
-    if variant.name == "across" or any(n.body.op.startswith("arg") for n in scans_of(group)):
+    if variant.name == "across" or any(n.fold.op.startswith("arg") for n in scans_of(group)):
         return "RUN", "1"
     wide = "min(8, 16 // itemsize)"
     return "RUN", f"1 if across else {wide}" if variant.name == "split" else wide
@@ -176,7 +176,7 @@ def is_chained(group: Group) -> bool:
     """Whether what a block leaves is one float, which with a flag makes one word."""
     scans = scans_of(group)
     return (
-        len(scans) == 1 and scans[0].dtype == "compute" and not scans[0].body.op.startswith("arg")
+        len(scans) == 1 and scans[0].dtype == "compute" and not scans[0].fold.op.startswith("arg")
     )
 
 
@@ -186,7 +186,7 @@ def _chained_variants(kernel, group: Group, times: str) -> Iterator[Variant]:
         return
     (scan,) = scans_of(group)
     blocks = f"{times}rows * cdiv(cols, BLOCK)"
-    exact = scan.body.op in ("max", "min")
+    exact = scan.fold.op in ("max", "min")
     why = "few long rows, read once: each block takes its carry from the words of those before it"
     if not exact:
         why += ", in sums of no fixed order: the last bits may differ from run to run"

@@ -37,11 +37,13 @@ ATOMIC = ("compute", "f64", "f32", "i64", "i32")  # what tl.atomic_add adds
 def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     """Sums of the same terms' indices into one box, and the pointwise nests behind them."""
     found = nest.classify(members, virtual, by_name, facts)
-    sums = [n for n in found.nests if is_reducer(n)] if found else []
+    if found is None:
+        return None
+    sums = [n for n in found.nests if is_reducer(n)]
     shapes = {(frozenset(targets(n)), frozenset(b.index for b in binders_of(n))) for n in sums}
     if len(shapes) != 1 or not all(map(targets, sums)):
         return None
-    if any(n.dtype not in ATOMIC or n.body.op != "sum" for n in sums):
+    if any(n.dtype not in ATOMIC or n.fold.op != "sum" for n in sums):
         return None
     if any(tensors_read(n.body) & {other.name for other in sums} for n in sums):
         return None
@@ -53,7 +55,7 @@ def targets(sum_: ir.Nest, read: bool = True) -> dict[str, Poly]:
 
     One that a term only counts, as copies are dealt out, is none unless `read` is False.
     """
-    reduce = sum_.body
+    reduce = sum_.fold
     used = free_indices(reduce.body).union(*(indices(b.lo) | indices(b.hi) for b in reduce.binders))
     found = {}
     for b in sum_.box:
@@ -86,7 +88,7 @@ def _solved(guard: ir.Guard, name: str) -> Poly | None:
 def make(name, group, stores, dims, facts) -> Step:
     sums = tuple(n for n in group.nests if is_reducer(n))
     places = targets(sums[0])
-    points = (*(b for b in sums[0].box if b.index not in places), *sums[0].body.binders)
+    points = (*(b for b in sums[0].box if b.index not in places), *sums[0].fold.binders)
     inner = sums[0].box[-1] if sums[0].box[-1] in points else points[-1]
     axes = Axis("row", tuple(b for b in points if b != inner)), Axis("col", (inner,))
     box_axes = Axis("row", sums[0].box[:-1]), Axis("col", sums[0].box[-1:])
@@ -137,7 +139,7 @@ def _in_copies(name, sums, group: Group, stores, axes, places: Poly):
     """(the kernel that adds to copies, the one that sums them, what is kept of each, how many copies)."""
     taken = {b.index for n in group.nests for b in (*n.box, *binders_of(n))}
     copy = ir.Binder(fresh("copy", taken), poly(0), size("COPIES"))
-    number = index(sums[0].body.binders[-1].index)
+    number = index(sums[0].fold.binders[-1].index)
     turn = number - floordiv(number, copy.hi) * copy.hi
     tie = ir.Guard(index(copy.index) - turn, "==")
     dealt, merged = {}, {}
