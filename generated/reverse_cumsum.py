@@ -51,19 +51,6 @@ def _sums_behind(x, start, RUN: tl.constexpr):
 
 
 @triton.jit
-def _word(value, known):
-    """A float and what is known with it in one word, which others read as a whole: 1 its block's total, 2 all up to it."""
-    bits = value.to(tl.int32, bitcast=True).to(tl.int64) & 0xFFFFFFFF
-    return tl.cast(known, tl.int64) << 32 | bits
-
-
-@triton.jit
-def _value(word):
-    """The float of a word."""
-    return word.to(tl.int32).to(tl.float32, bitcast=True)
-
-
-@triton.jit
 def reverse_cumsum_scan(
     x_ptr,
     y_ptr,
@@ -162,71 +149,10 @@ def reverse_cumsum_finish(
         carry += tl.sum(x, 1, keep_dims=True)
 
 
-@triton.jit
-def reverse_cumsum_chained(
-    x_ptr,
-    y_sum_words_ptr,
-    y_ptr,
-    rows,
-    D,
-    x_row,
-    x_d,
-    y_row,
-    y_d,
-    COMPUTE: tl.constexpr,
-    BLOCK: tl.constexpr,
-    LOOK: tl.constexpr,
-    RUN: tl.constexpr,
-):
-    """A block of a row a program: y_sum from what the programs in front of it leave in words."""
-    # Blocks go to programs in the order in which these start: none waits for one that has not.
-    ticket = tl.atomic_add(y_sum_words_ptr, 1, sem="relaxed")
-    tiles = tl.cdiv(D, BLOCK)
-    block = (ticket % tiles).to(tl.int32)
-    row = ticket // tiles
-    y_sum_words_ptr += ticket - block + 1
-    last = tl.cdiv(D, BLOCK) * BLOCK - BLOCK
-    i = tl.arange(0, BLOCK)[None, :]
-    # Runs of RUN elements, the last one first: each a load, and no lanes to turn over.
-    turned = (BLOCK - RUN - i // RUN * RUN + i % RUN).to(tl.int64)
-    start = block.to(tl.int64) * BLOCK
-    d = last - start + turned
-    inside = d < D
-    x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
-    total = tl.sum(x, None)
-    tl.store(y_sum_words_ptr + block, _word(total, tl.where(block == 0, 2, 1)))
-
-    # What came before: the totals of blocks, back to one that knows its own carry.
-    carry = tl.full((), 0.0, COMPUTE)
-    left = block
-    while left > 0:
-        back = left - 1 - tl.arange(0, LOOK)
-        word = tl.load(y_sum_words_ptr + back, mask=back >= 0, other=0, volatile=True)
-        whole = tl.max(tl.where(word >> 32 == 2, back, left - LOOK - 1), 0)
-        missing = tl.max(tl.where(word >> 32 == 0, back, left - LOOK - 1), 0)
-        if missing < tl.maximum(whole, left - LOOK):
-            near = tl.where(back >= whole, _value(word), 0.0)
-            carry += tl.sum(near, None)
-            left = tl.where(whole < left - LOOK, left - LOOK, 0)
-    tl.store(y_sum_words_ptr + block, _word(carry + total, 2))
-
-    y_sum = carry + (x + _sums_behind(x, 0.0, RUN))
-    tl.store(y_ptr + row * y_row + d * y_d, y_sum, mask=inside)
-
-
 def choose_reverse_cumsum(
-    rows: int,
-    cols: int,
-    across: bool,
-    itemsize: int,
-    state_bytes: int,
-    deterministic: bool,
-    sms: int,
+    rows: int, cols: int, across: bool, itemsize: int, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # few long rows, read once: each block takes its carry from the words of those before it, in sums of no fixed order: the last bits may differ from run to run
-    if not across and rows < sms and cols > 16384 and state_bytes == 4 and not deterministic:
-        return "chained", dict(BLOCK=8192, LOOK=32, num_warps=8, RUN=min(8, 16 // itemsize))
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 64 if across else 1) < sms and cols > (256 if across else 16384):
         ROWS = min(32, triton.next_power_of_2(rows)) if across else 1
@@ -284,32 +210,10 @@ def launch_reverse_cumsum(x, y) -> None:
     cols = D
     across = x.stride(0) < x.stride(1)
     itemsize = y.element_size()
-    state_bytes = 8 if x.dtype == torch.float64 else 4
-    deterministic = torch.are_deterministic_algorithms_enabled()
     sms = _multiprocessors(x.device)
-    variant, config = choose_reverse_cumsum(
-        rows, cols, across, itemsize, state_bytes, deterministic, sms
-    )
+    variant, config = choose_reverse_cumsum(rows, cols, across, itemsize, sms)
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
-    if variant == "chained":
-        y_sum_words = torch.zeros(
-            (rows * triton.cdiv(D, config["BLOCK"]) + 1,), dtype=torch.int64, device=x.device
-        )
-        reverse_cumsum_chained[(rows * triton.cdiv(D, config["BLOCK"]),)](
-            x,
-            y_sum_words,
-            y,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "split":
+    if variant == "split":
         y_sum_part = torch.empty(
             (rows, config["PARTS"]),
             dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,

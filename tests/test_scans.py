@@ -84,26 +84,6 @@ def test_crowded_places_get_copies_and_deterministic_torch_no_atomics(points, va
     assert chosen == variants
 
 
-def test_deterministic_torch_gets_no_sums_in_order_of_arrival():
-    """A chain adds up what is there when it looks; where a maximum is taken the order does not show."""
-    one_row = {
-        "rows": 1,
-        "cols": 1 << 20,
-        "across": False,
-        "state_bytes": 4,
-        "sms": 132,
-        "itemsize": 4,
-    }
-    for fold, chosen in (("sum", ["chained", "split"]), ("max", ["chained", "chained"])):
-        text = f"op f<T: float>(x: T[N, D]) -> y: T[N, D] {{ y[n, d] = {fold}[k <= d](x[n, k]) }}"
-        (step,) = pipeline.build(text).plans["f"][0].steps
-        found = [
-            next(v.name for v in step.variants if evaluate(v.when, one_row | {"deterministic": d}))
-            for d in (False, True)
-        ]
-        assert found == chosen
-
-
 def test_a_carry_of_narrow_ints_keeps_its_type_in_the_loop():
     text = "op f<T: int>(x: T[N, D]) -> y: T[N, D] { y[n, d] = max[k >= d](x[n, k]) }"
     built = list(crosscompile(text, "f", ("sm_90",), ("i8",)))

@@ -19,7 +19,7 @@ BARE_CALLS = {
 ROOTS = {"tl", "torch", "triton", "math", "libdevice", "runtime"}
 REFUSED = (
     ast.Lambda, ast.AsyncFunctionDef, ast.ClassDef, ast.Global, ast.Nonlocal, ast.Await, ast.Yield,
-    ast.YieldFrom, ast.NamedExpr, ast.Delete, ast.AsyncFor, ast.AsyncWith,
+    ast.YieldFrom, ast.NamedExpr, ast.Delete, ast.AsyncFor, ast.AsyncWith, ast.While,
 )  # fmt: skip
 
 

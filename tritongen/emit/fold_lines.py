@@ -45,7 +45,7 @@ def guard_text(body: Body, guard: ir.Guard) -> str:
     return f"{body.size(guard.poly)[0]} {guard.op} 0"
 
 
-def end_text(body: Body, nest: ir.Nest, tile_text: str, axis: int | None = 1) -> str:
+def end_text(body: Body, nest: ir.Nest, tile_text: str, axis: int = 1) -> str:
     kind = ir.kind_of(nest.fold.body.dtype, body.op)
     fold = FOLDS[nest.fold.op]
     if fold.helper[kind]:

@@ -66,19 +66,6 @@ def _next_min(a, i, b, j):
     later = ~(b >= a) & (a == a)
     return tl.where(later, b, a), tl.where(later, j, i)
 ''',
-    "_word": '''
-@triton.jit
-def _word(value, known):
-    """A float and what is known with it in one word, which others read as a whole: 1 its block's total, 2 all up to it."""
-    bits = value.to(tl.int32, bitcast=True).to(tl.int64) & 0xFFFFFFFF
-    return tl.cast(known, tl.int64) << 32 | bits
-''',
-    "_value": '''
-@triton.jit
-def _value(word):
-    """The float of a word."""
-    return word.to(tl.int32).to(tl.float32, bitcast=True)
-''',
     "_scalar": '''
 @triton.jit
 def _scalar(value, IS_TENSOR: tl.constexpr, DTYPE: tl.constexpr):

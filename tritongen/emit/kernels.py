@@ -30,7 +30,6 @@ PRINTERS = {
     "scan": scan.scan,
     "scan_part": scan.scan_part,
     "scan_finish": scan.scan_finish,
-    "scan_chained": scan.scan_chained,
     "taps": contraction_view,
     "persistent": persistent_view,
     "patches": patches_view,

@@ -141,16 +141,7 @@ def used_facts(step: Step) -> tuple[tuple[str, str], ...]:
         spoken |= rules.names(v.when).union(*(rules.names(r) for _, r in v.config))
     known = [n for n, _ in step.facts]
     order = [*known, *(o.fact for o in step.orders), "across", "turned"]
-    order += [
-        "tma",
-        "itemsize",
-        "stored_bytes",
-        "added_bytes",
-        "state_bytes",
-        "deterministic",
-        "hip",
-        "sms",
-    ]
+    order += ["tma", "itemsize", "stored_bytes", "added_bytes", "deterministic", "hip", "sms"]
     return tuple((n, n) for n in order if n in spoken - config)
 
 
@@ -195,8 +186,6 @@ def fact_texts(context: Context, step: Step, views: dict[str, View]):
     if "stored_bytes" in spoken:
         yield "stored_bytes", f"{step.stores[-1]}.element_size()"
         yield "added_bytes", added_bytes_text(context, step)
-    if "state_bytes" in spoken:
-        yield "state_bytes", f"8 if {is_wide_text(context)} else 4" if context.wide else "4"
     if "deterministic" in spoken:
         yield "deterministic", "torch.are_deterministic_algorithms_enabled()"
     if "hip" in spoken:

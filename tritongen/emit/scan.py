@@ -94,49 +94,6 @@ def scan_finish(body: Body) -> KernelView:
     return scan_view(body, var, ("ROWS", "BLOCK", "PARTS", "STAGES"), doc, opening, loop)
 
 
-def scan_chained(body: Body) -> KernelView:
-    """A block a program; its carry comes from the words that the programs in front leave."""
-    var = open_scan(body)
-    values_a_row(body)
-    opening, body.lines = tuple(body.lines), []
-    (nest,) = scans(body)
-    run = body.kernel.axes[1].run
-    body.fill, served = choose_fill(body.kernel.nests, wide_tensors(body, run), run)
-    masks: dict = {}
-    needed = needed_by_scans(body)
-    for line in body.kernel.nests:
-        if line.name in needed and not is_reducer(line) and line.name not in body.values:
-            body.value(line)
-    taken = term_of(body, nest, var, nest.name in served, masks)
-    (var["total"],) = (body.assign(body.fresh("total"), scalar_of(body, nest, taken[0])),)
-    before, body.lines = tuple(body.lines), []
-    (carry,) = (body.fresh(name) for name in state_names(body, nest, "carry"))
-    names = ("ticket", "tiles", "block", "left", "back", "word", "whole", "missing", "near")
-    var |= {name: body.names.free(name) for name in names if name not in var}
-    var |= {"carry": carry, "identity": starts(body, nest)[0][0]}
-    var["words"] = body.pointer(f"{nest.name}_words")
-    merge(body, nest, (carry,), (scalar_of(body, nest, var["near"]),))
-    chain, body.lines = tuple(body.lines), []
-    kind = ir.kind_of(nest.fold.body.dtype, body.op)
-    var["both"] = FOLDS[nest.fold.op].combine[kind].format(a=carry, b=var["total"])
-    for line in body.kernel.nests:
-        if is_reducer(line):
-            prefix(body, line, (carry,), taken)
-        elif line.name not in body.values:
-            body.value(line)
-        if line.name in body.kernel.stores:
-            body.store(line, body.values[line.name][0])
-    body.helpers |= {"_word": None, "_value": None}
-    doc = f"A block of a row a program: {nest.name} from what the programs in front of it leave in words."
-    loop = Loop(before, chain, tuple(body.lines))
-    return scan_view(body, var, ("BLOCK", "LOOK"), doc, opening, loop)
-
-
-def scalar_of(body: Body, nest: ir.Nest, tile: str) -> str:
-    """What all of a tile comes to, as one number."""
-    return end_text(body, nest, tile, axis=None).replace(", keep_dims=True", "")
-
-
 # ---- what they share -----------------------------------------------------------------------------
 def scans(body: Body) -> tuple[ir.Nest, ...]:
     return tuple(n for n in body.kernel.nests if is_reducer(n))

@@ -21,7 +21,7 @@ from tritongen.schedule.plan import Plan, Step, Variant
 from tritongen.schedule.rules import evaluate, names, parse
 
 SMALL = {
-    **{"BLOCK": 16, "ROWS": 2, "STEPS": 2, "PARTS": 4, "LOOK": 4},
+    **{"BLOCK": 16, "ROWS": 2, "STEPS": 2, "PARTS": 4},
     **{"BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 32, "GROUP_M": 2},
     **{"num_warps": 4},
 }
@@ -53,8 +53,7 @@ def meant_for(plan: Plan, way: Way, args: Mapping[str, Any], hip: bool = False) 
     for step_name, variant_name in way.variants:
         step = next(s for s in plan.steps if s.name == step_name)
         when = next(v.when for v in step.variants if v.name == variant_name)
-        wide = any(str(getattr(v, "dtype", "")) == "torch.float64" for v in args.values())
-        known = {"itemsize": itemsize, "hip": hip, "tma": not hip, "state_bytes": 8 if wide else 4}
+        known = {"itemsize": itemsize, "hip": hip, "tma": not hip}
         settled = [p for p in when.split(" and ") if names(p) and names(p) <= set(known)]
         if not all(evaluate(part, known) for part in settled):
             return False

@@ -8,7 +8,6 @@ in step, whatever their shifts. Figures are for one H200.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tritongen.ir import nodes as ir
@@ -130,16 +129,14 @@ def make(name, group, stores, dims, facts) -> Step:
     if outer:
         numbers.append(("outers", axes[2].extent))
     times = "outers * " if outer else ""
-    chained = KernelPlan(f"{name}_chained", "scan_chained", "whole", *shared, **end)
     variants = (
-        *_chained_variants(chained, group, times),
         _split_variant(part, finish, group, times),
         *_walk_variants(walk, (f"{times}cdiv(rows, ROWS)",), times),
     )
     if group.reverse:
         variants = tuple(replace(v, config=(*v.config, _run(group, v))) for v in variants)
     why = "each value combines the terms before it along one index"
-    kernels = (walk, part, finish, *([chained] if is_chained(group) else []))
+    kernels = (walk, part, finish)
     return Step(name, "scan", why, stores, tuple(numbers), kernels, variants)
 
 
@@ -170,37 +167,6 @@ def _run(group: Group, variant: Variant) -> tuple[str, str]:
 
 def scans_of(group: Group) -> tuple[ir.Nest, ...]:
     return tuple(n for n in group.nests if is_reducer(n))
-
-
-def is_chained(group: Group) -> bool:
-    """Whether what a block leaves is one float, which with a flag makes one word."""
-    scans = scans_of(group)
-    return (
-        len(scans) == 1 and scans[0].dtype == "compute" and not scans[0].fold.op.startswith("arg")
-    )
-
-
-def _chained_variants(kernel, group: Group, times: str) -> Iterator[Variant]:
-    """Each block waits for those before it instead of reading them."""
-    if not is_chained(group):
-        return
-    (scan,) = scans_of(group)
-    blocks = f"{times}rows * cdiv(cols, BLOCK)"
-    exact = scan.fold.op in ("max", "min")
-    why = "few long rows, read once: each block takes its carry from the words of those before it"
-    if not exact:
-        why += ", in sums of no fixed order: the last bits may differ from run to run"
-    words = f"{scan.name}_words"
-    yield Variant(
-        "chained",
-        f"not across and {times}rows < sms and cols > 16384 and state_bytes == 4"
-        + ("" if exact else " and not deterministic"),
-        why,
-        (("BLOCK", "8192"), ("LOOK", "32"), ("num_warps", "8")),
-        (Launch(kernel.name, (blocks,)),),
-        ((words, "i64", (f"{blocks} + 1",)),),
-        zeroed=((words, words),),
-    )
 
 
 def _split_variant(part, finish, group, times: str) -> Variant:
