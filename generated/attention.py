@@ -587,6 +587,34 @@ def choose_attention_s_sum(
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
         )
+    # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
+    if tma and batches * M * N * K >= 2**29 and itemsize <= 2 and 16 < M <= 64:
+        BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
+        return "slender", dict(
+            BLOCK_M=max(32, triton.next_power_of_2(M)),
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=6 if BLOCK_N == 64 else 4,
+        )
+    # long, and bound by memory: small tiles, three programs a multiprocessor
+    if (
+        tma
+        and batches * M * N * K >= 2**29
+        and itemsize <= 4
+        and batches * M >= 64 * sms
+        and N * K <= 128 * (N + K)
+    ):
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "stream", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+        )
     # large, and its widest tiles fill whole waves of multiprocessors
     if (
         tma
@@ -628,7 +656,7 @@ def choose_attention_s_sum(
             BLOCK_K=256 // itemsize,
             GROUP_M=8,
             num_warps=4,
-            num_stages=3 if BLOCK_N == 128 else 5,
+            num_stages=4 if BLOCK_N == 128 else 6,
         )
     # enough work for the widest tile on every multiprocessor
     if not hip and itemsize <= 2 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
@@ -732,7 +760,7 @@ def launch_attention_s_sum(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
             BLOCK_N=256,
             PARTS=config["PARTS"],
         )
-    elif variant in ("persistent", "square", "narrow"):
+    elif variant in ("slender", "persistent", "square", "narrow"):
         q_tiles, q_turned = _tiles(q, config["BLOCK_M"], config["BLOCK_K"])
         k_tiles, k_turned = _tiles(k.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         s_sum_tiles = _tiles_to_store(s_sum, config["BLOCK_M"], config["BLOCK_N"] // 2)
@@ -740,6 +768,35 @@ def launch_attention_s_sum(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
             (
                 min(
                     sms,
+                    batches * triton.cdiv(S, config["BLOCK_M"]) * triton.cdiv(L, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            q_tiles,
+            k_tiles,
+            s_sum_tiles,
+            s_sum,
+            B * H,
+            S,
+            L,
+            E,
+            s_sum.stride(0),
+            s_sum.stride(1),
+            s_sum.stride(2),
+            Q_TURNED=q_turned,
+            K_TURNED=k_turned,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "stream":
+        q_tiles, q_turned = _tiles(q, config["BLOCK_M"], config["BLOCK_K"])
+        k_tiles, k_turned = _tiles(k.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        s_sum_tiles = _tiles_to_store(s_sum, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        attention_s_sum_persistent[
+            (
+                min(
+                    3 * sms,
                     batches * triton.cdiv(S, config["BLOCK_M"]) * triton.cdiv(L, config["BLOCK_N"]),
                 ),
             )
