@@ -27,7 +27,7 @@ from tritongen.ir.algebra import (
     symbols,
 )
 from tritongen.schedule.canonical import binders_of, fresh, reads
-from tritongen.schedule.classes import patches, pointwise, window
+from tritongen.schedule.classes import one_tap, patches, pointwise, window
 from tritongen.schedule.members import Group
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Order, Pack, Step, Variant
 from tritongen.schedule.views import accesses, views
@@ -163,8 +163,14 @@ def make(name, group, stores, dims, facts) -> Step:
         whole = replace(group, row=group.nests[0].box)
         more, known, few, orders = window.beside(name, whole, stores, dims, facts, "N < 8")
         kernels = (*kernels[:-1], *more, kernels[-1])
-        numbers, variants = tuple(dict((*numbers, *known)).items()), (*few, *variants)
-    return Step(name, "contraction", why, stores, numbers, kernels, variants, orders=orders)
+        numbers, variants = (*numbers, *known), (*few, *variants)
+    one = one_tap.beside(name, group, stores, dims, facts)
+    kernels = (*kernels[:-1], *one.kernels, kernels[-1])
+    numbers = tuple(dict((*numbers, *one.numbers)).items())
+    shared = dict(orders=orders, tests=one.tests)
+    return Step(
+        name, "contraction", why, stores, numbers, kernels, (*one.variants, *variants), **shared
+    )
 
 
 def _variants(kernels, packs, times: str) -> tuple[Variant, ...]:
