@@ -85,6 +85,16 @@ def _takes_patches(*operands: torch.Tensor) -> bool:
     )
 
 
+def _every(x: torch.Tensor, *steps: int) -> torch.Tensor:
+    """Every step-th element along each dim but the last, which reaches over the elements in between."""
+    shape, strides, reach = [], [], x.shape[-1]
+    for size, stride, step in zip(x.shape, x.stride(), steps):
+        shape.append(size // step)
+        strides.append(stride * step)
+        reach += stride * (step - 1)
+    return x.as_strided((*shape, reach), (*strides, 1))
+
+
 @cache
 def _patch(places: int, *extents: int) -> tuple[int, ...]:
     """The sides of patches of so many places, powers of two, that cover the extents with the fewest; long ones last."""
@@ -120,15 +130,29 @@ def _tiles(
     return (_descriptor(x, cols, rows) if turned else _descriptor(x, rows, cols)), turned
 
 
-def _tiles_to_store(y: torch.Tensor, *block: int) -> TensorDescriptor | None:
-    """A descriptor by tiles over the last dims; None where rows are not aligned, or end within 16 bytes."""
+def _tiles_to_store(y: torch.Tensor, rows: int, cols: int) -> TensorDescriptor | None:
+    """A descriptor by tiles of rows x cols; None where rows are not aligned, or end within 16 bytes."""
     whole = y.shape[-1] * y.element_size() % 16 == 0  # a store fills what it has begun
-    return _descriptor(y, *block) if whole and _is_aligned(y) else None
+    return _descriptor(y, rows, cols) if whole and _is_aligned(y) else None
 
 
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
     return x.is_cuda or isinstance(conv2d_patches, InterpretedFunction)
+
+
+@triton.jit
+def _floor_div(a, b):
+    """Integer a // b rounded down; Triton's own rounds towards zero."""
+    quotient = a // b
+    return tl.where((a % b != 0) & ((a < 0) ^ (b < 0)), quotient - 1, quotient)
+
+
+@triton.jit
+def _floor_mod(a, b):
+    """Integer a % b with the sign of b; Triton's own takes the sign of a."""
+    rest = a % b
+    return tl.where((rest != 0) & ((rest < 0) ^ (b < 0)), rest + b, rest)
 
 
 @triton.jit
@@ -211,9 +235,8 @@ def conv2d_w_packed_tile(
 @triton.jit
 def conv2d_patches(
     x_patches,
-    w_patches,
+    w_tiles,
     b_ptr,
-    y_patches,
     y_ptr,
     batches,
     N2,
@@ -222,6 +245,8 @@ def conv2d_patches(
     P,
     Q,
     F,
+    x_2,
+    x_3,
     b_0,
     y_0,
     y_1,
@@ -232,18 +257,18 @@ def conv2d_patches(
     PATCH_N: tl.constexpr,
     PATCH_P: tl.constexpr,
     PATCH_Q: tl.constexpr,
-    stride: tl.constexpr,
     dil: tl.constexpr,
     pad: tl.constexpr,
+    stride: tl.constexpr,
+    groups: tl.constexpr,
     COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr,
-    groups: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     FLAT: tl.constexpr,
 ):
-    """Sums over patches of BLOCK_M places and BLOCK_N columns, one tap and BLOCK_K channels at a time."""
+    """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
     patches_n = tl.cdiv(N, PATCH_N)
     patches_p = tl.cdiv(P, PATCH_P)
     patches_q = tl.cdiv(Q, PATCH_Q)
@@ -260,44 +285,41 @@ def conv2d_patches(
         first_p = tile // (patches_q * tiles_n) % patches_p * PATCH_P
         first_n = tile // (patches_p * patches_q * tiles_n) % patches_n * PATCH_N
         f1 = (tile // (patches_n * patches_p * patches_q * tiles_n)).to(tl.int64)
-        y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(R * S * tl.cdiv(Cg, BLOCK_K)):
             tap = start % (R * S)
             c = start // (R * S) * BLOCK_K
             r = tap // S
+            x_h = r * dil - pad
             s = tap % S
+            x_w = s * dil - pad
             x = x_patches.load(
                 [
                     first_n,
-                    tl.cast(f1, tl.int32),
-                    first_p * stride + r * dil - pad,
-                    first_q * stride + s * dil - pad,
-                    c,
+                    first_p + _floor_div(x_h, stride),
+                    first_q + _floor_div(x_w, stride),
+                    tl.cast(
+                        c
+                        + tl.cast(f1 * Cg, tl.int32)
+                        + _floor_mod(x_h, stride) * x_2
+                        + _floor_mod(x_w, stride) * x_3,
+                        tl.int32,
+                    ),
                 ]
             ).reshape(BLOCK_M, BLOCK_K)
-            w = (
-                w_patches.load([tl.cast(f1, tl.int32), first_f0, r, s, c])
-                .reshape(BLOCK_N, BLOCK_K)
-                .T
-            )
-            y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+            w = w_tiles.load([first_f0 + tl.cast(f1 * (F // groups), tl.int32), c + tap * Cg])
+            y_sum = tl.dot(w, x.T, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
-        place = tl.arange(0, BLOCK_M)[:, None]
+        place = tl.arange(0, BLOCK_M)[None, :]
         n = first_n.to(tl.int64) + place // (PATCH_P * PATCH_Q)
         p = first_p.to(tl.int64) + place // PATCH_Q % PATCH_P
         q = first_q.to(tl.int64) + place % PATCH_Q
-        f0 = first_f0.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+        f0 = first_f0.to(tl.int64) + tl.arange(0, BLOCK_N)[:, None]
         inside = (n < N) & (p < P) & (q < Q) & (f0 < N2)
         b_f = f0 + f1 * (F // groups)
         b = tl.load(b_ptr + b_f * b_0, mask=f0 < N2).to(COMPUTE)
         y = b + y_sum
-        if y_patches is None:
-            tl.store(y_ptr + n * y_0 + b_f * y_1 + p * y_2 + q * y_3, y, mask=inside)
-        else:
-            y_patches.store(
-                [first_n, tl.cast(f1, tl.int32), first_p, first_q, first_f0],
-                y.to(y_patches.dtype).reshape(PATCH_N, 1, PATCH_P, PATCH_Q, BLOCK_N),
-            )
+        tl.store(y_ptr + n * y_0 + b_f * y_1 + p * y_2 + q * y_3, y, mask=inside)
 
 
 @triton.jit
@@ -994,18 +1016,20 @@ def choose_conv2d(
     M: int,
     N: int,
     channels: int,
-    hop_p: int,
-    hop_q: int,
     taps: int,
+    hop: int,
+    over: int,
     terms: int,
     outer: int,
     lanes: int,
     span: int,
     along: int,
+    hop_q: int,
     lines: int,
     cols: int,
     reach: int,
     steps: int,
+    hop_p: int,
     apart: int,
     dilation: int,
     images: int,
@@ -1013,7 +1037,7 @@ def choose_conv2d(
     channels_last: bool,
     one_tap: bool,
     as_rows: bool,
-    tma: bool,
+    patched: bool,
     itemsize: int,
     hip: bool,
     sms: int,
@@ -1155,15 +1179,17 @@ def choose_conv2d(
         )
     # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
     if (
-        tma
+        patched
         and 2 <= itemsize <= 4
-        and channels >= 16
-        and hop_p == 1
-        and hop_q == 1
+        and channels % 16 == 0
+        and 0 < hop
+        and over == 0
         and batches * M * N * channels >= 2**26
     ):
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        BLOCK_K = min(128 // itemsize, max(16, triton.next_power_of_2(channels)))
+        BLOCK_K = min(
+            128 // itemsize, 64 if channels % 64 == 0 else 32 if channels % 32 == 0 else 16
+        )
         return "patches", dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
@@ -1235,9 +1261,9 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     M = N * P * Q
     N_ = F // groups
     channels = Cg
-    hop_p = stride
-    hop_q = stride
     taps = R * S
+    hop = stride
+    over = H % stride + W % stride
     terms = Cg * R * S
     outer = (F // groups) * N * P
     lanes = F // (F // groups)
@@ -1249,10 +1275,12 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         + F // groups
     )
     along = Q
+    hop_q = stride
     lines = (F // (F // groups)) * (F // groups) * N
     cols = Q
     reach = Q + Q * stride + S * max(dil, -dil)
     steps = P
+    hop_p = stride
     apart = stride
     dilation = dil
     images = N
@@ -1260,7 +1288,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     channels_last = x.stride(1) < x.stride(3)
     one_tap = R * S == 1 and groups == 1 and stride == 1 and pad == 0 and _takes_tiles(x, w)
     as_rows = x.permute(0, 2, 3, 1).is_contiguous() and y.permute(0, 2, 3, 1).is_contiguous()
-    tma = _takes_patches(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
+    patched = _takes_patches(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
     itemsize = x.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
@@ -1269,18 +1297,20 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         M,
         N_,
         channels,
-        hop_p,
-        hop_q,
         taps,
+        hop,
+        over,
         terms,
         outer,
         lanes,
         span,
         along,
+        hop_q,
         lines,
         cols,
         reach,
         steps,
+        hop_p,
         apart,
         dilation,
         images,
@@ -1288,7 +1318,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         channels_last,
         one_tap,
         as_rows,
-        tma,
+        patched,
         itemsize,
         hip,
         sms,
@@ -1557,44 +1587,29 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             launch_conv2d_w_packed(w, w_packed)
             w = w_packed.permute(0, 3, 1, 2)
         PATCH_N, PATCH_P, PATCH_Q = _patch(config["BLOCK_M"], N, P, Q)
-        patches = triton.cdiv(N, PATCH_N) * triton.cdiv(P, PATCH_P) * triton.cdiv(Q, PATCH_Q)
+        PATCHES = triton.cdiv(N, PATCH_N) * triton.cdiv(P, PATCH_P) * triton.cdiv(Q, PATCH_Q)
         x_patches = _descriptor(
-            x.view(N, F // (F // groups), Cg, H, W).permute(0, 1, 3, 4, 2),
+            _every(x.permute(0, 2, 3, 1), 1, stride, stride),
             PATCH_N,
-            1,
             PATCH_P,
             PATCH_Q,
             config["BLOCK_K"],
         )
-        w_patches = _descriptor(
-            w.view(F // (F // groups), F // groups, Cg, R, S).permute(0, 1, 3, 4, 2),
-            1,
-            config["BLOCK_N"],
-            1,
-            1,
-            config["BLOCK_K"],
-        )
-        y_patches = _tiles_to_store(
-            y.view(N, F // (F // groups), F // groups, P, Q).permute(0, 1, 3, 4, 2),
-            PATCH_N,
-            1,
-            PATCH_P,
-            PATCH_Q,
-            config["BLOCK_N"],
+        w_tiles = _descriptor(
+            w.permute(0, 2, 3, 1).reshape(F, Cg * R * S), config["BLOCK_N"], config["BLOCK_K"]
         )
         conv2d_patches[
             (
                 (
-                    min(3 * sms, batches * patches * triton.cdiv(N_, config["BLOCK_N"]))
+                    min(3 * sms, batches * PATCHES * triton.cdiv(N_, config["BLOCK_N"]))
                     if config["FLAT"]
-                    else batches * patches * triton.cdiv(N_, config["BLOCK_N"])
+                    else batches * PATCHES * triton.cdiv(N_, config["BLOCK_N"])
                 ),
             )
         ](
             x_patches,
-            w_patches,
+            w_tiles,
             b,
-            y_patches,
             y,
             F // (F // groups),
             F // groups,
@@ -1603,6 +1618,8 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             P,
             Q,
             F,
+            x.stride(2),
+            x.stride(3),
             b.stride(0),
             y.stride(0),
             y.stride(1),
@@ -1613,12 +1630,12 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             PATCH_N=PATCH_N,
             PATCH_P=PATCH_P,
             PATCH_Q=PATCH_Q,
-            stride=stride,
             dil=dil,
             pad=pad,
+            stride=stride,
+            groups=groups,
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
-            groups=groups,
             enable_fp_fusion=True,
             **config,
         )

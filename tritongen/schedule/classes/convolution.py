@@ -153,7 +153,7 @@ def make(name, group, stores, dims, facts) -> Step:
     why = "a sum of products, one factor gathered by a sliding window"
     times = "batches * " if p.batch else ""
     variants = _variants(kernels, packs, times)
-    if len(packs) == 2 and (made := patches.kernel(name, group, tapped, stores, dims, facts)):
+    if len(packs) == 2 and (made := patches.kernel(name, group, tapped, stores, dims)):
         plan, own = made
         kernels, numbers = (plan, *kernels), (*numbers, *own.items())
         variants = (patches.variant(plan, own, packs, times), *variants)
