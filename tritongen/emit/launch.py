@@ -194,6 +194,7 @@ def fact_texts(context: Context, step: Step, views: dict[str, View]):
         yield "itemsize", itemsize_text(context, step)
     if "stored_bytes" in spoken:
         yield "stored_bytes", f"{step.stores[-1]}.element_size()"
+    if "added_bytes" in spoken:
         yield "added_bytes", added_bytes_text(context, step)
     if "deterministic" in spoken:
         yield "deterministic", "torch.are_deterministic_algorithms_enabled()"

@@ -101,7 +101,14 @@ def by_descriptors(kernel: KernelPlan, times: str) -> tuple[Variant, ...]:
             f"{when} and itemsize <= 2 and 9 * {waves(128, 256)} <= 5 * {waves(128, 128)}",
             "large, and its widest tiles fill whole waves of multiprocessors",
             # One stage more under an epilogue: gelu by erf 225 us at 4096^3 (3 stages: 237), alone 191 (183).
-            tile("128", str(256 // share), WIDE, "8", "4" if computes(kernel) else "3"),
+            # Half a tile of f32 to store, 64 KiB, leaves no room for it.
+            tile(
+                "128",
+                str(256 // share),
+                WIDE,
+                "8",
+                "4 if stored_bytes <= 2 else 3" if computes(kernel) else "3",
+            ),
             launch,
         ),
         Variant(
