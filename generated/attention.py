@@ -546,7 +546,15 @@ def attention_o_tiles(
 
 
 def choose_attention_s(
-    batches: int, M: int, N: int, K: int, tma: bool, itemsize: int, hip: bool, sms: int
+    batches: int,
+    M: int,
+    N: int,
+    K: int,
+    tma: bool,
+    itemsize: int,
+    stored_bytes: int,
+    hip: bool,
+    sms: int,
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # few sums of many terms: several programs share one tile, and a second kernel adds up
@@ -589,7 +597,12 @@ def choose_attention_s(
         <= 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
     ):
         return "persistent", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=4
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if stored_bytes <= 2 else 3,
         )
     # large, and tiles of 128 x 128 fill the waves better
     if (
@@ -677,9 +690,10 @@ def launch_attention_s(q, k, v, s, m, o_sum2, o, scale) -> None:
     K = E
     tma = _takes_tiles(q, k)
     itemsize = q.element_size()
+    stored_bytes = s.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(k.device)
-    variant, config = choose_attention_s(batches, M, N, K, tma, itemsize, hip, sms)
+    variant, config = choose_attention_s(batches, M, N, K, tma, itemsize, stored_bytes, hip, sms)
     PRECISION = "ieee" if torch.version.hip else "tf32x3"
     if variant == "split":
         s_sum_parts = torch.empty(

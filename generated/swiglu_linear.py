@@ -323,7 +323,7 @@ def swiglu_linear_tiles(
 
 
 def choose_swiglu_linear(
-    M: int, N: int, K: int, tma: bool, itemsize: int, hip: bool, sms: int
+    M: int, N: int, K: int, tma: bool, itemsize: int, stored_bytes: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # few sums of many terms: several programs share one tile, and a second kernel adds up
@@ -366,7 +366,12 @@ def choose_swiglu_linear(
         <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 64), sms)
     ):
         return "persistent", dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=4
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if stored_bytes <= 2 else 3,
         )
     # large, and tiles of 128 x 128 fill the waves better
     if (
@@ -447,9 +452,10 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
     N = wg.shape[0]
     tma = _takes_tiles(x, wg, wu)
     itemsize = x.element_size()
+    stored_bytes = y.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(wg.device)
-    variant, config = choose_swiglu_linear(M, N, K, tma, itemsize, hip, sms)
+    variant, config = choose_swiglu_linear(M, N, K, tma, itemsize, stored_bytes, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else tl.float32
     PRECISION = "ieee" if torch.version.hip else "tf32x3"
     if variant == "split":
