@@ -414,17 +414,21 @@ def conv2d_taps(
             other=0.0,
         )
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
     b_rows = b_ptr + f1 * b_f1
+    n = m // PQ
+    p = m // Q % P
+    q = m % Q
     y_rows = (
         y_ptr + tl.cast(n, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2 + tl.cast(q, tl.int64) * y_3
     )
-    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    y_sum_halves = tl.split(y_sum.T.reshape(2, BLOCK_N // 2, BLOCK_M).permute(1, 2, 0))
     for half in tl.static_range(2):
         y_sum = y_sum_halves[half]
         f0 = (
             tile_n.to(tl.int64) * BLOCK_N
             + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
+            + tl.arange(0, BLOCK_N // 2)[:, None]
         )
         inside = (m < M) & (f0 < N2)
         b = tl.load(b_rows + f0 * b_f0, mask=f0 < N2).to(COMPUTE)
@@ -934,17 +938,21 @@ def conv2d_tiles(
             other=0.0,
         )
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
     b_rows = b_ptr + f1 * b_f1
+    n = m // PQ
+    p = m // Q % P
+    q = m % Q
     y_rows = (
         y_ptr + tl.cast(n, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2 + tl.cast(q, tl.int64) * y_3
     )
-    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    y_sum_halves = tl.split(y_sum.T.reshape(2, BLOCK_N // 2, BLOCK_M).permute(1, 2, 0))
     for half in tl.static_range(2):
         y_sum = y_sum_halves[half]
         f0 = (
             tile_n.to(tl.int64) * BLOCK_N
             + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
+            + tl.arange(0, BLOCK_N // 2)[:, None]
         )
         inside = (m < M) & (f0 < N2)
         b = tl.load(b_rows + f0 * b_f0, mask=f0 < N2).to(COMPUTE)
@@ -953,10 +961,11 @@ def conv2d_tiles(
         tl.store(y_rows + y_f * y_1, y, mask=inside)
 
 
-def choose_conv2d_x_packed() -> tuple[str, dict]:
+def choose_conv2d_x_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(ROWS=64, BLOCK=64, num_warps=8)
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
 def launch_conv2d_x_packed(x, x_packed) -> None:
@@ -965,7 +974,8 @@ def launch_conv2d_x_packed(x, x_packed) -> None:
     x = x.reshape(N, C, H * W)
     x_packed = x_packed.view(H * N * W, C)
     rows = H * N * W
-    _, config = choose_conv2d_x_packed()
+    cols = C
+    _, config = choose_conv2d_x_packed(cols)
     conv2d_x_packed_tile[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)](
         x,
         x_packed,
@@ -982,10 +992,11 @@ def launch_conv2d_x_packed(x, x_packed) -> None:
     )
 
 
-def choose_conv2d_w_packed() -> tuple[str, dict]:
+def choose_conv2d_w_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(ROWS=64, BLOCK=64, num_warps=8)
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
 def launch_conv2d_w_packed(w, w_packed) -> None:
@@ -994,7 +1005,8 @@ def launch_conv2d_w_packed(w, w_packed) -> None:
     w = w.reshape(F, Cg, R * S)
     w_packed = w_packed.view(F * R * S, Cg)
     rows = F * R * S
-    _, config = choose_conv2d_w_packed()
+    cols = Cg
+    _, config = choose_conv2d_w_packed(cols)
     conv2d_w_packed_tile[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(Cg, config["BLOCK"]),)](
         w,
         w_packed,
@@ -1039,6 +1051,7 @@ def choose_conv2d(
     as_rows: bool,
     patched: bool,
     itemsize: int,
+    stored_bytes: int,
     hip: bool,
     sms: int,
 ) -> tuple[str, dict]:
@@ -1073,7 +1086,12 @@ def choose_conv2d(
         <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
     ):
         return "rows_persistent", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=4
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if stored_bytes <= 2 else 3,
         )
     # one tap, so a product whose rows are the positions of all images; large, and tiles of 128 x 128 fill the waves better
     if (
@@ -1121,7 +1139,12 @@ def choose_conv2d(
         <= 5 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
     ):
         return "planes_persistent", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=4
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if stored_bytes <= 2 else 3,
         )
     # one tap, so a product whose rows are the positions of one image; large, and tiles of 128 x 128 fill the waves better
     if (
@@ -1290,6 +1313,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     as_rows = x.permute(0, 2, 3, 1).is_contiguous() and y.permute(0, 2, 3, 1).is_contiguous()
     patched = _takes_patches(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
     itemsize = x.element_size()
+    stored_bytes = y.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
     variant, config = choose_conv2d(
@@ -1320,6 +1344,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         as_rows,
         patched,
         itemsize,
+        stored_bytes,
         hip,
         sms,
     )

@@ -406,6 +406,11 @@ def conv3d_taps(
             other=0.0,
         )
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
+    n = m // OPQ
+    o = m // PQ % O
+    p = m // Q % P
+    q = m % Q
     y_rows = (
         y_ptr
         + tl.cast(n, tl.int64) * y_0
@@ -413,13 +418,148 @@ def conv3d_taps(
         + tl.cast(p, tl.int64) * y_3
         + tl.cast(q, tl.int64) * y_4
     )
-    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    y_sum_halves = tl.split(y_sum.T.reshape(2, BLOCK_N // 2, BLOCK_M).permute(1, 2, 0))
     for half in tl.static_range(2):
         y_sum = y_sum_halves[half]
         f = (
             tile_n.to(tl.int64) * BLOCK_N
             + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
+            + tl.arange(0, BLOCK_N // 2)[:, None]
+        )
+        inside = (m < M) & (f < F)
+        b = tl.load(b_ptr + f * b_f, mask=f < F).to(COMPUTE)
+        y = b + y_sum
+        tl.store(y_rows + f * y_1, y, mask=inside)
+
+
+@triton.jit
+def conv3d_lanes(
+    x_lanes_ptr,
+    w_lanes_ptr,
+    b_ptr,
+    y_ptr,
+    M,
+    F,
+    OPQ,
+    PQ,
+    O,
+    Q,
+    P,
+    D,
+    H,
+    W,
+    x_lanes_0,
+    x_lanes_1,
+    x_lanes_2,
+    x_lanes_3,
+    x_lanes_4,
+    w_lanes_f,
+    w_lanes_k,
+    b_f,
+    y_0,
+    y_1,
+    y_2,
+    y_3,
+    y_4,
+    K: tl.constexpr,
+    R: tl.constexpr,
+    S: tl.constexpr,
+    c_lanes: tl.constexpr,
+    INDEX: tl.constexpr,
+    STEP_X_LANES: tl.constexpr,
+    stride: tl.constexpr,
+    pad: tl.constexpr,
+    STEP_W_LANES: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = m // OPQ
+    x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
+    o = m // PQ % O
+    x_lanes_d0 = o * stride - pad
+    x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
+    p = m // Q % P
+    x_lanes_h0 = p * stride - pad
+    x_lanes_2 = tl.multiple_of(tl.cast(x_lanes_2, tl.int64), STEP_X_LANES)
+    q = m % Q
+    x_lanes_w0 = q * stride - pad
+    x_lanes_3 = tl.multiple_of(tl.cast(x_lanes_3, tl.int64), STEP_X_LANES)
+    x_lanes_rows = (
+        x_lanes_ptr
+        + tl.cast(n, tl.int64) * x_lanes_0
+        + tl.cast(x_lanes_d0, tl.int64) * x_lanes_1
+        + tl.cast(x_lanes_h0, tl.int64) * x_lanes_2
+        + tl.cast(x_lanes_w0, tl.int64) * x_lanes_3
+    )
+    w_lanes_f = tl.multiple_of(tl.cast(w_lanes_f, tl.int64), STEP_W_LANES)
+    y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, K * R * S * c_lanes, BLOCK_K):
+        k2 = start + tl.arange(0, BLOCK_K).to(INDEX)
+        k = k2[None, :] // (R * S * c_lanes)
+        r = k2[None, :] // (S * c_lanes) % R
+        s = k2[None, :] // c_lanes % S
+        c = k2[None, :] % c_lanes
+        x_lanes_terms = (
+            tl.cast(k, tl.int64) * x_lanes_1
+            + tl.cast(r, tl.int64) * x_lanes_2
+            + tl.cast(s, tl.int64) * x_lanes_3
+            + tl.cast(c, tl.int64) * x_lanes_4
+        )
+        x_lanes_d = x_lanes_d0 + k
+        x_lanes_h = x_lanes_h0 + r
+        x_lanes_w = x_lanes_w0 + s
+        x_lanes = tl.load(
+            x_lanes_rows + x_lanes_terms,
+            mask=(m < M)
+            & (k2[None, :] < K * R * S * c_lanes)
+            & (x_lanes_d >= 0)
+            & (x_lanes_d < D)
+            & (x_lanes_h >= 0)
+            & (x_lanes_h < H)
+            & (x_lanes_w >= 0)
+            & (x_lanes_w < W),
+            other=0.0,
+        )
+        w_lanes = tl.load(
+            w_lanes_ptr + f * w_lanes_f + tl.cast(k2[:, None], tl.int64) * w_lanes_k,
+            mask=(f < F) & (k2[:, None] < K * R * S * c_lanes),
+            other=0.0,
+        )
+        y_sum = tl.dot(x_lanes, w_lanes, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
+    n = m // OPQ
+    o = m // PQ % O
+    p = m // Q % P
+    q = m % Q
+    y_rows = (
+        y_ptr
+        + tl.cast(n, tl.int64) * y_0
+        + tl.cast(o, tl.int64) * y_2
+        + tl.cast(p, tl.int64) * y_3
+        + tl.cast(q, tl.int64) * y_4
+    )
+    y_sum_halves = tl.split(y_sum.T.reshape(2, BLOCK_N // 2, BLOCK_M).permute(1, 2, 0))
+    for half in tl.static_range(2):
+        y_sum = y_sum_halves[half]
+        f = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[:, None]
         )
         inside = (m < M) & (f < F)
         b = tl.load(b_ptr + f * b_f, mask=f < F).to(COMPUTE)
@@ -650,6 +790,11 @@ def conv3d_tiles(
             other=0.0,
         )
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
+    n = m // OPQ
+    o = m // PQ % O
+    p = m // Q % P
+    q = m % Q
     y_rows = (
         y_ptr
         + tl.cast(n, tl.int64) * y_0
@@ -657,13 +802,13 @@ def conv3d_tiles(
         + tl.cast(p, tl.int64) * y_3
         + tl.cast(q, tl.int64) * y_4
     )
-    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    y_sum_halves = tl.split(y_sum.T.reshape(2, BLOCK_N // 2, BLOCK_M).permute(1, 2, 0))
     for half in tl.static_range(2):
         y_sum = y_sum_halves[half]
         f = (
             tile_n.to(tl.int64) * BLOCK_N
             + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
+            + tl.arange(0, BLOCK_N // 2)[:, None]
         )
         inside = (m < M) & (f < F)
         b = tl.load(b_ptr + f * b_f, mask=f < F).to(COMPUTE)
@@ -671,10 +816,11 @@ def conv3d_tiles(
         tl.store(y_rows + f * y_1, y, mask=inside)
 
 
-def choose_conv3d_x_packed() -> tuple[str, dict]:
+def choose_conv3d_x_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(ROWS=64, BLOCK=64, num_warps=8)
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
 def launch_conv3d_x_packed(x, x_packed) -> None:
@@ -683,7 +829,8 @@ def launch_conv3d_x_packed(x, x_packed) -> None:
     x = x.reshape(N, C, D * H * W)
     x_packed = x_packed.view(D * H * N * W, C)
     rows = D * H * N * W
-    _, config = choose_conv3d_x_packed()
+    cols = C
+    _, config = choose_conv3d_x_packed(cols)
     conv3d_x_packed_tile[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)](
         x,
         x_packed,
@@ -700,10 +847,11 @@ def launch_conv3d_x_packed(x, x_packed) -> None:
     )
 
 
-def choose_conv3d_w_packed() -> tuple[str, dict]:
+def choose_conv3d_w_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(ROWS=64, BLOCK=64, num_warps=8)
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
 def launch_conv3d_w_packed(w, w_packed) -> None:
@@ -712,7 +860,8 @@ def launch_conv3d_w_packed(w, w_packed) -> None:
     w = w.reshape(F, C, K * R * S)
     w_packed = w_packed.view(F * K * R * S, C)
     rows = F * K * R * S
-    _, config = choose_conv3d_w_packed()
+    cols = C
+    _, config = choose_conv3d_w_packed(cols)
     conv3d_w_packed_tile[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)](
         w,
         w_packed,
@@ -733,6 +882,7 @@ def choose_conv3d(
     M: int,
     N: int,
     channels: int,
+    depth: int,
     taps: int,
     hop: int,
     over: int,
@@ -742,6 +892,7 @@ def choose_conv3d(
     as_rows: bool,
     patched: bool,
     itemsize: int,
+    stored_bytes: int,
     hip: bool,
     sms: int,
 ) -> tuple[str, dict]:
@@ -776,7 +927,12 @@ def choose_conv3d(
         <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
     ):
         return "rows_persistent", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=4
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if stored_bytes <= 2 else 3,
         )
     # one tap, so a product whose rows are the positions of all images; large, and tiles of 128 x 128 fill the waves better
     if (
@@ -824,7 +980,12 @@ def choose_conv3d(
         <= 5 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
     ):
         return "planes_persistent", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=4
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if stored_bytes <= 2 else 3,
         )
     # one tap, so a product whose rows are the positions of one image; large, and tiles of 128 x 128 fill the waves better
     if (
@@ -902,6 +1063,17 @@ def choose_conv3d(
             num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
             num_stages=3,
         )
+    # two or three channels, stored as four: a load takes all of a tap
+    if not hip and itemsize <= 4 and 1 < channels < 4:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "lanes", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=32,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=4 if depth > 128 else 1,
+        )
     # hardly any channels
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
@@ -927,8 +1099,10 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
     O = y.shape[2]
     P = y.shape[3]
     Q = y.shape[4]
+    c_lanes = 4 * ((C + 3) // 4)
     M = N * O * P * Q
     channels = C
+    depth = C * K * R * S
     taps = K * R * S
     hop = stride
     over = D % stride + H % stride + W % stride
@@ -938,12 +1112,14 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
     as_rows = x.permute(0, 2, 3, 4, 1).is_contiguous() and y.permute(0, 2, 3, 4, 1).is_contiguous()
     patched = _takes_patches(x.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1))
     itemsize = x.element_size()
+    stored_bytes = y.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
     variant, config = choose_conv3d(
         M,
         F,
         channels,
+        depth,
         taps,
         hop,
         over,
@@ -953,6 +1129,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
         as_rows,
         patched,
         itemsize,
+        stored_bytes,
         hip,
         sms,
     )
@@ -1249,6 +1426,58 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             stride=stride,
             pad=pad,
             STEP_W=math.gcd(16, w.stride(0), w.stride(2)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "lanes":
+        # c_lanes channels where x has C: zeros behind those.
+        x_lanes = torch.zeros((N, D, H, W, c_lanes), dtype=x.dtype, device=x.device)
+        launch_conv3d_x_packed(x, x_lanes[..., :C])
+        # c_lanes channels where w has C: zeros behind those.
+        w_lanes = torch.zeros((F, K, R, S, c_lanes), dtype=w.dtype, device=w.device)
+        launch_conv3d_w_packed(w, w_lanes[..., :C])
+        w_lanes = w_lanes.view(F, K * R * S * c_lanes)
+        conv3d_lanes[(triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)](
+            x_lanes,
+            w_lanes,
+            b,
+            y,
+            N * O * P * Q,
+            F,
+            O * P * Q,
+            P * Q,
+            O,
+            Q,
+            P,
+            D,
+            H,
+            W,
+            x_lanes.stride(0),
+            x_lanes.stride(1),
+            x_lanes.stride(2),
+            x_lanes.stride(3),
+            x_lanes.stride(4),
+            w_lanes.stride(0),
+            w_lanes.stride(1),
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            y.stride(3),
+            y.stride(4),
+            K=K,
+            R=R,
+            S=S,
+            c_lanes=c_lanes,
+            INDEX=INDEX,
+            STEP_X_LANES=math.gcd(
+                16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2), x_lanes.stride(3)
+            ),
+            stride=stride,
+            pad=pad,
+            STEP_W_LANES=math.gcd(16, w_lanes.stride(0)),
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,

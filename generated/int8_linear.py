@@ -78,10 +78,10 @@ def _tiles(
     return (_descriptor(x, cols, rows) if turned else _descriptor(x, rows, cols)), turned
 
 
-def _tiles_to_store(y: torch.Tensor, *block: int) -> TensorDescriptor | None:
-    """A descriptor by tiles over the last dims; None where rows are not aligned, or end within 16 bytes."""
+def _tiles_to_store(y: torch.Tensor, rows: int, cols: int) -> TensorDescriptor | None:
+    """A descriptor by tiles of rows x cols; None where rows are not aligned, or end within 16 bytes."""
     whole = y.shape[-1] * y.element_size() % 16 == 0  # a store fills what it has begun
-    return _descriptor(y, *block) if whole and _is_aligned(y) else None
+    return _descriptor(y, rows, cols) if whole and _is_aligned(y) else None
 
 
 def _runs_kernels(x: torch.Tensor) -> bool:
@@ -271,7 +271,7 @@ def int8_linear_tiles(
 
 
 def choose_int8_linear(
-    M: int, N: int, K: int, tma: bool, itemsize: int, hip: bool, sms: int
+    M: int, N: int, K: int, tma: bool, itemsize: int, stored_bytes: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # few sums of many terms: several programs share one tile, and a second kernel adds up
@@ -349,7 +349,12 @@ def choose_int8_linear(
         <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
     ):
         return "persistent", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=4
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if stored_bytes <= 2 else 3,
         )
     # large, and tiles of 128 x 128 fill the waves better
     if (
@@ -430,9 +435,10 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
     N = w.shape[0]
     tma = _takes_tiles(x, w)
     itemsize = x.element_size()
+    stored_bytes = y.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
-    variant, config = choose_int8_linear(M, N, K, tma, itemsize, hip, sms)
+    variant, config = choose_int8_linear(M, N, K, tma, itemsize, stored_bytes, hip, sms)
     if variant == "split":
         acc_sum_parts = torch.empty((config["PARTS"], M, N), dtype=torch.int32, device=w.device)
         x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])

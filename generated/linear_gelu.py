@@ -80,10 +80,10 @@ def _tiles(
     return (_descriptor(x, cols, rows) if turned else _descriptor(x, rows, cols)), turned
 
 
-def _tiles_to_store(y: torch.Tensor, *block: int) -> TensorDescriptor | None:
-    """A descriptor by tiles over the last dims; None where rows are not aligned, or end within 16 bytes."""
+def _tiles_to_store(y: torch.Tensor, rows: int, cols: int) -> TensorDescriptor | None:
+    """A descriptor by tiles of rows x cols; None where rows are not aligned, or end within 16 bytes."""
     whole = y.shape[-1] * y.element_size() % 16 == 0  # a store fills what it has begun
-    return _descriptor(y, *block) if whole and _is_aligned(y) else None
+    return _descriptor(y, rows, cols) if whole and _is_aligned(y) else None
 
 
 def _runs_kernels(x: torch.Tensor) -> bool:
@@ -334,7 +334,7 @@ def linear_gelu_tiles(
 
 
 def choose_linear_gelu(
-    M: int, N: int, K: int, tma: bool, itemsize: int, hip: bool, sms: int
+    M: int, N: int, K: int, tma: bool, itemsize: int, stored_bytes: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # few sums of many terms: several programs share one tile, and a second kernel adds up
@@ -412,7 +412,12 @@ def choose_linear_gelu(
         <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
     ):
         return "persistent", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=4
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if stored_bytes <= 2 else 3,
         )
     # large, and tiles of 128 x 128 fill the waves better
     if (
@@ -493,9 +498,10 @@ def launch_linear_gelu(x, w, b, y) -> None:
     N = w.shape[0]
     tma = _takes_tiles(x, w)
     itemsize = x.element_size()
+    stored_bytes = y.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
-    variant, config = choose_linear_gelu(M, N, K, tma, itemsize, hip, sms)
+    variant, config = choose_linear_gelu(M, N, K, tma, itemsize, stored_bytes, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     PRECISION = "ieee" if torch.version.hip else "tf32x3"
     if variant == "split":

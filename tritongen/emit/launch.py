@@ -134,6 +134,15 @@ def pack_lines(context: Context, pack: Pack) -> list[str]:
     copy = pack.step.stores[0]
     dims = context.dims[name]
     sizes = ", ".join(whole(dims[k]) for k in pack.order)
+    if pack.stored:
+        outer, inner = (
+            ", ".join(whole(dims[k]) for k in part) for part in (pack.order[:-1], pack.order[-1:])
+        )
+        return [
+            f"# {whole(pack.lanes)} channels where {name} has {inner}: zeros behind those.",
+            f"{pack.stored} = torch.zeros(({outer}, {whole(pack.lanes)}), dtype={name}.dtype, device={name}.device)",
+            f"launch_{pack.step.name}({name}, {pack.stored}[..., :{inner}])",
+        ]
     back = ", ".join(str(pack.order.index(k)) for k in range(len(dims)))
     if pack.like:
         return [
@@ -209,6 +218,7 @@ def fact_texts(context: Context, step: Step, views: dict[str, View]):
         yield "itemsize", itemsize_text(context, step)
     if "stored_bytes" in spoken:
         yield "stored_bytes", f"{step.stores[-1]}.element_size()"
+    if "added_bytes" in spoken:
         yield "added_bytes", added_bytes_text(context, step)
     if "deterministic" in spoken:
         yield "deterministic", "torch.are_deterministic_algorithms_enabled()"

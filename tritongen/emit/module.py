@@ -227,6 +227,10 @@ def context_of(plan: Plan) -> Context:
     for nest in (*plan.nests, *copies):
         dims.setdefault(nest.name, nest.dims)
         dtypes.setdefault(nest.name, nest.dtype)
+    for pack in (p for s in plan.steps for v in s.variants for p in v.packs if p.stored):
+        own = dims[pack.tensor]
+        dims[pack.stored] = (*(own[k] for k in pack.order[:-1]), pack.lanes)
+        dtypes[pack.stored] = dtypes[pack.tensor]
     wide = any(may_be_f64(t, op) for t in op.tensors)
     return Context(op, dims, dtypes, facts_of(op), wide, frozenset(n.name for n in op.nests))
 

@@ -157,6 +157,10 @@ class Pack:
     why: str
     step: Step
     like: str = ""  # the operand whose dtype it is given, whatever lies innermost
+    stored: str = ""  # the name of the copy, where the kernel reads it as another tensor,
+    lanes: Poly = (
+        Poly()
+    )  # of so many elements in the innermost dim, zeros behind those of the operand
 
 
 @dataclass(frozen=True, slots=True)

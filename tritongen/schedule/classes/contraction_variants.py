@@ -123,7 +123,14 @@ def by_descriptors(
         wide,
         "large, and its widest tiles fill whole waves of multiprocessors",
         # One stage more under an epilogue: gelu by erf 225 us at 4096^3 (3 stages: 237), alone 191 (183).
-        tile("128", str(256 // share), WIDE, "8", "4" if computes(kernel) else "3"),
+        # Half a tile of f32 to store, 64 KiB, leaves no room for it.
+        tile(
+            "128",
+            str(256 // share),
+            WIDE,
+            "8",
+            "4 if stored_bytes <= 2 else 3" if computes(kernel) else "3",
+        ),
         programs(),
     )
     # int8 weights of 4096^2 and bf16 rows: 16 us to convert, 176 to multiply 4096 rows, beside 297 where each tile
