@@ -89,7 +89,7 @@ def _tiles_to_store(y: torch.Tensor, rows: int, cols: int) -> TensorDescriptor |
 
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
-    return x.is_cuda or isinstance(attention_s_sum_persistent, InterpretedFunction)
+    return x.is_cuda or isinstance(attention_s_persistent, InterpretedFunction)
 
 
 @triton.jit
@@ -146,21 +146,23 @@ def _merge_sumexp(ms, ss):
 
 
 @triton.jit
-def attention_s_sum_persistent(
+def attention_s_persistent(
     q_tiles,
     k_tiles,
-    s_sum_tiles,
-    s_sum_ptr,
+    s_tiles,
+    s_ptr,
+    scale,
     batches,
     S,
     L,
     E,
-    s_sum_batch,
-    s_sum_i,
-    s_sum_j,
+    s_batch,
+    s_i,
+    s_j,
     Q_TURNED: tl.constexpr,
     K_TURNED: tl.constexpr,
     PRECISION: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -169,6 +171,7 @@ def attention_s_sum_persistent(
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
     tiles = tiles_m * tiles_n
+    scale = _scalar(scale, SCALE_IS_TENSOR, tl.float32)
     # Flattened, so that the loads of the next tile start before this one is stored.
     for turn in tl.range(tl.program_id(0), batches * tiles, tl.num_programs(0), flatten=True):
         tile = turn % tiles
@@ -199,19 +202,18 @@ def attention_s_sum_persistent(
             j = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
             inside = (i < S) & (j < L)
             s_sum = s_sum_halves[half]
-            if s_sum_tiles is None:
-                tl.store(
-                    s_sum_ptr + z * s_sum_batch + i * s_sum_i + j * s_sum_j, s_sum, mask=inside
-                )
+            s = scale * s_sum
+            if s_tiles is None:
+                tl.store(s_ptr + z * s_batch + i * s_i + j * s_j, s, mask=inside)
             else:
-                s_sum_tiles.store(
+                s_tiles.store(
                     [z.to(tl.int32), first_m, column],
-                    s_sum.to(s_sum_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N // 2),
+                    s.to(s_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N // 2),
                 )
 
 
 @triton.jit
-def attention_s_sum_parts(
+def attention_s_parts(
     q_tiles,
     k_tiles,
     s_sum_parts_ptr,
@@ -270,15 +272,17 @@ def attention_s_sum_parts(
 
 
 @triton.jit
-def attention_s_sum_combine(
+def attention_s_combine(
     s_sum_parts_ptr,
-    s_sum_ptr,
+    s_ptr,
+    scale,
     batches,
     S,
     L,
-    s_sum_batch,
-    s_sum_i,
-    s_sum_j,
+    s_batch,
+    s_i,
+    s_j,
+    SCALE_IS_TENSOR: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr,
@@ -288,6 +292,7 @@ def attention_s_sum_combine(
     tile = tl.program_id(0)
     i = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     j = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    scale = _scalar(scale, SCALE_IS_TENSOR, tl.float32)
     z = (tile // (tiles_m * tiles_n)).to(tl.int64)
     inside = (i < S) & (j < L)
     s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -297,14 +302,16 @@ def attention_s_sum_combine(
             mask=inside,
             other=0,
         )
-    tl.store(s_sum_ptr + z * s_sum_batch + i * s_sum_i + j * s_sum_j, s_sum, mask=inside)
+    s = scale * s_sum
+    tl.store(s_ptr + z * s_batch + i * s_i + j * s_j, s, mask=inside)
 
 
 @triton.jit
-def attention_s_sum_tiles(
+def attention_s_tiles(
     q_ptr,
     k_ptr,
-    s_sum_ptr,
+    s_ptr,
+    scale,
     batches,
     S,
     L,
@@ -315,10 +322,11 @@ def attention_s_sum_tiles(
     k_batch,
     k_j,
     k_e2,
-    s_sum_batch,
-    s_sum_i,
-    s_sum_j,
+    s_batch,
+    s_i,
+    s_j,
     PRECISION: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -336,6 +344,7 @@ def attention_s_sum_tiles(
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     i = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     j = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    scale = _scalar(scale, SCALE_IS_TENSOR, tl.float32)
     s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, E, BLOCK_K):
         e2 = start + tl.arange(0, BLOCK_K).to(tl.int64)
@@ -351,22 +360,21 @@ def attention_s_sum_tiles(
         )
         s_sum = tl.dot(q, k, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
     inside = (i < S) & (j < L)
-    tl.store(s_sum_ptr + z * s_sum_batch + i * s_sum_i + j * s_sum_j, s_sum, mask=inside)
+    s = scale * s_sum
+    tl.store(s_ptr + z * s_batch + i * s_i + j * s_j, s, mask=inside)
 
 
 @triton.jit
 def attention_m_rows(
-    s_sum_ptr,
+    s_ptr,
     m_ptr,
     o_sum2_ptr,
-    scale,
     rows,
     L,
-    s_sum_row,
-    s_sum_j,
+    s_row,
+    s_j,
     m_row,
     o_sum2_row,
-    SCALE_IS_TENSOR: tl.constexpr,
     HALF: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -375,45 +383,38 @@ def attention_m_rows(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     j = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     inside = (row < rows) & (j < L)
-    scale = _scalar(scale, SCALE_IS_TENSOR, tl.float32)
-    s_sum = tl.load(s_sum_ptr + row * s_sum_row + j * s_sum_j, mask=inside)
-    s = scale * s_sum
-    m = tl.reduce(tl.where(inside, s, float("-inf")), 1, _nan_max, keep_dims=True)
+    s = tl.load(s_ptr + row * s_row + j * s_j, mask=inside, other=float("-inf"))
+    m = tl.reduce(s, 1, _nan_max, keep_dims=True)
     tl.store(m_ptr + row * m_row, m, mask=row < rows)
     p = _exp(s - m, HALF)
-    o_sum2 = tl.sum(tl.where(inside, p, 0.0), 1, keep_dims=True)
+    o_sum2 = tl.sum(p, 1, keep_dims=True)
     tl.store(o_sum2_ptr + row * o_sum2_row, o_sum2, mask=row < rows)
 
 
 @triton.jit
 def attention_m_loop(
-    s_sum_ptr,
+    s_ptr,
     m_ptr,
     o_sum2_ptr,
-    scale,
     rows,
     L,
-    s_sum_row,
-    s_sum_j,
+    s_row,
+    s_j,
     m_row,
     o_sum2_row,
-    SCALE_IS_TENSOR: tl.constexpr,
     HALF: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    scale = _scalar(scale, SCALE_IS_TENSOR, tl.float32)
     m = tl.full((ROWS, 1), float("-inf"), tl.float32)
     o_sum2 = tl.full((ROWS, 1), 0.0, tl.float32)
     for start in range(0, L, BLOCK):
         j = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (j < L)
-        s_sum = tl.load(s_sum_ptr + row * s_sum_row + j * s_sum_j, mask=inside)
-        s = scale * s_sum
-        t = tl.where(inside, s, float("-inf"))
-        m, o_sum2 = _take_sumexp(m, o_sum2, t, HALF)
+        s = tl.load(s_ptr + row * s_row + j * s_j, mask=inside, other=float("-inf"))
+        m, o_sum2 = _take_sumexp(m, o_sum2, s, HALF)
     o_sum2 = _shift_sumexp(m, o_sum2, m, L)
     tl.store(m_ptr + row * m_row, m, mask=row < rows)
     tl.store(o_sum2_ptr + row * o_sum2_row, o_sum2, mask=row < rows)
@@ -421,16 +422,14 @@ def attention_m_loop(
 
 @triton.jit
 def attention_m_part(
-    s_sum_ptr,
+    s_ptr,
     m_part_ptr,
     o_sum2_part_ptr,
-    scale,
     rows,
     L,
     CHUNK,
-    s_sum_row,
-    s_sum_j,
-    SCALE_IS_TENSOR: tl.constexpr,
+    s_row,
+    s_j,
     HALF: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -440,16 +439,13 @@ def attention_m_part(
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, L)
-    scale = _scalar(scale, SCALE_IS_TENSOR, tl.float32)
     m = tl.full((ROWS, 1), float("-inf"), tl.float32)
     o_sum2 = tl.full((ROWS, 1), 0.0, tl.float32)
     for start in range(part * CHUNK, stop, BLOCK):
         j = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (j < L)
-        s_sum = tl.load(s_sum_ptr + row * s_sum_row + j * s_sum_j, mask=inside)
-        s = scale * s_sum
-        t = tl.where(inside, s, float("-inf"))
-        m, o_sum2 = _take_sumexp(m, o_sum2, t, HALF)
+        s = tl.load(s_ptr + row * s_row + j * s_j, mask=inside, other=float("-inf"))
+        m, o_sum2 = _take_sumexp(m, o_sum2, s, HALF)
     tl.store(m_part_ptr + row * PARTS + part, m, mask=row < rows)
     tl.store(o_sum2_part_ptr + row * PARTS + part, o_sum2, mask=row < rows)
 
@@ -485,20 +481,19 @@ def attention_m_finish(
 @triton.jit
 def attention_o_tiles(
     m_ptr,
-    s_sum_ptr,
+    s_ptr,
     v_ptr,
     o_sum2_ptr,
     o_ptr,
-    scale,
     batches,
     S,
     E,
     L,
     m_batch,
     m_i,
-    s_sum_batch,
-    s_sum_i,
-    s_sum_j,
+    s_batch,
+    s_i,
+    s_j,
     v_batch,
     v_j,
     v_e,
@@ -508,7 +503,6 @@ def attention_o_tiles(
     o_i,
     o_e,
     HALF: tl.constexpr,
-    SCALE_IS_TENSOR: tl.constexpr,
     T: tl.constexpr,
     PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -528,17 +522,16 @@ def attention_o_tiles(
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     i = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     e = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    scale = _scalar(scale, SCALE_IS_TENSOR, tl.float32)
     m = tl.load(m_ptr + z * m_batch + i * m_i, mask=i < S)
     o_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, L, BLOCK_K):
         j = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        s_sum = tl.load(
-            s_sum_ptr + z * s_sum_batch + i * s_sum_i + j[None, :] * s_sum_j,
+        s = tl.load(
+            s_ptr + z * s_batch + i * s_i + j[None, :] * s_j,
             mask=(i < S) & (j[None, :] < L),
             other=0.0,
         )
-        left = _exp(scale * s_sum - m, HALF).to(T)
+        left = _exp(s - m, HALF).to(T)
         left = tl.where((i < S) & (j[None, :] < L), left, 0)
         v = tl.load(
             v_ptr + z * v_batch + j[:, None] * v_j + e * v_e,
@@ -552,8 +545,16 @@ def attention_o_tiles(
     tl.store(o_ptr + z * o_batch + i * o_i + e * o_e, o, mask=inside)
 
 
-def choose_attention_s_sum(
-    batches: int, M: int, N: int, K: int, tma: bool, itemsize: int, hip: bool, sms: int
+def choose_attention_s(
+    batches: int,
+    M: int,
+    N: int,
+    K: int,
+    tma: bool,
+    itemsize: int,
+    stored_bytes: int,
+    hip: bool,
+    sms: int,
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # few sums of many terms: several programs share one tile, and a second kernel adds up
@@ -587,6 +588,47 @@ def choose_attention_s_sum(
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
         )
+    # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
+    if tma and batches * M * N * K >= 2**29 and itemsize <= 2 and 16 < M <= 64:
+        BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
+        return "slender", dict(
+            BLOCK_M=max(32, triton.next_power_of_2(M)),
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=6 if BLOCK_N == 64 else 4,
+        )
+    # long, and bound by memory: small tiles, three programs a multiprocessor
+    if (
+        tma
+        and batches * M * N * K >= 2**29
+        and itemsize <= 4
+        and batches * M >= 64 * sms
+        and N * K <= 128 * (N + K)
+    ):
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "stream", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+        )
+    # one wave, with work behind the sums: two programs a multiprocessor take turns
+    if (
+        tma
+        and batches * M * N * K >= 2**29
+        and itemsize <= 2
+        and 9 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+        <= 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+        and triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms) == 1
+        and 4 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 7 * sms
+    ):
+        return "twin", dict(
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
+        )
     # large, and its widest tiles fill whole waves of multiprocessors
     if (
         tma
@@ -596,7 +638,12 @@ def choose_attention_s_sum(
         <= 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
     ):
         return "persistent", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if stored_bytes <= 2 else 3,
         )
     # large, and tiles of 128 x 128 fill the waves better
     if (
@@ -628,7 +675,7 @@ def choose_attention_s_sum(
             BLOCK_K=256 // itemsize,
             GROUP_M=8,
             num_warps=4,
-            num_stages=3 if BLOCK_N == 128 else 5,
+            num_stages=4 if BLOCK_N == 128 else 6,
         )
     # enough work for the widest tile on every multiprocessor
     if not hip and itemsize <= 2 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
@@ -671,22 +718,23 @@ def choose_attention_s_sum(
     )
 
 
-def launch_attention_s_sum(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
-    """Computes s_sum by the variant that fits, unchecked."""
+def launch_attention_s(q, k, v, s, m, o_sum2, o, scale) -> None:
+    """Computes s by the variant that fits, unchecked."""
     B, H, S, E = q.shape
     L = k.shape[2]
     k = k.reshape(B * H, L, E)
     q = q.reshape(B * H, S, E)
-    s_sum = s_sum.view(B * H, S, L)
+    s = s.view(B * H, S, L)
     batches = B * H
     M = S
     N = L
     K = E
     tma = _takes_tiles(q, k)
     itemsize = q.element_size()
+    stored_bytes = s.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(k.device)
-    variant, config = choose_attention_s_sum(batches, M, N, K, tma, itemsize, hip, sms)
+    variant, config = choose_attention_s(batches, M, N, K, tma, itemsize, stored_bytes, hip, sms)
     PRECISION = "ieee" if torch.version.hip else "tf32x3"
     if variant == "split":
         s_sum_parts = torch.empty(
@@ -694,7 +742,7 @@ def launch_attention_s_sum(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
         )
         q_tiles, q_turned = _tiles(q, config["BLOCK_M"], config["BLOCK_K"])
         k_tiles, k_turned = _tiles(k.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        attention_s_sum_parts[
+        attention_s_parts[
             (
                 min(
                     sms,
@@ -718,25 +766,27 @@ def launch_attention_s_sum(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
             enable_fp_fusion=True,
             **config,
         )
-        attention_s_sum_combine[(batches * triton.cdiv(S, 2) * triton.cdiv(L, 256),)](
+        attention_s_combine[(batches * triton.cdiv(S, 2) * triton.cdiv(L, 256),)](
             s_sum_parts,
-            s_sum,
+            s,
+            scale,
             B * H,
             S,
             L,
-            s_sum.stride(0),
-            s_sum.stride(1),
-            s_sum.stride(2),
+            s.stride(0),
+            s.stride(1),
+            s.stride(2),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
             enable_fp_fusion=True,
             BLOCK_M=2,
             BLOCK_N=256,
             PARTS=config["PARTS"],
         )
-    elif variant in ("persistent", "square", "narrow"):
+    elif variant in ("slender", "persistent", "square", "narrow"):
         q_tiles, q_turned = _tiles(q, config["BLOCK_M"], config["BLOCK_K"])
         k_tiles, k_turned = _tiles(k.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        s_sum_tiles = _tiles_to_store(s_sum, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        attention_s_sum_persistent[
+        s_tiles = _tiles_to_store(s, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        attention_s_persistent[
             (
                 min(
                     sms,
@@ -746,28 +796,93 @@ def launch_attention_s_sum(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
         ](
             q_tiles,
             k_tiles,
-            s_sum_tiles,
-            s_sum,
+            s_tiles,
+            s,
+            scale,
             B * H,
             S,
             L,
             E,
-            s_sum.stride(0),
-            s_sum.stride(1),
-            s_sum.stride(2),
+            s.stride(0),
+            s.stride(1),
+            s.stride(2),
             Q_TURNED=q_turned,
             K_TURNED=k_turned,
             PRECISION=PRECISION,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "stream":
+        q_tiles, q_turned = _tiles(q, config["BLOCK_M"], config["BLOCK_K"])
+        k_tiles, k_turned = _tiles(k.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        s_tiles = _tiles_to_store(s, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        attention_s_persistent[
+            (
+                min(
+                    3 * sms,
+                    batches * triton.cdiv(S, config["BLOCK_M"]) * triton.cdiv(L, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            q_tiles,
+            k_tiles,
+            s_tiles,
+            s,
+            scale,
+            B * H,
+            S,
+            L,
+            E,
+            s.stride(0),
+            s.stride(1),
+            s.stride(2),
+            Q_TURNED=q_turned,
+            K_TURNED=k_turned,
+            PRECISION=PRECISION,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "twin":
+        q_tiles, q_turned = _tiles(q, config["BLOCK_M"], config["BLOCK_K"])
+        k_tiles, k_turned = _tiles(k.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        s_tiles = _tiles_to_store(s, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        attention_s_persistent[
+            (
+                min(
+                    2 * sms,
+                    batches * triton.cdiv(S, config["BLOCK_M"]) * triton.cdiv(L, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            q_tiles,
+            k_tiles,
+            s_tiles,
+            s,
+            scale,
+            B * H,
+            S,
+            L,
+            E,
+            s.stride(0),
+            s.stride(1),
+            s.stride(2),
+            Q_TURNED=q_turned,
+            K_TURNED=k_turned,
+            PRECISION=PRECISION,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
             enable_fp_fusion=True,
             **config,
         )
     else:
-        attention_s_sum_tiles[
+        attention_s_tiles[
             (batches * triton.cdiv(S, config["BLOCK_M"]) * triton.cdiv(L, config["BLOCK_N"]),)
         ](
             q,
             k,
-            s_sum,
+            s,
+            scale,
             B * H,
             S,
             L,
@@ -778,10 +893,11 @@ def launch_attention_s_sum(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
             k.stride(0),
             k.stride(1),
             k.stride(2),
-            s_sum.stride(0),
-            s_sum.stride(1),
-            s_sum.stride(2),
+            s.stride(0),
+            s.stride(1),
+            s.stride(2),
             PRECISION=PRECISION,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
             enable_fp_fusion=True,
             **config,
         )
@@ -833,33 +949,31 @@ def choose_attention_m(rows: int, cols: int, across: bool, sms: int) -> tuple[st
     return "loop", dict(BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8)
 
 
-def launch_attention_m(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
+def launch_attention_m(q, k, v, s, m, o_sum2, o, scale) -> None:
     """Computes m, o_sum2 by the variant that fits, unchecked."""
     B = q.shape[0]
     H = q.shape[1]
     S = q.shape[2]
     L = k.shape[2]
-    s_sum = s_sum.view(B * H * S, L)
+    s = s.view(B * H * S, L)
     m = m.view(B * H * S)
     o_sum2 = o_sum2.view(B * H * S)
     rows = B * H * S
     cols = L
-    across = s_sum.stride(0) < s_sum.stride(1)
-    sms = _multiprocessors(s_sum.device)
+    across = s.stride(0) < s.stride(1)
+    sms = _multiprocessors(s.device)
     variant, config = choose_attention_m(rows, cols, across, sms)
     if variant == "split":
-        m_part = torch.empty((rows, config["PARTS"]), dtype=torch.float32, device=s_sum.device)
-        o_sum2_part = torch.empty((rows, config["PARTS"]), dtype=torch.float32, device=s_sum.device)
+        m_part = torch.empty((rows, config["PARTS"]), dtype=torch.float32, device=s.device)
+        o_sum2_part = torch.empty((rows, config["PARTS"]), dtype=torch.float32, device=s.device)
         attention_m_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            s_sum,
+            s,
             m_part,
             o_sum2_part,
-            scale,
             B * H * S,
             L,
-            s_sum_row=s_sum.stride(0),
-            s_sum_j=s_sum.stride(1),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            s_row=s.stride(0),
+            s_j=s.stride(1),
             HALF=q.element_size() == 2,
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
@@ -884,34 +998,30 @@ def launch_attention_m(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
         )
     elif variant in ("across", "rows"):
         attention_m_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            s_sum,
+            s,
             m,
             o_sum2,
-            scale,
             B * H * S,
             L,
-            s_sum.stride(0),
-            s_sum.stride(1),
+            s.stride(0),
+            s.stride(1),
             m.stride(0),
             o_sum2.stride(0),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
             HALF=q.element_size() == 2,
             enable_fp_fusion=True,
             **config,
         )
     else:
         attention_m_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            s_sum,
+            s,
             m,
             o_sum2,
-            scale,
             B * H * S,
             L,
-            s_sum.stride(0),
-            s_sum.stride(1),
+            s.stride(0),
+            s.stride(1),
             m.stride(0),
             o_sum2.stride(0),
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
             HALF=q.element_size() == 2,
             enable_fp_fusion=True,
             **config,
@@ -963,12 +1073,12 @@ def choose_attention_o(
     )
 
 
-def launch_attention_o(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
+def launch_attention_o(q, k, v, s, m, o_sum2, o, scale) -> None:
     """Computes o by the variant that fits, unchecked."""
     B, H, S, E = q.shape
     L = k.shape[2]
     m = m.view(B * H, S)
-    s_sum = s_sum.view(B * H, S, L)
+    s = s.view(B * H, S, L)
     v = v.reshape(B * H, L, E)
     o_sum2 = o_sum2.view(B * H, S)
     o = o.view(B * H, S, E)
@@ -984,20 +1094,19 @@ def launch_attention_o(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
         (batches * triton.cdiv(S, config["BLOCK_M"]) * triton.cdiv(E, config["BLOCK_N"]),)
     ](
         m,
-        s_sum,
+        s,
         v,
         o_sum2,
         o,
-        scale,
         B * H,
         S,
         E,
         L,
         m.stride(0),
         m.stride(1),
-        s_sum.stride(0),
-        s_sum.stride(1),
-        s_sum.stride(2),
+        s.stride(0),
+        s.stride(1),
+        s.stride(2),
         v.stride(0),
         v.stride(1),
         v.stride(2),
@@ -1007,7 +1116,6 @@ def launch_attention_o(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
         o.stride(1),
         o.stride(2),
         HALF=q.element_size() == 2,
-        SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
         T=getattr(tl, str(q.dtype)[6:]),
         PRECISION=PRECISION,
         enable_fp_fusion=True,
@@ -1021,12 +1129,12 @@ def launch_attention(q, k, v, o, scale) -> None:
     H = q.shape[1]
     S = q.shape[2]
     L = k.shape[2]
-    s_sum = torch.empty((B, H, S, L), dtype=torch.float32, device=q.device)
+    s = torch.empty((B, H, S, L), dtype=torch.float32, device=q.device)
     m = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
     o_sum2 = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
-    launch_attention_s_sum(q, k, v, s_sum, m, o_sum2, o, scale)
-    launch_attention_m(q, k, v, s_sum, m, o_sum2, o, scale)
-    launch_attention_o(q, k, v, s_sum, m, o_sum2, o, scale)
+    launch_attention_s(q, k, v, s, m, o_sum2, o, scale)
+    launch_attention_m(q, k, v, s, m, o_sum2, o, scale)
+    launch_attention_o(q, k, v, s, m, o_sum2, o, scale)
 
 
 def allocate_attention(

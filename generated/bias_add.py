@@ -49,10 +49,11 @@ def bias_add_tile(
     tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
-def choose_bias_add() -> tuple[str, dict]:
+def choose_bias_add(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(ROWS=64, BLOCK=64, num_warps=8)
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
 def launch_bias_add(x, b, y) -> None:
@@ -62,7 +63,7 @@ def launch_bias_add(x, b, y) -> None:
     y = y.view(C * N, H * W)
     rows = C * N
     cols = H * W
-    _, config = choose_bias_add()
+    _, config = choose_bias_add(cols)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, b.dtype) else tl.float32
     bias_add_tile[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(cols, config["BLOCK"]),)](
         x,

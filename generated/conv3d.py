@@ -111,6 +111,31 @@ def _patch(places: int, *extents: int) -> tuple[int, ...]:
     return found
 
 
+def _tiles(
+    x: torch.Tensor, rows: int, cols: int, by_columns: bool = False
+) -> tuple[TensorDescriptor, bool]:
+    """A descriptor by tiles of rows x cols, and whether it sees x transposed; of a copy where x is not aligned.
+
+    `by_columns`: tensor cores take the second factor so, but for 16 bits; a copy costs less than turning tiles.
+    """
+    if by_columns and x.element_size() != 2 and x.stride(-2) != 1:
+        x = x.mT.contiguous().mT
+    turned = not _is_aligned(x) and (x.stride(-1) != 1 or x.shape[-1] == 1)
+    x = x.mT if turned else x
+    if not _is_aligned(x):
+        step = 16 // x.element_size()
+        width = triton.cdiv(x.shape[-1], step) * step
+        copy = torch.empty((*x.shape[:-1], width), dtype=x.dtype, device=x.device)
+        x = copy[..., : x.shape[-1]].copy_(x)
+    return (_descriptor(x, cols, rows) if turned else _descriptor(x, rows, cols)), turned
+
+
+def _tiles_to_store(y: torch.Tensor, rows: int, cols: int) -> TensorDescriptor | None:
+    """A descriptor by tiles of rows x cols; None where rows are not aligned, or end within 16 bytes."""
+    whole = y.shape[-1] * y.element_size() % 16 == 0  # a store fills what it has begun
+    return _descriptor(y, rows, cols) if whole and _is_aligned(y) else None
+
+
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
     return x.is_cuda or isinstance(conv3d_patches, InterpretedFunction)
@@ -381,6 +406,11 @@ def conv3d_taps(
             other=0.0,
         )
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
+    n = m // OPQ
+    o = m // PQ % O
+    p = m // Q % P
+    q = m % Q
     y_rows = (
         y_ptr
         + tl.cast(n, tl.int64) * y_0
@@ -388,18 +418,263 @@ def conv3d_taps(
         + tl.cast(p, tl.int64) * y_3
         + tl.cast(q, tl.int64) * y_4
     )
-    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    y_sum_halves = tl.split(y_sum.T.reshape(2, BLOCK_N // 2, BLOCK_M).permute(1, 2, 0))
     for half in tl.static_range(2):
         y_sum = y_sum_halves[half]
         f = (
             tile_n.to(tl.int64) * BLOCK_N
             + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
+            + tl.arange(0, BLOCK_N // 2)[:, None]
         )
         inside = (m < M) & (f < F)
         b = tl.load(b_ptr + f * b_f, mask=f < F).to(COMPUTE)
         y = b + y_sum
         tl.store(y_rows + f * y_1, y, mask=inside)
+
+
+@triton.jit
+def conv3d_lanes(
+    x_lanes_ptr,
+    w_lanes_ptr,
+    b_ptr,
+    y_ptr,
+    M,
+    F,
+    OPQ,
+    PQ,
+    O,
+    Q,
+    P,
+    D,
+    H,
+    W,
+    x_lanes_0,
+    x_lanes_1,
+    x_lanes_2,
+    x_lanes_3,
+    x_lanes_4,
+    w_lanes_f,
+    w_lanes_k,
+    b_f,
+    y_0,
+    y_1,
+    y_2,
+    y_3,
+    y_4,
+    K: tl.constexpr,
+    R: tl.constexpr,
+    S: tl.constexpr,
+    c_lanes: tl.constexpr,
+    INDEX: tl.constexpr,
+    STEP_X_LANES: tl.constexpr,
+    stride: tl.constexpr,
+    pad: tl.constexpr,
+    STEP_W_LANES: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = m // OPQ
+    x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
+    o = m // PQ % O
+    x_lanes_d0 = o * stride - pad
+    x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
+    p = m // Q % P
+    x_lanes_h0 = p * stride - pad
+    x_lanes_2 = tl.multiple_of(tl.cast(x_lanes_2, tl.int64), STEP_X_LANES)
+    q = m % Q
+    x_lanes_w0 = q * stride - pad
+    x_lanes_3 = tl.multiple_of(tl.cast(x_lanes_3, tl.int64), STEP_X_LANES)
+    x_lanes_rows = (
+        x_lanes_ptr
+        + tl.cast(n, tl.int64) * x_lanes_0
+        + tl.cast(x_lanes_d0, tl.int64) * x_lanes_1
+        + tl.cast(x_lanes_h0, tl.int64) * x_lanes_2
+        + tl.cast(x_lanes_w0, tl.int64) * x_lanes_3
+    )
+    w_lanes_f = tl.multiple_of(tl.cast(w_lanes_f, tl.int64), STEP_W_LANES)
+    y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, K * R * S * c_lanes, BLOCK_K):
+        k2 = start + tl.arange(0, BLOCK_K).to(INDEX)
+        k = k2[None, :] // (R * S * c_lanes)
+        r = k2[None, :] // (S * c_lanes) % R
+        s = k2[None, :] // c_lanes % S
+        c = k2[None, :] % c_lanes
+        x_lanes_terms = (
+            tl.cast(k, tl.int64) * x_lanes_1
+            + tl.cast(r, tl.int64) * x_lanes_2
+            + tl.cast(s, tl.int64) * x_lanes_3
+            + tl.cast(c, tl.int64) * x_lanes_4
+        )
+        x_lanes_d = x_lanes_d0 + k
+        x_lanes_h = x_lanes_h0 + r
+        x_lanes_w = x_lanes_w0 + s
+        x_lanes = tl.load(
+            x_lanes_rows + x_lanes_terms,
+            mask=(m < M)
+            & (k2[None, :] < K * R * S * c_lanes)
+            & (x_lanes_d >= 0)
+            & (x_lanes_d < D)
+            & (x_lanes_h >= 0)
+            & (x_lanes_h < H)
+            & (x_lanes_w >= 0)
+            & (x_lanes_w < W),
+            other=0.0,
+        )
+        w_lanes = tl.load(
+            w_lanes_ptr + f * w_lanes_f + tl.cast(k2[:, None], tl.int64) * w_lanes_k,
+            mask=(f < F) & (k2[:, None] < K * R * S * c_lanes),
+            other=0.0,
+        )
+        y_sum = tl.dot(x_lanes, w_lanes, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
+    n = m // OPQ
+    o = m // PQ % O
+    p = m // Q % P
+    q = m % Q
+    y_rows = (
+        y_ptr
+        + tl.cast(n, tl.int64) * y_0
+        + tl.cast(o, tl.int64) * y_2
+        + tl.cast(p, tl.int64) * y_3
+        + tl.cast(q, tl.int64) * y_4
+    )
+    y_sum_halves = tl.split(y_sum.T.reshape(2, BLOCK_N // 2, BLOCK_M).permute(1, 2, 0))
+    for half in tl.static_range(2):
+        y_sum = y_sum_halves[half]
+        f = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[:, None]
+        )
+        inside = (m < M) & (f < F)
+        b = tl.load(b_ptr + f * b_f, mask=f < F).to(COMPUTE)
+        y = b + y_sum
+        tl.store(y_rows + f * y_1, y, mask=inside)
+
+
+@triton.jit
+def conv3d_rows(
+    x_tiles,
+    w_tiles,
+    b_ptr,
+    y_tiles,
+    y_ptr,
+    M,
+    F,
+    C,
+    b_f,
+    y_m,
+    y_f,
+    X_TURNED: tl.constexpr,
+    W_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, C, BLOCK_K):
+            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            f = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (f < F)
+            y_sum = y_sum_halves[half]
+            b = tl.load(b_ptr + f * b_f, mask=f < F).to(COMPUTE)
+            y = b + y_sum
+            if y_tiles is None:
+                tl.store(y_ptr + m * y_m + f * y_f, y, mask=inside)
+            else:
+                y_tiles.store([first_m, column], y.to(y_tiles.dtype))
+
+
+@triton.jit
+def conv3d_planes(
+    x_tiles,
+    w_tiles,
+    b_ptr,
+    y_ptr,
+    N,
+    M,
+    F,
+    C,
+    b_f,
+    y_n,
+    y_f,
+    y_m,
+    X_TURNED: tl.constexpr,
+    W_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for turn in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
+        tile = turn % tiles
+        n = (turn // tiles).to(tl.int64)
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, C, BLOCK_K):
+            x = (
+                x_tiles.load([n.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                if X_TURNED
+                else x_tiles.load([n.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+            )
+            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            f = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (f < F)
+            y_sum = y_sum_halves[half]
+            b = tl.load(b_ptr + f * b_f, mask=f < F).to(COMPUTE)
+            y = b + y_sum
+            tl.store(y_ptr + n * y_n + f * y_f + m * y_m, y, mask=inside)
 
 
 @triton.jit
@@ -515,6 +790,11 @@ def conv3d_tiles(
             other=0.0,
         )
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
+    n = m // OPQ
+    o = m // PQ % O
+    p = m // Q % P
+    q = m % Q
     y_rows = (
         y_ptr
         + tl.cast(n, tl.int64) * y_0
@@ -522,13 +802,13 @@ def conv3d_tiles(
         + tl.cast(p, tl.int64) * y_3
         + tl.cast(q, tl.int64) * y_4
     )
-    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    y_sum_halves = tl.split(y_sum.T.reshape(2, BLOCK_N // 2, BLOCK_M).permute(1, 2, 0))
     for half in tl.static_range(2):
         y_sum = y_sum_halves[half]
         f = (
             tile_n.to(tl.int64) * BLOCK_N
             + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
+            + tl.arange(0, BLOCK_N // 2)[:, None]
         )
         inside = (m < M) & (f < F)
         b = tl.load(b_ptr + f * b_f, mask=f < F).to(COMPUTE)
@@ -536,10 +816,11 @@ def conv3d_tiles(
         tl.store(y_rows + f * y_1, y, mask=inside)
 
 
-def choose_conv3d_x_packed() -> tuple[str, dict]:
+def choose_conv3d_x_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(ROWS=64, BLOCK=64, num_warps=8)
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
 def launch_conv3d_x_packed(x, x_packed) -> None:
@@ -548,7 +829,8 @@ def launch_conv3d_x_packed(x, x_packed) -> None:
     x = x.reshape(N, C, D * H * W)
     x_packed = x_packed.view(D * H * N * W, C)
     rows = D * H * N * W
-    _, config = choose_conv3d_x_packed()
+    cols = C
+    _, config = choose_conv3d_x_packed(cols)
     conv3d_x_packed_tile[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)](
         x,
         x_packed,
@@ -565,10 +847,11 @@ def launch_conv3d_x_packed(x, x_packed) -> None:
     )
 
 
-def choose_conv3d_w_packed() -> tuple[str, dict]:
+def choose_conv3d_w_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(ROWS=64, BLOCK=64, num_warps=8)
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
 def launch_conv3d_w_packed(w, w_packed) -> None:
@@ -577,7 +860,8 @@ def launch_conv3d_w_packed(w, w_packed) -> None:
     w = w.reshape(F, C, K * R * S)
     w_packed = w_packed.view(F * K * R * S, C)
     rows = F * K * R * S
-    _, config = choose_conv3d_w_packed()
+    cols = C
+    _, config = choose_conv3d_w_packed(cols)
     conv3d_w_packed_tile[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)](
         w,
         w_packed,
@@ -598,15 +882,128 @@ def choose_conv3d(
     M: int,
     N: int,
     channels: int,
+    depth: int,
     taps: int,
     hop: int,
     over: int,
+    images: int,
+    places: int,
+    one_tap: bool,
+    as_rows: bool,
     patched: bool,
     itemsize: int,
+    stored_bytes: int,
     hip: bool,
     sms: int,
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
+    # one tap, so a product whose rows are the positions of all images; long, and bound by memory: small tiles, three programs a multiprocessor
+    if (
+        one_tap
+        and as_rows
+        and M < 2**31
+        and M * N * channels >= 2**29
+        and itemsize <= 4
+        and M >= 64 * sms
+        and N * channels <= 128 * (N + channels)
+    ):
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "rows_stream", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+        )
+    # one tap, so a product whose rows are the positions of all images; large, and its widest tiles fill whole waves of multiprocessors
+    if (
+        one_tap
+        and as_rows
+        and M < 2**31
+        and M * N * channels >= 2**29
+        and itemsize <= 2
+        and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "rows_persistent", dict(
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if stored_bytes <= 2 else 3,
+        )
+    # one tap, so a product whose rows are the positions of all images; large, and tiles of 128 x 128 fill the waves better
+    if (
+        one_tap
+        and as_rows
+        and M < 2**31
+        and M * N * channels >= 2**29
+        and itemsize <= 4
+        and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
+    ):
+        return "rows_square", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3,
+        )
+    # one tap, so a product whose rows are the positions of one image; long, and bound by memory: small tiles, three programs a multiprocessor
+    if (
+        one_tap
+        and places < 2**31
+        and images * places * N * channels >= 2**29
+        and itemsize <= 4
+        and images * places >= 64 * sms
+        and N * channels <= 128 * (N + channels)
+    ):
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "planes_stream", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+        )
+    # one tap, so a product whose rows are the positions of one image; large, and its widest tiles fill whole waves of multiprocessors
+    if (
+        one_tap
+        and places < 2**31
+        and images * places * N * channels >= 2**29
+        and itemsize <= 2
+        and 9 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 256), sms)
+        <= 5 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "planes_persistent", dict(
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if stored_bytes <= 2 else 3,
+        )
+    # one tap, so a product whose rows are the positions of one image; large, and tiles of 128 x 128 fill the waves better
+    if (
+        one_tap
+        and places < 2**31
+        and images * places * N * channels >= 2**29
+        and itemsize <= 4
+        and 8 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(images * triton.cdiv(places, 64) * triton.cdiv(N, 128), sms)
+    ):
+        return "planes_square", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3,
+        )
     # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
     if (
         patched
@@ -666,6 +1063,17 @@ def choose_conv3d(
             num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
             num_stages=3,
         )
+    # two or three channels, stored as four: a load takes all of a tap
+    if not hip and itemsize <= 4 and 1 < channels < 4:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "lanes", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=32,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=4 if depth > 128 else 1,
+        )
     # hardly any channels
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
@@ -691,20 +1099,166 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
     O = y.shape[2]
     P = y.shape[3]
     Q = y.shape[4]
+    c_lanes = 4 * ((C + 3) // 4)
     M = N * O * P * Q
     channels = C
+    depth = C * K * R * S
     taps = K * R * S
     hop = stride
     over = D % stride + H % stride + W % stride
+    images = N
+    places = O * P * Q
+    one_tap = K * R * S == 1 and stride == 1 and pad == 0 and _takes_tiles(x, w)
+    as_rows = x.permute(0, 2, 3, 4, 1).is_contiguous() and y.permute(0, 2, 3, 4, 1).is_contiguous()
     patched = _takes_patches(x.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1))
     itemsize = x.element_size()
+    stored_bytes = y.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
-    variant, config = choose_conv3d(M, F, channels, taps, hop, over, patched, itemsize, hip, sms)
+    variant, config = choose_conv3d(
+        M,
+        F,
+        channels,
+        depth,
+        taps,
+        hop,
+        over,
+        images,
+        places,
+        one_tap,
+        as_rows,
+        patched,
+        itemsize,
+        stored_bytes,
+        hip,
+        sms,
+    )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * O * P * Q, C * K * R * S, *x.shape) < 2_000_000_000 else tl.int64
     PRECISION = "ieee" if torch.version.hip else "tf32x3"
-    if variant == "patches":
+    if variant == "rows_stream":
+        w = w.reshape(F, C)
+        x = x.permute(0, 2, 3, 4, 1).reshape(N * O * P * Q, C)
+        y = y.permute(0, 2, 3, 4, 1).view(N * O * P * Q, F)
+        x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        conv3d_rows[
+            (min(3 * sms, triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"])),)
+        ](
+            x_tiles,
+            w_tiles,
+            b,
+            y_tiles,
+            y,
+            N * O * P * Q,
+            F,
+            C,
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            X_TURNED=x_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("rows_persistent", "rows_square"):
+        w = w.reshape(F, C)
+        x = x.permute(0, 2, 3, 4, 1).reshape(N * O * P * Q, C)
+        y = y.permute(0, 2, 3, 4, 1).view(N * O * P * Q, F)
+        x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        conv3d_rows[
+            (min(sms, triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"])),)
+        ](
+            x_tiles,
+            w_tiles,
+            b,
+            y_tiles,
+            y,
+            N * O * P * Q,
+            F,
+            C,
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            X_TURNED=x_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "planes_stream":
+        w = w.reshape(F, C)
+        x = x.reshape(N, C, O * P * Q)
+        y = y.view(N, F, O * P * Q)
+        x_tiles, x_turned = _tiles(x.mT, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        conv3d_planes[
+            (
+                min(
+                    3 * sms,
+                    N * triton.cdiv(places, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            x_tiles,
+            w_tiles,
+            b,
+            y,
+            N,
+            O * P * Q,
+            F,
+            C,
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            X_TURNED=x_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("planes_persistent", "planes_square"):
+        w = w.reshape(F, C)
+        x = x.reshape(N, C, O * P * Q)
+        y = y.view(N, F, O * P * Q)
+        x_tiles, x_turned = _tiles(x.mT, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        conv3d_planes[
+            (
+                min(
+                    sms,
+                    N * triton.cdiv(places, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            x_tiles,
+            w_tiles,
+            b,
+            y,
+            N,
+            O * P * Q,
+            F,
+            C,
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            X_TURNED=x_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "patches":
         if x.stride(1) != 1:  # its channels lie apart
             x_packed = torch.empty((N, D, H, W, C), dtype=x.dtype, device=x.device)
             launch_conv3d_x_packed(x, x_packed)
@@ -872,6 +1426,58 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             stride=stride,
             pad=pad,
             STEP_W=math.gcd(16, w.stride(0), w.stride(2)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "lanes":
+        # c_lanes channels where x has C: zeros behind those.
+        x_lanes = torch.zeros((N, D, H, W, c_lanes), dtype=x.dtype, device=x.device)
+        launch_conv3d_x_packed(x, x_lanes[..., :C])
+        # c_lanes channels where w has C: zeros behind those.
+        w_lanes = torch.zeros((F, K, R, S, c_lanes), dtype=w.dtype, device=w.device)
+        launch_conv3d_w_packed(w, w_lanes[..., :C])
+        w_lanes = w_lanes.view(F, K * R * S * c_lanes)
+        conv3d_lanes[(triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)](
+            x_lanes,
+            w_lanes,
+            b,
+            y,
+            N * O * P * Q,
+            F,
+            O * P * Q,
+            P * Q,
+            O,
+            Q,
+            P,
+            D,
+            H,
+            W,
+            x_lanes.stride(0),
+            x_lanes.stride(1),
+            x_lanes.stride(2),
+            x_lanes.stride(3),
+            x_lanes.stride(4),
+            w_lanes.stride(0),
+            w_lanes.stride(1),
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            y.stride(3),
+            y.stride(4),
+            K=K,
+            R=R,
+            S=S,
+            c_lanes=c_lanes,
+            INDEX=INDEX,
+            STEP_X_LANES=math.gcd(
+                16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2), x_lanes.stride(3)
+            ),
+            stride=stride,
+            pad=pad,
+            STEP_W_LANES=math.gcd(16, w_lanes.stride(0)),
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,

@@ -153,14 +153,109 @@ def conv_transpose1d_taps(
             other=0.0,
         )
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
+    n = m // P
+    p = m % P
     y_rows = y_ptr + tl.cast(n, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2
-    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    y_sum_halves = tl.split(y_sum.T.reshape(2, BLOCK_N // 2, BLOCK_M).permute(1, 2, 0))
     for half in tl.static_range(2):
         y_sum = y_sum_halves[half]
         f = (
             tile_n.to(tl.int64) * BLOCK_N
             + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
+            + tl.arange(0, BLOCK_N // 2)[:, None]
+        )
+        inside = (m < M) & (f < F)
+        b = tl.load(b_ptr + f * b_f, mask=f < F).to(COMPUTE)
+        y = b + y_sum
+        tl.store(y_rows + f * y_1, y, mask=inside)
+
+
+@triton.jit
+def conv_transpose1d_lanes(
+    x_lanes_ptr,
+    w_lanes_ptr,
+    b_ptr,
+    y_ptr,
+    M,
+    F,
+    P,
+    L,
+    x_lanes_0,
+    x_lanes_1,
+    x_lanes_2,
+    w_lanes_f,
+    w_lanes_k,
+    b_f,
+    y_0,
+    y_1,
+    y_2,
+    R: tl.constexpr,
+    c_lanes: tl.constexpr,
+    INDEX: tl.constexpr,
+    STEP_X_LANES: tl.constexpr,
+    pad: tl.constexpr,
+    dil: tl.constexpr,
+    stride: tl.constexpr,
+    STEP_W_LANES: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = m // P
+    x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
+    p = m % P
+    x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
+    w_lanes_f = tl.multiple_of(tl.cast(w_lanes_f, tl.int64), STEP_W_LANES)
+    y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, R * c_lanes, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(INDEX)
+        r = k[None, :] // c_lanes
+        x_lanes_l_num = p + pad - r * dil
+        c = k[None, :] % c_lanes
+        x_lanes = tl.load(
+            x_lanes_ptr
+            + tl.cast(n, tl.int64) * x_lanes_0
+            + tl.cast(x_lanes_l_num // stride, tl.int64) * x_lanes_1
+            + tl.cast(c, tl.int64) * x_lanes_2,
+            mask=(m < M)
+            & (k[None, :] < R * c_lanes)
+            & (x_lanes_l_num % stride == 0)
+            & (x_lanes_l_num >= 0)
+            & (x_lanes_l_num // stride < L),
+            other=0.0,
+        )
+        w_lanes = tl.load(
+            w_lanes_ptr + f * w_lanes_f + tl.cast(k[:, None], tl.int64) * w_lanes_k,
+            mask=(f < F) & (k[:, None] < R * c_lanes),
+            other=0.0,
+        )
+        y_sum = tl.dot(x_lanes, w_lanes, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
+    n = m // P
+    p = m % P
+    y_rows = y_ptr + tl.cast(n, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2
+    y_sum_halves = tl.split(y_sum.T.reshape(2, BLOCK_N // 2, BLOCK_M).permute(1, 2, 0))
+    for half in tl.static_range(2):
+        y_sum = y_sum_halves[half]
+        f = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[:, None]
         )
         inside = (m < M) & (f < F)
         b = tl.load(b_ptr + f * b_f, mask=f < F).to(COMPUTE)
@@ -246,14 +341,17 @@ def conv_transpose1d_tiles(
             other=0.0,
         )
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
+    n = m // P
+    p = m % P
     y_rows = y_ptr + tl.cast(n, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2
-    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    y_sum_halves = tl.split(y_sum.T.reshape(2, BLOCK_N // 2, BLOCK_M).permute(1, 2, 0))
     for half in tl.static_range(2):
         y_sum = y_sum_halves[half]
         f = (
             tile_n.to(tl.int64) * BLOCK_N
             + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
+            + tl.arange(0, BLOCK_N // 2)[:, None]
         )
         inside = (m < M) & (f < F)
         b = tl.load(b_ptr + f * b_f, mask=f < F).to(COMPUTE)
@@ -261,10 +359,11 @@ def conv_transpose1d_tiles(
         tl.store(y_rows + f * y_1, y, mask=inside)
 
 
-def choose_conv_transpose1d_x_packed() -> tuple[str, dict]:
+def choose_conv_transpose1d_x_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(ROWS=64, BLOCK=64, num_warps=8)
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
 def launch_conv_transpose1d_x_packed(x, x_packed) -> None:
@@ -272,7 +371,8 @@ def launch_conv_transpose1d_x_packed(x, x_packed) -> None:
     N, C, L = x.shape
     x_packed = x_packed.view(L * N, C)
     rows = L * N
-    _, config = choose_conv_transpose1d_x_packed()
+    cols = C
+    _, config = choose_conv_transpose1d_x_packed(cols)
     conv_transpose1d_x_packed_tile[
         (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
     ](
@@ -291,10 +391,11 @@ def launch_conv_transpose1d_x_packed(x, x_packed) -> None:
     )
 
 
-def choose_conv_transpose1d_w_packed() -> tuple[str, dict]:
+def choose_conv_transpose1d_w_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(ROWS=64, BLOCK=64, num_warps=8)
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
 def launch_conv_transpose1d_w_packed(w, w_packed) -> None:
@@ -303,7 +404,8 @@ def launch_conv_transpose1d_w_packed(w, w_packed) -> None:
     w = w.reshape(C, F * R)
     w_packed = w_packed.view(F * R, C)
     rows = F * R
-    _, config = choose_conv_transpose1d_w_packed()
+    cols = C
+    _, config = choose_conv_transpose1d_w_packed(cols)
     conv_transpose1d_w_packed_tile[
         (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
     ](
@@ -321,7 +423,7 @@ def launch_conv_transpose1d_w_packed(w, w_packed) -> None:
 
 
 def choose_conv_transpose1d(
-    M: int, N: int, channels: int, itemsize: int, hip: bool, sms: int
+    M: int, N: int, channels: int, depth: int, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # many channels out: each gathered tile serves 256 of them
@@ -362,6 +464,17 @@ def choose_conv_transpose1d(
             num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
             num_stages=3,
         )
+    # two or three channels, stored as four: a load takes all of a tap
+    if not hip and itemsize <= 4 and 1 < channels < 4:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "lanes", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=32,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=4 if depth > 128 else 1,
+        )
     # hardly any channels
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
@@ -383,12 +496,14 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
     F = w.shape[1]
     R = w.shape[2]
     P = y.shape[2]
+    c_lanes = 4 * ((C + 3) // 4)
     M = N * P
     channels = C
+    depth = C * R
     itemsize = x.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
-    variant, config = choose_conv_transpose1d(M, F, channels, itemsize, hip, sms)
+    variant, config = choose_conv_transpose1d(M, F, channels, depth, itemsize, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * P, C * R, *x.shape) < 2_000_000_000 else tl.int64
     PRECISION = "ieee" if torch.version.hip else "tf32x3"
@@ -471,6 +586,47 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
             dil=dil,
             stride=stride,
             STEP_W=math.gcd(16, w.stride(1), w.stride(2)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "lanes":
+        # c_lanes channels where x has C: zeros behind those.
+        x_lanes = torch.zeros((N, L, c_lanes), dtype=x.dtype, device=x.device)
+        launch_conv_transpose1d_x_packed(x, x_lanes[..., :C])
+        # c_lanes channels where w has C: zeros behind those.
+        w_lanes = torch.zeros((F, R, c_lanes), dtype=w.dtype, device=w.device)
+        launch_conv_transpose1d_w_packed(w, w_lanes[..., :C])
+        w_lanes = w_lanes.view(F, R * c_lanes)
+        conv_transpose1d_lanes[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
+        ](
+            x_lanes,
+            w_lanes,
+            b,
+            y,
+            N * P,
+            F,
+            P,
+            L,
+            x_lanes.stride(0),
+            x_lanes.stride(1),
+            x_lanes.stride(2),
+            w_lanes.stride(0),
+            w_lanes.stride(1),
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            R=R,
+            c_lanes=c_lanes,
+            INDEX=INDEX,
+            STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1)),
+            pad=pad,
+            dil=dil,
+            stride=stride,
+            STEP_W_LANES=math.gcd(16, w_lanes.stride(0)),
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,

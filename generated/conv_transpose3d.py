@@ -429,18 +429,195 @@ def conv_transpose3d_taps(
         )
         w = tl.load(w_rows + w_terms, mask=(f < F) & (c[:, None] < C), other=0.0)
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
+    o1 = m // p_steps_q_steps % o_steps
     y_o = o0 + o1 * stride
+    p1 = m // q_steps % p_steps
     y_p = p0 + p1 * stride
+    q1 = m % q_steps
     y_q = q0 + q1 * stride
     row_inside = (m < M) & (y_o < O) & (y_p < P) & (y_q < Q)
+    n = m // o_steps_p_steps_q_steps
     y_rows = y_ptr + tl.cast(n, tl.int64) * y_0 + y_o * y_2 + y_p * y_3 + y_q * y_4
-    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    y_sum_halves = tl.split(y_sum.T.reshape(2, BLOCK_N // 2, BLOCK_M).permute(1, 2, 0))
     for half in tl.static_range(2):
         y_sum = y_sum_halves[half]
         f = (
             tile_n.to(tl.int64) * BLOCK_N
             + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
+            + tl.arange(0, BLOCK_N // 2)[:, None]
+        )
+        inside = row_inside & (f < F)
+        b = tl.load(b_ptr + f * b_f, mask=f < F).to(COMPUTE)
+        y = b + y_sum
+        tl.store(y_rows + f * y_1, y, mask=inside)
+
+
+@triton.jit
+def conv_transpose3d_lanes(
+    x_lanes_ptr,
+    w_lanes_ptr,
+    b_ptr,
+    y_ptr,
+    batches,
+    M,
+    F,
+    K,
+    R,
+    S,
+    o_steps_p_steps_q_steps,
+    p_steps_q_steps,
+    o_steps,
+    q_steps,
+    p_steps,
+    D,
+    H,
+    W,
+    O,
+    P,
+    Q,
+    x_lanes_0,
+    x_lanes_1,
+    x_lanes_2,
+    x_lanes_3,
+    x_lanes_4,
+    w_lanes_0,
+    w_lanes_1,
+    w_lanes_2,
+    w_lanes_3,
+    w_lanes_4,
+    b_f,
+    y_0,
+    y_1,
+    y_2,
+    y_3,
+    y_4,
+    stride: tl.constexpr,
+    pad: tl.constexpr,
+    c_lanes: tl.constexpr,
+    INDEX: tl.constexpr,
+    STEP_X_LANES: tl.constexpr,
+    STEP_W_LANES: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    z = (tl.program_id(0) % batches).to(tl.int64)
+    tile = tl.program_id(0) // batches
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    o0 = z // (stride * stride)
+    k_first = _floor_mod(o0 + pad, stride).to(INDEX)
+    k_taps = (_floor_div(K - k_first - 1, stride) + 1).to(INDEX)
+    p0 = z // stride % stride
+    r_first = _floor_mod(p0 + pad, stride).to(INDEX)
+    r_taps = (_floor_div(R - r_first - 1, stride) + 1).to(INDEX)
+    q0 = z % stride
+    s_first = _floor_mod(q0 + pad, stride).to(INDEX)
+    s_taps = (_floor_div(S - s_first - 1, stride) + 1).to(INDEX)
+    terms = k_taps * r_taps * s_taps * c_lanes
+    n = m // o_steps_p_steps_q_steps
+    x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
+    o1 = m // p_steps_q_steps % o_steps
+    o_shift = _floor_div(o0 + pad, stride).to(INDEX)
+    x_lanes_d0 = o1 + o_shift
+    x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
+    p1 = m // q_steps % p_steps
+    p_shift = _floor_div(p0 + pad, stride).to(INDEX)
+    x_lanes_h0 = p1 + p_shift
+    x_lanes_2 = tl.multiple_of(tl.cast(x_lanes_2, tl.int64), STEP_X_LANES)
+    q1 = m % q_steps
+    q_shift = _floor_div(q0 + pad, stride).to(INDEX)
+    x_lanes_w0 = q1 + q_shift
+    x_lanes_3 = tl.multiple_of(tl.cast(x_lanes_3, tl.int64), STEP_X_LANES)
+    x_lanes_rows = (
+        x_lanes_ptr
+        + tl.cast(n, tl.int64) * x_lanes_0
+        + tl.cast(x_lanes_d0, tl.int64) * x_lanes_1
+        + tl.cast(x_lanes_h0, tl.int64) * x_lanes_2
+        + tl.cast(x_lanes_w0, tl.int64) * x_lanes_3
+    )
+    w_lanes_0 = tl.multiple_of(tl.cast(w_lanes_0, tl.int64), STEP_W_LANES)
+    w_lanes_1 = tl.multiple_of(tl.cast(w_lanes_1, tl.int64), STEP_W_LANES)
+    w_lanes_2 = tl.multiple_of(tl.cast(w_lanes_2, tl.int64), STEP_W_LANES)
+    w_lanes_3 = tl.multiple_of(tl.cast(w_lanes_3, tl.int64), STEP_W_LANES)
+    w_lanes_rows = (
+        w_lanes_ptr
+        + f * w_lanes_0
+        + tl.cast(k_first, tl.int64) * w_lanes_1
+        + tl.cast(r_first, tl.int64) * w_lanes_2
+        + tl.cast(s_first, tl.int64) * w_lanes_3
+    )
+    y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, terms, BLOCK_K):
+        k2 = start + tl.arange(0, BLOCK_K).to(INDEX)
+        k = k2[None, :] // (r_taps * s_taps * c_lanes)
+        r = k2[None, :] // (s_taps * c_lanes) % r_taps
+        s = k2[None, :] // c_lanes % s_taps
+        c = k2[None, :] % c_lanes
+        x_lanes_terms = (
+            tl.cast(-k, tl.int64) * x_lanes_1
+            + tl.cast(-r, tl.int64) * x_lanes_2
+            + tl.cast(-s, tl.int64) * x_lanes_3
+            + tl.cast(c, tl.int64) * x_lanes_4
+        )
+        x_lanes_d = x_lanes_d0 - k
+        x_lanes_h = x_lanes_h0 - r
+        x_lanes_w = x_lanes_w0 - s
+        x_lanes = tl.load(
+            x_lanes_rows + x_lanes_terms,
+            mask=(m < M)
+            & (k2[None, :] < terms)
+            & (x_lanes_d >= 0)
+            & (x_lanes_d < D)
+            & (x_lanes_h >= 0)
+            & (x_lanes_h < H)
+            & (x_lanes_w >= 0)
+            & (x_lanes_w < W),
+            other=0.0,
+        )
+        k = k2[:, None] // (r_taps * s_taps * c_lanes)
+        r = k2[:, None] // (s_taps * c_lanes) % r_taps
+        s = k2[:, None] // c_lanes % s_taps
+        c = k2[:, None] % c_lanes
+        w_lanes_terms = (
+            tl.cast(k * stride, tl.int64) * w_lanes_1
+            + tl.cast(r * stride, tl.int64) * w_lanes_2
+            + tl.cast(s * stride, tl.int64) * w_lanes_3
+            + tl.cast(c, tl.int64) * w_lanes_4
+        )
+        w_lanes = tl.load(
+            w_lanes_rows + w_lanes_terms, mask=(f < F) & (k2[:, None] < terms), other=0.0
+        )
+        y_sum = tl.dot(x_lanes, w_lanes, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
+    o1 = m // p_steps_q_steps % o_steps
+    y_o = o0 + o1 * stride
+    p1 = m // q_steps % p_steps
+    y_p = p0 + p1 * stride
+    q1 = m % q_steps
+    y_q = q0 + q1 * stride
+    row_inside = (m < M) & (y_o < O) & (y_p < P) & (y_q < Q)
+    n = m // o_steps_p_steps_q_steps
+    y_rows = y_ptr + tl.cast(n, tl.int64) * y_0 + y_o * y_2 + y_p * y_3 + y_q * y_4
+    y_sum_halves = tl.split(y_sum.T.reshape(2, BLOCK_N // 2, BLOCK_M).permute(1, 2, 0))
+    for half in tl.static_range(2):
+        y_sum = y_sum_halves[half]
+        f = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[:, None]
         )
         inside = row_inside & (f < F)
         b = tl.load(b_ptr + f * b_f, mask=f < F).to(COMPUTE)
@@ -594,18 +771,23 @@ def conv_transpose3d_tiles(
         )
         w = tl.load(w_rows + w_terms, mask=(f < F) & (k2[:, None] < terms), other=0.0)
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
+    o1 = m // p_steps_q_steps % o_steps
     y_o = o0 + o1 * stride
+    p1 = m // q_steps % p_steps
     y_p = p0 + p1 * stride
+    q1 = m % q_steps
     y_q = q0 + q1 * stride
     row_inside = (m < M) & (y_o < O) & (y_p < P) & (y_q < Q)
+    n = m // o_steps_p_steps_q_steps
     y_rows = y_ptr + tl.cast(n, tl.int64) * y_0 + y_o * y_2 + y_p * y_3 + y_q * y_4
-    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    y_sum_halves = tl.split(y_sum.T.reshape(2, BLOCK_N // 2, BLOCK_M).permute(1, 2, 0))
     for half in tl.static_range(2):
         y_sum = y_sum_halves[half]
         f = (
             tile_n.to(tl.int64) * BLOCK_N
             + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
+            + tl.arange(0, BLOCK_N // 2)[:, None]
         )
         inside = row_inside & (f < F)
         b = tl.load(b_ptr + f * b_f, mask=f < F).to(COMPUTE)
@@ -613,10 +795,11 @@ def conv_transpose3d_tiles(
         tl.store(y_rows + f * y_1, y, mask=inside)
 
 
-def choose_conv_transpose3d_x_packed() -> tuple[str, dict]:
+def choose_conv_transpose3d_x_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(ROWS=64, BLOCK=64, num_warps=8)
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
 def launch_conv_transpose3d_x_packed(x, x_packed) -> None:
@@ -625,7 +808,8 @@ def launch_conv_transpose3d_x_packed(x, x_packed) -> None:
     x = x.reshape(N, C, D * H * W)
     x_packed = x_packed.view(D * H * N * W, C)
     rows = D * H * N * W
-    _, config = choose_conv_transpose3d_x_packed()
+    cols = C
+    _, config = choose_conv_transpose3d_x_packed(cols)
     conv_transpose3d_x_packed_tile[
         (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
     ](
@@ -644,10 +828,11 @@ def launch_conv_transpose3d_x_packed(x, x_packed) -> None:
     )
 
 
-def choose_conv_transpose3d_w_packed() -> tuple[str, dict]:
+def choose_conv_transpose3d_w_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(ROWS=64, BLOCK=64, num_warps=8)
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
 def launch_conv_transpose3d_w_packed(w, w_packed) -> None:
@@ -656,7 +841,8 @@ def launch_conv_transpose3d_w_packed(w, w_packed) -> None:
     w = w.reshape(C, F * K * R * S)
     w_packed = w_packed.view(F * K * R * S, C)
     rows = F * K * R * S
-    _, config = choose_conv_transpose3d_w_packed()
+    cols = C
+    _, config = choose_conv_transpose3d_w_packed(cols)
     conv_transpose3d_w_packed_tile[
         (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
     ](
@@ -733,6 +919,17 @@ def choose_conv_transpose3d(
             num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
             num_stages=3,
         )
+    # two or three channels, stored as four: a load takes all of a tap
+    if not hip and itemsize <= 4 and 1 < channels < 4:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "lanes", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=32,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=1,
+        )
     # hardly any channels
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
@@ -761,6 +958,7 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
     o_steps = (O - 1) // stride + 1
     p_steps = (P - 1) // stride + 1
     q_steps = (Q - 1) // stride + 1
+    c_lanes = 4 * ((C + 3) // 4)
     batches = stride * stride * stride
     M = N * o_steps * p_steps * q_steps
     channels = C
@@ -953,6 +1151,68 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             INDEX=INDEX,
             STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3), x.stride(4)),
             STEP_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3), w.stride(4)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "lanes":
+        # c_lanes channels where x has C: zeros behind those.
+        x_lanes = torch.zeros((N, D, H, W, c_lanes), dtype=x.dtype, device=x.device)
+        launch_conv_transpose3d_x_packed(x, x_lanes[..., :C])
+        # c_lanes channels where w has C: zeros behind those.
+        w_lanes = torch.zeros((F, K, R, S, c_lanes), dtype=w.dtype, device=w.device)
+        launch_conv_transpose3d_w_packed(w, w_lanes[..., :C])
+        conv_transpose3d_lanes[
+            (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
+        ](
+            x_lanes,
+            w_lanes,
+            b,
+            y,
+            stride * stride * stride,
+            N * o_steps * p_steps * q_steps,
+            F,
+            K,
+            R,
+            S,
+            o_steps * p_steps * q_steps,
+            p_steps * q_steps,
+            o_steps,
+            q_steps,
+            p_steps,
+            D,
+            H,
+            W,
+            O,
+            P,
+            Q,
+            x_lanes.stride(0),
+            x_lanes.stride(1),
+            x_lanes.stride(2),
+            x_lanes.stride(3),
+            x_lanes.stride(4),
+            w_lanes.stride(0),
+            w_lanes.stride(1),
+            w_lanes.stride(2),
+            w_lanes.stride(3),
+            w_lanes.stride(4),
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            y.stride(3),
+            y.stride(4),
+            stride=stride,
+            pad=pad,
+            c_lanes=c_lanes,
+            INDEX=INDEX,
+            STEP_X_LANES=math.gcd(
+                16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2), x_lanes.stride(3)
+            ),
+            STEP_W_LANES=math.gcd(
+                16, w_lanes.stride(0), w_lanes.stride(1), w_lanes.stride(2), w_lanes.stride(3)
+            ),
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,

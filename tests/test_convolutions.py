@@ -61,6 +61,21 @@ def test_packed_operands_are_those_whose_channels_lie_apart():
     assert only.kernel.fn.__name__ == "conv2d_taps"
 
 
+def test_one_tap_that_stays_in_place_is_a_product_of_matrices():
+    """Said at the call: with one tap more, or a stride, the window slides."""
+    half = dict(dtype=torch.bfloat16)
+    first, w, b = meta(64, 256, 56, 56, **half), meta(64, 256, 1, 1, **half), meta(64, **half)
+    last = torch.empty_like(first, memory_format=torch.channels_last)
+
+    def kernels(**call):
+        return [run.kernel.fn.__name__ for run in launches("conv2d", b=b, **call)]
+
+    assert kernels(x=last, w=w) == ["conv2d_rows"]
+    assert kernels(x=first, w=w) == ["conv2d_planes"]  # nothing is packed
+    for slides in (dict(stride=2), dict(pad=1)):
+        assert not {"conv2d_rows", "conv2d_planes"} & set(kernels(x=last, w=w, **slides))
+
+
 def test_a_patch_reaches_the_tensor_cores_from_shared_memory():
     """As the first factor it came through registers, from a buffer that was refilled before all had read it."""
     call = dict(
@@ -73,6 +88,48 @@ def test_a_patch_reaches_the_tensor_cores_from_shared_memory():
     assert (
         "wgmma.mma_async" in code and "cp.async.bulk.tensor.4d" in code and "ldmatrix" not in code
     )
+
+
+def test_three_channels_are_stored_as_four():
+    """So that a load takes 16 bytes; more channels, and other types, go other ways."""
+    built = pipeline.build(
+        """op f<T: float>(x: T[N, C, H, W], w: T[F, C, R, S], b: T[F]) -> y: T[N, F, P, Q]
+            with P = H - R + 1, Q = W - S + 1 { y = conv2d(x, w, b) }"""
+    )
+    module = load_text(built.name, built.raw)
+
+    def last(channels, dtype=torch.float32):
+        x, w = meta(2, channels, 32, 32, dtype=dtype), meta(16, channels, 5, 5, dtype=dtype)
+        call = dict(x=x, w=w, b=meta(16, dtype=dtype))
+        return trace.trace(module, "f", call).launches[-1]
+
+    few = last(3)
+    assert few.kernel.fn.__name__ == "f_lanes" and few.args[0].shape == (2, 32, 32, 4)
+    loads = set(re.findall(r"ld\.global\S*", trace.ptx(few, "sm_90")))
+    assert "ld.global.v4.b32" in loads and "ld.global.b32" not in loads
+    others = [last(8), last(3, torch.float64)]
+    assert {launch.kernel.fn.__name__ for launch in others} == {"f_tiles"}
+
+
+def test_lanes_of_a_store_lie_along_positions():
+    """Of a channels-first result: 32 channels of one place would be 32 sectors."""
+    *_, last = launches("conv2d", x=meta(2, 8, 32, 32), w=meta(64, 8, 3, 3), b=meta(64))
+    code = trace.compile_launch(last, "sm_90").asm["ttgir"]
+    (layout,) = set(re.findall(r"tt\.store .*tensor<32x128x!tt\.ptr<f32>, #(\w+)>", code))
+    assert re.search(rf"#{layout} = .*threadsPerWarp = \[1, 32\]", code)
+
+
+def test_an_activation_before_a_norm_is_computed_once():
+    """Stored in place of the sum; what reads the sum itself beside it keeps the sum."""
+    op = """op f<T: float>(x: T[M, K], w: T[N, K]) -> (y: T[M, N]%s) {
+      h[m, n] = sum[k](x[m, k] * w[n, k])
+      a[m, n] = gelu(h[m, n])
+      y[m, n] = a[m, n] / sum[j](a[m, j])
+      %s
+    }"""
+    for more, stored in ((("", ""), "a"), ((", z: T[M]", "z[m] = max[n](h[m, n])"), "h")):
+        ((plan,),) = pipeline.build(op % more).plans.values()
+        assert [n.name for n in plan.scratch] == [stored]
 
 
 # In a process of its own: Triton decides at import whether kernels are interpreted.

@@ -209,7 +209,8 @@ def op_view(item: OpPlans) -> SimpleNamespace:
 
 def follows_format(plan: Plan) -> set[str]:
     """The outputs that may be stored channels last: who writes them asks for strides, and nobody reshapes them."""
-    reshaped = {v.tensor for s in plan.steps for k in s.kernels for v in k.views}
+    kernels = [k for s in plan.steps for k in s.kernels]
+    reshaped = {v.tensor for k in kernels if not k.any_format for v in k.views}
     keeps = [s for s in plan.steps if s.orders or any(k.slides for k in s.kernels)]
     free = {name for s in keeps for name in s.stores} - reshaped
     inner = step_aside(plan.op).outputs
@@ -226,6 +227,10 @@ def context_of(plan: Plan) -> Context:
     for nest in (*plan.nests, *copies):
         dims.setdefault(nest.name, nest.dims)
         dtypes.setdefault(nest.name, nest.dtype)
+    for pack in (p for s in plan.steps for v in s.variants for p in v.packs if p.stored):
+        own = dims[pack.tensor]
+        dims[pack.stored] = (*(own[k] for k in pack.order[:-1]), pack.lanes)
+        dtypes[pack.stored] = dtypes[pack.tensor]
     wide = any(may_be_f64(t, op) for t in op.tensors)
     return Context(op, dims, dtypes, facts_of(op), wide, frozenset(n.name for n in op.nests))
 

@@ -10,6 +10,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.bounds import Facts
 from tritongen.schedule.canonical import reads, tensors_read
 from tritongen.schedule.classes import CLASSES
+from tritongen.schedule.classes.contraction import as_product
 from tritongen.schedule.members import Group, closure, fetches, is_reducer
 
 
@@ -21,6 +22,7 @@ def group(
     by_name = {n.name: n for n in nests}
     gathered = {a.tensor for n in nests for a in fetches(n.body)}
     stored = outputs | gathered | padded(nests)
+    stored |= finished(nests, stored, facts)
     roots = [n for n in nests if is_reducer(n) or n.name in stored]
     virtual = {n.name: n for n in nests if n not in roots}
     places: dict[str, int] = {}
@@ -52,6 +54,35 @@ def padded(nests: tuple[ir.Nest, ...]) -> set[str]:
     own = {n.name for n in nests}
     found = (r for n in nests if is_reducer(n) for r in reads(n.body) if r.fill is not None)
     return {r.tensor for r in found} & own
+
+
+def finished(nests: tuple[ir.Nest, ...], stored: set[str], facts: Facts) -> set[str]:
+    """What is stored in place of a sum of products: the last of the pointwise values that all who read it go through.
+
+    Its epilogue computes gelu(h) once; a norm behind it would in each of its passes.
+    """
+    virtual = {n.name: n for n in nests if not is_reducer(n) and n.name not in stored}
+    computed = {n.name for n in nests}
+
+    def only_reader(nest: ir.Nest) -> ir.Nest | None:
+        readers = [n for n in nests if nest.name in tensors_read(n.body)]
+        if len(readers) != 1 or readers[0].name not in virtual or nest.name in stored:
+            return None
+        (reader,) = readers
+        if {b.index for b in reader.box} != {b.index for b in nest.box}:
+            return None
+        own = [r for r in reads(reader.body) if r.tensor in computed]
+        alike = all((r.tensor, r.coords, r.fill) == (nest.name, nest.coords, None) for r in own)
+        return reader if own and alike else None
+
+    found = set()
+    for head in filter(is_reducer, nests):
+        last, following = head, only_reader(head)
+        while following is not None:
+            last, following = following, only_reader(following)
+        if last is not head and as_product(head, virtual, facts):
+            found.add(last.name)
+    return found
 
 
 def classify(members, virtual, by_name, facts, only=None, extending=False) -> Group | None:

@@ -42,6 +42,7 @@ class Product:
     taps: tuple[ir.Binder, ...] = ()
     lets: tuple[tuple[str, Poly], ...] = ()  # see KernelPlan
     ragged: tuple[tuple[Poly, Poly], ...] = ()
+    lanes: str = ""  # the size of the channels as `classes/lanes.py` stores them
 
 
 @dataclass(frozen=True, slots=True)

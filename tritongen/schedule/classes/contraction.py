@@ -14,7 +14,7 @@ from tritongen.schedule.canonical import (
     free_indices,
     reads,
 )
-from tritongen.schedule.classes import contraction_variants, convolution
+from tritongen.schedule.classes import contraction_variants, convolution, lanes
 from tritongen.schedule.members import Group, Product, gather_lines, is_reducer, paste
 from tritongen.schedule.plan import Step
 
@@ -32,7 +32,8 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     tail = epilogue((head,), others, virtual)
     if tail is None:
         return None
-    return convolution.by_phases(Group("contraction", (head, *tail), product=product))
+    whole = Group("contraction", (head, *tail), product=product)
+    return lanes.with_lanes(convolution.by_phases(whole))
 
 
 def epilogue(heads, others, virtual) -> tuple[ir.Nest, ...] | None:

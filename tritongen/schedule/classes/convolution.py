@@ -27,7 +27,8 @@ from tritongen.ir.algebra import (
     symbols,
 )
 from tritongen.schedule.canonical import binders_of, fresh, reads
-from tritongen.schedule.classes import patches, pointwise, window
+from tritongen.schedule.classes import one_tap, patches, pointwise, window
+from tritongen.schedule.classes.lanes import in_lanes
 from tritongen.schedule.members import Group
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Order, Pack, Step, Variant
 from tritongen.schedule.views import accesses, views
@@ -144,15 +145,24 @@ def make(name, group, stores, dims, facts) -> Step:
         tapped = (*outer, Axis("k", p.k), Axis("tap", p.taps))
         taps = _kernel(f"{name}_taps", "taps", tapped, group, stores, dims, facts)
         kernels, packs = (taps, tiles), _packs(name, group, dims, facts)
+    few = in_lanes(group, packs, dims, facts)
+    stored: tuple[Pack, ...] = ()
+    if few:
+        padded, stored, known = few
+        terms = (*outer, Axis("k", (*p.taps, *padded.product.k)))
+        laned = _kernel(f"{name}_lanes", "contraction", terms, padded, stores, known, facts)
+        kernels = (taps, laned, tiles)
     numbers = (
         ("batches", outer[0].extent),
         ("M", outer[1].extent),
         ("N", outer[2].extent),
         ("channels", Axis("k", p.k).extent),
+        *(() if p.lets else (("depth", flat[3].extent),)),
     )
     why = "a sum of products, one factor gathered by a sliding window"
     times = "batches * " if p.batch else ""
-    variants = _variants(kernels, packs, times)
+    stages = "1" if p.lets else "4 if depth > 128 else 1"
+    variants = _variants(kernels, packs, (stored, stages), times)
     if len(packs) == 2 and (made := patches.kernel(name, group, tapped, stores, dims)):
         plan, own = made
         kernels, numbers = (plan, *kernels), (*numbers, *own.items())
@@ -163,17 +173,24 @@ def make(name, group, stores, dims, facts) -> Step:
         whole = replace(group, row=group.nests[0].box)
         more, known, few, orders = window.beside(name, whole, stores, dims, facts, "N < 8")
         kernels = (*kernels[:-1], *more, kernels[-1])
-        numbers, variants = tuple(dict((*numbers, *known)).items()), (*few, *variants)
-    return Step(name, "contraction", why, stores, numbers, kernels, variants, orders=orders)
+        numbers, variants = (*numbers, *known), (*few, *variants)
+    one = one_tap.beside(name, group, stores, dims, facts)
+    kernels = (*kernels[:-1], *one.kernels, kernels[-1])
+    numbers = tuple(dict((*numbers, *one.numbers)).items())
+    shared = dict(orders=orders, tests=one.tests)
+    return Step(
+        name, "contraction", why, stores, numbers, kernels, (*one.variants, *variants), **shared
+    )
 
 
-def _variants(kernels, packs, times: str) -> tuple[Variant, ...]:
+def _variants(kernels, packs, laned, times: str) -> tuple[Variant, ...]:
     """Measured with one H200 against cuDNN with its bias, by what each is for (x: times as fast).
 
     bf16, channels last: 3x3 over 64 x 64 x 56^2 in 128 x 64 x 64, 4 warps 1.23x, 8 warps 1.01x;
     512 -> 512 channels of 64^2 in 128 x 256 0.91x, 128 x 128 0.80x. f32 as TF32, channels first, packed:
     64 -> 128 channels of 512 x 1024 in 128 x 128 1.15x; 16 channels with BLOCK_K 16 1.39x, 32 1.11x.
-    3 channels, 11 x 11, by terms: 0.91x in 128 x 128 x 16, 0.66x in 64 x 64 x 32.
+    3 channels, 11 x 11, by terms: 0.91x in 128 x 128 x 16, 0.66x in 64 x 64 x 32. In lanes 2.08 -> 0.67 ms (1 stage 0.94); of
+    3 x 3 x 3 windows 1.51 -> 0.76 (4 stages 0.90), behind a transposed one 7.10 -> 1.59 (2, 3, 4 stages 1.75, 2.17, 2.61).
     """
     grid = (f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",)
     launch = (Launch(kernels[-1].name, grid),)
@@ -227,6 +244,18 @@ def _variants(kernels, packs, times: str) -> tuple[Variant, ...]:
                 packs=packs,
             ),
         ]
+    stored, stages = laned
+    if stored:
+        found.append(
+            Variant(
+                "lanes",
+                "not hip and itemsize <= 4 and 1 < channels < 4",
+                "two or three channels, stored as four: a load takes all of a tap",
+                tile("128", columns, "32", "8 if BLOCK_N == 128 else 4", stages),
+                (Launch(kernels[1].name, grid),),
+                packs=stored,
+            )
+        )
     terms = tile("128", columns, "64 // itemsize", "8 if BLOCK_N == 128 else 4", "4")
     return (
         *found,

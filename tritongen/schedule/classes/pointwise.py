@@ -120,7 +120,11 @@ def _tile(name, group, stores, dims, facts) -> Step:
     seen = views(touched, dims, axes, facts)
     kernel = KernelPlan(f"{name}_tile", "tile", "whole", axes, group.nests, stores, seen)
     if _disagree(seen, axes):
-        config = (("ROWS", "64"), ("BLOCK", "64"), ("num_warps", "8"))
+        config = (
+            ("BLOCK", "min(64, max(4, pow2(cols)))"),
+            ("ROWS", "4096 // BLOCK"),
+            ("num_warps", "8"),
+        )
         why = "operands disagree on the fastest axis: a square tile reads and writes whole lines"
     else:
         config = (
