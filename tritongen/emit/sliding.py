@@ -76,7 +76,7 @@ class SlidingBody(Body):
         offset = self.assign(self.fresh(f"{tensor}_terms"), " + ".join(terms))
         return f"{self.hoisted[key]} + {offset}", [], []
 
-    def joined(self, tensor: str, terms: list[tuple[set[str], str]]) -> str:
+    def joined(self, tensor: str, terms: list[tuple[frozenset[str], str]]) -> str:
         """Behind the loop: what both halves add, by name."""
         rows = [text for used, text in terms if not used & self.halved]
         if not self.halved or not rows:
