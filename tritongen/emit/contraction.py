@@ -151,10 +151,11 @@ def dot_line(body: Body, head: ir.Nest, left: str, right: str) -> str:
     return f"{head.name} = tl.dot({left}, {right}, {head.name}, {precision}out_dtype={dtype})"
 
 
-def accumulators(body: Body, heads: tuple[ir.Nest, ...]) -> list[str]:
+def accumulators(
+    body: Body, heads: tuple[ir.Nest, ...], shape: str = "(BLOCK_M, BLOCK_N)"
+) -> list[str]:
     """The lines in front of the loop, one a sum."""
     for head in heads:
-        shape = "(BLOCK_M, BLOCK_N)"
         name = body.assign(head.name, f"tl.zeros({shape}, {body.dtype(head.dtype)})")
         body.values[head.name] = (name, ATOM)
     lines, body.lines = body.lines, []

@@ -28,7 +28,7 @@ TORCH_DTYPES = {
     "i32": "torch.int32", "i16": "torch.int16", "i8": "torch.int8", "u8": "torch.uint8", "bool": "torch.bool",
 }  # fmt: skip
 
-BOOLEANS = ("across", "turned", "tma", "hip", "channels_last", "deterministic")
+BOOLEANS = ("across", "turned", "tma", "patched", "hip", "channels_last", "deterministic")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,16 @@ def used_facts(step: Step) -> tuple[tuple[str, str], ...]:
         spoken |= rules.names(v.when).union(*(rules.names(r) for _, r in v.config))
     known = [n for n, _ in step.facts]
     order = [*known, *(o.fact for o in step.orders), "across", "turned"]
-    order += ["tma", "itemsize", "stored_bytes", "added_bytes", "deterministic", "hip", "sms"]
+    order += [
+        "tma",
+        "patched",
+        "itemsize",
+        "stored_bytes",
+        "added_bytes",
+        "deterministic",
+        "hip",
+        "sms",
+    ]
     return tuple((n, n) for n in order if n in spoken - config)
 
 
@@ -189,7 +198,11 @@ def fact_texts(context: Context, step: Step, views: dict[str, View]):
     if "across" in spoken:
         yield "across", across_text(step, views)
     if "tma" in spoken:
-        yield "tma", tma_text(step)
+        yield "tma", f"_takes_tiles({', '.join(described(step, 'persistent'))})"
+    if "patched" in spoken:
+        orders = {p.tensor: ", ".join(map(str, p.order)) for p in step.packs}
+        shown = (f"{t}.permute({orders[t]})" for t in described(step, "patches"))
+        yield "patched", f"_takes_patches({', '.join(shown)})"
     if "itemsize" in spoken:
         yield "itemsize", itemsize_text(context, step)
     if "stored_bytes" in spoken:
@@ -204,15 +217,9 @@ def fact_texts(context: Context, step: Step, views: dict[str, View]):
         yield "sms", f"_multiprocessors({touched(step)[0]}.device)"
 
 
-def tma_text(step: Step) -> str:
-    """Whether the operands can be loaded by descriptor: matrices as they lie, others with their channels last."""
-    packed = {p.tensor: p.order for p in step.packs}
-    kernels = [k for k in step.kernels if k.tiles]
-    tiles = dict.fromkeys(t.tensor for k in kernels for t in k.tiles)
-    if kernels[0].skeleton != "patches":
-        return f"_takes_tiles({', '.join(tiles)})"
-    shown = (f"{t}.permute({', '.join(map(str, packed[t]))})" for t in tiles)
-    return f"_takes_patches({', '.join(shown)})"
+def described(step: Step, skeleton: str) -> dict[str, None]:
+    """The operands that kernels of a kind load by descriptor."""
+    return dict.fromkeys(t.tensor for k in step.kernels if k.skeleton == skeleton for t in k.tiles)
 
 
 def added_bytes_text(context: Context, step: Step) -> str:

@@ -93,6 +93,13 @@ def module_source(
         describes=any(v.describes for v in views),
         matrices="persistent" in skeletons,
         patches="patches" in skeletons,
+        steps=any(
+            "_every(" in line
+            for v in views
+            for l in v.launches
+            for _, branch in l.branches
+            for line in branch
+        ),
         imports=[],
     )
     libdevice = any(v.libdevice for v in views)

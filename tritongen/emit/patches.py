@@ -2,26 +2,27 @@
 
 Input: a `KernelPlan` of the skeleton `patches`, whose `tiles` are its two operands. Output: its
 `KernelView`: the host describes the operands with their channels innermost (`setup`), the loop loads a
-patch of one and a block of columns of the other for each tap and BLOCK_K channels.
+patch of one and BLOCK_N rows of the other for each tap and BLOCK_K channels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tritongen.emit.body import Body
-from tritongen.emit.contraction import LOOPED, accumulators, axis_names, products
+from tritongen.emit.contraction import LOOPED, accumulators, axis_names, dot_line
 from tritongen.emit.persistent import mentions, permuted
 from tritongen.emit.sliding import SlidingBody
-from tritongen.emit.text import launch_text
+from tritongen.emit.text import launch_text, wrap
 from tritongen.emit.tiles import view
 from tritongen.emit.view import KernelView, Loop
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import indices
-from tritongen.schedule.classes.patches import Dim, Run, operand, spread
-from tritongen.schedule.plan import View
+from tritongen.ir.algebra import index, indices, poly
+from tritongen.ir.functions import ATOM
+from tritongen.schedule.classes.patches import Dim, operand, walked
 
+Run = tuple[str, ...]
 BLOCKS = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "FLAT")
 
 
@@ -49,12 +50,10 @@ def patches_view(body: Body) -> KernelView:
     var = axis_names(body)
     patch = open_patch(body, var)
     opening, turn = place_lines(body, var, patch)
-    factors, setup = operands(body, head, patch)
-    loads, dots = products(body, (head,), [], var)
-    body.looping = frozenset()
+    factors, setup = products(body, head, patch, var)
     turn, body.prologue = [*turn, *body.prologue], []
-    zeros = accumulators(body, (head,))
-    setup = [*side_lines(patch), *setup, *epilogue(body, (head, *tail), var, patch)]
+    zeros = accumulators(body, (head,), "(BLOCK_N, BLOCK_M)")
+    epilogue(body, (head, *tail), var, patch)
     body.prologue = opening
     spoken = (*opening, *turn, *body.lines, var["count"], var["TAP"], var["K"])
     if not mentions(spoken, var["M"]):
@@ -63,10 +62,10 @@ def patches_view(body: Body) -> KernelView:
         body,
         var,
         BLOCKS,
-        "Sums over patches of BLOCK_M places and BLOCK_N columns, one tap and BLOCK_K channels at a time.",
-        loops=(Loop(tuple(zeros), (*factors, *loads, *dots), ()),),
+        "Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time.",
+        loops=(Loop(tuple(zeros), tuple(factors), ()),),
         lines=tuple(body.lines),
-        setup=tuple(setup),
+        setup=(*side_lines(patch), *setup),
         turn=tuple(turn),
     )
 
@@ -98,7 +97,7 @@ def side_lines(patch: Patch) -> Iterator[str]:
     comma = "," if len(extents) == 1 else ""
     yield f'{", ".join(patch.sides)}{comma} = _patch(config["BLOCK_M"], {", ".join(extents)})'
     counts = (f"triton.cdiv({n}, {side})" for n, side in zip(extents, patch.sides, strict=True))
-    yield f"patches = {' * '.join(counts)}"
+    yield f"PATCHES = {' * '.join(counts)}"
 
 
 def place_lines(body: Body, var: dict[str, str], patch: Patch) -> tuple[list[str], list[str]]:
@@ -135,72 +134,115 @@ def over(number: str, counts: list[str]) -> str:
 
 
 # ---- operands ------------------------------------------------------------------------------------
-def operands(body: Body, head: ir.Nest, patch: Patch) -> tuple[list[str], list[str]]:
-    """Says in `body.loads` how the operands are loaded; the lines that decode a tap, the host's lines."""
+def products(
+    body: Body, head: ir.Nest, patch: Patch, var: dict[str, str]
+) -> tuple[list[str], list[str]]:
+    """The lines of the loop, and the host's lines that describe the operands.
+
+    The patch is the second factor: the first one would come to tl.dot through registers once it is
+    reshaped, out of a buffer that Triton 3.6 refills too early.
+    """
     assert isinstance(head.body, ir.Reduce) and isinstance(head.body.body, ir.Call)
-    setup, own = [], dict(body.index)
+    left, right = (operand(side) for side in head.body.body.args)
+    assert left is not None and right is not None
+    own, cache = dict(body.index), dict(body.cache)
     body.looping = LOOPED
     body.index |= {run[0]: name for run, name in patch.first.items() if len(run) == 1}
-    rows = {0: "reshape(BLOCK_M, BLOCK_K)", 1: "reshape(BLOCK_N, BLOCK_K).T"}
-    for k, (side, tile) in enumerate(zip(head.body.body.args, body.kernel.tiles, strict=True)):
-        read = operand(side)
-        assert read is not None
-        name, at, line = described(body, tile, read.coords, patch, patch.channel, "_descriptor")
-        body.loads[read] = f"{name}.load([{at}]).{rows[k]}"
-        setup.append(line)
-    decoded, body.lines, body.index = body.lines, [], own
-    body.cache = {}
-    return decoded, setup
+    setup = [describe_patch(body, left, patch, var), describe_rows(body, right, patch, var)]
+    x, w = body.read(left), body.read(right)
+    lines = [*body.lines, dot_line(body, head, w, f"{x}.T")]
+    body.lines, body.index, body.cache, body.looping = [], own, cache, frozenset()
+    return lines, setup
 
 
-def described(
-    body: Body, tile: View, coords, patch: Patch, last: Run, describe: str
-) -> tuple[str, str, str]:
-    """The name of a descriptor with a run's dim innermost, a tile's corner in it, the host line that makes it."""
-    known = body.context
-    seen = spread(tile.tensor, coords, body.kernel.axes, known.dims, known.facts)
-    order = [k for k, dim in enumerate(seen) if dim.run != last] + [tile.runs.index(last)]
-    name = body.names.free(f"{tile.tensor}_patches")
+def describe_patch(body: Body, read: ir.Read, patch: Patch, var: dict[str, str]) -> str:
+    """Says in `body.loads` how a patch is loaded, its channels innermost; the host line that describes it."""
+    seen = walked(read, body.kernel.axes[1], body.kernel.axes[3])
+    assert seen is not None
+    order = innermost(seen, patch.channel)
+    name = body.names.free(f"{read.tensor}_patches")
     body.args.pointers[name] = name
-    at = ", ".join(corner_text(body, seen[k], patch) for k in order)
-    shape = ", ".join(launch_text(n) for n in tile.shape)
-    whole = tile.shape == known.dims[tile.tensor]
-    lying = permuted(tile.tensor if whole else f"{tile.tensor}.view({shape})", order)
-    reach = [patch.reach[seen[k].run] if seen[k].run else "1" for k in order]
-    blocks = ", ".join(f'config["{b}"]' if b.startswith("BLOCK_") else b for b in reach)
-    return name, at, f"{name} = {describe}({lying}, {blocks})"
+    at, phases = [], []
+    for k in order:
+        text, _ = body.size(seen[k].rest)
+        if seen[k].step != poly(1):
+            text = body.assign(body.fresh(body._dim_name(read.tensor, k)), text)
+            step = body.size(seen[k].step)[0]
+            phases.append(f"_floor_mod({text}, {step}) * {body.stride(read.tensor, str(k), k)}")
+            text = f"_floor_div({text}, {step})"
+            body.helpers |= {"_floor_div": None, "_floor_mod": None}
+        at.append(corner(body, seen[k], text, patch))
+    if phases:
+        at[-1] = f"tl.cast({' + '.join([at[-1], *phases])}, tl.int32)"
+    body.loads[read] = f"{name}.load([{', '.join(at)}]).reshape(BLOCK_M, BLOCK_K)"
+    lying = permuted(read.tensor, order)
+    if phases:
+        steps = ", ".join(launch_text(seen[k].step) for k in order[:-1])
+        lying = f"_every({lying}, {steps})"
+    blocks = [patch.reach.get(seen[k].run, "1") for k in order[:-1]]
+    return f'{name} = _descriptor({lying}, {", ".join(blocks)}, config["BLOCK_K"])'
 
 
-def corner_text(body: Body, dim: Dim, patch: Patch) -> str:
-    """A coordinate of a tile's corner, in 32 bits."""
-    if dim.run == patch.columns:
-        return patch.first[dim.run]
-    text, _ = body.size(dim.coordinate)
-    walked = {d.index for axis in body.kernel.axes[1:] for d in axis.digits}
-    return text if indices(dim.coordinate) <= walked else f"tl.cast({text}, tl.int32)"
+def describe_rows(body: Body, read: ir.Read, patch: Patch, var: dict[str, str]) -> str:
+    """The same for the factor with the columns: they are the rows of a matrix of all taps and channels."""
+    _, _, n, k_axis, taps = body.kernel.axes
+    seen = walked(read, n, k_axis)
+    assert seen is not None
+    row = next(k for k, dim in enumerate(seen) if dim.run == patch.columns)
+    others = [k for k in innermost(seen, patch.channel) if k != row]
+    dims = body.context.dims[read.tensor]
+    name = body.names.free(f"{read.tensor}_tiles")
+    body.args.pointers[name] = name
+    along, extent = poly(0), poly(1)
+    for k in others:
+        along, extent = along * dims[k] + seen[k].rest, extent * dims[k]
+    if [seen[k].rest for k in others[:-1]] == [index(d.index) for d in taps.digits]:
+        term = f"{var['tap']} * {wrap(body.size(dims[others[-1]]), ATOM)}"
+        if seen[others[-1]].rest.terms:
+            term += f" + {body.size(seen[others[-1]].rest)[0]}"
+    else:
+        term = body.size(along)[0]
+    at = corner(body, seen[row], body.size(seen[row].rest)[0], patch)
+    far = corner(body, replace(seen[others[-1]], rest=along), term, patch)
+    body.loads[read] = f"{name}.load([{at}, {far}])"
+    lying = permuted(read.tensor, [row, *others])
+    shape = f"{launch_text(dims[row])}, {launch_text(extent)}"
+    return f'{name} = _descriptor({lying}.reshape({shape}), config["BLOCK_N"], config["BLOCK_K"])'
+
+
+def innermost(seen: tuple[Dim, ...], channel: Run) -> list[int]:
+    """The dims of an operand, that of the channel last."""
+    last = next(k for k, dim in enumerate(seen) if dim.run == channel)
+    return [*(k for k in range(len(seen)) if k != last), last]
+
+
+def corner(body: Body, dim: Dim, rest: str, patch: Patch) -> str:
+    """A coordinate of a tile's corner: where the tile begins, and the rest, in 32 bits."""
+    first = patch.first.get(dim.run, "")
+    narrow = {d.index for axis in body.kernel.axes[1:] for d in axis.digits}
+    if indices(dim.rest) - narrow:
+        rest = f"tl.cast({rest}, tl.int32)"
+    if not first or rest == "0":
+        return first or rest
+    return f"{first} - {rest[1:]}" if rest.startswith("-") else f"{first} + {rest}"
 
 
 # ---- what follows from the sums ------------------------------------------------------------------
-def epilogue(
-    body: Body, nests: tuple[ir.Nest, ...], var: dict[str, str], patch: Patch
-) -> Iterator[str]:
-    """Place by place, and the stores; the host lines that these need."""
+def epilogue(body: Body, nests: tuple[ir.Nest, ...], var: dict[str, str], patch: Patch) -> None:
+    """Whatever is computed from the sums, place by place, and the stores."""
     mask_places(body, var, patch)
     opening, body.lines = body.lines, []
-    stored = {tile.tensor: tile for tile in body.kernel.stored}
     head, *_ = nests
     for nest in nests:
         value = body.values[nest.name][0] if nest is head else body.value(nest)
-        if nest.name in stored:
-            yield store_patch(body, nest, stored[nest.name], value, patch)
-        elif nest.name in body.kernel.stores:
+        if nest.name in body.kernel.stores:
             body.store(nest, value)
     body.lines = [*opening, *body.prologue, *body.lines]
 
 
 def mask_places(body: Body, var: dict[str, str], patch: Patch) -> None:
     """The index of each place of a patch, each column, and which of them are there."""
-    place = body.assign(body.fresh("place"), "tl.arange(0, BLOCK_M)[:, None]")
+    place = body.assign(body.fresh("place"), "tl.arange(0, BLOCK_M)[None, :]")
     checks, sides = [], patch.sides
     for k, b in enumerate(patch.places):
         name = body.index[b.index] = body.index_name(b.index)
@@ -208,7 +250,7 @@ def mask_places(body: Body, var: dict[str, str], patch: Patch) -> None:
         body.line(f"{name} = {patch.first[b.index,]}.to(tl.int64) + {at}")
         checks.append(f"({name} < {body.extent(b.hi - b.lo, b.index.upper())})")
     first = patch.first[patch.columns]
-    body.line(f"{var['n']} = {first}.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]")
+    body.line(f"{var['n']} = {first}.to(tl.int64) + tl.arange(0, BLOCK_N)[:, None]")
     out = next(nest for nest in body.kernel.nests if nest.name in body.kernel.stores)
     for coordinate, extent in body.kernel.ragged:
         at = body.coordinate(out.name, out.coords.index(coordinate), coordinate)
@@ -217,20 +259,3 @@ def mask_places(body: Body, var: dict[str, str], patch: Patch) -> None:
     body.axis_mask |= {m: " & ".join(checks), n: f"{var['n']} < {var['N']}"}
     inside = body.assign(var["inside"], f"{body.axis_mask[m]} & ({body.axis_mask[n]})")
     body.together = {frozenset({m, n}): inside}
-
-
-def store_patch(body: Body, nest: ir.Nest, tile: View, value: str, patch: Patch) -> str:
-    """Stores a patch by descriptor, or through pointers where its columns lie apart; the host line."""
-    own = dict(body.index)
-    body.index |= {b.index: patch.first[b.index,] for b in patch.places}
-    name, at, line = described(body, tile, nest.coords, patch, patch.columns, "_tiles_to_store")
-    body.index = own
-    runs = [run for run in tile.runs if run != patch.columns]
-    shape = ", ".join([*(patch.reach.get(run, "1") for run in runs), "BLOCK_N"])
-    body.line(f"if {name} is None:")
-    body.indent += 1
-    body.store(nest, value)
-    body.indent -= 1
-    body.line("else:")
-    body.line(f"    {name}.store([{at}], {value}.to({name}.dtype).reshape({shape}))")
-    return line

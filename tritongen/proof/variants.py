@@ -25,7 +25,9 @@ SMALL = {
     **{"BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 32, "GROUP_M": 2},
     **{"num_warps": 4},
 }
-NEEDED = frozenset({"tma"})  # facts without which a variant that speaks of them cannot run
+NEEDED = frozenset(
+    {"tma", "patched"}
+)  # facts without which a variant that speaks of them cannot run
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ def meant_for(plan: Plan, way: Way, args: Mapping[str, Any], hip: bool = False) 
     for step_name, variant_name in way.variants:
         step = next(s for s in plan.steps if s.name == step_name)
         when = next(v.when for v in step.variants if v.name == variant_name)
-        known = {"itemsize": itemsize, "hip": hip, "tma": not hip}
+        known = {"itemsize": itemsize, "hip": hip, "tma": not hip, "patched": not hip}
         settled = [p for p in when.split(" and ") if names(p) and names(p) <= set(known)]
         if not all(evaluate(part, known) for part in settled):
             return False
@@ -112,6 +114,7 @@ def config_of(step: Step, variant: Variant, facts: dict[str, int], small: bool) 
     skeletons = {step.kernel(run.kernel).skeleton for run in variant.launches}
     kept = {"BLOCK"} if skeletons & {"rows", "nest"} else set()  # whole rows; slow where many
     kept |= {"BLOCK", "ROWS"} if "box" in skeletons else set()
+    kept |= {"BLOCK_K"} if "patches" in skeletons else set()  # divides the channels
     config: dict[str, int] = {}
     for name, rule in variant.config:
         value = evaluate(rule, {**facts, **config})

@@ -145,12 +145,11 @@ def make(name, group, stores, dims, facts) -> Step:
         tapped = (*outer, Axis("k", p.k), Axis("tap", p.taps))
         taps = _kernel(f"{name}_taps", "taps", tapped, group, stores, dims, facts)
         kernels, packs = (taps, tiles), _packs(name, group, dims, facts)
-    few = in_lanes(group, packs, dims, facts)
     stored: tuple[Pack, ...] = ()
-    if few:
-        padded, stored, known = few
+    if wider := in_lanes(group, packs, dims, facts):
+        padded, stored, wide_dims = wider
         terms = (*outer, Axis("k", (*p.taps, *padded.product.k)))
-        laned = _kernel(f"{name}_lanes", "contraction", terms, padded, stores, known, facts)
+        laned = _kernel(f"{name}_lanes", "contraction", terms, padded, stores, wide_dims, facts)
         kernels = (taps, laned, tiles)
     numbers = (
         ("batches", outer[0].extent),
@@ -163,7 +162,7 @@ def make(name, group, stores, dims, facts) -> Step:
     times = "batches * " if p.batch else ""
     stages = "1" if p.lets else "4 if depth > 128 else 1"
     variants = _variants(kernels, packs, (stored, stages), times)
-    if len(packs) == 2 and (made := patches.kernel(name, group, tapped, stores, dims, facts)):
+    if len(packs) == 2 and (made := patches.kernel(name, group, tapped, stores, dims)):
         plan, own = made
         kernels, numbers = (plan, *kernels), (*numbers, *own.items())
         variants = (patches.variant(plan, own, packs, times), *variants)

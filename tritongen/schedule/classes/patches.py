@@ -1,10 +1,12 @@
-"""Convolutions with stride 1 by tensor descriptors: a tile of places is a patch, loaded as it lies in memory.
+"""Convolutions by tensor descriptors: a tile of places is a patch, loaded as it lies in memory.
 
-    x[n, c, p + r * dil - pad, q + s * dil - pad]
+    x[n, c, p * stride + r * dil - pad, q * stride + s * dil - pad]
 
 At one tap a patch of places reads a patch of x, moved by the tap: a tile of a descriptor with the channels
-innermost. What a descriptor reads outside of the tensor is zero, and that is the padding. Operands that
-no patch can be read from (steps over 1, fills other than 0, computed factors) go through pointers.
+innermost. What a descriptor reads outside of the tensor is zero, and that is the padding. Where places step
+over elements, the descriptor sees every stride-th one, and which of them comes first is an offset along its
+last dim: p * stride + rest is p + rest // stride, rest % stride rows on. Operands that no patch can be
+read from (fills other than 0, computed factors) go through pointers.
 """
 
 from __future__ import annotations
@@ -12,45 +14,53 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Idx, Poly, affine, index, indices, is_fractional
-from tritongen.ir.bounds import Facts
-from tritongen.schedule.canonical import reads, same
-from tritongen.schedule.plan import KernelPlan, Launch, Variant, View
-from tritongen.schedule.views import digits_of
+from tritongen.ir.algebra import Idx, Poly, affine, index, indices, is_fractional, poly
+from tritongen.schedule.plan import Axis, KernelPlan, Launch, Variant, View
 
 MOST_DIMS = 5  # of a tensor descriptor
-Run = tuple[str, ...]
 
 
 # ---- how it runs ---------------------------------------------------------------------------------
-def kernel(name, group, axes, stores, dims, facts) -> tuple[KernelPlan, dict[str, Poly]] | None:
+def kernel(name, group, axes, stores, dims) -> tuple[KernelPlan, dict[str, Poly]] | None:
     """The kernel, and facts of the call that its variant speaks of; None where an operand has no patches."""
-    hops: dict[str, Poly] = {}
-    tiles = described(group, axes, dims, facts, hops)
-    if tiles is None:
+    head, p = group.nests[0].body, group.product
+    reads = [operand(side) for side in head.body.args]
+    if head.guards or None in reads or reads[0].dtype != reads[1].dtype or len(p.k) != 1:
         return None
-    p = group.product
-    out = stored(group, stores, axes, dims, facts, tiles[0])
-    shared = dict(tiles=tiles, stored=out, lets=p.lets, ragged=p.ragged, slides=True)
+    x, w = (walked(read, axes[place], axes[3]) for read, place in zip(reads, (1, 2), strict=True))
+    if x is None or w is None or len(x) > MOST_DIMS:
+        return None
+    tiles = tuple(as_view(read, seen, dims) for read, seen in zip(reads, (x, w), strict=True))
+    shared = dict(tiles=tiles, lets=p.lets, ragged=p.ragged, slides=True)
     plan = KernelPlan(f"{name}_patches", "patches", "whole", axes, group.nests, stores, **shared)
-    numbers = {f"hop_{place}": step for place, step in hops.items()}
-    return plan, numbers if p.lets else {**numbers, "taps": axes[4].extent}
+    numbers = {} if p.lets else {"taps": axes[4].extent}
+    for dim, extent in zip(x, dims[reads[0].tensor], strict=True):
+        if dim.step != poly(1):
+            over = numbers.get("over", poly(0)) + extent - extent // dim.step * dim.step
+            if numbers.get("hop", dim.step) != dim.step:
+                return None
+            numbers |= {"hop": dim.step, "over": over}
+    return plan, numbers
 
 
 def variant(plan: KernelPlan, numbers: dict[str, Poly], packs, times: str) -> Variant:
-    steps = "".join(f" and {name} == 1" for name in numbers if name != "taps")
+    steps = " and 0 < hop and over == 0" if "hop" in numbers else ""
     config = (
         ("BLOCK_N", "max(16, min(128, pow2(N)))"),
         ("BLOCK_M", "128"),
-        ("BLOCK_K", "min(128 // itemsize, max(16, pow2(channels)))"),
+        (
+            "BLOCK_K",
+            "min(128 // itemsize, 64 if channels % 64 == 0 else 32 if channels % 32 == 0 else 16)",
+        ),
         ("FLAT", "taps * cdiv(channels, BLOCK_K) <= 16" if "taps" in numbers else "False"),
         ("num_warps", "8 if BLOCK_N == 128 else 4"),
         ("num_stages", "3"),
     )
-    tiles = f"{times}patches * cdiv(N, BLOCK_N)"
+    tiles = f"{times}PATCHES * cdiv(N, BLOCK_N)"
     return Variant(
         "patches",
-        f"tma and 2 <= itemsize <= 4 and channels >= 16{steps} and {times}M * N * channels >= 2**26",
+        f"patched and 2 <= itemsize <= 4 and channels % 16 == 0{steps}"
+        f" and {times}M * N * channels >= 2**26",
         "neighbouring places read neighbours at every tap: patches of them, by tensor descriptor",
         config,
         (Launch(plan.name, (f"min(3 * sms, {tiles}) if FLAT else {tiles}",)),),
@@ -58,26 +68,14 @@ def variant(plan: KernelPlan, numbers: dict[str, Poly], packs, times: str) -> Va
     )
 
 
-# ---- tensors as descriptors see them -------------------------------------------------------------
+# ---- operands as descriptors see them ------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """A dim of a tensor, or a part of one: `run` are the indices of the tile that walk it, all of it or none."""
+    """A dim of an operand: the indices of a tile that walk it, by which steps, and where that begins."""
 
-    extent: Poly
-    coordinate: Poly
-    run: Run
-
-
-def described(group, axes, dims, facts, hops: dict[str, Poly]) -> tuple[View, View] | None:
-    """How the factors lie in memory: a dim for each index of places, one for all columns, one for the channel."""
-    _, m, n, k, _ = axes
-    head = group.nests[0].body
-    left, right = (operand(side) for side in head.body.args)
-    if left is None or right is None or left.dtype != right.dtype or head.guards:
-        return None
-    x = as_tiles(left, [(d.index,) for d in m.digits], axes, dims, facts, hops)
-    w = as_tiles(right, [tuple(d.index for d in n.digits)], axes, dims, facts, {})
-    return (x, w) if x and w and len(k.digits) == 1 else None
+    run: tuple[str, ...]
+    step: Poly
+    rest: Poly
 
 
 def operand(side: ir.Expr) -> ir.Read | None:
@@ -88,66 +86,38 @@ def operand(side: ir.Expr) -> ir.Read | None:
     return None
 
 
-def as_tiles(read: ir.Read, own: list[Run], axes, dims, facts, hops) -> View | None:
-    """An operand with a dim for each run of `own` and one, all of it, for the channel; adds steps to `hops`."""
-    channel = axes[3].digits[0]
-    seen = spread(read.tensor, read.coords, axes, dims, facts)
-    for dim in seen:
-        parts = affine(dim.coordinate)
-        if parts is None or is_fractional(dim.coordinate):
-            return None
-        if channel.index in dim.run:
-            if dim.coordinate != index(channel.index) or not same(facts, dim.extent, channel.hi):
-                return None
-        elif len(dim.run) == 1 and dim.coordinate != index(*dim.run):
-            step = parts[0].get(Idx(*dim.run))
-            if step is None or indices(step) or dim.run not in own or len(own) == 1:
-                return None
-            if step.constant != 1:
-                hops[dim.run[0]] = step
-    runs = [dim.run for dim in seen]
-    if len(runs) > MOST_DIMS or sorted(filter(None, runs)) != sorted([*own, (channel.index,)]):
-        return None
-    return View(read.tensor, tuple(dim.extent for dim in seen), tuple(runs))
-
-
-def stored(group, stores, axes, dims, facts, x: View) -> tuple[View, ...]:
-    """The outputs whose patches leave as they lie in memory: places in the order of x's, nothing beside them."""
-    extents = {(d.index,): d.hi for d in axes[1].digits}
-    places = [run for run in x.runs if run in extents]
-    columns = tuple(d.index for d in axes[2].digits)
-    wide, found = {group.nests[0].name}, []
-    for nest in group.nests:
-        if any(read.tensor in wide for read in reads(nest.body)):
-            wide.add(nest.name)
-        if nest.name not in wide & set(stores):
-            continue
-        seen = spread(nest.name, nest.coords, axes, dims, facts)
-        whole = all(
-            dim.coordinate == index(*dim.run) and same(facts, dim.extent, extents[dim.run])
-            for dim in seen
-            if dim.run in extents
-        )
-        runs = [dim.run for dim in seen if dim.run]
-        if whole and len(seen) <= MOST_DIMS and [r for r in runs if r != columns] == places:
-            found.append(View(nest.name, tuple(d.extent for d in seen), tuple(d.run for d in seen)))
-    return tuple(found)
-
-
-def spread(tensor: str, coords: tuple[Poly, ...], axes, dims, facts: Facts) -> tuple[Dim, ...]:
-    """The dims of a tensor; one that several indices number together is taken apart, but for the columns."""
-    extents = {d.index: d.hi - d.lo for axis in axes for d in axis.digits}
-    columns = tuple(d.index for d in axes[2].digits)
-    tile = {d.index for axis in axes[1:4] for d in axis.digits}
+def walked(read: ir.Read, kept: Axis, k: Axis) -> tuple[Dim, ...] | None:
+    """An operand's dims: one for all columns, or one for each index of places, and one for the channel."""
+    places = [(d.index,) for d in kept.digits]
+    runs = places if kept.name == "m" else [tuple(d.index for d in kept.digits)]
+    channel = (k.digits[0].index,)
     found = []
-    for coordinate, extent in zip(coords, dims[tensor], strict=True):
-        known = indices(coordinate) <= set(extents)
-        digits = (digits_of(coordinate, extents, extent, facts) if known else None) or ()
-        if digits == columns:
-            found.append(Dim(extent, coordinate, columns))
-        elif len(digits) > 1:
-            own = ((d, (d,) if d in tile else ()) for d in digits)
-            found += [Dim(extents[d], index(d), run) for d, run in own]
-        else:
-            found.append(Dim(extent, coordinate, tuple(sorted(indices(coordinate) & tile))))
-    return tuple(found)
+    for coordinate in read.coords:
+        parts = affine(coordinate)
+        if parts is None or is_fractional(coordinate):
+            return None
+        run = next((r for r in (*runs, channel) if set(r) & indices(coordinate)), ())
+        step = parts[0].get(Idx(run[-1]), poly(0)) if run else poly(1)
+        rest = coordinate - step * number(run, kept)
+        least = step.constant is None or step.constant >= 1
+        if indices(step) or not least or indices(rest) & {i for r in (*runs, channel) for i in r}:
+            return None
+        if step != poly(1) and run not in places:
+            return None
+        found.append(Dim(run, step, rest))
+    whole = sorted(dim.run for dim in found if dim.run) == sorted([*runs, channel])
+    return tuple(found) if whole else None
+
+
+def number(run: tuple[str, ...], axis: Axis) -> Poly:
+    """The number that the digits of an axis make; an index alone is itself."""
+    total, weight = poly(0), poly(1)
+    extents = {d.index: d.hi - d.lo for d in axis.digits}
+    for name in reversed(run):
+        total = total + weight * index(name)
+        weight = weight * extents.get(name, poly(1))
+    return total
+
+
+def as_view(read: ir.Read, seen: tuple[Dim, ...], dims) -> View:
+    return View(read.tensor, dims[read.tensor], tuple(dim.run for dim in seen))
