@@ -85,6 +85,16 @@ def _takes_patches(*operands: torch.Tensor) -> bool:
     )
 
 
+def _every(x: torch.Tensor, *steps: int) -> torch.Tensor:
+    """Every step-th element along each dim but the last, which reaches over the elements in between."""
+    shape, strides, reach = [], [], x.shape[-1]
+    for size, stride, step in zip(x.shape, x.stride(), steps):
+        shape.append(size // step)
+        strides.append(stride * step)
+        reach += stride * (step - 1)
+    return x.as_strided((*shape, reach), (*strides, 1))
+
+
 @cache
 def _patch(places: int, *extents: int) -> tuple[int, ...]:
     """The sides of patches of so many places, powers of two, that cover the extents with the fewest; long ones last."""
@@ -101,15 +111,48 @@ def _patch(places: int, *extents: int) -> tuple[int, ...]:
     return found
 
 
-def _tiles_to_store(y: torch.Tensor, *block: int) -> TensorDescriptor | None:
-    """A descriptor by tiles over the last dims; None where rows are not aligned, or end within 16 bytes."""
-    whole = y.shape[-1] * y.element_size() % 16 == 0  # a store fills what it has begun
-    return _descriptor(y, *block) if whole and _is_aligned(y) else None
-
-
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
     return x.is_cuda or isinstance(conv2d_patches, InterpretedFunction)
+
+
+@triton.jit
+def _floor_div(a, b):
+    """Integer a // b rounded down; Triton's own rounds towards zero."""
+    quotient = a // b
+    return tl.where((a % b != 0) & ((a < 0) ^ (b < 0)), quotient - 1, quotient)
+
+
+@triton.jit
+def _floor_mod(a, b):
+    """Integer a % b with the sign of b; Triton's own takes the sign of a."""
+    rest = a % b
+    return tl.where((rest != 0) & ((rest < 0) ^ (b < 0)), rest + b, rest)
+
+
+@triton.jit
+def _phases(x, RUN: tl.constexpr):
+    """x[:, 0::RUN], x[:, 1::RUN], ...: what lies at each place of a run."""
+    if RUN == 1:
+        return (x,)
+    else:
+        even, odd = tl.split(x.reshape(x.shape[0], x.shape[1] // 2, 2))
+        evens, odds = _phases(even, RUN // 2), _phases(odd, RUN // 2)
+        out = ()
+        for k in tl.static_range(RUN // 2):
+            out = out + (evens[k], odds[k])
+        return out
+
+
+@triton.jit
+def _taken(line, FIRST: tl.constexpr, STEP: tl.constexpr, EACH: tl.constexpr):
+    """Elements FIRST, FIRST + STEP, ... of every lane's line, EACH of them side by side."""
+    if EACH == 1:
+        return line[FIRST]
+    else:
+        even = _taken(line, FIRST, 2 * STEP, EACH // 2)
+        odd = _taken(line, FIRST + STEP, 2 * STEP, EACH // 2)
+        return tl.join(even, odd).reshape(even.shape[0], 2 * even.shape[1])
 
 
 @triton.jit
@@ -167,9 +210,8 @@ def conv2d_w_packed_tile(
 @triton.jit
 def conv2d_patches(
     x_patches,
-    w_patches,
+    w_tiles,
     b_ptr,
-    y_patches,
     y_ptr,
     batches,
     N2,
@@ -178,6 +220,8 @@ def conv2d_patches(
     P,
     Q,
     F,
+    x_2,
+    x_3,
     b_0,
     y_0,
     y_1,
@@ -188,18 +232,18 @@ def conv2d_patches(
     PATCH_N: tl.constexpr,
     PATCH_P: tl.constexpr,
     PATCH_Q: tl.constexpr,
-    stride: tl.constexpr,
     dil: tl.constexpr,
     pad: tl.constexpr,
+    stride: tl.constexpr,
+    groups: tl.constexpr,
     COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr,
-    groups: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     FLAT: tl.constexpr,
 ):
-    """Sums over patches of BLOCK_M places and BLOCK_N columns, one tap and BLOCK_K channels at a time."""
+    """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
     patches_n = tl.cdiv(N, PATCH_N)
     patches_p = tl.cdiv(P, PATCH_P)
     patches_q = tl.cdiv(Q, PATCH_Q)
@@ -216,44 +260,41 @@ def conv2d_patches(
         first_p = tile // (patches_q * tiles_n) % patches_p * PATCH_P
         first_n = tile // (patches_p * patches_q * tiles_n) % patches_n * PATCH_N
         f1 = (tile // (patches_n * patches_p * patches_q * tiles_n)).to(tl.int64)
-        y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(R * S * tl.cdiv(Cg, BLOCK_K)):
             tap = start % (R * S)
             c = start // (R * S) * BLOCK_K
             r = tap // S
+            x_h = r * dil - pad
             s = tap % S
+            x_w = s * dil - pad
             x = x_patches.load(
                 [
                     first_n,
-                    tl.cast(f1, tl.int32),
-                    first_p * stride + r * dil - pad,
-                    first_q * stride + s * dil - pad,
-                    c,
+                    first_p + _floor_div(x_h, stride),
+                    first_q + _floor_div(x_w, stride),
+                    tl.cast(
+                        c
+                        + tl.cast(f1 * Cg, tl.int32)
+                        + _floor_mod(x_h, stride) * x_2
+                        + _floor_mod(x_w, stride) * x_3,
+                        tl.int32,
+                    ),
                 ]
             ).reshape(BLOCK_M, BLOCK_K)
-            w = (
-                w_patches.load([tl.cast(f1, tl.int32), first_f0, r, s, c])
-                .reshape(BLOCK_N, BLOCK_K)
-                .T
-            )
-            y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+            w = w_tiles.load([first_f0 + tl.cast(f1 * (F // groups), tl.int32), c + tap * Cg])
+            y_sum = tl.dot(w, x.T, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
-        place = tl.arange(0, BLOCK_M)[:, None]
+        place = tl.arange(0, BLOCK_M)[None, :]
         n = first_n.to(tl.int64) + place // (PATCH_P * PATCH_Q)
         p = first_p.to(tl.int64) + place // PATCH_Q % PATCH_P
         q = first_q.to(tl.int64) + place % PATCH_Q
-        f0 = first_f0.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+        f0 = first_f0.to(tl.int64) + tl.arange(0, BLOCK_N)[:, None]
         inside = (n < N) & (p < P) & (q < Q) & (f0 < N2)
         b_f = f0 + f1 * (F // groups)
         b = tl.load(b_ptr + b_f * b_0, mask=f0 < N2).to(COMPUTE)
         y = b + y_sum
-        if y_patches is None:
-            tl.store(y_ptr + n * y_0 + b_f * y_1 + p * y_2 + q * y_3, y, mask=inside)
-        else:
-            y_patches.store(
-                [first_n, tl.cast(f1, tl.int32), first_p, first_q, first_f0],
-                y.to(y_patches.dtype).reshape(PATCH_N, 1, PATCH_P, PATCH_Q, BLOCK_N),
-            )
+        tl.store(y_ptr + n * y_0 + b_f * y_1 + p * y_2 + q * y_3, y, mask=inside)
 
 
 @triton.jit
@@ -456,6 +497,110 @@ def conv2d_channels(
             y_ptr + n * y_0 + y_f * y_1 + p * y_2 + (q + i) * y_3,
             ys[i],
             mask=(row < rows) & (q + i < Q) & (f1 < cols),
+        )
+
+
+@triton.jit
+def conv2d_runs(
+    x_ptr,
+    w_ptr,
+    b_ptr,
+    y_ptr,
+    rows,
+    P,
+    Q,
+    F,
+    H,
+    W,
+    x_0,
+    x_1,
+    x_2,
+    x_3,
+    w_0,
+    w_1,
+    w_2,
+    w_3,
+    b_0,
+    y_0,
+    y_1,
+    y_2,
+    y_3,
+    WIDE_Y: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    Cg: tl.constexpr,
+    R: tl.constexpr,
+    stride: tl.constexpr,
+    pad: tl.constexpr,
+    S: tl.constexpr,
+    dil: tl.constexpr,
+    groups: tl.constexpr,
+    WIDE_X: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    EACH: tl.constexpr,
+):
+    """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once, in whole runs of a line."""
+    tile = tl.program_id(0)
+    tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
+    row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
+    p = (tile // tiles % spans).to(tl.int64) * STEPS
+    q = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
+    Q = tl.multiple_of(tl.cast(Q, tl.int64), WIDE_Y)
+    RUN: tl.constexpr = EACH * stride
+    FIRST: tl.constexpr = (-pad) // RUN
+    LAST: tl.constexpr = ((EACH - 1) * stride + S * dil - dil - pad) // RUN
+    x_w0 = tile % tiles * (BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
+    n = (row // ((F // (F // groups)) * (F // groups))).to(tl.int64)
+    f1 = (row // (F // groups) % (F // (F // groups))).to(tl.int64)
+    x_c0 = f1 * Cg
+    x_h0 = p * stride - pad
+    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), WIDE_X)
+    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), WIDE_X)
+    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), WIDE_X)
+    W = tl.multiple_of(tl.cast(W, tl.int64), WIDE_X)
+    f0 = (row % (F // groups)).to(tl.int64)
+    y_0 = tl.multiple_of(tl.cast(y_0, tl.int64), WIDE_Y)
+    y_1 = tl.multiple_of(tl.cast(y_1, tl.int64), WIDE_Y)
+    y_2 = tl.multiple_of(tl.cast(y_2, tl.int64), WIDE_Y)
+    ys = ()
+    for i in tl.static_range(STEPS):
+        y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for c in tl.static_range(Cg):
+            for r in tl.static_range(R):
+                x_c = x_c0 + c
+                x_h = x_h0 + (i * stride + r * dil)
+                x_line = ()
+                for a in tl.static_range(FIRST, LAST + 1):
+                    x_w = x_w0 + a * RUN
+                    x_run = tl.load(
+                        x_ptr + n * x_0 + x_c * x_1 + x_h * x_2 + tl.cast(x_w, tl.int64) * x_3,
+                        mask=((row < rows) & (x_h >= 0) & (x_h < H)) & ((x_w >= 0) & (x_w < W)),
+                        other=0.0,
+                    )
+                    x_line = x_line + _phases(x_run, RUN)
+                for s in tl.static_range(S):
+                    x = _taken(x_line, s * dil - pad - FIRST * RUN, stride, EACH).to(COMPUTE)
+                    w_f = f0 + f1 * (F // groups)
+                    w = tl.load(
+                        w_ptr
+                        + w_f * w_0
+                        + tl.cast(c, tl.int64) * w_1
+                        + tl.cast(r, tl.int64) * w_2
+                        + tl.cast(s, tl.int64) * w_3,
+                        mask=row < rows,
+                    ).to(COMPUTE)
+                    y_sum += x * w
+        b_f = f0 + f1 * (F // groups)
+        b = tl.load(b_ptr + b_f * b_0, mask=row < rows).to(COMPUTE)
+        y = b + y_sum
+        ys = ys + (y,)
+    for i in tl.static_range(STEPS):
+        y_f = f0 + f1 * (F // groups)
+        tl.store(
+            y_ptr + n * y_0 + y_f * y_1 + (p + i) * y_2 + tl.cast(q, tl.int64) * y_3,
+            ys[i],
+            mask=(row < rows) & (p + i < P) & (q < Q),
         )
 
 
@@ -748,20 +893,24 @@ def choose_conv2d(
     M: int,
     N: int,
     channels: int,
-    hop_p: int,
-    hop_q: int,
     taps: int,
+    hop: int,
+    over: int,
     terms: int,
     outer: int,
     lanes: int,
     span: int,
     along: int,
+    hop_q: int,
     lines: int,
     cols: int,
     reach: int,
     steps: int,
+    hop_p: int,
+    apart: int,
+    dilation: int,
     channels_last: bool,
-    tma: bool,
+    patched: bool,
     itemsize: int,
     hip: bool,
     sms: int,
@@ -776,6 +925,25 @@ def choose_conv2d(
             num_warps=2,
             STEPS=max(1, min(triton.next_power_of_2(along), 16 // (hop_q * hop_q), 256 // terms)),
         )
+    # a window small enough to unroll, lines loaded in whole runs
+    if (
+        N < 8
+        and 1 <= apart <= 8
+        and triton.next_power_of_2(apart) == apart
+        and itemsize <= 2 * apart
+        and dilation >= 0
+        and 0 < terms <= 128
+        and max(lines, reach) < 1 << 30
+    ):
+        BLOCK = min(256, triton.next_power_of_2(cols))
+        EACH = min(BLOCK, 8 // itemsize) if apart == 1 else 1
+        return "runs", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 64 // BLOCK),
+            STEPS=max(1, min(triton.next_power_of_2(steps), 16 // (hop_p * hop_p), 256 // terms)),
+            EACH=EACH,
+            num_warps=max(1, min(4, BLOCK // EACH // 32)),
+        )
     # a window small enough to unroll
     if N < 8 and 0 < terms <= 128 and max(lines, reach) < 1 << 30:
         BLOCK = min(256, triton.next_power_of_2(cols))
@@ -787,15 +955,17 @@ def choose_conv2d(
         )
     # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
     if (
-        tma
+        patched
         and 2 <= itemsize <= 4
-        and channels >= 16
-        and hop_p == 1
-        and hop_q == 1
+        and channels % 16 == 0
+        and 0 < hop
+        and over == 0
         and batches * M * N * channels >= 2**26
     ):
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        BLOCK_K = min(128 // itemsize, max(16, triton.next_power_of_2(channels)))
+        BLOCK_K = min(
+            128 // itemsize, 64 if channels % 64 == 0 else 32 if channels % 32 == 0 else 16
+        )
         return "patches", dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
@@ -867,9 +1037,9 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     M = N * P * Q
     N_ = F // groups
     channels = Cg
-    hop_p = stride
-    hop_q = stride
     taps = R * S
+    hop = stride
+    over = H % stride + W % stride
     terms = Cg * R * S
     outer = (F // groups) * N * P
     lanes = F // (F // groups)
@@ -881,12 +1051,16 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         + F // groups
     )
     along = Q
+    hop_q = stride
     lines = (F // (F // groups)) * (F // groups) * N
     cols = Q
     reach = Q + Q * stride + S * max(dil, -dil)
     steps = P
+    hop_p = stride
+    apart = stride
+    dilation = dil
     channels_last = x.stride(1) < x.stride(3)
-    tma = _takes_patches(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
+    patched = _takes_patches(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
     itemsize = x.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
@@ -895,20 +1069,24 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         M,
         N_,
         channels,
-        hop_p,
-        hop_q,
         taps,
+        hop,
+        over,
         terms,
         outer,
         lanes,
         span,
         along,
+        hop_q,
         lines,
         cols,
         reach,
         steps,
+        hop_p,
+        apart,
+        dilation,
         channels_last,
-        tma,
+        patched,
         itemsize,
         hip,
         sms,
@@ -956,6 +1134,50 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             stride=stride,
             pad=pad,
             dil=dil,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "runs":
+        conv2d_runs[
+            (
+                triton.cdiv(lines, config["ROWS"])
+                * triton.cdiv(P, config["STEPS"])
+                * triton.cdiv(Q, config["BLOCK"]),
+            )
+        ](
+            x,
+            w,
+            b,
+            y,
+            (F // (F // groups)) * (F // groups) * N,
+            P,
+            Q,
+            F,
+            H,
+            W,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            w.stride(3),
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            y.stride(3),
+            WIDE_Y=math.gcd(16, y.shape[3], y.stride(0), y.stride(1), y.stride(2)),
+            COMPUTE=COMPUTE,
+            Cg=Cg,
+            R=R,
+            stride=stride,
+            pad=pad,
+            S=S,
+            dil=dil,
+            groups=groups,
+            WIDE_X=math.gcd(16, x.shape[3], x.stride(0), x.stride(1), x.stride(2)),
             enable_fp_fusion=True,
             **config,
         )
@@ -1011,44 +1233,29 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             launch_conv2d_w_packed(w, w_packed)
             w = w_packed.permute(0, 3, 1, 2)
         PATCH_N, PATCH_P, PATCH_Q = _patch(config["BLOCK_M"], N, P, Q)
-        patches = triton.cdiv(N, PATCH_N) * triton.cdiv(P, PATCH_P) * triton.cdiv(Q, PATCH_Q)
+        PATCHES = triton.cdiv(N, PATCH_N) * triton.cdiv(P, PATCH_P) * triton.cdiv(Q, PATCH_Q)
         x_patches = _descriptor(
-            x.view(N, F // (F // groups), Cg, H, W).permute(0, 1, 3, 4, 2),
+            _every(x.permute(0, 2, 3, 1), 1, stride, stride),
             PATCH_N,
-            1,
             PATCH_P,
             PATCH_Q,
             config["BLOCK_K"],
         )
-        w_patches = _descriptor(
-            w.view(F // (F // groups), F // groups, Cg, R, S).permute(0, 1, 3, 4, 2),
-            1,
-            config["BLOCK_N"],
-            1,
-            1,
-            config["BLOCK_K"],
-        )
-        y_patches = _tiles_to_store(
-            y.view(N, F // (F // groups), F // groups, P, Q).permute(0, 1, 3, 4, 2),
-            PATCH_N,
-            1,
-            PATCH_P,
-            PATCH_Q,
-            config["BLOCK_N"],
+        w_tiles = _descriptor(
+            w.permute(0, 2, 3, 1).reshape(F, Cg * R * S), config["BLOCK_N"], config["BLOCK_K"]
         )
         conv2d_patches[
             (
                 (
-                    min(3 * sms, batches * patches * triton.cdiv(N_, config["BLOCK_N"]))
+                    min(3 * sms, batches * PATCHES * triton.cdiv(N_, config["BLOCK_N"]))
                     if config["FLAT"]
-                    else batches * patches * triton.cdiv(N_, config["BLOCK_N"])
+                    else batches * PATCHES * triton.cdiv(N_, config["BLOCK_N"])
                 ),
             )
         ](
             x_patches,
-            w_patches,
+            w_tiles,
             b,
-            y_patches,
             y,
             F // (F // groups),
             F // groups,
@@ -1057,6 +1264,8 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             P,
             Q,
             F,
+            x.stride(2),
+            x.stride(3),
             b.stride(0),
             y.stride(0),
             y.stride(1),
@@ -1067,12 +1276,12 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             PATCH_N=PATCH_N,
             PATCH_P=PATCH_P,
             PATCH_Q=PATCH_Q,
-            stride=stride,
             dil=dil,
             pad=pad,
+            stride=stride,
+            groups=groups,
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
-            groups=groups,
             enable_fp_fusion=True,
             **config,
         )

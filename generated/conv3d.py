@@ -85,6 +85,16 @@ def _takes_patches(*operands: torch.Tensor) -> bool:
     )
 
 
+def _every(x: torch.Tensor, *steps: int) -> torch.Tensor:
+    """Every step-th element along each dim but the last, which reaches over the elements in between."""
+    shape, strides, reach = [], [], x.shape[-1]
+    for size, stride, step in zip(x.shape, x.stride(), steps):
+        shape.append(size // step)
+        strides.append(stride * step)
+        reach += stride * (step - 1)
+    return x.as_strided((*shape, reach), (*strides, 1))
+
+
 @cache
 def _patch(places: int, *extents: int) -> tuple[int, ...]:
     """The sides of patches of so many places, powers of two, that cover the extents with the fewest; long ones last."""
@@ -101,15 +111,23 @@ def _patch(places: int, *extents: int) -> tuple[int, ...]:
     return found
 
 
-def _tiles_to_store(y: torch.Tensor, *block: int) -> TensorDescriptor | None:
-    """A descriptor by tiles over the last dims; None where rows are not aligned, or end within 16 bytes."""
-    whole = y.shape[-1] * y.element_size() % 16 == 0  # a store fills what it has begun
-    return _descriptor(y, *block) if whole and _is_aligned(y) else None
-
-
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
     return x.is_cuda or isinstance(conv3d_patches, InterpretedFunction)
+
+
+@triton.jit
+def _floor_div(a, b):
+    """Integer a // b rounded down; Triton's own rounds towards zero."""
+    quotient = a // b
+    return tl.where((a % b != 0) & ((a < 0) ^ (b < 0)), quotient - 1, quotient)
+
+
+@triton.jit
+def _floor_mod(a, b):
+    """Integer a % b with the sign of b; Triton's own takes the sign of a."""
+    rest = a % b
+    return tl.where((rest != 0) & ((rest < 0) ^ (b < 0)), rest + b, rest)
 
 
 @triton.jit
@@ -167,9 +185,8 @@ def conv3d_w_packed_tile(
 @triton.jit
 def conv3d_patches(
     x_patches,
-    w_patches,
+    w_tiles,
     b_ptr,
-    y_patches,
     y_ptr,
     F,
     C,
@@ -177,6 +194,9 @@ def conv3d_patches(
     O,
     P,
     Q,
+    x_2,
+    x_3,
+    x_4,
     b_0,
     y_0,
     y_1,
@@ -190,8 +210,8 @@ def conv3d_patches(
     PATCH_O: tl.constexpr,
     PATCH_P: tl.constexpr,
     PATCH_Q: tl.constexpr,
-    stride: tl.constexpr,
     pad: tl.constexpr,
+    stride: tl.constexpr,
     COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -199,7 +219,7 @@ def conv3d_patches(
     BLOCK_K: tl.constexpr,
     FLAT: tl.constexpr,
 ):
-    """Sums over patches of BLOCK_M places and BLOCK_N columns, one tap and BLOCK_K channels at a time."""
+    """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
     patches_n = tl.cdiv(N, PATCH_N)
     patches_o = tl.cdiv(O, PATCH_O)
     patches_p = tl.cdiv(P, PATCH_P)
@@ -217,41 +237,44 @@ def conv3d_patches(
         first_p = tile // (patches_q * tiles_n) % patches_p * PATCH_P
         first_o = tile // (patches_p * patches_q * tiles_n) % patches_o * PATCH_O
         first_n = tile // (patches_o * patches_p * patches_q * tiles_n) * PATCH_N
-        y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(K * R * S * tl.cdiv(C, BLOCK_K)):
             tap = start % (K * R * S)
             c = start // (K * R * S) * BLOCK_K
             k = tap // (R * S)
+            x_d = k - pad
             r = tap // S % R
+            x_h = r - pad
             s = tap % S
+            x_w = s - pad
             x = x_patches.load(
                 [
                     first_n,
-                    k + first_o * stride - pad,
-                    first_p * stride + r - pad,
-                    first_q * stride + s - pad,
-                    c,
+                    first_o + _floor_div(x_d, stride),
+                    first_p + _floor_div(x_h, stride),
+                    first_q + _floor_div(x_w, stride),
+                    tl.cast(
+                        c
+                        + _floor_mod(x_d, stride) * x_2
+                        + _floor_mod(x_h, stride) * x_3
+                        + _floor_mod(x_w, stride) * x_4,
+                        tl.int32,
+                    ),
                 ]
             ).reshape(BLOCK_M, BLOCK_K)
-            w = w_patches.load([first_f, k, r, s, c]).reshape(BLOCK_N, BLOCK_K).T
-            y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+            w = w_tiles.load([first_f, c + tap * C])
+            y_sum = tl.dot(w, x.T, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
-        place = tl.arange(0, BLOCK_M)[:, None]
+        place = tl.arange(0, BLOCK_M)[None, :]
         n = first_n.to(tl.int64) + place // (PATCH_O * PATCH_P * PATCH_Q)
         o = first_o.to(tl.int64) + place // (PATCH_P * PATCH_Q) % PATCH_O
         p = first_p.to(tl.int64) + place // PATCH_Q % PATCH_P
         q = first_q.to(tl.int64) + place % PATCH_Q
-        f = first_f.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+        f = first_f.to(tl.int64) + tl.arange(0, BLOCK_N)[:, None]
         inside = (n < N) & (o < O) & (p < P) & (q < Q) & (f < F)
         b = tl.load(b_ptr + f * b_0, mask=f < F).to(COMPUTE)
         y = b + y_sum
-        if y_patches is None:
-            tl.store(y_ptr + n * y_0 + f * y_1 + o * y_2 + p * y_3 + q * y_4, y, mask=inside)
-        else:
-            y_patches.store(
-                [first_n, first_o, first_p, first_q, first_f],
-                y.to(y_patches.dtype).reshape(PATCH_N, PATCH_O, PATCH_P, PATCH_Q, BLOCK_N),
-            )
+        tl.store(y_ptr + n * y_0 + f * y_1 + o * y_2 + p * y_3 + q * y_4, y, mask=inside)
 
 
 @triton.jit
@@ -725,11 +748,10 @@ def choose_conv3d(
     N: int,
     channels: int,
     depth: int,
-    hop_o: int,
-    hop_p: int,
-    hop_q: int,
     taps: int,
-    tma: bool,
+    hop: int,
+    over: int,
+    patched: bool,
     itemsize: int,
     hip: bool,
     sms: int,
@@ -737,16 +759,17 @@ def choose_conv3d(
     """The variant for one call and its config; first match wins."""
     # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
     if (
-        tma
+        patched
         and 2 <= itemsize <= 4
-        and channels >= 16
-        and hop_o == 1
-        and hop_p == 1
-        and hop_q == 1
+        and channels % 16 == 0
+        and 0 < hop
+        and over == 0
         and M * N * channels >= 2**26
     ):
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        BLOCK_K = min(128 // itemsize, max(16, triton.next_power_of_2(channels)))
+        BLOCK_K = min(
+            128 // itemsize, 64 if channels % 64 == 0 else 32 if channels % 32 == 0 else 16
+        )
         return "patches", dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
@@ -833,16 +856,15 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
     M = N * O * P * Q
     channels = C
     depth = C * K * R * S
-    hop_o = stride
-    hop_p = stride
-    hop_q = stride
     taps = K * R * S
-    tma = _takes_patches(x.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1))
+    hop = stride
+    over = D % stride + H % stride + W % stride
+    patched = _takes_patches(x.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1))
     itemsize = x.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
     variant, config = choose_conv3d(
-        M, F, channels, depth, hop_o, hop_p, hop_q, taps, tma, itemsize, hip, sms
+        M, F, channels, depth, taps, hop, over, patched, itemsize, hip, sms
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * O * P * Q, C * K * R * S, *x.shape) < 2_000_000_000 else tl.int64
@@ -857,34 +879,35 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             launch_conv3d_w_packed(w, w_packed)
             w = w_packed.permute(0, 4, 1, 2, 3)
         PATCH_N, PATCH_O, PATCH_P, PATCH_Q = _patch(config["BLOCK_M"], N, O, P, Q)
-        patches = (
+        PATCHES = (
             triton.cdiv(N, PATCH_N)
             * triton.cdiv(O, PATCH_O)
             * triton.cdiv(P, PATCH_P)
             * triton.cdiv(Q, PATCH_Q)
         )
         x_patches = _descriptor(
-            x.permute(0, 2, 3, 4, 1), PATCH_N, PATCH_O, PATCH_P, PATCH_Q, config["BLOCK_K"]
+            _every(x.permute(0, 2, 3, 4, 1), 1, stride, stride, stride),
+            PATCH_N,
+            PATCH_O,
+            PATCH_P,
+            PATCH_Q,
+            config["BLOCK_K"],
         )
-        w_patches = _descriptor(
-            w.permute(0, 2, 3, 4, 1), config["BLOCK_N"], 1, 1, 1, config["BLOCK_K"]
-        )
-        y_patches = _tiles_to_store(
-            y.permute(0, 2, 3, 4, 1), PATCH_N, PATCH_O, PATCH_P, PATCH_Q, config["BLOCK_N"]
+        w_tiles = _descriptor(
+            w.permute(0, 2, 3, 4, 1).reshape(F, C * K * R * S), config["BLOCK_N"], config["BLOCK_K"]
         )
         conv3d_patches[
             (
                 (
-                    min(3 * sms, patches * triton.cdiv(F, config["BLOCK_N"]))
+                    min(3 * sms, PATCHES * triton.cdiv(F, config["BLOCK_N"]))
                     if config["FLAT"]
-                    else patches * triton.cdiv(F, config["BLOCK_N"])
+                    else PATCHES * triton.cdiv(F, config["BLOCK_N"])
                 ),
             )
         ](
             x_patches,
-            w_patches,
+            w_tiles,
             b,
-            y_patches,
             y,
             F,
             C,
@@ -892,6 +915,9 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             O,
             P,
             Q,
+            x.stride(2),
+            x.stride(3),
+            x.stride(4),
             b.stride(0),
             y.stride(0),
             y.stride(1),
@@ -905,8 +931,8 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             PATCH_O=PATCH_O,
             PATCH_P=PATCH_P,
             PATCH_Q=PATCH_Q,
-            stride=stride,
             pad=pad,
+            stride=stride,
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,

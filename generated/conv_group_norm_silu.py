@@ -88,12 +88,6 @@ def _patch(places: int, *extents: int) -> tuple[int, ...]:
     return found
 
 
-def _tiles_to_store(y: torch.Tensor, *block: int) -> TensorDescriptor | None:
-    """A descriptor by tiles over the last dims; None where rows are not aligned, or end within 16 bytes."""
-    whole = y.shape[-1] * y.element_size() % 16 == 0  # a store fills what it has begun
-    return _descriptor(y, *block) if whole and _is_aligned(y) else None
-
-
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
     return x.is_cuda or isinstance(conv_group_norm_silu_conv2d_patches, InterpretedFunction)
@@ -216,9 +210,8 @@ def conv_group_norm_silu_conv2d_w_packed_tile(
 @triton.jit
 def conv_group_norm_silu_conv2d_patches(
     x_patches,
-    w_patches,
+    w_tiles,
     b_ptr,
-    conv2d_patches,
     conv2d_ptr,
     N2,
     C,
@@ -244,7 +237,7 @@ def conv_group_norm_silu_conv2d_patches(
     BLOCK_K: tl.constexpr,
     FLAT: tl.constexpr,
 ):
-    """Sums over patches of BLOCK_M places and BLOCK_N columns, one tap and BLOCK_K channels at a time."""
+    """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
     patches_n = tl.cdiv(N, PATCH_N)
     patches_p = tl.cdiv(P, PATCH_P)
     patches_q = tl.cdiv(Q, PATCH_Q)
@@ -260,7 +253,7 @@ def conv_group_norm_silu_conv2d_patches(
         first_q = tile // tiles_n % patches_q * PATCH_Q
         first_p = tile // (patches_q * tiles_n) % patches_p * PATCH_P
         first_n = tile // (patches_p * patches_q * tiles_n) * PATCH_N
-        conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        conv2d_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(R * S * tl.cdiv(C, BLOCK_K)):
             tap = start % (R * S)
             c2 = start // (R * S) * BLOCK_K
@@ -269,31 +262,25 @@ def conv_group_norm_silu_conv2d_patches(
             x = x_patches.load([first_n, first_p + r - pad, first_q + s - pad, c2]).reshape(
                 BLOCK_M, BLOCK_K
             )
-            w = w_patches.load([first_n2, r, s, c2]).reshape(BLOCK_N, BLOCK_K).T
-            conv2d_sum = tl.dot(x, w, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+            w = w_tiles.load([first_n2, c2 + tap * C])
+            conv2d_sum = tl.dot(w, x.T, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
-        place = tl.arange(0, BLOCK_M)[:, None]
+        place = tl.arange(0, BLOCK_M)[None, :]
         n = first_n.to(tl.int64) + place // (PATCH_P * PATCH_Q)
         p = first_p.to(tl.int64) + place // PATCH_Q % PATCH_P
         q = first_q.to(tl.int64) + place % PATCH_Q
-        n2 = first_n2.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+        n2 = first_n2.to(tl.int64) + tl.arange(0, BLOCK_N)[:, None]
         inside = (n < N) & (p < P) & (q < Q) & (n2 < N2)
         f0 = n2 % Cg
         f1 = n2 // Cg
         b_f = f0 + f1 * Cg
         b = tl.load(b_ptr + b_f * b_0, mask=n2 < N2).to(COMPUTE)
         conv2d = b + conv2d_sum
-        if conv2d_patches is None:
-            tl.store(
-                conv2d_ptr + n * conv2d_0 + b_f * conv2d_1 + p * conv2d_2 + q * conv2d_3,
-                conv2d,
-                mask=inside,
-            )
-        else:
-            conv2d_patches.store(
-                [first_n, first_p, first_q, first_n2],
-                conv2d.to(conv2d_patches.dtype).reshape(PATCH_N, PATCH_P, PATCH_Q, BLOCK_N),
-            )
+        tl.store(
+            conv2d_ptr + n * conv2d_0 + b_f * conv2d_1 + p * conv2d_2 + q * conv2d_3,
+            conv2d,
+            mask=inside,
+        )
 
 
 @triton.jit
@@ -939,16 +926,18 @@ def choose_conv_group_norm_silu_conv2d(
     channels: int,
     depth: int,
     taps: int,
-    tma: bool,
+    patched: bool,
     itemsize: int,
     hip: bool,
     sms: int,
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
-    if tma and 2 <= itemsize <= 4 and channels >= 16 and M * N * channels >= 2**26:
+    if patched and 2 <= itemsize <= 4 and channels % 16 == 0 and M * N * channels >= 2**26:
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        BLOCK_K = min(128 // itemsize, max(16, triton.next_power_of_2(channels)))
+        BLOCK_K = min(
+            128 // itemsize, 64 if channels % 64 == 0 else 32 if channels % 32 == 0 else 16
+        )
         return "patches", dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
@@ -1036,12 +1025,12 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
     channels = C
     depth = C * R * S
     taps = R * S
-    tma = _takes_patches(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
+    patched = _takes_patches(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
     itemsize = x.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
     variant, config = choose_conv_group_norm_silu_conv2d(
-        M, N_, channels, depth, taps, tma, itemsize, hip, sms
+        M, N_, channels, depth, taps, patched, itemsize, hip, sms
     )
     COMPUTE = (
         tl.float64
@@ -1060,25 +1049,23 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             launch_conv_group_norm_silu_conv2d_w_packed(w, w_packed)
             w = w_packed.permute(0, 3, 1, 2)
         PATCH_N, PATCH_P, PATCH_Q = _patch(config["BLOCK_M"], N, P, Q)
-        patches = triton.cdiv(N, PATCH_N) * triton.cdiv(P, PATCH_P) * triton.cdiv(Q, PATCH_Q)
+        PATCHES = triton.cdiv(N, PATCH_N) * triton.cdiv(P, PATCH_P) * triton.cdiv(Q, PATCH_Q)
         x_patches = _descriptor(x.permute(0, 2, 3, 1), PATCH_N, PATCH_P, PATCH_Q, config["BLOCK_K"])
-        w_patches = _descriptor(w.permute(0, 2, 3, 1), config["BLOCK_N"], 1, 1, config["BLOCK_K"])
-        conv2d_patches = _tiles_to_store(
-            conv2d.permute(0, 2, 3, 1), PATCH_N, PATCH_P, PATCH_Q, config["BLOCK_N"]
+        w_tiles = _descriptor(
+            w.permute(0, 2, 3, 1).reshape(F, C * R * S), config["BLOCK_N"], config["BLOCK_K"]
         )
         conv_group_norm_silu_conv2d_patches[
             (
                 (
-                    min(3 * sms, patches * triton.cdiv(N_, config["BLOCK_N"]))
+                    min(3 * sms, PATCHES * triton.cdiv(N_, config["BLOCK_N"]))
                     if config["FLAT"]
-                    else patches * triton.cdiv(N_, config["BLOCK_N"])
+                    else PATCHES * triton.cdiv(N_, config["BLOCK_N"])
                 ),
             )
         ](
             x_patches,
-            w_patches,
+            w_tiles,
             b,
-            conv2d_patches,
             conv2d,
             Cg * (F // Cg),
             C,
@@ -1298,7 +1285,7 @@ def choose_conv_group_norm_silu_y(
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
         BLOCK = min(256 if across else 1024, max(16, triton.next_power_of_2(col_run)))
-        ROWS = 32 if across else 4096 // BLOCK
+        ROWS = 32 if across else min(16, 4096 // BLOCK)
         PARTS = triton.next_power_of_2(
             max(
                 1,

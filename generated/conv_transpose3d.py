@@ -101,12 +101,6 @@ def _patch(places: int, *extents: int) -> tuple[int, ...]:
     return found
 
 
-def _tiles_to_store(y: torch.Tensor, *block: int) -> TensorDescriptor | None:
-    """A descriptor by tiles over the last dims; None where rows are not aligned, or end within 16 bytes."""
-    whole = y.shape[-1] * y.element_size() % 16 == 0  # a store fills what it has begun
-    return _descriptor(y, *block) if whole and _is_aligned(y) else None
-
-
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
     return x.is_cuda or isinstance(conv_transpose3d_patches, InterpretedFunction)
@@ -177,7 +171,7 @@ def conv_transpose3d_w_packed_tile(
 @triton.jit
 def conv_transpose3d_patches(
     x_patches,
-    w_patches,
+    w_tiles,
     b_ptr,
     y_ptr,
     batches,
@@ -213,7 +207,7 @@ def conv_transpose3d_patches(
     BLOCK_K: tl.constexpr,
     FLAT: tl.constexpr,
 ):
-    """Sums over patches of BLOCK_M places and BLOCK_N columns, one tap and BLOCK_K channels at a time."""
+    """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
     patches_n = tl.cdiv(N, PATCH_N)
     patches_o1 = tl.cdiv(o_steps, PATCH_O1)
     patches_p1 = tl.cdiv(p_steps, PATCH_P1)
@@ -245,7 +239,7 @@ def conv_transpose3d_patches(
         o_shift = _floor_div(o0 + pad, stride).to(INDEX)
         p_shift = _floor_div(p0 + pad, stride).to(INDEX)
         q_shift = _floor_div(q0 + pad, stride).to(INDEX)
-        y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(taps * tl.cdiv(C, BLOCK_K)):
             tap = start % taps
             c = start // taps * BLOCK_K
@@ -255,33 +249,35 @@ def conv_transpose3d_patches(
             x = x_patches.load(
                 [
                     first_n,
-                    tl.cast(first_o1 + o_shift - k, tl.int32),
-                    tl.cast(first_p1 + p_shift - r, tl.int32),
-                    tl.cast(first_q1 + q_shift - s, tl.int32),
+                    first_o1 + tl.cast(o_shift - k, tl.int32),
+                    first_p1 + tl.cast(p_shift - r, tl.int32),
+                    first_q1 + tl.cast(q_shift - s, tl.int32),
                     c,
                 ]
             ).reshape(BLOCK_M, BLOCK_K)
-            w = (
-                w_patches.load(
-                    [
-                        first_f,
-                        tl.cast(k * stride + k_first, tl.int32),
-                        tl.cast(r * stride + r_first, tl.int32),
-                        tl.cast(s * stride + s_first, tl.int32),
-                        c,
-                    ]
-                )
-                .reshape(BLOCK_N, BLOCK_K)
-                .T
+            w = w_tiles.load(
+                [
+                    first_f,
+                    c
+                    + tl.cast(
+                        k * C * R * S * stride
+                        + k_first * C * R * S
+                        + r * C * S * stride
+                        + r_first * C * S
+                        + s * C * stride
+                        + s_first * C,
+                        tl.int32,
+                    ),
+                ]
             )
-            y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+            y_sum = tl.dot(w, x.T, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
-        place = tl.arange(0, BLOCK_M)[:, None]
+        place = tl.arange(0, BLOCK_M)[None, :]
         n = first_n.to(tl.int64) + place // (PATCH_O1 * PATCH_P1 * PATCH_Q1)
         o1 = first_o1.to(tl.int64) + place // (PATCH_P1 * PATCH_Q1) % PATCH_O1
         p1 = first_p1.to(tl.int64) + place // PATCH_Q1 % PATCH_P1
         q1 = first_q1.to(tl.int64) + place % PATCH_Q1
-        f = first_f.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+        f = first_f.to(tl.int64) + tl.arange(0, BLOCK_N)[:, None]
         y_o = o0 + o1 * stride
         y_p = p0 + p1 * stride
         y_q = q0 + q1 * stride
@@ -864,16 +860,23 @@ def launch_conv_transpose3d_w_packed(w, w_packed) -> None:
 
 
 def choose_conv_transpose3d(
-    batches: int, M: int, N: int, channels: int, tma: bool, itemsize: int, hip: bool, sms: int
+    batches: int, M: int, N: int, channels: int, patched: bool, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
-    if tma and 2 <= itemsize <= 4 and channels >= 16 and batches * M * N * channels >= 2**26:
+    if (
+        patched
+        and 2 <= itemsize <= 4
+        and channels % 16 == 0
+        and batches * M * N * channels >= 2**26
+    ):
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
         return "patches", dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128,
-            BLOCK_K=min(128 // itemsize, max(16, triton.next_power_of_2(channels))),
+            BLOCK_K=min(
+                128 // itemsize, 64 if channels % 64 == 0 else 32 if channels % 32 == 0 else 16
+            ),
             FLAT=False,
             num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=3,
@@ -959,11 +962,11 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
     batches = stride * stride * stride
     M = N * o_steps * p_steps * q_steps
     channels = C
-    tma = _takes_patches(x.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0))
+    patched = _takes_patches(x.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0))
     itemsize = x.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
-    variant, config = choose_conv_transpose3d(batches, M, F, channels, tma, itemsize, hip, sms)
+    variant, config = choose_conv_transpose3d(batches, M, F, channels, patched, itemsize, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * o_steps * p_steps * q_steps, *x.shape) < 2_000_000_000 else tl.int64
     PRECISION = "ieee" if torch.version.hip else "tf32x3"
@@ -979,7 +982,7 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
         PATCH_N, PATCH_O1, PATCH_P1, PATCH_Q1 = _patch(
             config["BLOCK_M"], N, o_steps, p_steps, q_steps
         )
-        patches = (
+        PATCHES = (
             triton.cdiv(N, PATCH_N)
             * triton.cdiv(o_steps, PATCH_O1)
             * triton.cdiv(p_steps, PATCH_P1)
@@ -988,20 +991,20 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
         x_patches = _descriptor(
             x.permute(0, 2, 3, 4, 1), PATCH_N, PATCH_O1, PATCH_P1, PATCH_Q1, config["BLOCK_K"]
         )
-        w_patches = _descriptor(
-            w.permute(1, 2, 3, 4, 0), config["BLOCK_N"], 1, 1, 1, config["BLOCK_K"]
+        w_tiles = _descriptor(
+            w.permute(1, 2, 3, 4, 0).reshape(F, C * K * R * S), config["BLOCK_N"], config["BLOCK_K"]
         )
         conv_transpose3d_patches[
             (
                 (
-                    min(3 * sms, batches * patches * triton.cdiv(F, config["BLOCK_N"]))
+                    min(3 * sms, batches * PATCHES * triton.cdiv(F, config["BLOCK_N"]))
                     if config["FLAT"]
-                    else batches * patches * triton.cdiv(F, config["BLOCK_N"])
+                    else batches * PATCHES * triton.cdiv(F, config["BLOCK_N"])
                 ),
             )
         ](
             x_patches,
-            w_patches,
+            w_tiles,
             b,
             y,
             stride * stride * stride,

@@ -79,10 +79,10 @@ def _tiles(
     return (_descriptor(x, cols, rows) if turned else _descriptor(x, rows, cols)), turned
 
 
-def _tiles_to_store(y: torch.Tensor, *block: int) -> TensorDescriptor | None:
-    """A descriptor by tiles over the last dims; None where rows are not aligned, or end within 16 bytes."""
+def _tiles_to_store(y: torch.Tensor, rows: int, cols: int) -> TensorDescriptor | None:
+    """A descriptor by tiles of rows x cols; None where rows are not aligned, or end within 16 bytes."""
     whole = y.shape[-1] * y.element_size() % 16 == 0  # a store fills what it has begun
-    return _descriptor(y, *block) if whole and _is_aligned(y) else None
+    return _descriptor(y, rows, cols) if whole and _is_aligned(y) else None
 
 
 def _runs_kernels(x: torch.Tensor) -> bool:
