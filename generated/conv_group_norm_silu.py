@@ -88,9 +88,34 @@ def _patch(places: int, *extents: int) -> tuple[int, ...]:
     return found
 
 
+def _tiles(
+    x: torch.Tensor, rows: int, cols: int, by_columns: bool = False
+) -> tuple[TensorDescriptor, bool]:
+    """A descriptor by tiles of rows x cols, and whether it sees x transposed; of a copy where x is not aligned.
+
+    `by_columns`: tensor cores take the second factor so, but for 16 bits; a copy costs less than turning tiles.
+    """
+    if by_columns and x.element_size() != 2 and x.stride(-2) != 1:
+        x = x.mT.contiguous().mT
+    turned = not _is_aligned(x) and (x.stride(-1) != 1 or x.shape[-1] == 1)
+    x = x.mT if turned else x
+    if not _is_aligned(x):
+        step = 16 // x.element_size()
+        width = triton.cdiv(x.shape[-1], step) * step
+        copy = torch.empty((*x.shape[:-1], width), dtype=x.dtype, device=x.device)
+        x = copy[..., : x.shape[-1]].copy_(x)
+    return (_descriptor(x, cols, rows) if turned else _descriptor(x, rows, cols)), turned
+
+
+def _tiles_to_store(y: torch.Tensor, rows: int, cols: int) -> TensorDescriptor | None:
+    """A descriptor by tiles of rows x cols; None where rows are not aligned, or end within 16 bytes."""
+    whole = y.shape[-1] * y.element_size() % 16 == 0  # a store fills what it has begun
+    return _descriptor(y, rows, cols) if whole and _is_aligned(y) else None
+
+
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
-    return x.is_cuda or isinstance(conv_group_norm_silu_conv2d_sum_patches, InterpretedFunction)
+    return x.is_cuda or isinstance(conv_group_norm_silu_conv2d_patches, InterpretedFunction)
 
 
 @triton.jit
@@ -156,7 +181,7 @@ def _merge_moments(totals, squares, counts):
 
 
 @triton.jit
-def conv_group_norm_silu_conv2d_sum_x_packed_tile(
+def conv_group_norm_silu_conv2d_x_packed_tile(
     x_ptr,
     x_packed_ptr,
     rows,
@@ -182,7 +207,7 @@ def conv_group_norm_silu_conv2d_sum_x_packed_tile(
 
 
 @triton.jit
-def conv_group_norm_silu_conv2d_sum_w_packed_tile(
+def conv_group_norm_silu_conv2d_w_packed_tile(
     w_ptr,
     w_packed_ptr,
     rows,
@@ -208,20 +233,22 @@ def conv_group_norm_silu_conv2d_sum_w_packed_tile(
 
 
 @triton.jit
-def conv_group_norm_silu_conv2d_sum_patches(
+def conv_group_norm_silu_conv2d_patches(
     x_patches,
     w_tiles,
-    conv2d_sum_ptr,
+    b_ptr,
+    conv2d_ptr,
     N2,
     C,
     N,
     P,
     Q,
     Cg,
-    conv2d_sum_0,
-    conv2d_sum_1,
-    conv2d_sum_2,
-    conv2d_sum_3,
+    b_0,
+    conv2d_0,
+    conv2d_1,
+    conv2d_2,
+    conv2d_3,
     R: tl.constexpr,
     S: tl.constexpr,
     PATCH_N: tl.constexpr,
@@ -271,23 +298,22 @@ def conv_group_norm_silu_conv2d_sum_patches(
         inside = (n < N) & (p < P) & (q < Q) & (n2 < N2)
         f0 = n2 % Cg
         f1 = n2 // Cg
-        conv2d_sum_f = f0 + f1 * Cg
+        b_f = f0 + f1 * Cg
+        b = tl.load(b_ptr + b_f * b_0, mask=n2 < N2).to(COMPUTE)
+        conv2d = b + conv2d_sum
         tl.store(
-            conv2d_sum_ptr
-            + n * conv2d_sum_0
-            + conv2d_sum_f * conv2d_sum_1
-            + p * conv2d_sum_2
-            + q * conv2d_sum_3,
-            conv2d_sum,
+            conv2d_ptr + n * conv2d_0 + b_f * conv2d_1 + p * conv2d_2 + q * conv2d_3,
+            conv2d,
             mask=inside,
         )
 
 
 @triton.jit
-def conv_group_norm_silu_conv2d_sum_taps(
+def conv_group_norm_silu_conv2d_taps(
     x_ptr,
     w_ptr,
-    conv2d_sum_ptr,
+    b_ptr,
+    conv2d_ptr,
     M,
     N2,
     C,
@@ -304,10 +330,11 @@ def conv_group_norm_silu_conv2d_sum_taps(
     w_n,
     w_c2,
     w_tap,
-    conv2d_sum_0,
-    conv2d_sum_1,
-    conv2d_sum_2,
-    conv2d_sum_3,
+    b_n,
+    conv2d_0,
+    conv2d_1,
+    conv2d_2,
+    conv2d_3,
     R: tl.constexpr,
     S: tl.constexpr,
     INDEX: tl.constexpr,
@@ -362,32 +389,272 @@ def conv_group_norm_silu_conv2d_sum_taps(
             other=0.0,
         )
         conv2d_sum = tl.dot(x, w, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    conv2d_sum_rows = (
-        conv2d_sum_ptr
-        + tl.cast(n, tl.int64) * conv2d_sum_0
-        + tl.cast(p, tl.int64) * conv2d_sum_2
-        + tl.cast(q, tl.int64) * conv2d_sum_3
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
+    n = m // PQ
+    p = m // Q % P
+    q = m % Q
+    conv2d_rows = (
+        conv2d_ptr
+        + tl.cast(n, tl.int64) * conv2d_0
+        + tl.cast(p, tl.int64) * conv2d_2
+        + tl.cast(q, tl.int64) * conv2d_3
     )
-    conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    conv2d_sum_halves = tl.split(conv2d_sum.T.reshape(2, BLOCK_N // 2, BLOCK_M).permute(1, 2, 0))
     for half in tl.static_range(2):
         conv2d_sum = conv2d_sum_halves[half]
         n2 = (
             tile_n.to(tl.int64) * BLOCK_N
             + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
+            + tl.arange(0, BLOCK_N // 2)[:, None]
         )
         inside = (m < M) & (n2 < N2)
+        b = tl.load(b_ptr + n2 * b_n, mask=n2 < N2).to(COMPUTE)
+        conv2d = b + conv2d_sum
         f0 = n2 % Cg
         f1 = n2 // Cg
-        conv2d_sum_f = f0 + f1 * Cg
-        tl.store(conv2d_sum_rows + conv2d_sum_f * conv2d_sum_1, conv2d_sum, mask=inside)
+        conv2d_f = f0 + f1 * Cg
+        tl.store(conv2d_rows + conv2d_f * conv2d_1, conv2d, mask=inside)
 
 
 @triton.jit
-def conv_group_norm_silu_conv2d_sum_tiles(
+def conv_group_norm_silu_conv2d_lanes(
+    x_lanes_ptr,
+    w_lanes_ptr,
+    b_ptr,
+    conv2d_ptr,
+    M,
+    N2,
+    PQ,
+    Q,
+    P,
+    H,
+    W,
+    Cg,
+    x_lanes_0,
+    x_lanes_1,
+    x_lanes_2,
+    x_lanes_3,
+    w_lanes_n,
+    w_lanes_k,
+    b_n,
+    conv2d_0,
+    conv2d_1,
+    conv2d_2,
+    conv2d_3,
+    R: tl.constexpr,
+    S: tl.constexpr,
+    c2_lanes: tl.constexpr,
+    INDEX: tl.constexpr,
+    STEP_X_LANES: tl.constexpr,
+    pad: tl.constexpr,
+    STEP_W_LANES: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = m // PQ
+    x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
+    p = m // Q % P
+    x_lanes_h0 = p - pad
+    x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
+    q = m % Q
+    x_lanes_w0 = q - pad
+    x_lanes_2 = tl.multiple_of(tl.cast(x_lanes_2, tl.int64), STEP_X_LANES)
+    x_lanes_rows = (
+        x_lanes_ptr
+        + tl.cast(n, tl.int64) * x_lanes_0
+        + tl.cast(x_lanes_h0, tl.int64) * x_lanes_1
+        + tl.cast(x_lanes_w0, tl.int64) * x_lanes_2
+    )
+    w_lanes_n = tl.multiple_of(tl.cast(w_lanes_n, tl.int64), STEP_W_LANES)
+    conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, R * S * c2_lanes, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(INDEX)
+        r = k[None, :] // (S * c2_lanes)
+        s = k[None, :] // c2_lanes % S
+        c2 = k[None, :] % c2_lanes
+        x_lanes_terms = (
+            tl.cast(r, tl.int64) * x_lanes_1
+            + tl.cast(s, tl.int64) * x_lanes_2
+            + tl.cast(c2, tl.int64) * x_lanes_3
+        )
+        x_lanes_h = x_lanes_h0 + r
+        x_lanes_w = x_lanes_w0 + s
+        x_lanes = tl.load(
+            x_lanes_rows + x_lanes_terms,
+            mask=(m < M)
+            & (k[None, :] < R * S * c2_lanes)
+            & (x_lanes_h >= 0)
+            & (x_lanes_h < H)
+            & (x_lanes_w >= 0)
+            & (x_lanes_w < W),
+            other=0.0,
+        )
+        w_lanes = tl.load(
+            w_lanes_ptr + n2 * w_lanes_n + tl.cast(k[:, None], tl.int64) * w_lanes_k,
+            mask=(n2 < N2) & (k[:, None] < R * S * c2_lanes),
+            other=0.0,
+        )
+        conv2d_sum = tl.dot(
+            x_lanes, w_lanes, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE
+        )
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
+    n = m // PQ
+    p = m // Q % P
+    q = m % Q
+    conv2d_rows = (
+        conv2d_ptr
+        + tl.cast(n, tl.int64) * conv2d_0
+        + tl.cast(p, tl.int64) * conv2d_2
+        + tl.cast(q, tl.int64) * conv2d_3
+    )
+    conv2d_sum_halves = tl.split(conv2d_sum.T.reshape(2, BLOCK_N // 2, BLOCK_M).permute(1, 2, 0))
+    for half in tl.static_range(2):
+        conv2d_sum = conv2d_sum_halves[half]
+        n2 = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[:, None]
+        )
+        inside = (m < M) & (n2 < N2)
+        b = tl.load(b_ptr + n2 * b_n, mask=n2 < N2).to(COMPUTE)
+        conv2d = b + conv2d_sum
+        f0 = n2 % Cg
+        f1 = n2 // Cg
+        conv2d_f = f0 + f1 * Cg
+        tl.store(conv2d_rows + conv2d_f * conv2d_1, conv2d, mask=inside)
+
+
+@triton.jit
+def conv_group_norm_silu_conv2d_rows(
+    x_tiles,
+    w_tiles,
+    b_ptr,
+    conv2d_tiles,
+    conv2d_ptr,
+    M,
+    N2,
+    C,
+    b_n,
+    conv2d_m,
+    conv2d_n,
+    X_TURNED: tl.constexpr,
+    W_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, C, BLOCK_K):
+            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            conv2d_sum = tl.dot(x, w, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            n2 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n2 < N2)
+            conv2d_sum = conv2d_sum_halves[half]
+            b = tl.load(b_ptr + n2 * b_n, mask=n2 < N2).to(COMPUTE)
+            conv2d = b + conv2d_sum
+            if conv2d_tiles is None:
+                tl.store(conv2d_ptr + m * conv2d_m + n2 * conv2d_n, conv2d, mask=inside)
+            else:
+                conv2d_tiles.store([first_m, column], conv2d.to(conv2d_tiles.dtype))
+
+
+@triton.jit
+def conv_group_norm_silu_conv2d_planes(
+    x_tiles,
+    w_tiles,
+    b_ptr,
+    conv2d_ptr,
+    N,
+    M,
+    N2,
+    C,
+    b_n,
+    conv2d_n,
+    conv2d_n2,
+    conv2d_m,
+    X_TURNED: tl.constexpr,
+    W_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for turn in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
+        tile = turn % tiles
+        n = (turn // tiles).to(tl.int64)
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, C, BLOCK_K):
+            x = (
+                x_tiles.load([n.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                if X_TURNED
+                else x_tiles.load([n.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+            )
+            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            conv2d_sum = tl.dot(x, w, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            n2 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n2 < N2)
+            conv2d_sum = conv2d_sum_halves[half]
+            b = tl.load(b_ptr + n2 * b_n, mask=n2 < N2).to(COMPUTE)
+            conv2d = b + conv2d_sum
+            tl.store(conv2d_ptr + n * conv2d_n + n2 * conv2d_n2 + m * conv2d_m, conv2d, mask=inside)
+
+
+@triton.jit
+def conv_group_norm_silu_conv2d_tiles(
     x_ptr,
     w_ptr,
-    conv2d_sum_ptr,
+    b_ptr,
+    conv2d_ptr,
     M,
     N2,
     PQ,
@@ -403,10 +670,11 @@ def conv_group_norm_silu_conv2d_sum_tiles(
     w_n,
     w_c2,
     w_rs,
-    conv2d_sum_0,
-    conv2d_sum_1,
-    conv2d_sum_2,
-    conv2d_sum_3,
+    b_n,
+    conv2d_0,
+    conv2d_1,
+    conv2d_2,
+    conv2d_3,
     C: tl.constexpr,
     R: tl.constexpr,
     S: tl.constexpr,
@@ -477,41 +745,44 @@ def conv_group_norm_silu_conv2d_sum_tiles(
             other=0.0,
         )
         conv2d_sum = tl.dot(x, w, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    conv2d_sum_rows = (
-        conv2d_sum_ptr
-        + tl.cast(n, tl.int64) * conv2d_sum_0
-        + tl.cast(p, tl.int64) * conv2d_sum_2
-        + tl.cast(q, tl.int64) * conv2d_sum_3
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
+    n = m // PQ
+    p = m // Q % P
+    q = m % Q
+    conv2d_rows = (
+        conv2d_ptr
+        + tl.cast(n, tl.int64) * conv2d_0
+        + tl.cast(p, tl.int64) * conv2d_2
+        + tl.cast(q, tl.int64) * conv2d_3
     )
-    conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    conv2d_sum_halves = tl.split(conv2d_sum.T.reshape(2, BLOCK_N // 2, BLOCK_M).permute(1, 2, 0))
     for half in tl.static_range(2):
         conv2d_sum = conv2d_sum_halves[half]
         n2 = (
             tile_n.to(tl.int64) * BLOCK_N
             + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[None, :]
+            + tl.arange(0, BLOCK_N // 2)[:, None]
         )
         inside = (m < M) & (n2 < N2)
+        b = tl.load(b_ptr + n2 * b_n, mask=n2 < N2).to(COMPUTE)
+        conv2d = b + conv2d_sum
         f0 = n2 % Cg
         f1 = n2 // Cg
-        conv2d_sum_f = f0 + f1 * Cg
-        tl.store(conv2d_sum_rows + conv2d_sum_f * conv2d_sum_1, conv2d_sum, mask=inside)
+        conv2d_f = f0 + f1 * Cg
+        tl.store(conv2d_rows + conv2d_f * conv2d_1, conv2d, mask=inside)
 
 
 @triton.jit
 def conv_group_norm_silu_y_rows(
-    b_ptr,
-    conv2d_sum_ptr,
+    conv2d_ptr,
     gain_ptr,
     bias_ptr,
     y_ptr,
     rows,
     cols,
     PQ,
-    b_f1,
-    b_f0,
-    conv2d_sum_row,
-    conv2d_sum_col,
+    conv2d_row,
+    conv2d_col,
     gain_f1,
     gain_f0,
     bias_f1,
@@ -530,16 +801,14 @@ def conv_group_norm_silu_y_rows(
     inside = (row < rows) & (col < cols)
     f1 = row % groups
     f0 = (col // PQ).to(tl.int64)
-    b = tl.load(b_ptr + f1 * b_f1 + f0 * b_f0, mask=inside).to(COMPUTE)
-    conv2d_sum = tl.load(
-        conv2d_sum_ptr + row * conv2d_sum_row + col.to(tl.int64) * conv2d_sum_col, mask=inside
+    conv2d = tl.load(
+        conv2d_ptr + row * conv2d_row + col.to(tl.int64) * conv2d_col, mask=inside, other=0.0
     )
-    conv2d = b + conv2d_sum
-    mu = tl.sum(tl.where(inside, conv2d, 0.0), 1, keep_dims=True) / cols
+    mu = tl.sum(conv2d, 1, keep_dims=True) / cols
     t = conv2d - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
-    gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside).to(COMPUTE)
-    bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside).to(COMPUTE)
+    gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside, other=0.0).to(COMPUTE)
+    bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside, other=0.0).to(COMPUTE)
     group_norm = (conv2d - mu) * _rsqrt(var + 1e-05) * gain + bias
     y = group_norm * _sigmoid(group_norm, HALF)
     tl.store(y_ptr + row * y_row + col.to(tl.int64) * y_col, y, mask=inside)
@@ -547,8 +816,7 @@ def conv_group_norm_silu_y_rows(
 
 @triton.jit
 def conv_group_norm_silu_y_loop(
-    b_ptr,
-    conv2d_sum_ptr,
+    conv2d_ptr,
     gain_ptr,
     bias_ptr,
     y_ptr,
@@ -558,10 +826,8 @@ def conv_group_norm_silu_y_loop(
     P,
     Q,
     count,
-    b_f1,
-    b_f0,
-    conv2d_sum_row,
-    conv2d_sum_col,
+    conv2d_row,
+    conv2d_col,
     gain_f1,
     gain_f0,
     bias_f1,
@@ -586,17 +852,15 @@ def conv_group_norm_silu_y_loop(
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        b = tl.load(b_ptr + f1 * b_f1 + f0 * b_f0, mask=row < rows).to(COMPUTE)
         f0pq = f0 * (P * Q) + col
-        conv2d_sum = tl.load(
-            conv2d_sum_ptr + row * conv2d_sum_row + f0pq * conv2d_sum_col,
+        conv2d = tl.load(
+            conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
             mask=inside,
+            other=0.0,
             eviction_policy="evict_last",
         )
-        conv2d = b + conv2d_sum
-        t = tl.where(inside, conv2d, 0.0)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, t, inside, tl.minimum(cols - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols - start, BLOCK)
         )
     mu = mu_sum / count
     var = var_sum / count
@@ -605,14 +869,12 @@ def conv_group_norm_silu_y_loop(
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        b = tl.load(b_ptr + f1 * b_f1 + f0 * b_f0, mask=row < rows).to(COMPUTE)
         f0pq = f0 * (P * Q) + col
-        conv2d_sum = tl.load(
-            conv2d_sum_ptr + row * conv2d_sum_row + f0pq * conv2d_sum_col,
+        conv2d = tl.load(
+            conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
             mask=inside,
             eviction_policy="evict_first",
         )
-        conv2d = b + conv2d_sum
         gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=row < rows).to(COMPUTE)
         group_norm = (conv2d - mu) * _rsqrt(var + 1e-05) * gain + bias
@@ -622,8 +884,7 @@ def conv_group_norm_silu_y_loop(
 
 @triton.jit
 def conv_group_norm_silu_y_part(
-    b_ptr,
-    conv2d_sum_ptr,
+    conv2d_ptr,
     mu_sum_part_ptr,
     var_sum_part_ptr,
     var_sum_count_ptr,
@@ -633,12 +894,9 @@ def conv_group_norm_silu_y_part(
     CHUNK,
     P,
     Q,
-    b_f1,
-    b_f0,
-    conv2d_sum_row,
-    conv2d_sum_col,
+    conv2d_row,
+    conv2d_col,
     COMPUTE: tl.constexpr,
-    groups: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
@@ -648,7 +906,6 @@ def conv_group_norm_silu_y_part(
     part = tl.program_id(0)
     blocks = tl.cdiv(cols, BLOCK)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
-    f1 = row % groups
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -657,15 +914,10 @@ def conv_group_norm_silu_y_part(
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        b = tl.load(b_ptr + f1 * b_f1 + f0 * b_f0, mask=row < rows).to(COMPUTE)
         f0pq = f0 * (P * Q) + col
-        conv2d_sum = tl.load(
-            conv2d_sum_ptr + row * conv2d_sum_row + f0pq * conv2d_sum_col, mask=inside
-        )
-        conv2d = b + conv2d_sum
-        t = tl.where(inside, conv2d, 0.0)
+        conv2d = tl.load(conv2d_ptr + row * conv2d_row + f0pq * conv2d_col, mask=inside, other=0.0)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, t, inside, tl.minimum(cols - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols - start, BLOCK)
         )
     tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
     tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
@@ -677,8 +929,7 @@ def conv_group_norm_silu_y_finish(
     mu_sum_part_ptr,
     var_sum_part_ptr,
     var_sum_count_ptr,
-    b_ptr,
-    conv2d_sum_ptr,
+    conv2d_ptr,
     gain_ptr,
     bias_ptr,
     y_ptr,
@@ -689,10 +940,8 @@ def conv_group_norm_silu_y_finish(
     count,
     P,
     Q,
-    b_f1,
-    b_f0,
-    conv2d_sum_row,
-    conv2d_sum_col,
+    conv2d_row,
+    conv2d_col,
     gain_f1,
     gain_f0,
     bias_f1,
@@ -731,12 +980,8 @@ def conv_group_norm_silu_y_finish(
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        b = tl.load(b_ptr + f1 * b_f1 + f0 * b_f0, mask=row < rows).to(COMPUTE)
         f0pq = f0 * (P * Q) + col
-        conv2d_sum = tl.load(
-            conv2d_sum_ptr + row * conv2d_sum_row + f0pq * conv2d_sum_col, mask=inside
-        )
-        conv2d = b + conv2d_sum
+        conv2d = tl.load(conv2d_ptr + row * conv2d_row + f0pq * conv2d_col, mask=inside)
         gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=row < rows).to(COMPUTE)
         group_norm = (conv2d - mu) * _rsqrt(var + 1e-05) * gain + bias
@@ -744,20 +989,22 @@ def conv_group_norm_silu_y_finish(
         tl.store(y_ptr + row * y_row + f0pq * y_col, y, mask=inside)
 
 
-def choose_conv_group_norm_silu_conv2d_sum_x_packed() -> tuple[str, dict]:
+def choose_conv_group_norm_silu_conv2d_x_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(ROWS=64, BLOCK=64, num_warps=8)
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
-def launch_conv_group_norm_silu_conv2d_sum_x_packed(x, x_packed) -> None:
+def launch_conv_group_norm_silu_conv2d_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, C, H, W = x.shape
     x = x.reshape(N, C, H * W)
     x_packed = x_packed.view(H * N * W, C)
     rows = H * N * W
-    _, config = choose_conv_group_norm_silu_conv2d_sum_x_packed()
-    conv_group_norm_silu_conv2d_sum_x_packed_tile[
+    cols = C
+    _, config = choose_conv_group_norm_silu_conv2d_x_packed(cols)
+    conv_group_norm_silu_conv2d_x_packed_tile[
         (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
     ](
         x,
@@ -775,20 +1022,22 @@ def launch_conv_group_norm_silu_conv2d_sum_x_packed(x, x_packed) -> None:
     )
 
 
-def choose_conv_group_norm_silu_conv2d_sum_w_packed() -> tuple[str, dict]:
+def choose_conv_group_norm_silu_conv2d_w_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    return "tile", dict(ROWS=64, BLOCK=64, num_warps=8)
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
 
 
-def launch_conv_group_norm_silu_conv2d_sum_w_packed(w, w_packed) -> None:
+def launch_conv_group_norm_silu_conv2d_w_packed(w, w_packed) -> None:
     """Computes w_packed by the variant that fits, unchecked."""
     F, C, R, S = w.shape
     w = w.reshape(F, C, R * S)
     w_packed = w_packed.view(F * R * S, C)
     rows = F * R * S
-    _, config = choose_conv_group_norm_silu_conv2d_sum_w_packed()
-    conv_group_norm_silu_conv2d_sum_w_packed_tile[
+    cols = C
+    _, config = choose_conv_group_norm_silu_conv2d_w_packed(cols)
+    conv_group_norm_silu_conv2d_w_packed_tile[
         (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
     ](
         w,
@@ -806,10 +1055,130 @@ def launch_conv_group_norm_silu_conv2d_sum_w_packed(w, w_packed) -> None:
     )
 
 
-def choose_conv_group_norm_silu_conv2d_sum(
-    M: int, N: int, channels: int, taps: int, patched: bool, itemsize: int, hip: bool, sms: int
+def choose_conv_group_norm_silu_conv2d(
+    M: int,
+    N: int,
+    channels: int,
+    depth: int,
+    taps: int,
+    images: int,
+    places: int,
+    one_tap: bool,
+    as_rows: bool,
+    patched: bool,
+    itemsize: int,
+    stored_bytes: int,
+    hip: bool,
+    sms: int,
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
+    # one tap, so a product whose rows are the positions of all images; long, and bound by memory: small tiles, three programs a multiprocessor
+    if (
+        one_tap
+        and as_rows
+        and M < 2**31
+        and M * N * channels >= 2**29
+        and itemsize <= 4
+        and M >= 64 * sms
+        and N * channels <= 128 * (N + channels)
+    ):
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "rows_stream", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+        )
+    # one tap, so a product whose rows are the positions of all images; large, and its widest tiles fill whole waves of multiprocessors
+    if (
+        one_tap
+        and as_rows
+        and M < 2**31
+        and M * N * channels >= 2**29
+        and itemsize <= 2
+        and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "rows_persistent", dict(
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if stored_bytes <= 2 else 3,
+        )
+    # one tap, so a product whose rows are the positions of all images; large, and tiles of 128 x 128 fill the waves better
+    if (
+        one_tap
+        and as_rows
+        and M < 2**31
+        and M * N * channels >= 2**29
+        and itemsize <= 4
+        and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
+    ):
+        return "rows_square", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3,
+        )
+    # one tap, so a product whose rows are the positions of one image; long, and bound by memory: small tiles, three programs a multiprocessor
+    if (
+        one_tap
+        and places < 2**31
+        and images * places * N * channels >= 2**29
+        and itemsize <= 4
+        and images * places >= 64 * sms
+        and N * channels <= 128 * (N + channels)
+    ):
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "planes_stream", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+        )
+    # one tap, so a product whose rows are the positions of one image; large, and its widest tiles fill whole waves of multiprocessors
+    if (
+        one_tap
+        and places < 2**31
+        and images * places * N * channels >= 2**29
+        and itemsize <= 2
+        and 9 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 256), sms)
+        <= 5 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "planes_persistent", dict(
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if stored_bytes <= 2 else 3,
+        )
+    # one tap, so a product whose rows are the positions of one image; large, and tiles of 128 x 128 fill the waves better
+    if (
+        one_tap
+        and places < 2**31
+        and images * places * N * channels >= 2**29
+        and itemsize <= 4
+        and 8 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(images * triton.cdiv(places, 64) * triton.cdiv(N, 128), sms)
+    ):
+        return "planes_square", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3,
+        )
     # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
     if patched and 2 <= itemsize <= 4 and channels % 16 == 0 and M * N * channels >= 2**26:
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
@@ -862,6 +1231,17 @@ def choose_conv_group_norm_silu_conv2d_sum(
             num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
             num_stages=3,
         )
+    # two or three channels, stored as four: a load takes all of a tap
+    if not hip and itemsize <= 4 and 1 < channels < 4:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "lanes", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=32,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=4 if depth > 128 else 1,
+        )
     # hardly any channels
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
@@ -877,8 +1257,8 @@ def choose_conv_group_norm_silu_conv2d_sum(
     return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
 
 
-def launch_conv_group_norm_silu_conv2d_sum(x, w, b, gain, bias, conv2d_sum, y, pad, groups) -> None:
-    """Computes conv2d_sum by the variant that fits, unchecked."""
+def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, groups) -> None:
+    """Computes conv2d by the variant that fits, unchecked."""
     N, C, H, W = x.shape
     F = w.shape[0]
     R = w.shape[2]
@@ -886,16 +1266,36 @@ def launch_conv_group_norm_silu_conv2d_sum(x, w, b, gain, bias, conv2d_sum, y, p
     P = y.shape[2]
     Q = y.shape[3]
     Cg = F // groups
+    c2_lanes = 4 * ((C + 3) // 4)
     M = N * P * Q
     N_ = Cg * (F // Cg)
     channels = C
+    depth = C * R * S
     taps = R * S
+    images = N
+    places = P * Q
+    one_tap = R * S == 1 and pad == 0 and _takes_tiles(x, w)
+    as_rows = x.permute(0, 2, 3, 1).is_contiguous() and conv2d.permute(0, 2, 3, 1).is_contiguous()
     patched = _takes_patches(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
     itemsize = x.element_size()
+    stored_bytes = conv2d.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
-    variant, config = choose_conv_group_norm_silu_conv2d_sum(
-        M, N_, channels, taps, patched, itemsize, hip, sms
+    variant, config = choose_conv_group_norm_silu_conv2d(
+        M,
+        N_,
+        channels,
+        depth,
+        taps,
+        images,
+        places,
+        one_tap,
+        as_rows,
+        patched,
+        itemsize,
+        stored_bytes,
+        hip,
+        sms,
     )
     COMPUTE = (
         tl.float64
@@ -904,14 +1304,140 @@ def launch_conv_group_norm_silu_conv2d_sum(x, w, b, gain, bias, conv2d_sum, y, p
     )
     INDEX = tl.int32 if max(N * P * Q, C * R * S, *x.shape) < 2_000_000_000 else tl.int64
     PRECISION = "tf32"
-    if variant == "patches":
+    if variant == "rows_stream":
+        w = w.reshape(Cg * (F // Cg), C)
+        x = x.permute(0, 2, 3, 1).reshape(N * P * Q, C)
+        b = b.reshape(Cg * (F // Cg))
+        conv2d = conv2d.permute(0, 2, 3, 1).view(N * P * Q, Cg * (F // Cg))
+        x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        conv2d_tiles = _tiles_to_store(conv2d, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        conv_group_norm_silu_conv2d_rows[
+            (min(3 * sms, triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"])),)
+        ](
+            x_tiles,
+            w_tiles,
+            b,
+            conv2d_tiles,
+            conv2d,
+            N * P * Q,
+            Cg * (F // Cg),
+            C,
+            b.stride(0),
+            conv2d.stride(0),
+            conv2d.stride(1),
+            X_TURNED=x_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("rows_persistent", "rows_square"):
+        w = w.reshape(Cg * (F // Cg), C)
+        x = x.permute(0, 2, 3, 1).reshape(N * P * Q, C)
+        b = b.reshape(Cg * (F // Cg))
+        conv2d = conv2d.permute(0, 2, 3, 1).view(N * P * Q, Cg * (F // Cg))
+        x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        conv2d_tiles = _tiles_to_store(conv2d, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        conv_group_norm_silu_conv2d_rows[
+            (min(sms, triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"])),)
+        ](
+            x_tiles,
+            w_tiles,
+            b,
+            conv2d_tiles,
+            conv2d,
+            N * P * Q,
+            Cg * (F // Cg),
+            C,
+            b.stride(0),
+            conv2d.stride(0),
+            conv2d.stride(1),
+            X_TURNED=x_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "planes_stream":
+        w = w.reshape(Cg * (F // Cg), C)
+        x = x.reshape(N, C, P * Q)
+        b = b.reshape(Cg * (F // Cg))
+        conv2d = conv2d.view(N, Cg * (F // Cg), P * Q)
+        x_tiles, x_turned = _tiles(x.mT, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        conv_group_norm_silu_conv2d_planes[
+            (
+                min(
+                    3 * sms,
+                    N * triton.cdiv(places, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            x_tiles,
+            w_tiles,
+            b,
+            conv2d,
+            N,
+            P * Q,
+            Cg * (F // Cg),
+            C,
+            b.stride(0),
+            conv2d.stride(0),
+            conv2d.stride(1),
+            conv2d.stride(2),
+            X_TURNED=x_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("planes_persistent", "planes_square"):
+        w = w.reshape(Cg * (F // Cg), C)
+        x = x.reshape(N, C, P * Q)
+        b = b.reshape(Cg * (F // Cg))
+        conv2d = conv2d.view(N, Cg * (F // Cg), P * Q)
+        x_tiles, x_turned = _tiles(x.mT, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        conv_group_norm_silu_conv2d_planes[
+            (
+                min(
+                    sms,
+                    N * triton.cdiv(places, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            x_tiles,
+            w_tiles,
+            b,
+            conv2d,
+            N,
+            P * Q,
+            Cg * (F // Cg),
+            C,
+            b.stride(0),
+            conv2d.stride(0),
+            conv2d.stride(1),
+            conv2d.stride(2),
+            X_TURNED=x_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "patches":
         if x.stride(1) != 1:  # its channels lie apart
             x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
-            launch_conv_group_norm_silu_conv2d_sum_x_packed(x, x_packed)
+            launch_conv_group_norm_silu_conv2d_x_packed(x, x_packed)
             x = x_packed.permute(0, 3, 1, 2)
         if w.stride(1) != 1:  # its channels lie apart
             w_packed = torch.empty((F, R, S, C), dtype=w.dtype, device=w.device)
-            launch_conv_group_norm_silu_conv2d_sum_w_packed(w, w_packed)
+            launch_conv_group_norm_silu_conv2d_w_packed(w, w_packed)
             w = w_packed.permute(0, 3, 1, 2)
         PATCH_N, PATCH_P, PATCH_Q = _patch(config["BLOCK_M"], N, P, Q)
         PATCHES = triton.cdiv(N, PATCH_N) * triton.cdiv(P, PATCH_P) * triton.cdiv(Q, PATCH_Q)
@@ -919,7 +1445,7 @@ def launch_conv_group_norm_silu_conv2d_sum(x, w, b, gain, bias, conv2d_sum, y, p
         w_tiles = _descriptor(
             w.permute(0, 2, 3, 1).reshape(F, C * R * S), config["BLOCK_N"], config["BLOCK_K"]
         )
-        conv_group_norm_silu_conv2d_sum_patches[
+        conv_group_norm_silu_conv2d_patches[
             (
                 (
                     min(3 * sms, PATCHES * triton.cdiv(N_, config["BLOCK_N"]))
@@ -930,17 +1456,19 @@ def launch_conv_group_norm_silu_conv2d_sum(x, w, b, gain, bias, conv2d_sum, y, p
         ](
             x_patches,
             w_tiles,
-            conv2d_sum,
+            b,
+            conv2d,
             Cg * (F // Cg),
             C,
             N,
             P,
             Q,
             Cg,
-            conv2d_sum.stride(0),
-            conv2d_sum.stride(1),
-            conv2d_sum.stride(2),
-            conv2d_sum.stride(3),
+            b.stride(0),
+            conv2d.stride(0),
+            conv2d.stride(1),
+            conv2d.stride(2),
+            conv2d.stride(3),
             R=R,
             S=S,
             PATCH_N=PATCH_N,
@@ -955,19 +1483,21 @@ def launch_conv_group_norm_silu_conv2d_sum(x, w, b, gain, bias, conv2d_sum, y, p
     elif variant in ("wide", "taps"):
         if x.stride(1) != 1:  # its channels lie apart
             x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
-            launch_conv_group_norm_silu_conv2d_sum_x_packed(x, x_packed)
+            launch_conv_group_norm_silu_conv2d_x_packed(x, x_packed)
             x = x_packed.permute(0, 3, 1, 2)
         if w.stride(1) != 1:  # its channels lie apart
             w_packed = torch.empty((F, R, S, C), dtype=w.dtype, device=w.device)
-            launch_conv_group_norm_silu_conv2d_sum_w_packed(w, w_packed)
+            launch_conv_group_norm_silu_conv2d_w_packed(w, w_packed)
             w = w_packed.permute(0, 3, 1, 2)
         w = w.reshape(Cg * (F // Cg), C, R * S)
-        conv_group_norm_silu_conv2d_sum_taps[
+        b = b.reshape(Cg * (F // Cg))
+        conv_group_norm_silu_conv2d_taps[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
             x,
             w,
-            conv2d_sum,
+            b,
+            conv2d,
             N * P * Q,
             Cg * (F // Cg),
             C,
@@ -984,10 +1514,11 @@ def launch_conv_group_norm_silu_conv2d_sum(x, w, b, gain, bias, conv2d_sum, y, p
             w.stride(0),
             w.stride(1),
             w.stride(2),
-            conv2d_sum.stride(0),
-            conv2d_sum.stride(1),
-            conv2d_sum.stride(2),
-            conv2d_sum.stride(3),
+            b.stride(0),
+            conv2d.stride(0),
+            conv2d.stride(1),
+            conv2d.stride(2),
+            conv2d.stride(3),
             R=R,
             S=S,
             INDEX=INDEX,
@@ -1000,19 +1531,21 @@ def launch_conv_group_norm_silu_conv2d_sum(x, w, b, gain, bias, conv2d_sum, y, p
     elif variant == "mixed":
         if x.stride(1) != 1:  # its channels lie apart
             x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
-            launch_conv_group_norm_silu_conv2d_sum_x_packed(x, x_packed)
+            launch_conv_group_norm_silu_conv2d_x_packed(x, x_packed)
             x = x_packed.permute(0, 3, 1, 2)
         if w.stride(1) != 1:  # its channels lie apart
             w_packed = torch.empty((F, R, S, C), dtype=w.dtype, device=w.device)
-            launch_conv_group_norm_silu_conv2d_sum_w_packed(w, w_packed)
+            launch_conv_group_norm_silu_conv2d_w_packed(w, w_packed)
             w = w_packed.permute(0, 3, 1, 2)
         w = w.reshape(Cg * (F // Cg), C, R * S)
-        conv_group_norm_silu_conv2d_sum_tiles[
+        b = b.reshape(Cg * (F // Cg))
+        conv_group_norm_silu_conv2d_tiles[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
             x,
             w,
-            conv2d_sum,
+            b,
+            conv2d,
             N * P * Q,
             Cg * (F // Cg),
             P * Q,
@@ -1028,10 +1561,11 @@ def launch_conv_group_norm_silu_conv2d_sum(x, w, b, gain, bias, conv2d_sum, y, p
             w.stride(0),
             w.stride(1),
             w.stride(2),
-            conv2d_sum.stride(0),
-            conv2d_sum.stride(1),
-            conv2d_sum.stride(2),
-            conv2d_sum.stride(3),
+            b.stride(0),
+            conv2d.stride(0),
+            conv2d.stride(1),
+            conv2d.stride(2),
+            conv2d.stride(3),
             C=C,
             R=R,
             S=S,
@@ -1044,14 +1578,63 @@ def launch_conv_group_norm_silu_conv2d_sum(x, w, b, gain, bias, conv2d_sum, y, p
             enable_fp_fusion=True,
             **config,
         )
+    elif variant == "lanes":
+        # c2_lanes channels where x has C: zeros behind those.
+        x_lanes = torch.zeros((N, H, W, c2_lanes), dtype=x.dtype, device=x.device)
+        launch_conv_group_norm_silu_conv2d_x_packed(x, x_lanes[..., :C])
+        # c2_lanes channels where w has C: zeros behind those.
+        w_lanes = torch.zeros((F, R, S, c2_lanes), dtype=w.dtype, device=w.device)
+        launch_conv_group_norm_silu_conv2d_w_packed(w, w_lanes[..., :C])
+        b = b.reshape(Cg * (F // Cg))
+        w_lanes = w_lanes.view(Cg * (F // Cg), R * S * c2_lanes)
+        conv_group_norm_silu_conv2d_lanes[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
+        ](
+            x_lanes,
+            w_lanes,
+            b,
+            conv2d,
+            N * P * Q,
+            Cg * (F // Cg),
+            P * Q,
+            Q,
+            P,
+            H,
+            W,
+            Cg,
+            x_lanes.stride(0),
+            x_lanes.stride(1),
+            x_lanes.stride(2),
+            x_lanes.stride(3),
+            w_lanes.stride(0),
+            w_lanes.stride(1),
+            b.stride(0),
+            conv2d.stride(0),
+            conv2d.stride(1),
+            conv2d.stride(2),
+            conv2d.stride(3),
+            R=R,
+            S=S,
+            c2_lanes=c2_lanes,
+            INDEX=INDEX,
+            STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2)),
+            pad=pad,
+            STEP_W_LANES=math.gcd(16, w_lanes.stride(0)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
     else:
         w = w.reshape(Cg * (F // Cg), C, R * S)
-        conv_group_norm_silu_conv2d_sum_tiles[
+        b = b.reshape(Cg * (F // Cg))
+        conv_group_norm_silu_conv2d_tiles[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
             x,
             w,
-            conv2d_sum,
+            b,
+            conv2d,
             N * P * Q,
             Cg * (F // Cg),
             P * Q,
@@ -1067,10 +1650,11 @@ def launch_conv_group_norm_silu_conv2d_sum(x, w, b, gain, bias, conv2d_sum, y, p
             w.stride(0),
             w.stride(1),
             w.stride(2),
-            conv2d_sum.stride(0),
-            conv2d_sum.stride(1),
-            conv2d_sum.stride(2),
-            conv2d_sum.stride(3),
+            b.stride(0),
+            conv2d.stride(0),
+            conv2d.stride(1),
+            conv2d.stride(2),
+            conv2d.stride(3),
             C=C,
             R=R,
             S=S,
@@ -1134,15 +1718,14 @@ def choose_conv_group_norm_silu_y(
     return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 4096 // BLOCK, num_warps=8)
 
 
-def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, groups) -> None:
+def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, pad, groups) -> None:
     """Computes y by the variant that fits, unchecked."""
     N = x.shape[0]
     P = y.shape[2]
     Q = y.shape[3]
     F = w.shape[0]
     Cg = F // groups
-    b = b.reshape(groups, Cg)
-    conv2d_sum = conv2d_sum.view(N * groups, Cg * P * Q)
+    conv2d = conv2d.view(N * groups, Cg * P * Q)
     bias = bias.reshape(groups, Cg)
     gain = gain.reshape(groups, Cg)
     y = y.view(N * groups, Cg * P * Q)
@@ -1150,8 +1733,8 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, group
     cols = Cg * P * Q
     col_run = P * Q
     col_runs = Cg
-    across = b.stride(0) < b.stride(1)
-    sms = _multiprocessors(b.device)
+    across = conv2d.stride(0) < conv2d.stride(1)
+    sms = _multiprocessors(conv2d.device)
     variant, config = choose_conv_group_norm_silu_y(rows, cols, col_run, col_runs, across, sms)
     COMPUTE = (
         tl.float64
@@ -1166,7 +1749,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, group
                 if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
                 else torch.float32
             ),
-            device=b.device,
+            device=conv2d.device,
         )
         var_sum_part = torch.empty(
             (rows, config["PARTS"]),
@@ -1175,7 +1758,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, group
                 if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
                 else torch.float32
             ),
-            device=b.device,
+            device=conv2d.device,
         )
         var_sum_count = torch.empty(
             (rows, config["PARTS"]),
@@ -1184,11 +1767,10 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, group
                 if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
                 else torch.float32
             ),
-            device=b.device,
+            device=conv2d.device,
         )
         conv_group_norm_silu_y_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            b,
-            conv2d_sum,
+            conv2d,
             mu_sum_part,
             var_sum_part,
             var_sum_count,
@@ -1197,12 +1779,9 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, group
             P * Q,
             P=P,
             Q=Q,
-            b_f1=b.stride(0),
-            b_f0=b.stride(1),
-            conv2d_sum_row=conv2d_sum.stride(0),
-            conv2d_sum_col=conv2d_sum.stride(1),
+            conv2d_row=conv2d.stride(0),
+            conv2d_col=conv2d.stride(1),
             COMPUTE=COMPUTE,
-            groups=groups,
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
             ROWS=config["ROWS"],
@@ -1214,8 +1793,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, group
             mu_sum_part,
             var_sum_part,
             var_sum_count,
-            b,
-            conv2d_sum,
+            conv2d,
             gain,
             bias,
             y,
@@ -1225,10 +1803,8 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, group
             count=Cg * P * Q,
             P=P,
             Q=Q,
-            b_f1=b.stride(0),
-            b_f0=b.stride(1),
-            conv2d_sum_row=conv2d_sum.stride(0),
-            conv2d_sum_col=conv2d_sum.stride(1),
+            conv2d_row=conv2d.stride(0),
+            conv2d_col=conv2d.stride(1),
             gain_f1=gain.stride(0),
             gain_f0=gain.stride(1),
             bias_f1=bias.stride(0),
@@ -1243,18 +1819,15 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, group
         )
     elif variant in ("across", "rows"):
         conv_group_norm_silu_y_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            b,
-            conv2d_sum,
+            conv2d,
             gain,
             bias,
             y,
             N * groups,
             Cg * P * Q,
             P * Q,
-            b.stride(0),
-            b.stride(1),
-            conv2d_sum.stride(0),
-            conv2d_sum.stride(1),
+            conv2d.stride(0),
+            conv2d.stride(1),
             gain.stride(0),
             gain.stride(1),
             bias.stride(0),
@@ -1269,8 +1842,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, group
         )
     else:
         conv_group_norm_silu_y_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            b,
-            conv2d_sum,
+            conv2d,
             gain,
             bias,
             y,
@@ -1280,10 +1852,8 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, group
             P,
             Q,
             Cg * P * Q,
-            b.stride(0),
-            b.stride(1),
-            conv2d_sum.stride(0),
-            conv2d_sum.stride(1),
+            conv2d.stride(0),
+            conv2d.stride(1),
             gain.stride(0),
             gain.stride(1),
             bias.stride(0),
@@ -1304,7 +1874,7 @@ def launch_conv_group_norm_silu(x, w, b, gain, bias, y, pad, groups) -> None:
     F = w.shape[0]
     P = y.shape[2]
     Q = y.shape[3]
-    conv2d_sum = torch.empty(
+    conv2d = torch.empty(
         (N, F, P, Q),
         dtype=(
             torch.float64
@@ -1313,8 +1883,8 @@ def launch_conv_group_norm_silu(x, w, b, gain, bias, y, pad, groups) -> None:
         ),
         device=x.device,
     )
-    launch_conv_group_norm_silu_conv2d_sum(x, w, b, gain, bias, conv2d_sum, y, pad, groups)
-    launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d_sum, y, pad, groups)
+    launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, groups)
+    launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, pad, groups)
 
 
 def allocate_conv_group_norm_silu(

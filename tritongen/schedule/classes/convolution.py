@@ -145,12 +145,11 @@ def make(name, group, stores, dims, facts) -> Step:
         tapped = (*outer, Axis("k", p.k), Axis("tap", p.taps))
         taps = _kernel(f"{name}_taps", "taps", tapped, group, stores, dims, facts)
         kernels, packs = (taps, tiles), _packs(name, group, dims, facts)
-    few = in_lanes(group, packs, dims, facts)
     stored: tuple[Pack, ...] = ()
-    if few:
-        padded, stored, known = few
+    if wider := in_lanes(group, packs, dims, facts):
+        padded, stored, wide_dims = wider
         terms = (*outer, Axis("k", (*p.taps, *padded.product.k)))
-        laned = _kernel(f"{name}_lanes", "contraction", terms, padded, stores, known, facts)
+        laned = _kernel(f"{name}_lanes", "contraction", terms, padded, stores, wide_dims, facts)
         kernels = (taps, laned, tiles)
     numbers = (
         ("batches", outer[0].extent),
