@@ -551,9 +551,10 @@ def conv_group_norm_silu_y_rows(
     mu = tl.sum(tl.where(inside, conv2d, 0.0), 1, keep_dims=True) / cols
     t = conv2d - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
+    rsqrt_var = _rsqrt(var + 1e-05)
     gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside).to(COMPUTE)
     bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside).to(COMPUTE)
-    group_norm = (conv2d - mu) * _rsqrt(var + 1e-05) * gain + bias
+    group_norm = (conv2d - mu) * rsqrt_var * gain + bias
     y = group_norm * _sigmoid(group_norm, HALF)
     tl.store(y_ptr + row * y_row + col.to(tl.int64) * y_col, y, mask=inside)
 
@@ -613,6 +614,7 @@ def conv_group_norm_silu_y_loop(
         )
     mu = mu_sum / count
     var = var_sum / count
+    rsqrt_var = _rsqrt(var + 1e-05)
     for step in range(0, Cg * blocks):
         f0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
@@ -628,7 +630,7 @@ def conv_group_norm_silu_y_loop(
         conv2d = b + conv2d_sum
         gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=row < rows).to(COMPUTE)
-        group_norm = (conv2d - mu) * _rsqrt(var + 1e-05) * gain + bias
+        group_norm = (conv2d - mu) * rsqrt_var * gain + bias
         y = group_norm * _sigmoid(group_norm, HALF)
         tl.store(y_ptr + row * y_row + f0pq * y_col, y, mask=inside)
 
@@ -739,6 +741,7 @@ def conv_group_norm_silu_y_finish(
     mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     mu = mu_sum / count
     var = var_sum / count
+    rsqrt_var = _rsqrt(var + 1e-05)
     for step in range(part * CHUNK, stop):
         f0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
@@ -752,7 +755,7 @@ def conv_group_norm_silu_y_finish(
         conv2d = b + conv2d_sum
         gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=row < rows).to(COMPUTE)
-        group_norm = (conv2d - mu) * _rsqrt(var + 1e-05) * gain + bias
+        group_norm = (conv2d - mu) * rsqrt_var * gain + bias
         y = group_norm * _sigmoid(group_norm, HALF)
         tl.store(y_ptr + row * y_row + f0pq * y_col, y, mask=inside)
 

@@ -100,9 +100,10 @@ def layer_norm_rows(
     mu = tl.sum(x, 1, keep_dims=True) / D
     t = x - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / D
+    rsqrt_var = _rsqrt(var + eps)
     w = tl.load(w_ptr + d * w_d, mask=d < D, other=0.0).to(COMPUTE)
     b = tl.load(b_ptr + d * b_d, mask=d < D, other=0.0).to(COMPUTE)
-    y = (x - mu) * _rsqrt(var + eps) * w + b
+    y = (x - mu) * rsqrt_var * w + b
     tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
 
 
@@ -135,11 +136,12 @@ def layer_norm_wide(
     mu = tl.sum(x, 1, keep_dims=True) / D
     t = x - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / D
+    rsqrt_var = _rsqrt(var + eps)
     # Read again, from L2: the registers this frees let two programs share a multiprocessor.
     x2 = tl.load(x_ptr + row * x_row + d * x_d, mask=inside).to(COMPUTE)
     w = tl.load(w_ptr + d * w_d, mask=d < D).to(COMPUTE)
     b = tl.load(b_ptr + d * b_d, mask=d < D).to(COMPUTE)
-    y = (x2 - mu) * _rsqrt(var + eps) * w + b
+    y = (x2 - mu) * rsqrt_var * w + b
     tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
 
 
@@ -180,6 +182,7 @@ def layer_norm_loop(
         )
     mu = mu_sum / D
     var = var_sum / D
+    rsqrt_var = _rsqrt(var + eps)
     for start in range(0, D, BLOCK):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (d < D)
@@ -188,7 +191,7 @@ def layer_norm_loop(
         )
         w = tl.load(w_ptr + d * w_d, mask=d < D).to(COMPUTE)
         b = tl.load(b_ptr + d * b_d, mask=d < D).to(COMPUTE)
-        y = (x - mu) * _rsqrt(var + eps) * w + b
+        y = (x - mu) * rsqrt_var * w + b
         tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
 
 
@@ -246,8 +249,8 @@ def layer_norm_finish(
     b_d,
     y_row,
     y_d,
-    COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    COMPUTE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
@@ -271,13 +274,14 @@ def layer_norm_finish(
     mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     mu = mu_sum / D
     var = var_sum / D
+    rsqrt_var = _rsqrt(var + eps)
     for start in range(part * CHUNK, stop, BLOCK):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (d < D)
         x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside).to(COMPUTE)
         w = tl.load(w_ptr + d * w_d, mask=d < D).to(COMPUTE)
         b = tl.load(b_ptr + d * b_d, mask=d < D).to(COMPUTE)
-        y = (x - mu) * _rsqrt(var + eps) * w + b
+        y = (x - mu) * rsqrt_var * w + b
         tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
 
 
@@ -400,8 +404,8 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
             b_d=b.stride(0),
             y_row=y.stride(0),
             y_d=y.stride(1),
-            COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            COMPUTE=COMPUTE,
             enable_fp_fusion=True,
             **config,
         )

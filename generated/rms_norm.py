@@ -75,8 +75,9 @@ def rms_norm_rows(
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
     ms = tl.sum(x * x, 1, keep_dims=True) / D
+    rsqrt_ms = _rsqrt(ms + eps)
     gain = tl.load(gain_ptr + d * gain_d, mask=d < D, other=0.0).to(COMPUTE)
-    y = x * _rsqrt(ms + eps) * gain
+    y = x * rsqrt_ms * gain
     tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
 
 
@@ -105,10 +106,11 @@ def rms_norm_wide(
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
     ms = tl.sum(x * x, 1, keep_dims=True) / D
+    rsqrt_ms = _rsqrt(ms + eps)
     # Read again, from L2: the registers this frees let two programs share a multiprocessor.
     x2 = tl.load(x_ptr + row * x_row + d * x_d, mask=inside).to(COMPUTE)
     gain = tl.load(gain_ptr + d * gain_d, mask=d < D).to(COMPUTE)
-    y = x2 * _rsqrt(ms + eps) * gain
+    y = x2 * rsqrt_ms * gain
     tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
 
 
@@ -143,6 +145,7 @@ def rms_norm_loop(
         ms_sum_acc += x * x
     ms_sum = tl.sum(ms_sum_acc, 1, keep_dims=True)
     ms = ms_sum / D
+    rsqrt_ms = _rsqrt(ms + eps)
     for start in range(0, D, BLOCK):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (d < D)
@@ -150,7 +153,7 @@ def rms_norm_loop(
             COMPUTE
         )
         gain = tl.load(gain_ptr + d * gain_d, mask=d < D).to(COMPUTE)
-        y = x * _rsqrt(ms + eps) * gain
+        y = x * rsqrt_ms * gain
         tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
 
 
@@ -198,8 +201,8 @@ def rms_norm_finish(
     gain_d,
     y_row,
     y_d,
-    COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    COMPUTE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
@@ -216,12 +219,13 @@ def rms_norm_finish(
     )
     ms_sum = tl.sum(ms_sum_parts, 1, keep_dims=True)
     ms = ms_sum / D
+    rsqrt_ms = _rsqrt(ms + eps)
     for start in range(part * CHUNK, stop, BLOCK):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (d < D)
         x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside).to(COMPUTE)
         gain = tl.load(gain_ptr + d * gain_d, mask=d < D).to(COMPUTE)
-        y = x * _rsqrt(ms + eps) * gain
+        y = x * rsqrt_ms * gain
         tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
 
 
@@ -328,8 +332,8 @@ def launch_rms_norm(x, gain, y, eps) -> None:
             gain_d=gain.stride(0),
             y_row=y.stride(0),
             y_d=y.stride(1),
-            COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            COMPUTE=COMPUTE,
             enable_fp_fusion=True,
             **config,
         )

@@ -25,6 +25,7 @@ from tritongen.schedule.row_schedules import (
     resident_variants,
     split_variant,
 )
+from tritongen.schedule.row_values import with_row_values
 from tritongen.schedule.views import accesses, views
 
 
@@ -130,6 +131,7 @@ def _weight_rank(coordinate: Poly, name: str) -> int:
 
 # ---- how it runs ---------------------------------------------------------------------------------
 def make(name, group, stores, dims, facts) -> Step:
+    group = replace(group, nests=with_row_values(group.nests, group.row, dims))
     touched = list(accesses(group.nests, stores, dims))
     row = _in_storage_order(group.row, touched, dims, facts)
     axes = (Axis("row", row), Axis("col", group.col))
