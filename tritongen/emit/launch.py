@@ -215,9 +215,10 @@ def added_bytes_text(context: Context, step: Step) -> str:
 
 
 def itemsize_text(context: Context, step: Step) -> str:
-    """Bytes of one element of what is loaded along the lanes, or goes into tl.dot: as stored, or as computed before."""
-    if step.skeleton == "window":
-        return f"{step.orders[0].tensor}.element_size()"
+    """Bytes of one element of what lanes load or store, or of what goes into tl.dot: as stored, or as computed before."""
+    if step.skeleton in ("window", "scan"):
+        tensor = step.orders[0].tensor if step.orders else step.stores[-1]
+        return f"{tensor}.element_size()"
     left, right = step.kernels[0].nests[0].body.body.args
     narrow = storage_dtype(left, right, context.op)
     if not narrow:

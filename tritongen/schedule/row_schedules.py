@@ -33,8 +33,12 @@ def split_variant(parts, finish, state: tuple[tuple[str, str], ...], counts: boo
     f32: 81 and 103% with 32 x 64 and 4 programs; 64 x 32 82 and 89. A pair of folds ends each block with reductions,
     so its blocks are longer there: batch norm of [64, 64, 112, 112] channels last 66% of its plan's
     bytes with 32 x 256, 39 with 32 x 64. Channels first, rows fill a tile that a run of columns
-    does not: 4 x 1,024 in 4 warps 89%, and 95 of [64, 64, 256, 256]. An argmax, with two accumulators a lane, does best
-    with 64 rows of 16 and 16 programs: over dim 0 of [65536, 4096] 94%, with 32 x 64 and 4 programs 77.
+    does not: 4 x 1,024 in 4 warps 89%, and 95 of [64, 64, 256, 256]. Over short runs no more than 16 rows, since
+    each merges LANES parts: batch norm of [4096, 128, 4, 4] in bf16 85 us (256 rows: 909; torch 284), of
+    [512, 128, 7, 7] 82 (64 rows: 131; torch 81), of [1024, 64, 4, 4] in f32 74 (662; torch 15). An argmax, with two
+    accumulators a lane, does best with 64 rows of 16 and 16 programs: over dim 0 of [65536, 4096] 92%, with 32 x 64
+    and 4 programs 77. softmax and layer_norm of one row of 4,194,304: 55 and 59% of a copy of its size in blocks of
+    4,096 (8,192: 25 and 17).
     """
     row, col = finish.axes
     grid = tiles(row)
@@ -45,10 +49,11 @@ def split_variant(parts, finish, state: tuple[tuple[str, str], ...], counts: boo
     deep = "256" if paired else deep
     if col.tail:
         block_ = block(col, f"{deep} if across else 1024")
-        height, warps = f"{tall} if across else 4096 // BLOCK", f"{few} if across else 4"
+        height = f"{tall} if across else min(16, 4096 // BLOCK)"
+        warps = f"{few} if across else 4"
         chunk = "cdiv(col_runs * cdiv(col_run, BLOCK), PARTS)"
     else:
-        near = "2048" if merges else "8192 if cols > 262144 else 4096"
+        near = "2048" if merges else "8192 if cols > 262144 and rows > 1 else 4096"
         block_ = f"{deep} if across else {near}"
         height, warps = f"{tall} if across else 1", "4 if across else 8" if counts else "8"
         chunk = "BLOCK * cdiv(cols, BLOCK * PARTS)"
