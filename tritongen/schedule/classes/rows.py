@@ -141,11 +141,6 @@ def make(name, group, stores, dims, facts) -> Step:
     shared = (group.nests, stores, seen, levels)
     whole, walked = (row_axis, axes[1]), (row_axis, col_axis)
     resident = KernelPlan(f"{name}_rows", "rows", "whole", whole, *shared)
-    again = (
-        (KernelPlan(f"{name}_wide", "rows", "whole", whole, *shared, reload=True),)
-        if _has_columns(touched, group)
-        else ()
-    )
     loop = KernelPlan(f"{name}_loop", "loop", "whole", walked, *shared)
     numbered = len(levels) > 2
     parts = tuple(
@@ -162,10 +157,10 @@ def make(name, group, stores, dims, facts) -> Step:
     )
     variants = (
         split_variant(parts, finish, state, counts),
-        *resident_variants(resident, again, counts),
+        *resident_variants(resident, _has_columns(touched, group), counts),
         loop_variant(loop, wide_tiles, counts),
     )
-    kernels = (resident, *again, loop, *parts, finish)
+    kernels = (resident, loop, *parts, finish)
     return Step(
         name,
         "rows",
