@@ -50,7 +50,6 @@ def cumprod_scan(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
-    RUN: tl.constexpr,
 ):
     """ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -78,7 +77,6 @@ def cumprod_part(
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     STAGES: tl.constexpr,
-    RUN: tl.constexpr,
 ):
     """Program (part, rows): the total of one CHUNK of y_prod."""
     part = tl.program_id(0).to(tl.int64)
@@ -113,7 +111,6 @@ def cumprod_finish(
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     STAGES: tl.constexpr,
-    RUN: tl.constexpr,
 ):
     """Program (part, rows): one CHUNK, from the totals of the parts before it."""
     part = tl.program_id(0).to(tl.int64)
