@@ -191,8 +191,8 @@ def batch_norm_train_part(
 ):
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0)
     blocks = tl.cdiv(cols, BLOCK)
+    part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -243,8 +243,8 @@ def batch_norm_train_finish(
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0)
     blocks = tl.cdiv(cols, BLOCK)
+    part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     parts = tl.arange(0, LANES)[None, :]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)

@@ -50,6 +50,7 @@ def cumprod_scan(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
+    RUN: tl.constexpr,
 ):
     """ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -77,6 +78,7 @@ def cumprod_part(
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     STAGES: tl.constexpr,
+    RUN: tl.constexpr,
 ):
     """Program (part, rows): the total of one CHUNK of y_prod."""
     part = tl.program_id(0).to(tl.int64)
@@ -111,6 +113,7 @@ def cumprod_finish(
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     STAGES: tl.constexpr,
+    RUN: tl.constexpr,
 ):
     """Program (part, rows): one CHUNK, from the totals of the parts before it."""
     part = tl.program_id(0).to(tl.int64)

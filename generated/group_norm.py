@@ -195,8 +195,8 @@ def group_norm_part(
 ):
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0)
     blocks = tl.cdiv(cols, BLOCK)
+    part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -249,8 +249,8 @@ def group_norm_finish(
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0)
     blocks = tl.cdiv(cols, BLOCK)
+    part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
     parts = tl.arange(0, LANES)[None, :]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)

@@ -48,6 +48,7 @@ def masked_cumsum_scan(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
+    RUN: tl.constexpr,
 ):
     """ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
@@ -80,6 +81,7 @@ def masked_cumsum_part(
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     STAGES: tl.constexpr,
+    RUN: tl.constexpr,
 ):
     """Program (part, rows): the total of one CHUNK of y_sum."""
     part = tl.program_id(0).to(tl.int64)
@@ -115,6 +117,7 @@ def masked_cumsum_finish(
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     STAGES: tl.constexpr,
+    RUN: tl.constexpr,
 ):
     """Program (part, rows): one CHUNK, from the totals of the parts before it."""
     part = tl.program_id(0).to(tl.int64)

@@ -96,6 +96,7 @@ def reverse_cumsum_part(
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     STAGES: tl.constexpr,
+    RUN: tl.constexpr,
 ):
     """Program (part, rows): the total of one CHUNK of y_sum."""
     part = tl.program_id(0).to(tl.int64)
@@ -228,12 +229,7 @@ def launch_reverse_cumsum(x, y) -> None:
             x_d=x.stride(1),
             COMPUTE=COMPUTE,
             enable_fp_fusion=True,
-            ROWS=config["ROWS"],
-            BLOCK=config["BLOCK"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            STAGES=config["STAGES"],
-            num_warps=config["num_warps"],
+            **config,
         )
         reverse_cumsum_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
             y_sum_part,

@@ -118,7 +118,7 @@ def assert_like_torch(op, args: dict, forward=None, seed: int = 1) -> None:
             grad,
             rtol=1e-8,
             atol=1e-9,
-            msg=lambda text: f"{name}: {text}",
+            msg=lambda text, name=name: f"{name}: {text}",
         )
     for name in set(found) - {f"d{k}" for k in leaves}:
         torch.testing.assert_close(

@@ -21,6 +21,7 @@ from tritongen.proof.judge import judge
 from tritongen.proof.oracle import expect, tf32, truncated
 from tritongen.proof.parts import joined, parts_of
 from tritongen.proof.reference import disagreement
+from tritongen.proof.runner import operands_of_torch
 from tritongen.proof.values import LAYOUTS, Filling, fill_tensor
 from tritongen.proof.variants import config_of, ways
 from tritongen.syntax.parse import parse
@@ -125,11 +126,11 @@ SPILLS = {
     "conv_transpose2d_tiles": 256,
     "conv_transpose3d_taps": 3072,
     "conv_transpose3d_tiles": 640,
+    "conv_group_norm_silu_conv2d_sum_patches": 64,
     "conv_group_norm_silu_conv2d_sum_taps": 768,
     "conv_group_norm_silu_conv2d_sum_tiles": 512,
     "conv_group_norm_silu_y_rows": 1024,
-    "conv_group_norm_silu_y_finish": 14336,
-    "group_norm_finish": 4608,
+    "group_norm_finish": 256,
 }
 
 
@@ -308,6 +309,17 @@ def test_tf32_may_lose_the_digits_beyond_eleven_and_no_others():
     assert not judge(bf16, found).ok
     assert float(found.slack[1, 1]) < 2.0**-20  # factors of eleven digits lose nothing
     assert not truncated(torch.randn(99).half().double(), None).any()  # nor do halves
+
+
+def test_under_tf32_torch_is_given_what_tf32_leaves():
+    op = spec_op("conv_group_norm_silu")  # its precision is the convolution's
+    assert op.precision == "tf32"
+    args = {"x": torch.tensor([1 + 2.0**-11, 1.5]), "b": torch.tensor([1 / 3]).half(), "pad": 1}
+    assert operands_of_torch(op, args, "normal", on_gpu=False) is args
+    assert operands_of_torch(op, args, "integers", on_gpu=True) is None
+    given = operands_of_torch(op, args, "normal", on_gpu=True)
+    assert given["x"].tolist() == [1.0, 1.5] and given["b"] is args["b"] and given["pad"] == 1
+    assert operands_of_torch(spec_op("matmul"), args, "normal", on_gpu=True) is args
 
 
 def test_tensor_cores_truncate_the_sum_so_far():

@@ -67,7 +67,7 @@ def test_a_loop_reads_the_row_once_for_both_folds():
         assert loop.count("for start in range") == passes, name
 
 
-CALLS = """
+CALLS = '''
 import math, torch
 from pathlib import Path
 from tritongen import pipeline
@@ -99,7 +99,24 @@ wide = torch.randn(2, 300) + 30000
 want = torch.nn.functional.layer_norm(wide.double(), (300,))
 for way, got in variants("layer_norm", lambda f: f(wide, torch.ones(300), torch.zeros(300))):
     assert (got - want).abs().max() < 0.02, (way, (got - want).abs().max())
-"""
+
+text = """op two<T: float>(x: T[B, M, D]) -> (y: T[B, M, D], s: T[B, D], i: i64[B, D]) {
+  s[b, d] = sum[m](x[b, m, d])
+  q[b, d] = sum[m](abs(x[b, m, d] - s[b, d]))
+  i[b, d] = argmax[m](x[b, m, d])
+  y[b, m, d] = x[b, m, d] / q[b, d]
+}"""
+built = pipeline.build(text)
+module = load_text("two", built.raw)
+x = torch.randn(2, 53, 3)
+s = x.sum(1)
+q = (x - s[:, None]).abs().sum(1, keepdim=True)
+for way in ways(built.plans["two"][0]):
+    with forced(module, built.plans["two"][0], way, small=True):
+        y, sums, places = module.two(x)
+    assert torch.allclose(y, x / q, 1e-5) and torch.allclose(sums, s, 1e-5, 1e-5), way.name
+    assert torch.equal(places, x.argmax(1)), way.name
+'''
 
 
 def test_infinities_and_offsets_in_every_variant():

@@ -5,8 +5,8 @@
     op_cost(plan, args)                    # what any implementation must move and compute
     least(cost, ceilings)                  # the least seconds that takes, and what binds
 
-A stored tensor counts once in each kernel that touches it, scratch included; of an operand that is
-read in part, the part. Every operation counts where its operands vary, so a contraction is
+A stored tensor counts once in each pass of a kernel over it, scratch included, whether the cache holds
+it by then or not; of an operand that is read in part, the part. Every operation counts where its operands vary, so a contraction is
 `2 * M * N * K` whatever scales its factors. Not here: measured time (`bench`).
 """
 
@@ -142,12 +142,31 @@ def _kernels(
                 written.add(name)
                 given[name] = _stored_bytes(tensor)
             elif numbers.knows(name):
-                seen[name] = numbers.bytes_read(nests, name)
+                seen[name] = numbers.bytes_read(nests, name) * passes(kernel, name)
             else:
                 seen[name] = _stored_bytes(tensor)
         work = tuple(_share(step, kernel, nests, k, len(launches)))
         cost = Cost(seen, given, sum(map(numbers.flops, work)), numbers.precision(work))
         yield KernelCost(kernel.name, launch.grid, cost)
+
+
+def passes(kernel: KernelPlan, tensor: str) -> int:
+    """How often a kernel reads a tensor: rows that are walked level by level are loaded in each walk."""
+    if len(kernel.levels) < 2 or not (kernel.reload or kernel.skeleton == "loop"):
+        return 1
+    row = {d.index for d in kernel.axes[0].digits}
+    nests = {n.name: n for n in kernel.nests}
+
+    def reads_it(name: str) -> bool:
+        """Through values over the tile, which no walk keeps for the next."""
+        below = tensors_read(nests[name].body)
+        tile = [t for t in below & nests.keys() if {b.index for b in nests[t].box} != row]
+        return tensor in below or any(map(reads_it, tile))
+
+    stored = [n for n in kernel.stores if n in nests and {b.index for b in nests[n].box} != row]
+    walks = [level.folds for level in kernel.levels if level.folds]
+    walks = [sum(walks, ())] if kernel.reload else walks
+    return max(1, sum(any(map(reads_it, names)) for names in (*walks, stored)))
 
 
 def tensors_of(launch: Launch) -> Iterator[tuple[str, torch.Tensor]]:

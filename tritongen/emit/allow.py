@@ -34,10 +34,10 @@ def walk(source: str) -> None:
     functions = [n.name for n in tree.body if isinstance(n, ast.FunctionDef)]  # helpers are inside
     if twice := sorted(n for n in own if functions.count(n) > 1):
         raise NotAllowed(f"two functions are called {twice[0]}: rename one of the ops")
-    for node in tree.body:
-        docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if not (docstring or isinstance(node, (ast.Import, ast.ImportFrom, ast.FunctionDef))):
-            raise NotAllowed(f"line {node.lineno}: {ast.unparse(node)[:80]}")
+    for top in tree.body:
+        docstring = isinstance(top, ast.Expr) and isinstance(top.value, ast.Constant)
+        if not (docstring or isinstance(top, (ast.Import, ast.ImportFrom, ast.FunctionDef))):
+            raise NotAllowed(f"line {top.lineno}: {ast.unparse(top)[:80]}")
     for node in ast.walk(tree):
         if not _allowed(node, own):
             shown = ast.unparse(node)[:80] if isinstance(node, (ast.expr, ast.stmt)) else repr(node)

@@ -13,7 +13,7 @@ from tritongen.emit.sliding import SlidingBody
 from tritongen.emit.tiles import view
 from tritongen.emit.view import KernelView, Loop
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Idx, affine, index, indices, poly
+from tritongen.ir.algebra import Idx, Poly, affine, index, indices, poly
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.canonical import free_indices
 from tritongen.schedule.plan import KernelPlan
@@ -30,14 +30,14 @@ def contraction_view(body: Body) -> KernelView:
     if kernel.slides:
         body = SlidingBody(body.context, kernel)
     var = axis_names(body)
-    guards = list(heads[0].body.guards)  # several products have none
+    guards = list(heads[0].fold.guards)  # several products have none
     if isinstance(body, SlidingBody):
         body.sliding = LOOPED
         counted = kernel.axes[4:] if len(kernel.axes) > 4 else kernel.axes[3:]
         body.narrow |= {d.index for a in (kernel.axes[1], *counted) for d in a.digits}
         body.args.constants["INDEX"] = "INDEX"
     var["index"] = "INDEX" if kernel.slides else "tl.int64"
-    invariant(body, tuple(side for head in heads for side in head.body.body.args))
+    invariant(body, tuple(side for head in heads for side in head.fold.factors))
     var |= numbers(kernel, var)
     skip_blocks(body, guards, var)
     opening, body.lines = body.lines, []
@@ -133,7 +133,7 @@ def products(
     made: dict[tuple[ir.Expr, str], str] = {}
     dots = []
     for head in heads:
-        left, right = head.body.body.args
+        left, right = head.fold.factors
         narrow = storage_dtype(left, right, body.op)
         for side, orient, roles in ((left, "[None, :]", ROWS), (right, "[:, None]", COLUMNS)):
             if (side, narrow) not in made:
@@ -199,15 +199,14 @@ def skip_blocks(body: Body, guards: list[ir.Guard], var: dict[str, str]) -> None
         parts = affine(guard.poly)
         if guard.op != ">=" or parts is None or len(k_axis.digits) != 1:
             continue
-        k_weight = parts[0].pop(Idx(k_axis.digits[0].index), poly(0)).constant
-        tiled = [(a, w.constant) for a, w in parts[0].items()]
-        if k_weight not in (1, -1) or len(tiled) != 1 or tiled[0][1] not in (1, -1):
+        k_weight = sign(parts[0].pop(Idx(k_axis.digits[0].index), poly(0)))
+        tiled = [(a.name, sign(w)) for a, w in parts[0].items() if isinstance(a, Idx)]
+        if not k_weight or len(tiled) != 1 or len(parts[0]) != 1 or not tiled[0][1]:
             continue
-        ((atom, weight),) = tiled
-        axis = body.axis_of.get(getattr(atom, "name", ""))
+        ((name, weight),) = tiled
+        axis = body.axis_of.get(name)
         if axis is None or axis.name not in ("m", "n") or len(axis.digits) != 1:
             continue
-        name = atom.name
         block, number = f"BLOCK_{axis.name.upper()}", var[f"tile_{axis.name}"]
         extreme = f"{number} * {block} + {block} - 1" if weight > 0 else f"{number} * {block}"
         edge = body.assign(body.fresh(f"{name}_{'last' if weight > 0 else 'first'}"), extreme)
@@ -220,6 +219,11 @@ def skip_blocks(body: Body, guards: list[ir.Guard], var: dict[str, str]) -> None
         else:
             at = f"tl.maximum({first}, 0) // BLOCK_K * BLOCK_K"
             var["begin"] = body.assign(body.fresh("begin"), at)
+
+
+def sign(weight: Poly) -> int:
+    """Of 1 and -1; 0 for any other weight."""
+    return {poly(1): 1, poly(-1): -1}.get(weight, 0)
 
 
 def invariant(body: Body, factors: tuple[ir.Expr, ...]) -> None:
@@ -242,7 +246,7 @@ def invariant(body: Body, factors: tuple[ir.Expr, ...]) -> None:
 def axis_names(body: Body) -> dict[str, str]:
     """The tile's variables: m is [BLOCK_M, 1], n is [1, BLOCK_N], k a row or a column by side."""
     var = {}
-    for axis, wish in zip(body.kernel.axes, ("batch", "m", "n", "k", "tap")):
+    for axis, wish in zip(body.kernel.axes, ("batch", "m", "n", "k", "tap"), strict=False):
         single = len(axis.digits) == 1 and axis.digits[0].index != ir.BATCH
         name = axis.digits[0].index if single else body.names.free({"batch": "z"}.get(wish, wish))
         if len(axis.digits) == 1:
@@ -311,7 +315,7 @@ def factor(
     reads = {e.tensor for e in ir.walk(side) if isinstance(e, ir.Read)}
     body.fill = {tensor: 0.0 for tensor in reads}
     inner = side
-    if narrow:
+    if narrow and isinstance(side, ir.Cast):
         inner = side.arg if side.arg.dtype == narrow else ir.Cast(side.arg, narrow)
     out = body.expr(inner)
     if not out[0].isidentifier():

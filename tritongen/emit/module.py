@@ -33,7 +33,7 @@ from tritongen.ir.bounds import facts_of
 from tritongen.ir.helpers import HELPERS
 from tritongen.resources import folder
 from tritongen.schedule.aside import step_aside
-from tritongen.schedule.plan import Pack, Plan
+from tritongen.schedule.plan import Pack, Plan, Step
 
 LINE_LENGTH = 100
 ALL_HELPERS = HELPERS | folds.HELPERS | paired.HELPERS | runs.HELPERS
@@ -85,10 +85,12 @@ def module_source(
         ops=views,
         runtime=not standalone,
         first_kernel=views[0].first_kernel,
-        merges=any("_three_dims(" in line for v in views for l in v.launches for line in l.lines),
+        merges=any(
+            "_three_dims(" in line for v in views for own in v.launches for line in own.lines
+        ),
         formats=any("_memory_format(" in text for v in views for _, text in v.outputs),
         uses_multiprocessors=any(
-            "_multiprocessors(" in line for v in views for l in v.launches for line in l.lines
+            "_multiprocessors(" in line for v in views for own in v.launches for line in own.lines
         ),
         describes=any(v.describes for v in views),
         matrices="persistent" in skeletons,
@@ -122,8 +124,8 @@ def _imports(body, views, libdevice: bool, standalone: bool) -> list[str]:
             *v.reference,
             *(
                 x
-                for l in (*v.launches, *v.sequences)
-                for x in (*l.lines, *(y for _, b in l.branches for y in b))
+                for own in (*v.launches, *v.sequences)
+                for x in (*own.lines, *(y for _, b in own.branches for y in b))
             ),
         )
     )
@@ -149,7 +151,8 @@ def _imports(body, views, libdevice: bool, standalone: bool) -> list[str]:
 def op_view(item: OpPlans) -> SimpleNamespace:
     ops = tuple(p.op for p in item.plans)
     op = ops[0]
-    kernels, launches, sequences, helpers, libdevice = [], [], [], {}, False
+    kernels, launches, sequences, libdevice = [], [], [], False
+    helpers: dict[str, None] = {}
     for plan in item.plans:
         context = context_of(plan)
         sequence_calls: list[str] = []
@@ -159,9 +162,11 @@ def op_view(item: OpPlans) -> SimpleNamespace:
             *(n.name for n in plan.scratch),
             *(o.name for o in inner.outputs),
         )
-        values = tuple(p.name for p in (*inner.scalars, *inner.constants))
+        numbers: tuple[ir.Scalar | ir.Constant, ...] = (*inner.scalars, *inner.constants)
+        values = tuple(p.name for p in numbers)
         packs = [(p.step, p) for own in plan.steps for p in own.packs]
-        for step, pack in (*packs, *((own, None) for own in plan.steps)):
+        steps: list[tuple[Step, Pack | None]] = [*packs, *((own, None) for own in plan.steps)]
+        for step, pack in steps:
             known = pack_context(context, pack) if pack else context
             views = {k.name: kernel_view(known, k) for k in step.kernels}
             for view in views.values():

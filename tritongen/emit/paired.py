@@ -114,7 +114,8 @@ def start(body: Body, pair: Pair) -> tuple[tuple[str, ...], list[str]]:
     body.assigned |= set(names)
     dtype = body.dtype("compute")
     lines = [
-        f"{name} = tl.full((ROWS, 1), {value}, {dtype})" for name, value in zip(names, text.starts)
+        f"{name} = tl.full((ROWS, 1), {value}, {dtype})"
+        for name, value in zip(names, text.starts, strict=False)
     ]
     return names, lines
 
@@ -122,7 +123,7 @@ def start(body: Body, pair: Pair) -> tuple[tuple[str, ...], list[str]]:
 def take(body: Body, pair: Pair, names: tuple[str, ...], var: dict[str, str], served: bool) -> None:
     """One more block of the row taken into the state."""
     first = next(n for n in body.kernel.nests if n.name == pair.first)
-    tile_values(body, needs(body, first.body.body) - set(body.values))
+    tile_values(body, needs(body, first.fold.body) - set(body.values))
     x = term(body, first, var, served)[0]
     if not x.isidentifier():
         x = body.assign(body.fresh("t"), x)
@@ -145,7 +146,7 @@ def end(body: Body, pair: Pair, names: tuple[str, ...], var: dict[str, str]) -> 
     """The state as the values of the two folds."""
     body.values[pair.first] = (names[0], ATOM)
     text = PAIRS[pair.kind].end
-    if text:
+    if text and pair.shift is not None:
         for nest in body.kernel.nests:  # what the shift is computed from
             if nest.name in row_needs(body, pair.shift) - set(body.values):
                 body.value(nest)
@@ -171,4 +172,4 @@ def row_needs(body: Body, expr: ir.Expr) -> set[str]:
 
 def states(pair: Pair) -> tuple[tuple[str, str], ...]:
     """(name in scratch, what an absent part left) of each variable of the state."""
-    return tuple(zip(state_of(pair), PAIRS[pair.kind].starts))
+    return tuple(zip(state_of(pair), PAIRS[pair.kind].starts, strict=False))

@@ -122,11 +122,11 @@ def operands(body: Body, heads: tuple[ir.Nest, ...], var: dict[str, str]) -> Ite
     """Describes each operand once; the host lines."""
     tiles = iter(body.kernel.tiles)
     for head in heads:
-        for side, axes in zip(head.body.body.args, SIDES, strict=True):
+        for side, axes in zip(head.fold.factors, SIDES, strict=True):
             tile = next(tiles)
             (read,) = (e for e in ir.walk(side) if isinstance(e, ir.Read) and free_indices(e))
             if read not in body.loads:
-                narrow = storage_dtype(*head.body.body.args, body.op)
+                narrow = storage_dtype(*head.fold.factors, body.op)
                 by_columns = axes == SIDES[1] and narrow == read.dtype and narrow not in HALVES
                 yield describe(body, tile, read, axes, var, ", by_columns=True" * by_columns)
 

@@ -8,6 +8,7 @@ index, and a place is loaded once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from tritongen.emit.parameters import Context, Parameters
 from tritongen.emit.text import launch_text, literal, only_atom, precedence_of, wrap
@@ -54,7 +55,9 @@ class Places(Parameters):
         self.axis_mask: dict[str, str] = {}
         self.together: dict[frozenset[str], str] = {}  # axes -> the name of their joint mask
         self.values: dict[str, tuple[str, int]] = {}  # nest -> text
-        self.cache: dict[object, str] = {}
+        self.cache: dict[tuple[Any, ...], str] = (
+            {}
+        )  # what a name holds: a load, a run, a coordinate
         self.looping: frozenset[str] = frozenset()  # axes that a loop walks right now
         self.lets = dict(kernel.lets)
         self.fill: dict[str, float] = {}  # tensor -> what its masked lanes hold

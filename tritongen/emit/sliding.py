@@ -122,7 +122,7 @@ class SlidingBody(Body):
         if len(self.kernel.axes) > 4 or len(channels) != 1:
             return ()
         if tensor in self.views:
-            held = [set(run) for run in self.views[tensor].runs]
+            held = [frozenset(run) for run in self.views[tensor].runs]
         else:
             found = (r for r in reads(self.kernel.nests[0].body) if r.tensor == tensor)
             held = [indices(c) for c in next(found).coords]

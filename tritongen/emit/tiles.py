@@ -45,7 +45,7 @@ def axis_name(body: Body, axis: Axis) -> str:
 def open_tile(body: Body) -> dict[str, str]:
     """Names and masks of the two axes; {role: name} for the template."""
     row, col = body.kernel.axes[:2]
-    var = {}
+    var: dict[str, str] = {}
     for role, position, wish in (("row", 0, "rows"), ("col", 1, "cols")):
         axis = body.kernel.axes[position].run
         var |= open_outer(body, role, body.kernel.axes[position].outer)
@@ -63,6 +63,9 @@ def open_tile(body: Body) -> dict[str, str]:
     var["start"] = body.names.free("start")
     var["step"] = body.names.free("step") if var["col_outer"] else ""
     var["end"] = var["cols"]  # where a walk over the columns ends
+    blocks = f"{var['col_turns']} * {var['col_blocks']}" if var["col_outer"] else var["cols"]
+    var |= {"first": "0", "last": blocks}  # what a loop over the columns counts
+    var |= {"tile": "tl.program_id(0)", "height": "ROWS"}
     body.together = {frozenset({row.name, col.name}): var["inside"]}
     return var
 

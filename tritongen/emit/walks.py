@@ -73,7 +73,7 @@ def _passes(count: int) -> str:
 def part(body: Body) -> KernelView:
     """One level of one part of some rows; what the levels before it left is merged first."""
     number = int(body.kernel.role.split()[1])
-    var = open_tile(body) | part_names(body)
+    var = open_part(body)
     for level in body.kernel.levels[:number]:
         merge_level(body, level, var)
     merged, body.lines = tuple(body.lines), []
@@ -88,7 +88,7 @@ def part(body: Body) -> KernelView:
 
 def finish(body: Body) -> KernelView:
     """Merge all levels; row values are stored by the first part, tile values by all."""
-    var = open_tile(body) | part_names(body)
+    var = open_part(body)
     for level in body.kernel.levels:
         merge_level(body, level, var, store=True)
     merged, body.lines = tuple(body.lines), []
@@ -108,7 +108,7 @@ def finish(body: Body) -> KernelView:
 
 def merge(body: Body) -> KernelView:
     """Merge all levels where only row values are wanted."""
-    var = open_tile(body) | {"parts": body.names.free("parts")}
+    var = open_tile(body) | {"parts": body.names.free("parts"), "height": "MERGE"}
     for level in body.kernel.levels:
         merge_level(body, level, var, store=True)
     lines = tuple(body.lines)
@@ -120,6 +120,15 @@ def merge(body: Body) -> KernelView:
     }
     doc = "What the parts of MERGE rows left, merged."
     return view(body, var, ("MERGE", "PARTS"), doc, lines=lines)
+
+
+def open_part(body: Body) -> dict[str, str]:
+    """Names for a program that walks one CHUNK of some rows."""
+    var = open_tile(body)
+    turns, var = var["last"], var | part_names(body)
+    cast = "" if var["col_outer"] else ".to(tl.int64)"
+    var |= {"first": f"{var['part']} * CHUNK", "last": var["stop"], "turns": turns}
+    return var | {"part_cast": cast, "tile": "tl.program_id(1)"}
 
 
 def part_names(body: Body) -> dict[str, str]:
@@ -173,13 +182,13 @@ def walk_level(body: Body, level: Level, var: dict[str, str], final: bool) -> Lo
         accumulators[name], lines = start_fold(body, nests[name])
         before += lines
     saved = enter_loop(body)
-    for pair, names in zip(level.pairs, states):
+    for pair, names in zip(level.pairs, states, strict=True):
         paired.take(body, pair, names, var, pair.first in served)
     for name in single_folds(level):
         accumulate(body, nests[name], accumulators[name], var, name in served)
-    lines = leave_loop(body, saved)
+    turn = leave_loop(body, saved)
     forget_tile(body)
-    for pair, names in zip(level.pairs, states):
+    for pair, names in zip(level.pairs, states, strict=True):
         if final:
             paired.end(body, pair, names, var)
         else:
@@ -189,15 +198,15 @@ def walk_level(body: Body, level: Level, var: dict[str, str], final: bool) -> Lo
     if final:
         row_values(body, level, store=True)
     after, body.lines = tuple(body.lines), outer
-    return Loop(tuple(before), lines, after)
+    return Loop(tuple(before), turn, after)
 
 
 def start_fold(body: Body, nest: ir.Nest) -> tuple[tuple[str, ...], list[str]]:
     """The accumulators of a fold, one a lane, and the lines that start them."""
     shape = "(ROWS, BLOCK)"
-    dtype = body.dtype(nest.body.body.dtype)
-    start = start_text(body, nest, nest.body.body.dtype)
-    if nest.body.op.startswith("arg"):
+    dtype = body.dtype(nest.fold.body.dtype)
+    start = start_text(body, nest, nest.fold.body.dtype)
+    if nest.fold.op.startswith("arg"):
         best, at = body.fresh(f"{nest.name}_best"), body.fresh(f"{nest.name}_at")
         return (best, at), [
             f"{best} = tl.full({shape}, {start}, {dtype})",
@@ -208,8 +217,8 @@ def start_fold(body: Body, nest: ir.Nest) -> tuple[tuple[str, ...], list[str]]:
 
 
 def accumulate(body: Body, nest: ir.Nest, names: tuple[str, ...], var, served: bool) -> None:
-    tile_values(body, needs(body, nest.body.body) - set(body.values))
-    if nest.body.op.startswith("arg"):
+    tile_values(body, needs(body, nest.fold.body) - set(body.values))
+    if nest.fold.op.startswith("arg"):
         best, at = names
         value = term(body, nest, var, served)[0]
         place = place_of(body, nest)
@@ -219,18 +228,17 @@ def accumulate(body: Body, nest: ir.Nest, names: tuple[str, ...], var, served: b
         )
         forget_tile(body)
         return
-    kind = ir.kind_of(nest.body.body.dtype, body.op)
-    fold = FOLDS[nest.body.op]
-    value = term(body, nest, var, served)
+    kind = ir.kind_of(nest.fold.body.dtype, body.op)
+    fold = FOLDS[nest.fold.op]
     if fold.helper[kind]:
         body.helpers[fold.helper[kind]] = None
-    body.line(combined(fold.combine[kind], names[0], value))
+    body.line(combined(fold.combine[kind], names[0], term(body, nest, var, served)))
 
 
 def close_fold(body: Body, nest: ir.Nest, names: tuple[str, ...], final: bool, var) -> None:
     """The accumulator of a fold to one value a row: kept, or left in scratch for the next kernel."""
     forget_tile(body)
-    if nest.body.op.startswith("arg"):
+    if nest.fold.op.startswith("arg"):
         best, at = names
         out = f"tl.reduce(({best}, {at}), 1, {arg_helper(body, nest)}, keep_dims=True)"
         place = nest.name if final else at
@@ -274,7 +282,7 @@ def state_names(nest: ir.Nest) -> tuple[str, ...]:
 
 def store_parts(body: Body, names: tuple[str, ...], values: tuple[str, ...], var) -> None:
     row = row_number(body, var)
-    for name, value in zip(names, values):
+    for name, value in zip(names, values, strict=True):
         at = f"{body.pointer(name)} + {row} * PARTS + {var['part']}"
         body.line(f"tl.store({at}, {value}, mask={body.axis_mask['row']})")
 
@@ -287,9 +295,12 @@ def merge_level(body: Body, level: Level, var: dict[str, str], store: bool = Fal
         paired.end(body, pair, paired.merge(body, pair, loaded), var)
     for name in single_folds(level):
         nest = nests[name]
-        starts = [start_text(body, nest, nest.body.body.dtype), NO_PLACE]
-        loaded = [load_parts(body, state, s, var) for state, s in zip(state_names(nest), starts)]
-        if nest.body.op.startswith("arg"):
+        starts = [start_text(body, nest, nest.fold.body.dtype), NO_PLACE]
+        loaded = [
+            load_parts(body, state, s, var)
+            for state, s in zip(state_names(nest), starts, strict=False)
+        ]
+        if nest.fold.op.startswith("arg"):
             best = body.fresh(f"{name}_best")
             out = f"tl.reduce(({loaded[0]}, {loaded[1]}), 1, {arg_helper(body, nest)}, keep_dims=True)"
             body.line(f"{best}, {name} = {out}")

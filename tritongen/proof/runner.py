@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from tritongen import pipeline
+from tritongen.ir.nodes import Op
 from tritongen.proof.cases import Case, NoCase, arguments, draw_case, dtype_choices, simpler
 from tritongen.proof.divided import without_divided
 from tritongen.proof.guarded import guarded
@@ -264,23 +265,17 @@ def _on_host(args: dict[str, Any]) -> dict[str, Any]:
 
 
 def _against_torch(candidate: Candidate, args, got, wanted, values: str) -> str | None:
-    """The accuracy of torch's own function on the same call, where the spec names one.
-
-    Under `precision tf32` torch takes operands of 11 digits on a GPU: what TF32 leaves of them, whichever
-    way its libraries choose. Numbers of fewer digits say nothing there: a value between two products has more.
-    """
+    """The accuracy of torch's own function on the same call, where the spec names one."""
     op = candidate.plan.op
     if op.ref is None or candidate.is_serial or any(e.slack is None for e in wanted.values()):
         return None
     if max(v.numel() for v in got.values()) < FEW:
         return None  # luck decides; and over nothing some of torch's functions end the process
-    host = _on_host(args)
-    if op.precision == "tf32" and any(v.is_cuda for v in got.values()):
-        if values == "integers":
-            return None
-        host = {k: as_tf32(v) for k, v in host.items()}
+    given = operands_of_torch(op, _on_host(args), values, any(v.is_cuda for v in got.values()))
+    if given is None:
+        return None
     try:
-        eager = getattr(candidate.module, f"{op.name}_reference")(**host)
+        eager = getattr(candidate.module, f"{op.name}_reference")(**given)
     except Exception:  # torch refuses some shapes that the op takes
         return None
     eager = eager if isinstance(eager, tuple) else (eager,)
@@ -292,6 +287,20 @@ def _against_torch(candidate: Candidate, args, got, wanted, values: str) -> str 
             if not verdict.ok:
                 return f"{output.name}: {verdict.detail}"
     return None
+
+
+def operands_of_torch(
+    op: Op, args: dict[str, Any], values: str, on_gpu: bool
+) -> dict[str, Any] | None:
+    """What torch's own function is called on; None where its error is no measure.
+
+    Under `precision tf32` a GPU takes 11 digits of an operand: torch is given what TF32 leaves of them, since
+    cuDNN chooses by size whether to use TF32 at all. Integers lose nothing so, but the values between two
+    products may have more digits than they.
+    """
+    if not on_gpu or op.precision != "tf32":
+        return args
+    return None if values == "integers" else {name: as_tf32(v) for name, v in args.items()}
 
 
 def as_tf32(value: Any) -> Any:

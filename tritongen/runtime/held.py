@@ -43,7 +43,7 @@ def held_launch(
 ) -> Held:
     """`arguments`: one for each parameter. `name_of`: how the text speaks of a pointer or a float."""
     run = compiled.run
-    if torch.version.hip or getattr(run, "global_scratch_size", 1) or run.profile_scratch_size:
+    if torch.version.hip or run.global_scratch_size or run.profile_scratch_size:
         raise Unheld("a launch that needs scratch memory")
     names = {f"kernel{tag}": compiled, f"meta{tag}": compiled.packed_metadata}
     descriptors = iter(getattr(compiled.metadata, "tensordesc_meta", None) or ())

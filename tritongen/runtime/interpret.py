@@ -2,7 +2,7 @@
 
     install_libdevice()  # with TRITON_INTERPRET=1, before the first kernel runs
     libdevice.tanh(x)    # inside a kernel: torch's tanh in f64, rounded to x's dtype
-    install_tree_reduce()  # tl.reduce with a combiner of one's own: halves, not elements
+    install_tree_reduce()  # tl.reduce and scans with a combiner of one's own: a few calls, not one an element
 
 Only functions with a row in `_TORCH` are replaced; a kernel that calls another one fails in the
 interpreter, as without this module. On a GPU nothing here is used.
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 import triton.language as tl
 from triton.language.extra import libdevice
-from triton.runtime.interpreter import ReduceOps, TensorHandle
+from triton.runtime.interpreter import ReduceOps, ScanOps, TensorHandle
 
 
 def _fma(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
@@ -135,8 +135,12 @@ def _number(value: Any) -> np.ndarray:
 
 # ---- reductions ---------------------------------------------------------------------------------
 def install_tree_reduce() -> None:
-    """Reductions by a combiner that the interpreter does not know combine halves: 100 times faster."""
+    """Reductions by a combiner that the interpreter does not know combine halves, scans what is 1, 2, 4, ...
+
+    before: a call for a whole tile, where the interpreter has one for each element.
+    """
     ReduceOps.generic_reduce = _tree_reduce
+    ScanOps.generic_scan = _doubling_scan
 
 
 def _tree_reduce(self: Any, inputs: tuple[tl.tensor, ...]) -> list[tl.tensor]:
@@ -158,3 +162,22 @@ def _tree_reduce(self: Any, inputs: tuple[tl.tensor, ...]) -> list[tl.tensor]:
     else:
         results = [d.item() if flat else np.squeeze(d, axis) for d in data]
     return [self.to_tensor(r, t.dtype.scalar) for r, t in zip(results, inputs, strict=True)]
+
+
+def _doubling_scan(self: Any, inputs: tuple[tl.tensor, ...]) -> list[tl.tensor]:
+    dtypes = [t.dtype.scalar for t in inputs]
+    data = [np.moveaxis(t.handle.data, self.axis, 0) for t in inputs]
+    step = 1
+    while step < len(data[0]):
+        # Whole blocks, as extents are powers of two: what has nothing `step` before it is left alone.
+        before = [self.to_tensor(np.roll(d, step, 0), t) for d, t in zip(data, dtypes, strict=True)]
+        own = [self.to_tensor(d, t) for d, t in zip(data, dtypes, strict=True)]
+        combined = self.combine_fn.fn(*before, *own)
+        combined = combined if isinstance(combined, tuple) else (combined,)
+        data = [
+            np.concatenate([d[:step], c.handle.data[step:]])
+            for d, c in zip(data, combined, strict=True)
+        ]
+        step *= 2
+    whole = [np.moveaxis(d, 0, self.axis) for d in data]
+    return [self.to_tensor(d, t) for d, t in zip(whole, dtypes, strict=True)]

@@ -29,8 +29,12 @@ from triton import knobs
 
 from tritongen.runtime.tape import Entry, Tape
 
-MOST_ENTRIES = 256  # kinds of calls that one op replays
-MOST_SEEN = 4096  # and those of which it has seen one call
+MOST_ENTRIES = 512  # kinds of calls that one op replays
+PATIENCE = (
+    16  # calls of a kind before it takes another one's place: a note costs as much as 10 calls
+)
+MOST_SEEN = 4096  # and those that it has seen at all
+MOST_WAYS = 8  # of one kind, where the module's functions are replaced by turns: tuning does
 
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 _NUMBERS = frozenset({int, bool, float, type(None)})
@@ -54,8 +58,8 @@ class Replay:
 
     def __init__(self, function: Callable[..., Any], scalars: frozenset[str]):
         self.function = function
-        self.entries: dict[tuple[Any, ...], Entry] = {}
-        self.seen: dict[tuple[Any, ...], None] = {}
+        self.entries: dict[tuple[Any, ...], tuple[Entry, ...]] = {}
+        self.seen: dict[tuple[Any, ...], int] = {}  # calls that were not replayed
         names = function.__code__.co_varnames[: function.__code__.co_argcount]
         self._scalars = scalars
         self._varies = tuple(name in scalars for name in names)
@@ -75,15 +79,17 @@ class Replay:
         key = _kind_of(values, varies, named, pointers)
         if key is None:
             return otherwise(*args, **kwargs)
-        entry = self.entries.get(key)
-        if entry is not None and entry.holds():
-            if entry.play is not None:
-                return entry.play(values, pointers, key[0])
-        elif key in self.seen and self._may_note(pointers):
+        for entry in self.entries.get(key, ()):
+            if entry.holds():
+                if entry.play is not None:
+                    return entry.play(values, pointers, key[0])
+                return self.function(*args, **kwargs)
+        before = self.seen.get(key, 0)
+        enough = before >= (1 if len(self.entries) < MOST_ENTRIES else PATIENCE)
+        with self._lock:
+            _put(self.seen, key, 1 if enough else before + 1, MOST_SEEN)
+        if enough and self._may_note(pointers):
             return self._note(key, args, kwargs, varies)
-        else:
-            with self._lock:
-                _put(self.seen, key, None, MOST_SEEN)
         return self.function(*args, **kwargs)
 
     def _may_note(self, pointers: list[int]) -> bool:
@@ -107,8 +113,8 @@ class Replay:
         except Exception as reason:  # Unheld, or what another build of Triton lacks
             entry = Entry(None, f"{type(reason).__name__}: {reason}", self.function)
         with self._lock:
-            _put(self.entries, key, entry, MOST_ENTRIES)
-            self.seen.pop(key, None)
+            ways = (entry, *self.entries.get(key, ()))[:MOST_WAYS]
+            _put(self.entries, key, ways, MOST_ENTRIES)
         return result
 
 

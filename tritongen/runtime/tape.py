@@ -83,12 +83,12 @@ class Tape(TorchDispatchMode):
         self.places: dict[int, tuple[str, str, torch.Tensor]] = {}  # by pointer: it, its tensor
         self.scalars: dict[int, str] = {}  # by identity
         values = [*args, *kwargs.values()]
-        operands = 0
+        operands, self.device = 0, None
         for k, value in enumerate(values):
             if isinstance(value, torch.Tensor):
                 place = f"pointers[{operands}]", f"values[{k}]", value
                 self.places[value.data_ptr()] = place
-                operands += 1
+                operands, self.device = operands + 1, value.device
             elif type(value) is float and varies[k]:
                 values[k] = value * 1.0  # an object of its own, by which launches are searched
                 self.scalars[id(values[k])] = f"values[{k}]"
@@ -120,8 +120,8 @@ class Tape(TorchDispatchMode):
         return result
 
     def _allocated(self, tensor: torch.Tensor) -> None:
-        if tensor.data_ptr() == 0:
-            self.refused = "an empty allocation"
+        if tensor.data_ptr() == 0 or tensor.device != self.device:
+            self.refused = "an allocation of nothing, or elsewhere"
         name = f"t{len(self.kept)}"
         self.kept.append(tensor)
         self.places[tensor.data_ptr()] = f"{name}_at", name, tensor
@@ -129,7 +129,7 @@ class Tape(TorchDispatchMode):
 
     def launched(self, kernel: Any, compiled: Any, grid: Any, args: Any, config: Any) -> None:
         bound = dict(zip(kernel.arg_names, args, strict=False)) | config
-        if compiled is None or not set(kernel.arg_names) <= set(bound):
+        if compiled is None or kernel.pre_run_hooks or not set(kernel.arg_names) <= set(bound):
             self.refused = f"{kernel}: a launch that leaves something to the JIT"
         else:
             arguments = [bound[name] for name in kernel.arg_names]
@@ -240,7 +240,7 @@ def _released(lines: list[str], allocations: list[str], returned: list[str]) -> 
 
 
 # ---- launches -----------------------------------------------------------------------------------
-_one_at_a_time = threading.Lock()
+_one_at_a_time = threading.RLock()
 
 
 @contextmanager

@@ -48,7 +48,7 @@ def _why(group: Group, other: Group, between: list[Group]) -> str:
         for fold in filter(is_reducer, group.nests):
             along = [b.index for b in binders_of(fold) if read and index(b.index) in read.coords]
             if along:
-                how = f"`{fold.body.op}` over {', '.join(along)}"  # type: ignore[union-attr]
+                how = f"`{fold.fold.op}` over {', '.join(along)}"
                 return f"{how} needs {value.name} whole, and it is made {_where(other)}"
         if read and read.coords != value.coords:
             at = ", ".join(map(str, read.coords))

@@ -24,7 +24,7 @@ def block(col: Axis, rule: str) -> str:
     return f"min({rule}, max(16, pow2(col_run)))" if col.tail else rule
 
 
-def split_variant(parts, finish, state: tuple[tuple[str, str], ...]) -> Variant:
+def split_variant(parts, finish, state: tuple[tuple[str, str], ...], counts: bool) -> Variant:
     """`state`: (name, dtype) of what one part of a row leaves behind.
 
     softmax of 128 and of 8 rows of 1,048,576 in bf16: 8,192 columns in 8 warps, 16 programs a
@@ -35,25 +35,28 @@ def split_variant(parts, finish, state: tuple[tuple[str, str], ...]) -> Variant:
     bytes with 32 x 256, 39 with 32 x 64. Channels first, rows fill a tile that a run of columns
     does not: 4 x 1,024 in 4 warps 89%, and 95 of [64, 64, 256, 256]. Over short runs no more than 16 rows, since
     each merges LANES parts: batch norm of [4096, 128, 4, 4] in bf16 85 us (256 rows: 909; torch 284), of
-    [512, 128, 7, 7] 82 (64 rows: 131; torch 81), of [1024, 64, 4, 4] in f32 74 (662; torch 15).
+    [512, 128, 7, 7] 82 (64 rows: 131; torch 81), of [1024, 64, 4, 4] in f32 74 (662; torch 15). An argmax, with
+    two accumulators a lane, does best with 64 rows of 16 and 16 programs: over dim 0 of [65536, 4096] 94%, with
+    32 x 64 and 4 programs 77.
     """
     row, col = finish.axes
     grid = tiles(row)
     merges = finish.skeleton == "merge"
-    far = (
-        "256 if across else "
-        if any(level.pairs for level in finish.levels)
-        else "64 if across else "
-    )
+    paired = any(level.pairs for level in finish.levels)
+    # Across: rows and columns of a tile, its warps, programs a multiprocessor.
+    tall, deep, few, many = ("64", "16", "4", "16") if counts else ("32", "64", "8", "4")
+    deep = "256" if paired else deep
     if col.tail:
-        block_ = block(col, f"{far}1024")
-        height, warps = "32 if across else min(16, 4096 // BLOCK)", "8 if across else 4"
+        block_ = block(col, f"{deep} if across else 1024")
+        height = f"{tall} if across else min(16, 4096 // BLOCK)"
+        warps = f"{few} if across else 4"
         chunk = "cdiv(col_runs * cdiv(col_run, BLOCK), PARTS)"
     else:
-        block_ = f"{far}{'2048' if merges else '8192 if cols > 262144 else 4096'}"
-        height, warps = "32 if across else 1", "8"
+        near = "2048" if merges else "8192 if cols > 262144 else 4096"
+        block_ = f"{deep} if across else {near}"
+        height, warps = f"{tall} if across else 1", "4 if across else 8" if counts else "8"
         chunk = "BLOCK * cdiv(cols, BLOCK * PARTS)"
-    programs = f"cdiv((4 if across else 16) * sms, max(1, {grid}))"
+    programs = f"cdiv(({many} if across else 16) * sms, max(1, {grid}))"
     most = "2048" if merges else "256"
     config = (
         ("BLOCK", block_),

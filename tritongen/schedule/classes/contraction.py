@@ -64,7 +64,8 @@ def as_product(head: ir.Nest, virtual, facts: Facts) -> Product | None:
     left = next((i for i, names in enumerate(used) if names >= k), None)
     if left is None or any(b.lo.terms for b in reduce.binders):
         return None
-    mine, others = [left], []
+    mine: list[int] = [left]
+    others: list[int] = []
     for i in range(len(factors)):
         if i != left:
             (mine if used[i] - k <= used[left] else others).append(i)

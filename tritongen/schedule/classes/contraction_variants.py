@@ -34,7 +34,8 @@ def make(name, group, stores, dims, facts) -> Step:
         )
 
     pointers = kernel("tiles", "contraction")
-    kernels, variants = (pointers,), by_pointers(pointers, times)
+    kernels: tuple[KernelPlan, ...] = (pointers,)
+    variants = by_pointers(pointers, times)
     if tiles := described(group, axes, seen, dims, facts):
         out = stored_whole(group, stores, axes, seen)
         whole = kernel("persistent", "persistent", tiles=tiles, stored=out)
@@ -342,9 +343,9 @@ def described(group, axes, seen, dims, facts) -> tuple[View, ...]:
     p: Product = group.product
     found = []
     for head in group.nests[: group.products]:
-        if head.body.guards:
+        if head.fold.guards:
             return ()
-        for side, kept in zip(head.body.body.args, (p.m, p.n), strict=True):
+        for side, kept in zip(head.fold.factors, (p.m, p.n), strict=True):
             found.append(stored_tiles(side, kept, axes, seen, dims, facts))
     return tuple(view for view in found if view) if all(found) else ()
 
@@ -360,7 +361,8 @@ def stored_tiles(side: ir.Expr, kept, axes, seen, dims, facts) -> View | None:
         extents = {d.index: d.hi - d.lo for a in axes for d in a.digits if not d.lo.terms}
         if free_indices(read) - set(extents):
             return None
-        runs = [digits_of(c, extents, d, facts) for c, d in zip(read.coords, dims[read.tensor])]
+        places = zip(read.coords, dims[read.tensor], strict=True)
+        runs = [digits_of(c, extents, d, facts) for c, d in places]
         view = View(read.tensor, dims[read.tensor], tuple(r or () for r in runs))
     batch = {d.index for d in axes[0].digits}
     inner = [run for run in view.runs if not set(run) <= batch or not run]

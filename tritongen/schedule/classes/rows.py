@@ -99,7 +99,7 @@ def _mixed_radix(weights, facts: Facts) -> bool:
 
 def _col_order(lines, col):
     """The reduced indices in the order of the dims of what is read, unless an argmax counts them."""
-    if any(is_reducer(n) and n.body.op.startswith("arg") for n in lines):
+    if any(is_reducer(n) and n.fold.op.startswith("arg") for n in lines):
         return col
     names = {b.index for b in col}
     widest = max(
@@ -154,13 +154,12 @@ def make(name, group, stores, dims, facts) -> Step:
     finish = KernelPlan(f"{name}_finish", last, "finish", walked, *shared)
     by_name = {n.name: n for n in group.nests}
     state = tuple(found for level in levels for found in level_state(level, by_name))
-    split = split_variant(parts, finish, state)
     wide_tiles = last == "finish"
     counts = not wide_tiles and any(
-        is_reducer(n) and n.body.op.startswith("arg") for n in group.nests
+        is_reducer(n) and n.fold.op.startswith("arg") for n in group.nests
     )
     variants = (
-        split,
+        split_variant(parts, finish, state, counts),
         *resident_variants(resident, again, counts),
         loop_variant(loop, wide_tiles, counts),
     )
@@ -185,7 +184,7 @@ def _by_runs(axes: tuple[Axis, Axis], seen) -> tuple[Axis, Axis]:
     every, cols = ({d.index for a in which for d in a.digits} for which in (axes, axes[1:]))
     digits = {v.tensor: {d for run in v.runs for d in run} for v in seen}
     out = []
-    for axis, least in zip(axes, (every, cols)):
+    for axis, least in zip(axes, (every, cols), strict=False):
         wide = [v for v in seen if digits[v.tensor] & cols and digits[v.tensor] >= least - cols]
         names = [d.index for d in axis.digits]
         tail = len(names)
@@ -227,8 +226,8 @@ def _has_columns(touched, group) -> bool:
 
 def fold_state(nest: ir.Nest) -> tuple[tuple[str, str], ...]:
     """(name, dtype) of what one part of a reduction leaves behind."""
-    if nest.body.op.startswith("arg"):
-        return (f"{nest.name}_best", nest.body.body.dtype), (f"{nest.name}_at", "i64")
+    if nest.fold.op.startswith("arg"):
+        return (f"{nest.name}_best", nest.fold.body.dtype), (f"{nest.name}_at", "i64")
     return ((f"{nest.name}_part", nest.dtype),)
 
 
@@ -271,7 +270,7 @@ def _in_storage_order(row, touched, dims, facts):
     """The kept indices in the order of the dims of the widest tensor, so that they make few runs."""
     names = {b.index for b in row}
     best: tuple[str, ...] = ()
-    for tensor, coords in touched:
+    for _, coords in touched:
         flat = [n for c in coords for n in _ordered(c, names)]
         if len(flat) > len(best) and len(set(flat)) == len(flat):
             best = tuple(flat)

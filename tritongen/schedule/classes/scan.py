@@ -38,9 +38,13 @@ class Scan:
 
 def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     """Scans along one axis in one direction, none of which waits for another."""
-    scans = {n.name: as_scan(n, virtual, facts) for n in members if is_reducer(n)}
+    reducers = [n for n in members if is_reducer(n)]
+    found = {n.name: as_scan(n, virtual, facts) for n in reducers}
+    scans = {name: s for name, s in found.items() if s is not None}
     last = next(reversed(scans.values()), None)  # whose names the spec's outputs share
-    if last is None or any(s is None or s.reverse != last.reverse for s in scans.values()):
+    if last is None or len(scans) < len(found):
+        return None
+    if any(s.reverse != last.reverse for s in scans.values()):
         return None
     alike = {name for s in scans.values() for name in (s.along.index, s.over)}
     box = {b.index: b for b in last.nest.box}
@@ -71,7 +75,7 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
 
 def as_scan(nest: ir.Nest, virtual, facts: Facts) -> Scan | None:
     """reduce[k](term(k)) under `k <= d + shift`, or `k >= d - shift`."""
-    reduce = nest.body
+    reduce = nest.fold
     if len(reduce.binders) != 1 or any(b.lo.terms for b in nest.box):
         return None
     if reduce.body.dtype == "bool" and reduce.op in ("sum", "prod"):

@@ -38,7 +38,7 @@ MOST_TERMS = 128  # that are unrolled: 11 x 11 windows at stride 11 reach 102%
 # ---- what is one ---------------------------------------------------------------------------------
 def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     reducers = [n for n in members if is_reducer(n)]
-    if not reducers or not members[0].box or any(n.body.guards for n in reducers):
+    if not reducers or not members[0].box or any(n.fold.guards for n in reducers):
         return None
     window = binders_of(reducers[0])
     if not window or any(binders_of(n) != window for n in reducers):
@@ -87,9 +87,11 @@ def reach(group: Group, col: int, facts: Facts) -> Poly | None:
     total = extents[name]
     for p in (q for q in places(group.nests) if name in indices(q) and q != index(name)):
         parts = affine(numerator(p))
-        if parts is None or not all(isinstance(atom, Idx) for atom in parts[0]):
+        if parts is None:
             return None
         for atom, weight in parts[0].items():
+            if not isinstance(atom, Idx):
+                return None
             if not plainly_nonnegative(weight, facts):
                 weight = extreme("max", (weight, -weight))
             total = total + weight * extents[atom.name]
@@ -193,11 +195,13 @@ def channels(group: Group, facts: Facts) -> tuple[int, Order] | None:
     if box_names[-1] not in along:
         return None
     for read in (r for n in group.nests for r in reads(n.body)):
-        used = [indices(c) & set(box_names) for c in read.coords]
+        used = [indices(c) & frozenset(box_names) for c in read.coords]
         slid = [k for k, own in enumerate(used) if box_names[-1] in own]
         still = [b for b in box_names if b not in along and b != ir.BATCH and {b} in used]
         if slid and still and reach(group, place := box_names.index(still[-1]), facts):
-            return place, Order("channels_last", read.tensor, used.index({still[-1]}), slid[0])
+            return place, Order(
+                "channels_last", read.tensor, used.index(frozenset({still[-1]})), slid[0]
+            )
     return None
 
 
@@ -214,7 +218,9 @@ def unrolled(name, group, stores, facts, kind, col, order=None):
     for b in window_of(group):
         terms = terms * (b.hi - b.lo)
     numbers = [("terms", terms), (lines, axes[0].extent), (cols, axes[2].extent)]
-    numbers.append((far, reach(group, col, facts)))
+    furthest = reach(group, col, facts)
+    assert furthest is not None  # as the variant was chosen
+    numbers.append((far, furthest))
     config = channels_tile(cols) if order else columns_tile(cols, bool(step))
     few = "256 // terms"  # of steps: terms are unrolled, which takes time to compile
     if step:
@@ -262,7 +268,9 @@ def channels_tile(channels: str):
 def hop_of(group: Group, name: str) -> Poly:
     """How far a window moves with one step."""
     slid = (p for p in places(group.nests) if name in indices(p) and len(indices(p)) > 1)
-    return affine(next(slid))[0][Idx(name)]
+    parts = affine(next(slid))
+    assert parts is not None
+    return parts[0][Idx(name)]
 
 
 def stepped(nests, digits, window, facts) -> int | None:
