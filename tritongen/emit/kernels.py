@@ -8,6 +8,7 @@ from tritongen.emit.contraction import contraction_view
 from tritongen.emit.nest import box_view, nest_view
 from tritongen.emit.persistent import combine_view, persistent_view
 from tritongen.emit.scatter import scatter
+from tritongen.emit.tf32x3 import tf32x3_view
 from tritongen.emit.view import KernelView
 from tritongen.emit.window import window_view
 from tritongen.schedule.plan import KernelPlan
@@ -30,6 +31,7 @@ PRINTERS = {
     "taps": contraction_view,
     "persistent": persistent_view,
     "combine": combine_view,
+    "tf32x3": tf32x3_view,
     "nest": nest_view,
 }
 

@@ -90,6 +90,13 @@ def module_source(
             "_multiprocessors(" in line for v in views for l in v.launches for line in l.lines
         ),
         describes=any(v.describes for v in views),
+        splits=any(
+            "_tf32_tiles(" in line
+            for v in views
+            for l in v.launches
+            for _, b in l.branches
+            for line in b
+        ),
         imports=[],
     )
     libdevice = any(v.libdevice for v in views)

@@ -40,7 +40,8 @@ def plan_op(op: ir.Op, name: str | None = None, only: str | None = None) -> Plan
             if n.name in outputs or (n.name in later and _is_root(n, groups, g))
         )
         step = own if len(groups) == 1 else f"{own}_{stores[0] if stores else k}"
-        steps.append(CLASSES[g.kind].make(step, g, stores, dims, facts))
+        own_way = replace(g, precision=op.precision or g.precision)
+        steps.append(CLASSES[g.kind].make(step, own_way, stores, dims, facts))
         scratch += [n for n in g.nests if n.name in stores and n.name not in outputs]
     told = [
         replace(step, apart=tuple((steps[j].name, why) for j, why in reasons))

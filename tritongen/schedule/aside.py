@@ -15,7 +15,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Fetch, Poly, Sym, poly, substitute_atoms, symbols
 
 CONFIG = re.compile(
-    r"(INDEX|STEP|BLOCK|GROUP|ROWS|STEPS|PARTS|CHUNK|COMPUTE|HALF|PRECISION|LOWEST|HIGHEST)"
+    r"(INDEX|STEP|BLOCK|GROUP|ROWS|STEPS|PARTS|CHUNK|TERMS|COMPUTE|HALF|PRECISION|LOWEST|HIGHEST)"
     r"(_[A-Z]+)?"
 )
 HOST = frozenset(
@@ -24,7 +24,7 @@ HOST = frozenset(
     places box_rows box_cols stored_bytes added_bytes""".split()
 )
 KERNELS = (
-    "persistent|parts|combine|taps|rows|wide|loop|part[0-9]*|finish|flat|strided|tile|tiles|nest|box|window|channels|scan|scatter"
+    "persistent|tf32x3|parts|combine|taps|rows|wide|loop|part[0-9]*|finish|flat|strided|tile|tiles|nest|box|window|channels|scan|scatter"
     "|epilogue"
 )
 # Fields that hold a name of the op's one scope, by class; indices are renamed where they are printed.

@@ -52,6 +52,7 @@ class Group:
     product: Product | None = None
     products: int = 1  # of so many sums, the first nests; `product` is the first one's
     reverse: bool = False  # a scan from the end
+    precision: str = "tf32x3"  # of products of f32
     defines: tuple[ir.Define, ...] = ()  # further sizes that its indices range over
 
 
