@@ -205,9 +205,13 @@ def added_bytes_text(context: Context, step: Step) -> str:
 
 
 def itemsize_text(context: Context, step: Step) -> str:
-    """Bytes of one element of what is loaded along the lanes, or goes into tl.dot: as stored, or as computed before."""
+    """Bytes of one element of what is loaded along the lanes, the widest of several, or goes into tl.dot."""
     if step.skeleton == "window":
         return f"{step.orders[0].tensor}.element_size()"
+    if step.skeleton == "pointwise":
+        widest = {context.dtypes[t]: f"{t}.element_size()" for t in reversed(touched(step))}
+        texts = [*reversed(widest.values())]
+        return texts[0] if len(texts) == 1 else f"max({', '.join(texts)})"
     left, right = step.kernels[0].nests[0].body.body.args
     narrow = storage_dtype(left, right, context.op)
     if not narrow:
