@@ -18,6 +18,7 @@ import torch
 import triton
 import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritongen import runtime
 
@@ -40,9 +41,72 @@ def _memory_format(x: torch.Tensor) -> torch.memory_format:
     return torch.contiguous_format
 
 
+@cache
+def _has_tma(device: torch.device) -> bool:
+    """Whether a GPU loads tiles by descriptor: Hopper and newer, and the interpreter."""
+    if device.type != "cuda":
+        return True
+    return not torch.version.hip and torch.cuda.get_device_capability(device) >= (9, 0)
+
+
+def _takes_tiles(*operands: torch.Tensor) -> bool:
+    """Whether tiles of these can be loaded by descriptor; what repeats itself in memory would be copied."""
+    if not _has_tma(operands[0].device):
+        return False
+    return all(min(x.shape) > 0 and max(x.shape) < 2**31 and 0 not in x.stride() for x in operands)
+
+
+def _is_aligned(x: torch.Tensor) -> bool:
+    """Whether rows are contiguous and begin at multiples of 16 bytes."""
+    step = 16 // x.element_size()
+    outer = zip(x.shape[:-1], x.stride())
+    return (
+        x.stride(-1) == 1
+        and x.data_ptr() % 16 == 0
+        and all(stride % step == 0 and stride > 0 or size == 1 for size, stride in outer)
+    )
+
+
+def _descriptor(x: torch.Tensor, *block: int) -> TensorDescriptor:
+    """Tiles of an aligned tensor, over its last dims."""
+    strides = [16 if size == 1 else stride for size, stride in zip(x.shape[:-1], x.stride())]
+    block = [*[1] * (x.dim() - len(block)), *block]
+    return TensorDescriptor(x, list(x.shape), [*strides, 1], block)
+
+
+def _takes_patches(*operands: torch.Tensor) -> bool:
+    """Whether patches can be loaded by descriptor, along the last dim, of these or of packed copies."""
+    step = 16 // operands[0].element_size()
+    return _takes_tiles(*operands) and all(
+        _is_aligned(x) or x.stride(-1) != 1 and x.shape[-1] % step == 0 for x in operands
+    )
+
+
+@cache
+def _patch(places: int, *extents: int) -> tuple[int, ...]:
+    """The sides of patches of so many places, powers of two, that cover the extents with the fewest; long ones last."""
+    if len(extents) == 1:
+        return (places,)
+    *outer, last = extents
+    found, fewest = (), 0
+    for side in (256, 128, 64, 32, 16, 8, 4, 2, 1):
+        if places % side == 0:
+            sides = (*_patch(places // side, *outer), side)
+            count = math.prod(triton.cdiv(n, s) for n, s in zip(extents, sides))
+            if not found or count < fewest:
+                found, fewest = sides, count
+    return found
+
+
+def _tiles_to_store(y: torch.Tensor, *block: int) -> TensorDescriptor | None:
+    """A descriptor by tiles over the last dims; None where rows are not aligned, or end within 16 bytes."""
+    whole = y.shape[-1] * y.element_size() % 16 == 0  # a store fills what it has begun
+    return _descriptor(y, *block) if whole and _is_aligned(y) else None
+
+
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
-    return x.is_cuda or isinstance(conv_transpose2d_taps, InterpretedFunction)
+    return x.is_cuda or isinstance(conv_transpose2d_patches, InterpretedFunction)
 
 
 @triton.jit
@@ -105,6 +169,103 @@ def conv_transpose2d_w_packed_tile(
     inside = (row < rows) & (i0 < C)
     w = tl.load(w_ptr + i0 * w_i0 + row * w_row, mask=inside)
     tl.store(w_packed_ptr + row * w_packed_row + i0 * w_packed_i0, w, mask=inside)
+
+
+@triton.jit
+def conv_transpose2d_patches(
+    x_patches,
+    w_patches,
+    y_ptr,
+    batches,
+    F,
+    C,
+    R,
+    S,
+    N,
+    p_steps,
+    q_steps,
+    P,
+    Q,
+    y_0,
+    y_1,
+    y_2,
+    y_3,
+    INDEX: tl.constexpr,
+    stride: tl.constexpr,
+    pad: tl.constexpr,
+    PATCH_N: tl.constexpr,
+    PATCH_P1: tl.constexpr,
+    PATCH_Q1: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    FLAT: tl.constexpr,
+):
+    """Sums over patches of BLOCK_M places and BLOCK_N columns, one tap and BLOCK_K channels at a time."""
+    patches_n = tl.cdiv(N, PATCH_N)
+    patches_p1 = tl.cdiv(p_steps, PATCH_P1)
+    patches_q1 = tl.cdiv(q_steps, PATCH_Q1)
+    tiles_n = tl.cdiv(F, BLOCK_N)
+    # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
+    for tile in tl.range(
+        tl.program_id(0),
+        batches * patches_n * patches_p1 * patches_q1 * tiles_n,
+        tl.num_programs(0),
+        flatten=FLAT,
+    ):
+        first_f = tile % tiles_n * BLOCK_N
+        first_q1 = tile // tiles_n % patches_q1 * PATCH_Q1
+        first_p1 = tile // (patches_q1 * tiles_n) % patches_p1 * PATCH_P1
+        first_n = tile // (patches_p1 * patches_q1 * tiles_n) % patches_n * PATCH_N
+        z = (tile // (patches_n * patches_p1 * patches_q1 * tiles_n)).to(tl.int64)
+        p0 = z // stride
+        r_first = _floor_mod(p0 + pad, stride).to(INDEX)
+        r_taps = (_floor_div(R - r_first - 1, stride) + 1).to(INDEX)
+        q0 = z % stride
+        s_first = _floor_mod(q0 + pad, stride).to(INDEX)
+        s_taps = (_floor_div(S - s_first - 1, stride) + 1).to(INDEX)
+        taps = r_taps * s_taps
+        p_shift = _floor_div(p0 + pad, stride).to(INDEX)
+        q_shift = _floor_div(q0 + pad, stride).to(INDEX)
+        y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(taps * tl.cdiv(C, BLOCK_K)):
+            tap = start % taps
+            c = start // taps * BLOCK_K
+            r = tap // s_taps
+            s = tap % s_taps
+            x = x_patches.load(
+                [
+                    first_n,
+                    tl.cast(first_p1 + p_shift - r, tl.int32),
+                    tl.cast(first_q1 + q_shift - s, tl.int32),
+                    c,
+                ]
+            ).reshape(BLOCK_M, BLOCK_K)
+            w = (
+                w_patches.load(
+                    [
+                        first_f,
+                        tl.cast(r * stride + r_first, tl.int32),
+                        tl.cast(s * stride + s_first, tl.int32),
+                        c,
+                    ]
+                )
+                .reshape(BLOCK_N, BLOCK_K)
+                .T
+            )
+            y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        place = tl.arange(0, BLOCK_M)[:, None]
+        n = first_n.to(tl.int64) + place // (PATCH_P1 * PATCH_Q1)
+        p1 = first_p1.to(tl.int64) + place // PATCH_Q1 % PATCH_P1
+        q1 = first_q1.to(tl.int64) + place % PATCH_Q1
+        f = first_f.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+        y_p = p0 + p1 * stride
+        y_q = q0 + q1 * stride
+        inside = (n < N) & (p1 < p_steps) & (q1 < q_steps) & (y_p < P) & (y_q < Q) & (f < F)
+        tl.store(y_ptr + n * y_0 + f * y_1 + y_p * y_2 + y_q * y_3, y_sum, mask=inside)
 
 
 @triton.jit
@@ -402,9 +563,20 @@ def launch_conv_transpose2d_w_packed(w, w_packed) -> None:
 
 
 def choose_conv_transpose2d(
-    batches: int, M: int, N: int, channels: int, itemsize: int, hip: bool, sms: int
+    batches: int, M: int, N: int, channels: int, tma: bool, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
+    # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
+    if tma and 2 <= itemsize <= 4 and channels >= 16 and batches * M * N * channels >= 2**26:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "patches", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=min(128 // itemsize, max(16, triton.next_power_of_2(channels))),
+            FLAT=False,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=3,
+        )
     # many channels out: each gathered tile serves 256 of them
     if (
         not hip
@@ -471,14 +643,71 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
     batches = stride * stride
     M = N * p_steps * q_steps
     channels = C
+    tma = _takes_patches(x.permute(0, 2, 3, 1), w.permute(1, 2, 3, 0))
     itemsize = x.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
-    variant, config = choose_conv_transpose2d(batches, M, F, channels, itemsize, hip, sms)
+    variant, config = choose_conv_transpose2d(batches, M, F, channels, tma, itemsize, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype) else tl.float32
     INDEX = tl.int32 if max(N * p_steps * q_steps, *x.shape) < 2_000_000_000 else tl.int64
     PRECISION = "ieee" if torch.version.hip else "tf32x3"
-    if variant in ("wide", "taps"):
+    if variant == "patches":
+        if x.stride(1) != 1:  # its channels lie apart
+            x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
+            launch_conv_transpose2d_x_packed(x, x_packed)
+            x = x_packed.permute(0, 3, 1, 2)
+        if w.stride(0) != 1:  # its channels lie apart
+            w_packed = torch.empty((F, R, S, C), dtype=w.dtype, device=w.device)
+            launch_conv_transpose2d_w_packed(w, w_packed)
+            w = w_packed.permute(3, 0, 1, 2)
+        PATCH_N, PATCH_P1, PATCH_Q1 = _patch(config["BLOCK_M"], N, p_steps, q_steps)
+        patches = (
+            triton.cdiv(N, PATCH_N)
+            * triton.cdiv(p_steps, PATCH_P1)
+            * triton.cdiv(q_steps, PATCH_Q1)
+        )
+        x_patches = _descriptor(
+            x.permute(0, 2, 3, 1), PATCH_N, PATCH_P1, PATCH_Q1, config["BLOCK_K"]
+        )
+        w_patches = _descriptor(w.permute(1, 2, 3, 0), config["BLOCK_N"], 1, 1, config["BLOCK_K"])
+        conv_transpose2d_patches[
+            (
+                (
+                    min(3 * sms, batches * patches * triton.cdiv(F, config["BLOCK_N"]))
+                    if config["FLAT"]
+                    else batches * patches * triton.cdiv(F, config["BLOCK_N"])
+                ),
+            )
+        ](
+            x_patches,
+            w_patches,
+            y,
+            stride * stride,
+            F,
+            C,
+            R,
+            S,
+            N,
+            p_steps,
+            q_steps,
+            P,
+            Q,
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            y.stride(3),
+            INDEX=INDEX,
+            stride=stride,
+            pad=pad,
+            PATCH_N=PATCH_N,
+            PATCH_P1=PATCH_P1,
+            PATCH_Q1=PATCH_Q1,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("wide", "taps"):
         if x.stride(1) != 1:  # its channels lie apart
             x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
             launch_conv_transpose2d_x_packed(x, x_packed)

@@ -34,8 +34,9 @@ def _interpret(kernel: Any, *args: Any, **how: Any) -> None:
 _run = InterpretedFunction.run
 
 
-def install(version: str = "3.7") -> None:
-    """Tensors of this process are on the GPU from now on; `version` is that of its Triton."""
+def install() -> None:
+    """Tensors of this process are on the GPU from now on, whose Triton is `held.VERSION`."""
+    held.VERSION = "3.7"
     torch.Tensor.is_cuda = property(lambda x: True)
     torch.Tensor.get_device = lambda x: 0
     torch.cuda.device_of = lambda x: contextlib.nullcontext()
@@ -45,11 +46,10 @@ def install(version: str = "3.7") -> None:
     tape._empty = poisoned
     tape.KERNELS = InterpretedFunction
     InterpretedFunction.run = run
-    backend = SimpleNamespace(TMA_DTYPE_DEVICE_TO_HOST={0: 0}, _BASE_ARGS_FORMAT="iiiKKppOOOOOO")
+    backend = SimpleNamespace(TMA_DTYPE_DEVICE_TO_HOST={0: 0})
     utils = SimpleNamespace(launch=launch_37, fill_tma_descriptor=lambda at, *how: (at, how))
     held._backend = lambda: backend
     held._driver = lambda: SimpleNamespace(active=SimpleNamespace(utils=utils))
-    Launcher.version = version
 
 
 def poisoned(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
@@ -61,12 +61,11 @@ def poisoned(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
 class Launcher:
     """What a compiled kernel is run by: 3.6 has a C function for each signature, 3.7 one for all."""
 
-    version = "3.7"
     global_scratch_size = profile_scratch_size = 0
     launch_cooperative_grid = launch_pdl = False
 
     def __init__(self, described: bool):
-        if self.version == "3.7":
+        if held.VERSION == "3.7":
             self.arg_annotations, self.kernel_signature = [], b""
             return
         launcher = _CFunction(launch_36)

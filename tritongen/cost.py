@@ -155,7 +155,7 @@ def tensors_of(launch: Launch) -> Iterator[tuple[str, torch.Tensor]]:
     for parameter, value in zip(launch.kernel.arg_names, launch.args, strict=False):
         value = getattr(value, "base", None) if hasattr(value, "block_shape") else value
         if isinstance(value, torch.Tensor) and value.dim():
-            yield re.sub(r"_(ptr|desc|tiles)$", "", parameter), value
+            yield re.sub(r"_(ptr|desc|tiles|patches)$", "", parameter), value
 
 
 def _share(

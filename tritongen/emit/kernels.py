@@ -6,6 +6,7 @@ from tritongen.emit import scan, tiles, walks
 from tritongen.emit.body import Body, Context
 from tritongen.emit.contraction import contraction_view
 from tritongen.emit.nest import box_view, nest_view
+from tritongen.emit.patches import patches_view
 from tritongen.emit.persistent import combine_view, persistent_view
 from tritongen.emit.scatter import scatter
 from tritongen.emit.tf32x3 import tf32x3_view
@@ -30,6 +31,7 @@ PRINTERS = {
     "scan_finish": scan.scan_finish,
     "taps": contraction_view,
     "persistent": persistent_view,
+    "patches": patches_view,
     "combine": combine_view,
     "tf32x3": tf32x3_view,
     "nest": nest_view,

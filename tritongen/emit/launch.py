@@ -175,13 +175,12 @@ def fact_texts(context: Context, step: Step, views: dict[str, View]):
     for o in step.orders:
         if o.fact in spoken:
             yield o.fact, f"{o.tensor}.stride({o.near}) < {o.tensor}.stride({o.far})"
-    tiles = dict.fromkeys(t.tensor for k in step.kernels for t in k.tiles)
     if step.merged:
         yield "turned", f"any(0 < t.stride(1) < t.stride(2) for t in ({', '.join(step.merged)}))"
     if "across" in spoken:
         yield "across", across_text(step, views)
     if "tma" in spoken:
-        yield "tma", f"_takes_tiles({', '.join(tiles)})"
+        yield "tma", tma_text(step)
     if "itemsize" in spoken:
         yield "itemsize", itemsize_text(context, step)
     if "stored_bytes" in spoken:
@@ -193,6 +192,17 @@ def fact_texts(context: Context, step: Step, views: dict[str, View]):
         yield "hip", "torch.version.hip is not None"
     if "sms" in spoken:
         yield "sms", f"_multiprocessors({touched(step)[0]}.device)"
+
+
+def tma_text(step: Step) -> str:
+    """Whether the operands can be loaded by descriptor: matrices as they lie, others with their channels last."""
+    packed = {p.tensor: p.order for p in step.packs}
+    kernels = [k for k in step.kernels if k.tiles]
+    tiles = dict.fromkeys(t.tensor for k in kernels for t in k.tiles)
+    if kernels[0].skeleton != "patches":
+        return f"_takes_tiles({', '.join(tiles)})"
+    shown = (f"{t}.permute({', '.join(map(str, packed[t]))})" for t in tiles)
+    return f"_takes_patches({', '.join(shown)})"
 
 
 def added_bytes_text(context: Context, step: Step) -> str:

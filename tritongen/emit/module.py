@@ -75,6 +75,7 @@ def module_source(
     """The unformatted text of a module."""
     views = [op_view(item) for item in items]
     helpers = dict.fromkeys(h for v in views for h in v.helpers)
+    skeletons = {k.skeleton for i in items for p in i.plans for s in p.steps for k in s.kernels}
     body = SimpleNamespace(
         title=f"{title}: {', '.join(i.name for i in items)}" if len(items) > 1 else items[0].name,
         spec=[_docstring_safe(line) for line in text.strip().splitlines()],
@@ -90,13 +91,9 @@ def module_source(
             "_multiprocessors(" in line for v in views for l in v.launches for line in l.lines
         ),
         describes=any(v.describes for v in views),
-        splits=any(
-            "_tf32_tiles(" in line
-            for v in views
-            for l in v.launches
-            for _, b in l.branches
-            for line in b
-        ),
+        splits="tf32x3" in skeletons,
+        matrices="persistent" in skeletons,
+        patches="patches" in skeletons,
         imports=[],
     )
     libdevice = any(v.libdevice for v in views)
@@ -125,7 +122,7 @@ def _imports(body, views, libdevice: bool, standalone: bool) -> list[str]:
         )
     )
     lines = []
-    if re.search(r"\bmath\.", everything):
+    if body.patches or re.search(r"\bmath\.", everything):
         lines.append("import math")
     if body.uses_multiprocessors or body.describes:
         lines.append("from functools import cache")

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+VERSION = ".".join(triton.__version__.split(".")[:2])
 MOST_DESCRIPTORS = 64  # of one operand of one launch, by pointer
 
 
@@ -51,16 +53,16 @@ def held_launch(
     x, y, z = (*grid, 1, 1)[:3]
     opening = f"launch{tag}({x}, {y}, {z}, stream, {compiled.function}"
     opening += f", {bool(run.launch_cooperative_grid)}, {bool(run.launch_pdl)}"
-    if hasattr(run, "arg_annotations") and hasattr(run, "kernel_signature"):  # 3.7
+    if VERSION == "3.7":
         names[f"launch{tag}"] = _driver().active.utils.launch
         names |= {f"kinds{tag}": run.arg_annotations, f"packed{tag}": run.kernel_signature}
         ending = f"kinds{tag}, packed{tag}, ({''.join(f'{p}, ' for p in passed)})"
         rest = f"meta{tag}, None, None, None, None, None, {ending}"  # no hooks, no scratch memory
-    elif getattr(_backend(), "_BASE_ARGS_FORMAT", "") == "iiiKKppOOOOOO":  # 3.6
+    elif VERSION == "3.6":
         names[f"launch{tag}"] = _behind(run.launch)
         rest = ", ".join(["None", "None", f"meta{tag}", "None", "None", "None", *passed])
     else:
-        raise Unheld("a launcher of a version of Triton that is not known")
+        raise Unheld(f"the launcher of Triton {VERSION} is not known")
     return Held(f"{opening}, {rest})", names)
 
 
@@ -127,7 +129,7 @@ def _behind(launch: Any) -> Any:
         return launch  # no descriptors: it is the C function itself
     cells = dict(zip(code.co_freevars, launch.__closure__ or (), strict=True))
     if "launcher" not in cells:
-        raise Unheld("a launcher of a version of Triton that is not known")
+        raise Unheld("a launcher that fills descriptors in by other means")
     return cells["launcher"].cell_contents
 
 

@@ -27,12 +27,10 @@ import torch
 from torch.autograd import forward_ad
 from triton import knobs
 
-from tritongen.runtime.held import Unheld
 from tritongen.runtime.tape import Entry, Tape
 
 MOST_ENTRIES = 256  # kinds of calls that one op replays
 MOST_SEEN = 4096  # and those of which it has seen one call
-ONCE = "seen once"
 
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 _NUMBERS = frozenset({int, bool, float, type(None)})
@@ -57,7 +55,7 @@ class Replay:
     def __init__(self, function: Callable[..., Any], scalars: frozenset[str]):
         self.function = function
         self.entries: dict[tuple[Any, ...], Entry] = {}
-        self.seen: dict[tuple[Any, ...], str] = {}  # ONCE, or why it cannot be replayed
+        self.seen: dict[tuple[Any, ...], None] = {}
         names = function.__code__.co_varnames[: function.__code__.co_argcount]
         self._scalars = scalars
         self._varies = tuple(name in scalars for name in names)
@@ -79,14 +77,21 @@ class Replay:
             return otherwise(*args, **kwargs)
         entry = self.entries.get(key)
         if entry is not None and entry.holds():
-            return entry.play(values, pointers, key[0])
-        known = self.seen.get(key)
-        if known is ONCE and _may_note(pointers):
+            if entry.play is not None:
+                return entry.play(values, pointers, key[0])
+        elif key in self.seen and self._may_note(pointers):
             return self._note(key, args, kwargs, varies)
-        if known is None:
+        else:
             with self._lock:
-                _put(self.seen, key, ONCE, MOST_SEEN)
+                _put(self.seen, key, None, MOST_SEEN)
         return self.function(*args, **kwargs)
+
+    def _may_note(self, pointers: list[int]) -> bool:
+        """Not where operands share a pointer, nor in a graph's capture, nor where `torch` is not torch's."""
+        guarded = self.function.__globals__.get("torch") is not torch  # see `proof.guarded`
+        if guarded or len(set(pointers)) < len(pointers):
+            return False
+        return not torch.cuda.is_current_stream_capturing()
 
     def _note(
         self,
@@ -97,12 +102,13 @@ class Replay:
     ) -> Any:
         tape = Tape(args, kwargs, varies)
         result = tape.record(self.function)
+        try:
+            entry = tape.entry(self.function, result)
+        except Exception as reason:  # Unheld, or what another build of Triton lacks
+            entry = Entry(None, f"{type(reason).__name__}: {reason}", self.function)
         with self._lock:
-            try:
-                _put(self.entries, key, tape.entry(self.function, result), MOST_ENTRIES)
-                self.seen.pop(key, None)
-            except Unheld as reason:
-                _put(self.seen, key, str(reason), MOST_SEEN)
+            _put(self.entries, key, entry, MOST_ENTRIES)
+            self.seen.pop(key, None)
         return result
 
 
@@ -167,8 +173,3 @@ def _asks_more() -> bool:
         or bool(_enter.calls)
         or bool(_exit.calls)
     )
-
-
-def _may_note(pointers: list[int]) -> bool:
-    """Not where two operands are at one place, so that pointers do not tell them apart, nor in a capture."""
-    return len(set(pointers)) == len(pointers) and not torch.cuda.is_current_stream_capturing()

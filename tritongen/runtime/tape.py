@@ -36,23 +36,23 @@ _stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 
 class Entry:
-    """A call as it is replayed: `text` is what it does."""
+    """A call as it is replayed: `text` is what it does, or where `play` is None why it is not."""
 
-    __slots__ = ("_functions", "_scope", "_were", "play", "text")
+    __slots__ = ("_globals", "_scope", "_were", "play", "text")
 
-    def __init__(self, play: Callable[..., Any], text: str, function: Callable[..., Any]):
+    def __init__(self, play: Callable[..., Any] | None, text: str, function: Callable[..., Any]):
         self.play, self.text = play, text
         self._scope = function.__globals__
-        self._functions = operator.itemgetter(*reached(function), "__name__")
-        self._were = self._functions(self._scope)
+        self._globals = operator.itemgetter(*reached(function), "__name__")
+        self._were = self._globals(self._scope)
 
     def holds(self) -> bool:
-        """Whether the module's functions are those of the recording: tests and tuning replace them."""
-        return self._functions(self._scope) == self._were
+        """Whether the module's globals are those of the recording: tests and tuning replace some."""
+        return self._globals(self._scope) == self._were
 
 
 def reached(function: Callable[..., Any]) -> dict[str, Any]:
-    """The functions and kernels of its module that a function speaks of, and those that they do."""
+    """The globals of its module that a function speaks of, and those that these functions do."""
     scope = function.__globals__
     found: dict[str, Any] = {}
     ahead: list[Any] = [function]
@@ -65,10 +65,9 @@ def reached(function: Callable[..., Any]) -> dict[str, Any]:
             continue
         ahead += [c for c in item.co_consts if isinstance(c, types.CodeType)]
         for name in item.co_names:
-            value = scope.get(name)
-            if name not in found and callable(value):
-                found[name] = value
-                ahead.append(value)
+            if name in scope and name not in found:
+                found[name] = scope[name]
+                ahead.append(scope[name])
     return found
 
 

@@ -27,7 +27,7 @@ from tritongen.ir.algebra import (
     symbols,
 )
 from tritongen.schedule.canonical import binders_of, fresh, reads
-from tritongen.schedule.classes import pointwise, window
+from tritongen.schedule.classes import patches, pointwise, window
 from tritongen.schedule.members import Group
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Order, Pack, Step, Variant
 from tritongen.schedule.views import accesses, views
@@ -151,14 +151,19 @@ def make(name, group, stores, dims, facts) -> Step:
         ("channels", Axis("k", p.k).extent),
     )
     why = "a sum of products, one factor gathered by a sliding window"
-    variants = _variants(kernels, packs, "batches * " if p.batch else "")
+    times = "batches * " if p.batch else ""
+    variants = _variants(kernels, packs, times)
+    if len(packs) == 2 and (made := patches.kernel(name, group, tapped, stores, dims, facts)):
+        plan, own = made
+        kernels, numbers = (plan, *kernels), (*numbers, *own.items())
+        variants = (patches.variant(plan, own, packs, times), *variants)
     orders: tuple[Order, ...] = ()
     if p.batch and not p.lets:
         # Fewer channels out a group than a tile of tl.dot has columns: depthwise convolutions.
         whole = replace(group, row=group.nests[0].box)
         more, known, few, orders = window.beside(name, whole, stores, dims, facts, "N < 8")
         kernels = (*kernels[:-1], *more, kernels[-1])
-        numbers, variants = (*numbers, *known), (*few, *variants)
+        numbers, variants = tuple(dict((*numbers, *known)).items()), (*few, *variants)
     return Step(name, "contraction", why, stores, numbers, kernels, variants, orders=orders)
 
 
