@@ -17,6 +17,7 @@ import torch
 import triton
 import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
+from triton.tools.tensor_descriptor import TensorDescriptor
 from triton.language.extra import libdevice
 
 from tritongen import runtime
@@ -30,9 +31,72 @@ def _multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
+@cache
+def _has_tma(device: torch.device) -> bool:
+    """Whether a GPU loads tiles by descriptor: Hopper and newer, and the interpreter."""
+    if device.type != "cuda":
+        return True
+    return not torch.version.hip and torch.cuda.get_device_capability(device) >= (9, 0)
+
+
+def _takes_tiles(*operands: torch.Tensor) -> bool:
+    """Whether tiles of these can be loaded by descriptor; what repeats itself in memory would be copied."""
+    if not _has_tma(operands[0].device):
+        return False
+    return all(min(x.shape) > 0 and max(x.shape) < 2**31 and 0 not in x.stride() for x in operands)
+
+
+def _is_aligned(x: torch.Tensor) -> bool:
+    """Whether rows are contiguous and begin at multiples of 16 bytes."""
+    step = 16 // x.element_size()
+    outer = zip(x.shape[:-1], x.stride())
+    return (
+        x.stride(-1) == 1
+        and x.data_ptr() % 16 == 0
+        and all(stride % step == 0 and stride > 0 or size == 1 for size, stride in outer)
+    )
+
+
+def _descriptor(x: torch.Tensor, *block: int) -> TensorDescriptor:
+    """Tiles of an aligned tensor, over its last dims."""
+    strides = [16 if size == 1 else stride for size, stride in zip(x.shape[:-1], x.stride())]
+    block = [*[1] * (x.dim() - len(block)), *block]
+    return TensorDescriptor(x, list(x.shape), [*strides, 1], block)
+
+
+def _takes_patches(*operands: torch.Tensor) -> bool:
+    """Whether patches can be loaded by descriptor, along the last dim, of these or of packed copies."""
+    step = 16 // operands[0].element_size()
+    return _takes_tiles(*operands) and all(
+        _is_aligned(x) or x.stride(-1) != 1 and x.shape[-1] % step == 0 for x in operands
+    )
+
+
+@cache
+def _patch(places: int, *extents: int) -> tuple[int, ...]:
+    """The sides of patches of so many places, powers of two, that cover the extents with the fewest; long ones last."""
+    if len(extents) == 1:
+        return (places,)
+    *outer, last = extents
+    found, fewest = (), 0
+    for side in (256, 128, 64, 32, 16, 8, 4, 2, 1):
+        if places % side == 0:
+            sides = (*_patch(places // side, *outer), side)
+            count = math.prod(triton.cdiv(n, s) for n, s in zip(extents, sides))
+            if not found or count < fewest:
+                found, fewest = sides, count
+    return found
+
+
+def _tiles_to_store(y: torch.Tensor, *block: int) -> TensorDescriptor | None:
+    """A descriptor by tiles over the last dims; None where rows are not aligned, or end within 16 bytes."""
+    whole = y.shape[-1] * y.element_size() % 16 == 0  # a store fills what it has begun
+    return _descriptor(y, *block) if whole and _is_aligned(y) else None
+
+
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
-    return x.is_cuda or isinstance(conv_group_norm_silu_conv2d_sum_taps, InterpretedFunction)
+    return x.is_cuda or isinstance(conv_group_norm_silu_conv2d_sum_patches, InterpretedFunction)
 
 
 @triton.jit
@@ -158,6 +222,89 @@ def conv_group_norm_silu_conv2d_sum_w_packed_tile(
     i2i3 = row % RS
     w = tl.load(w_ptr + i0 * w_i0 + i1 * w_i1 + i2i3 * w_i2i3, mask=inside)
     tl.store(w_packed_ptr + row * w_packed_row + i1 * w_packed_i1, w, mask=inside)
+
+
+@triton.jit
+def conv_group_norm_silu_conv2d_sum_patches(
+    x_patches,
+    w_patches,
+    conv2d_sum_patches,
+    conv2d_sum_ptr,
+    N2,
+    C,
+    N,
+    P,
+    Q,
+    Cg,
+    conv2d_sum_0,
+    conv2d_sum_1,
+    conv2d_sum_2,
+    conv2d_sum_3,
+    R: tl.constexpr,
+    S: tl.constexpr,
+    PATCH_N: tl.constexpr,
+    PATCH_P: tl.constexpr,
+    PATCH_Q: tl.constexpr,
+    pad: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    FLAT: tl.constexpr,
+):
+    """Sums over patches of BLOCK_M places and BLOCK_N columns, one tap and BLOCK_K channels at a time."""
+    patches_n = tl.cdiv(N, PATCH_N)
+    patches_p = tl.cdiv(P, PATCH_P)
+    patches_q = tl.cdiv(Q, PATCH_Q)
+    tiles_n = tl.cdiv(N2, BLOCK_N)
+    # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
+    for tile in tl.range(
+        tl.program_id(0),
+        patches_n * patches_p * patches_q * tiles_n,
+        tl.num_programs(0),
+        flatten=FLAT,
+    ):
+        first_n2 = tile % tiles_n * BLOCK_N
+        first_q = tile // tiles_n % patches_q * PATCH_Q
+        first_p = tile // (patches_q * tiles_n) % patches_p * PATCH_P
+        first_n = tile // (patches_p * patches_q * tiles_n) * PATCH_N
+        conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(R * S * tl.cdiv(C, BLOCK_K)):
+            tap = start % (R * S)
+            c2 = start // (R * S) * BLOCK_K
+            r = tap // S
+            s = tap % S
+            x = x_patches.load([first_n, first_p + r - pad, first_q + s - pad, c2]).reshape(
+                BLOCK_M, BLOCK_K
+            )
+            w = w_patches.load([first_n2, r, s, c2]).reshape(BLOCK_N, BLOCK_K).T
+            conv2d_sum = tl.dot(x, w, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        place = tl.arange(0, BLOCK_M)[:, None]
+        n = first_n.to(tl.int64) + place // (PATCH_P * PATCH_Q)
+        p = first_p.to(tl.int64) + place // PATCH_Q % PATCH_P
+        q = first_q.to(tl.int64) + place % PATCH_Q
+        n2 = first_n2.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+        inside = (n < N) & (p < P) & (q < Q) & (n2 < N2)
+        f0 = n2 % Cg
+        f1 = n2 // Cg
+        if conv2d_sum_patches is None:
+            conv2d_sum_f = f0 + f1 * Cg
+            tl.store(
+                conv2d_sum_ptr
+                + n * conv2d_sum_0
+                + conv2d_sum_f * conv2d_sum_1
+                + p * conv2d_sum_2
+                + q * conv2d_sum_3,
+                conv2d_sum,
+                mask=inside,
+            )
+        else:
+            conv2d_sum_patches.store(
+                [first_n, first_p, first_q, first_n2],
+                conv2d_sum.to(conv2d_sum_patches.dtype).reshape(PATCH_N, PATCH_P, PATCH_Q, BLOCK_N),
+            )
 
 
 @triton.jit
@@ -684,9 +831,21 @@ def launch_conv_group_norm_silu_conv2d_sum_w_packed(w, w_packed) -> None:
 
 
 def choose_conv_group_norm_silu_conv2d_sum(
-    M: int, N: int, channels: int, itemsize: int, hip: bool, sms: int
+    M: int, N: int, channels: int, taps: int, tma: bool, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
+    # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
+    if tma and 2 <= itemsize <= 4 and channels >= 16 and M * N * channels >= 2**26:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_K = min(128 // itemsize, max(16, triton.next_power_of_2(channels)))
+        return "patches", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=BLOCK_K,
+            FLAT=taps * triton.cdiv(channels, BLOCK_K) <= 16,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=3,
+        )
     # many channels out: each gathered tile serves 256 of them
     if (
         not hip
@@ -752,10 +911,14 @@ def launch_conv_group_norm_silu_conv2d_sum(x, w, b, gain, bias, conv2d_sum, y, p
     M = N * P * Q
     N_ = Cg * (F // Cg)
     channels = C
+    taps = R * S
+    tma = _takes_patches(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
     itemsize = x.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
-    variant, config = choose_conv_group_norm_silu_conv2d_sum(M, N_, channels, itemsize, hip, sms)
+    variant, config = choose_conv_group_norm_silu_conv2d_sum(
+        M, N_, channels, taps, tma, itemsize, hip, sms
+    )
     COMPUTE = (
         tl.float64
         if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
@@ -763,7 +926,57 @@ def launch_conv_group_norm_silu_conv2d_sum(x, w, b, gain, bias, conv2d_sum, y, p
     )
     INDEX = tl.int32 if max(N * P * Q, C * R * S, *x.shape) < 2_000_000_000 else tl.int64
     PRECISION = "tf32"
-    if variant in ("wide", "taps"):
+    if variant == "patches":
+        if x.stride(1) != 1:  # its channels lie apart
+            x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
+            launch_conv_group_norm_silu_conv2d_sum_x_packed(x, x_packed)
+            x = x_packed.permute(0, 3, 1, 2)
+        if w.stride(1) != 1:  # its channels lie apart
+            w_packed = torch.empty((F, R, S, C), dtype=w.dtype, device=w.device)
+            launch_conv_group_norm_silu_conv2d_sum_w_packed(w, w_packed)
+            w = w_packed.permute(0, 3, 1, 2)
+        PATCH_N, PATCH_P, PATCH_Q = _patch(config["BLOCK_M"], N, P, Q)
+        patches = triton.cdiv(N, PATCH_N) * triton.cdiv(P, PATCH_P) * triton.cdiv(Q, PATCH_Q)
+        x_patches = _descriptor(x.permute(0, 2, 3, 1), PATCH_N, PATCH_P, PATCH_Q, config["BLOCK_K"])
+        w_patches = _descriptor(w.permute(0, 2, 3, 1), config["BLOCK_N"], 1, 1, config["BLOCK_K"])
+        conv2d_sum_patches = _tiles_to_store(
+            conv2d_sum.permute(0, 2, 3, 1), PATCH_N, PATCH_P, PATCH_Q, config["BLOCK_N"]
+        )
+        conv_group_norm_silu_conv2d_sum_patches[
+            (
+                (
+                    min(3 * sms, patches * triton.cdiv(N_, config["BLOCK_N"]))
+                    if config["FLAT"]
+                    else patches * triton.cdiv(N_, config["BLOCK_N"])
+                ),
+            )
+        ](
+            x_patches,
+            w_patches,
+            conv2d_sum_patches,
+            conv2d_sum,
+            Cg * (F // Cg),
+            C,
+            N,
+            P,
+            Q,
+            Cg,
+            conv2d_sum.stride(0),
+            conv2d_sum.stride(1),
+            conv2d_sum.stride(2),
+            conv2d_sum.stride(3),
+            R=R,
+            S=S,
+            PATCH_N=PATCH_N,
+            PATCH_P=PATCH_P,
+            PATCH_Q=PATCH_Q,
+            pad=pad,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("wide", "taps"):
         if x.stride(1) != 1:  # its channels lie apart
             x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
             launch_conv_group_norm_silu_conv2d_sum_x_packed(x, x_packed)

@@ -54,10 +54,11 @@ def _is_aligned(x: torch.Tensor) -> bool:
     )
 
 
-def _descriptor(x: torch.Tensor, rows: int, cols: int) -> TensorDescriptor:
-    """Tiles of rows x cols of aligned matrices."""
+def _descriptor(x: torch.Tensor, *block: int) -> TensorDescriptor:
+    """Tiles of an aligned tensor, over its last dims."""
     strides = [16 if size == 1 else stride for size, stride in zip(x.shape[:-1], x.stride())]
-    return TensorDescriptor(x, list(x.shape), [*strides, 1], [1] * (x.dim() - 2) + [rows, cols])
+    block = [*[1] * (x.dim() - len(block)), *block]
+    return TensorDescriptor(x, list(x.shape), [*strides, 1], block)
 
 
 def _tiles(
@@ -79,10 +80,10 @@ def _tiles(
     return (_descriptor(x, cols, rows) if turned else _descriptor(x, rows, cols)), turned
 
 
-def _tiles_to_store(y: torch.Tensor, rows: int, cols: int) -> TensorDescriptor | None:
-    """A descriptor by tiles of rows x cols; None where rows are not aligned, or end within 16 bytes."""
+def _tiles_to_store(y: torch.Tensor, *block: int) -> TensorDescriptor | None:
+    """A descriptor by tiles over the last dims; None where rows are not aligned, or end within 16 bytes."""
     whole = y.shape[-1] * y.element_size() % 16 == 0  # a store fills what it has begun
-    return _descriptor(y, rows, cols) if whole and _is_aligned(y) else None
+    return _descriptor(y, *block) if whole and _is_aligned(y) else None
 
 
 @triton.jit
