@@ -349,11 +349,22 @@ def choose_matmul(
         and itemsize == 4
         and K >= 1024
         and M * N * K >= 2**32
-        and 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-        <= 4 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+        and 2 * triton.cdiv(M, 128) * triton.cdiv(N, 128) > sms
     ):
+        BLOCK_N = (
+            256
+            if 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+            <= 3 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+            else 128
+        )
         return "prepared", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=32, GROUP_M=8, num_warps=8, num_stages=4, TERMS=256
+            BLOCK_M=128,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=32,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if BLOCK_N == 256 else 6,
+            TERMS=256,
         )
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if (
