@@ -87,39 +87,9 @@ def _tiles_to_store(y: torch.Tensor, *block: int) -> TensorDescriptor | None:
     return _descriptor(y, *block) if whole and _is_aligned(y) else None
 
 
-@triton.jit
-def _split_tf32(
-    x_ptr, parts_ptr, rows, terms, x_batch, x_row, x_term, parts_row, BLOCK: tl.constexpr
-):
-    """A tile of x as TF32 numbers, of 10 bits of mantissa, and what they leave of it, `rows` rows below."""
-    tiles_m, tiles_n = tl.cdiv(rows, BLOCK), tl.cdiv(terms, BLOCK)
-    tile = tl.program_id(0)
-    batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
-    row = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[:, None]
-    term = (tile % tiles_n).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (term < terms)
-    x = tl.load(x_ptr + batch * x_batch + row * x_row + term * x_term, mask=inside)
-    bits = x.to(tl.int32, bitcast=True) + 0x1000  # rounds what is cut off
-    number = (bits & -0x2000).to(tl.float32, bitcast=True)
-    row += batch * 2 * rows
-    tl.store(parts_ptr + row * parts_row + term, number, mask=inside)
-    tl.store(parts_ptr + (row + rows) * parts_row + term, x - number, mask=inside)
-
-
-def _tf32_tiles(x: torch.Tensor, rows: int, cols: int) -> TensorDescriptor:
-    """Tiles of x [..., rows, terms] in two parts, one below the other: TF32 numbers, and their rests."""
-    *outer, count, terms = x.shape
-    width = triton.cdiv(terms, 4) * 4  # aligned to 16 bytes
-    parts = torch.empty((*outer, 2 * count, width), dtype=torch.float32, device=x.device)
-    flat = x.reshape(-1, count, terms)
-    tiles = flat.shape[0] * triton.cdiv(count, 64) * triton.cdiv(terms, 64)
-    _split_tf32[(tiles,)](flat, parts, count, terms, *flat.stride(), width, BLOCK=64, num_warps=8)
-    return _descriptor(parts[..., :terms], rows, cols)
-
-
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
-    return x.is_cuda or isinstance(attention_s_sum_tf32x3, InterpretedFunction)
+    return x.is_cuda or isinstance(attention_s_sum_persistent, InterpretedFunction)
 
 
 @triton.jit
@@ -173,78 +143,6 @@ def _merge_sumexp(ms, ss):
     """The maximum and the sum of exp(x - maximum) of rows, from those of their parts."""
     m = tl.reduce(ms, 1, _nan_max, keep_dims=True)
     return m, tl.sum(ss * _rescale(ms, m), 1, keep_dims=True)
-
-
-@triton.jit
-def attention_s_sum_tf32x3(
-    q_tiles,
-    k_tiles,
-    s_sum_tiles,
-    s_sum_ptr,
-    batches,
-    S,
-    L,
-    E,
-    s_sum_batch,
-    s_sum_i,
-    s_sum_j,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    TERMS: tl.constexpr,
-):
-    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
-    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
-    tiles = tiles_m * tiles_n
-    for turn in tl.range(tl.program_id(0), batches * tiles, tl.num_programs(0)):
-        tile = turn % tiles
-        z = (turn // tiles).to(tl.int64)
-        # GROUP_M rows of tiles run together, so that they share what they read in L2.
-        group = tile // (GROUP_M * tiles_n)
-        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
-        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
-        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
-        s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        for first_k in range(0, E, TERMS):
-            # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
-            # left of the right one, and both. One product a step, or the tensor cores would wait between them.
-            s_sum_terms = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-            for step in range(0, 3 * TERMS, BLOCK_K):
-                product = step // TERMS
-                start = first_k + step % TERMS
-                q_part = q_tiles.load(
-                    [z.to(tl.int32), first_m + (product == 0) * S, start]
-                ).reshape(BLOCK_M, BLOCK_K)
-                k_part = (
-                    k_tiles.load([z.to(tl.int32), first_n + (product == 1) * L, start])
-                    .reshape(BLOCK_N, BLOCK_K)
-                    .T
-                )
-                s_sum_terms = tl.dot(q_part, k_part, s_sum_terms, input_precision="tf32")
-            # Tensor cores cut off what they add, and more of a longer sum: they add up TERMS terms only.
-            s_sum += s_sum_terms
-
-        i = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        s_sum_halves = tl.split(s_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
-        for half in tl.static_range(2):
-            s_sum_quarters = tl.split(
-                s_sum_halves[half].reshape(BLOCK_M, 2, BLOCK_N // 4).permute(0, 2, 1)
-            )
-            for quarter in tl.static_range(2):
-                column = first_n + half * (BLOCK_N // 2) + quarter * (BLOCK_N // 4)
-                j = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
-                inside = (i < S) & (j < L)
-                s_sum = s_sum_quarters[quarter]
-                if s_sum_tiles is None:
-                    tl.store(
-                        s_sum_ptr + z * s_sum_batch + i * s_sum_i + j * s_sum_j, s_sum, mask=inside
-                    )
-                else:
-                    s_sum_tiles.store(
-                        [z.to(tl.int32), first_m, column],
-                        s_sum.to(s_sum_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N // 4),
-                    )
 
 
 @triton.jit
@@ -658,29 +556,6 @@ def choose_attention_s_sum(
     batches: int, M: int, N: int, K: int, tma: bool, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # large in f32: both operands split once into TF32 numbers and their rests
-    if (
-        tma
-        and itemsize == 4
-        and K >= 1024
-        and batches * M * N * K >= 2**32
-        and 2 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) > sms
-    ):
-        BLOCK_N = (
-            256
-            if 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-            <= 3 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-            else 128
-        )
-        return "prepared", dict(
-            BLOCK_M=128,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=32,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=4 if BLOCK_N == 256 else 6,
-            TERMS=256,
-        )
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if (
         tma
@@ -813,33 +688,7 @@ def launch_attention_s_sum(q, k, v, s_sum, m, o_sum2, o, scale) -> None:
     sms = _multiprocessors(k.device)
     variant, config = choose_attention_s_sum(batches, M, N, K, tma, itemsize, hip, sms)
     PRECISION = "ieee" if torch.version.hip else "tf32x3"
-    if variant == "prepared":
-        q_tiles = _tf32_tiles(q, config["BLOCK_M"], config["BLOCK_K"])
-        k_tiles = _tf32_tiles(k, config["BLOCK_N"], config["BLOCK_K"])
-        s_sum_tiles = _tiles_to_store(s_sum, config["BLOCK_M"], config["BLOCK_N"] // 4)
-        attention_s_sum_tf32x3[
-            (
-                min(
-                    sms,
-                    batches * triton.cdiv(S, config["BLOCK_M"]) * triton.cdiv(L, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            q_tiles,
-            k_tiles,
-            s_sum_tiles,
-            s_sum,
-            B * H,
-            S,
-            L,
-            E,
-            s_sum.stride(0),
-            s_sum.stride(1),
-            s_sum.stride(2),
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "split":
+    if variant == "split":
         s_sum_parts = torch.empty(
             (config["PARTS"], batches, S, L), dtype=torch.float32, device=k.device
         )

@@ -282,14 +282,13 @@ def stored_tiles(side: ir.Expr, kept, axes, seen, dims, facts) -> View | None:
 
 
 def is_split(group) -> bool:
-    """Whether products of f32 are three of TF32, and the factors of the one sum as they are stored."""
-    if group.products > 1 or group.precision != "tf32x3":
+    """Whether the one sum is of products of f32 as stored, each three products of TF32."""
+    if group.products > 1 or group.nests[0].dtype != "compute":
         return False
-    left, right = (
-        side.arg if isinstance(side, ir.Cast) else side for side in group.nests[0].body.body.args
-    )
-    alike = isinstance(left, ir.Read) and isinstance(right, ir.Read) and left.dtype == right.dtype
-    return alike and group.nests[0].dtype == "compute"
+    factors = [s.arg if isinstance(s, ir.Cast) else s for s in group.nests[0].body.body.args]
+    if not all(isinstance(factor, ir.Read) for factor in factors):
+        return False
+    return len({factor.dtype for factor in factors}) == 1 and factors[0].dtype in group.split
 
 
 def stored_whole(group, stores, axes, seen) -> tuple[View, ...]:
