@@ -284,7 +284,7 @@ def choose_batch_norm_train(
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
         BLOCK = min(256 if across else 1024, max(16, triton.next_power_of_2(col_run)))
-        ROWS = 32 if across else 4096 // BLOCK
+        ROWS = 32 if across else min(16, 4096 // BLOCK)
         PARTS = triton.next_power_of_2(
             max(
                 1,

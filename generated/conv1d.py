@@ -101,6 +101,31 @@ def _runs_kernels(x: torch.Tensor) -> bool:
 
 
 @triton.jit
+def _phases(x, RUN: tl.constexpr):
+    """x[:, 0::RUN], x[:, 1::RUN], ...: what lies at each place of a run."""
+    if RUN == 1:
+        return (x,)
+    else:
+        even, odd = tl.split(x.reshape(x.shape[0], x.shape[1] // 2, 2))
+        evens, odds = _phases(even, RUN // 2), _phases(odd, RUN // 2)
+        out = ()
+        for k in tl.static_range(RUN // 2):
+            out = out + (evens[k], odds[k])
+        return out
+
+
+@triton.jit
+def _taken(line, FIRST: tl.constexpr, STEP: tl.constexpr, EACH: tl.constexpr):
+    """Elements FIRST, FIRST + STEP, ... of every lane's line, EACH of them side by side."""
+    if EACH == 1:
+        return line[FIRST]
+    else:
+        even = _taken(line, FIRST, 2 * STEP, EACH // 2)
+        odd = _taken(line, FIRST + STEP, 2 * STEP, EACH // 2)
+        return tl.join(even, odd).reshape(even.shape[0], 2 * even.shape[1])
+
+
+@triton.jit
 def conv1d_x_packed_tile(
     x_ptr,
     x_packed_ptr,
@@ -387,6 +412,94 @@ def conv1d_channels(
 
 
 @triton.jit
+def conv1d_runs(
+    x_ptr,
+    w_ptr,
+    b_ptr,
+    y_ptr,
+    rows,
+    P,
+    F,
+    L,
+    x_0,
+    x_1,
+    x_2,
+    w_0,
+    w_1,
+    w_2,
+    b_0,
+    y_0,
+    y_1,
+    y_2,
+    WIDE_Y: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    Cg: tl.constexpr,
+    stride: tl.constexpr,
+    pad: tl.constexpr,
+    R: tl.constexpr,
+    dil: tl.constexpr,
+    groups: tl.constexpr,
+    WIDE_X: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    EACH: tl.constexpr,
+):
+    """The windows of STEPS x ROWS x BLOCK places a program."""
+    tile = tl.program_id(0)
+    tiles = tl.cdiv(P, STEPS * BLOCK)
+    row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
+    p = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
+    P = tl.multiple_of(tl.cast(P, tl.int64), WIDE_Y)
+    RUN: tl.constexpr = EACH * stride
+    FIRST: tl.constexpr = (-pad) // RUN
+    LAST: tl.constexpr = ((EACH - 1) * stride + R * dil - dil - pad) // RUN
+    x_l0 = tile % tiles * (STEPS * BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
+    n = (row // ((F // (F // groups)) * (F // groups))).to(tl.int64)
+    f1 = (row // (F // groups) % (F // (F // groups))).to(tl.int64)
+    x_c0 = f1 * Cg
+    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), WIDE_X)
+    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), WIDE_X)
+    L = tl.multiple_of(tl.cast(L, tl.int64), WIDE_X)
+    f0 = (row % (F // groups)).to(tl.int64)
+    y_0 = tl.multiple_of(tl.cast(y_0, tl.int64), WIDE_Y)
+    y_1 = tl.multiple_of(tl.cast(y_1, tl.int64), WIDE_Y)
+    ys = ()
+    for i in tl.static_range(STEPS):
+        y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for c in tl.static_range(Cg):
+            x_c = x_c0 + c
+            x_line = ()
+            for a in tl.static_range(FIRST, LAST + 1):
+                x_l = x_l0 + i * (BLOCK * stride) + a * RUN
+                x_run = tl.load(
+                    x_ptr + n * x_0 + x_c * x_1 + tl.cast(x_l, tl.int64) * x_2,
+                    mask=(row < rows) & ((x_l >= 0) & (x_l < L)),
+                    other=0.0,
+                )
+                x_line = x_line + _phases(x_run, RUN)
+            for r in tl.static_range(R):
+                x = _taken(x_line, r * dil - pad - FIRST * RUN, stride, EACH).to(COMPUTE)
+                w_f = f0 + f1 * (F // groups)
+                w = tl.load(
+                    w_ptr + w_f * w_0 + tl.cast(c, tl.int64) * w_1 + tl.cast(r, tl.int64) * w_2,
+                    mask=row < rows,
+                ).to(COMPUTE)
+                y_sum += x * w
+        b_f = f0 + f1 * (F // groups)
+        b = tl.load(b_ptr + b_f * b_0, mask=row < rows).to(COMPUTE)
+        y = b + y_sum
+        ys = ys + (y,)
+    for i in tl.static_range(STEPS):
+        y_f = f0 + f1 * (F // groups)
+        tl.store(
+            y_ptr + n * y_0 + y_f * y_1 + tl.cast(p + i * BLOCK, tl.int64) * y_2,
+            ys[i],
+            mask=(row < rows) & (p + i * BLOCK < P),
+        )
+
+
+@triton.jit
 def conv1d_window(
     x_ptr,
     w_ptr,
@@ -628,6 +741,8 @@ def choose_conv1d(
     lines: int,
     cols: int,
     reach: int,
+    apart: int,
+    dilation: int,
     channels_last: bool,
     tma: bool,
     itemsize: int,
@@ -643,6 +758,25 @@ def choose_conv1d(
             ROWS=max(1, 1024 // itemsize // BLOCK),
             num_warps=2,
             STEPS=max(1, min(triton.next_power_of_2(along), 16 // (hop_p * hop_p), 256 // terms)),
+        )
+    # a window small enough to unroll, lines loaded in whole runs
+    if (
+        N < 8
+        and 1 <= apart <= 8
+        and triton.next_power_of_2(apart) == apart
+        and itemsize <= 2 * apart
+        and dilation >= 0
+        and 0 < terms <= 128
+        and max(lines, reach) < 1 << 30
+    ):
+        BLOCK = min(128, triton.next_power_of_2(cols))
+        EACH = min(BLOCK, 8 // itemsize) if apart == 1 else 1
+        return "runs", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 64 // BLOCK),
+            STEPS=max(1, min(8, triton.cdiv(triton.next_power_of_2(cols), BLOCK), 256 // terms)),
+            EACH=EACH,
+            num_warps=max(1, min(4, BLOCK // EACH // 32)),
         )
     # a window small enough to unroll
     if N < 8 and 0 < terms <= 128 and max(lines, reach) < 1 << 30:
@@ -749,6 +883,8 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
     lines = (F // (F // groups)) * (F // groups) * N
     cols = P
     reach = P + P * stride + R * max(dil, -dil)
+    apart = stride
+    dilation = dil
     channels_last = x.stride(1) < x.stride(2)
     tma = _takes_patches(x.permute(0, 2, 1), w.permute(0, 2, 1))
     itemsize = x.element_size()
@@ -769,6 +905,8 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
         lines,
         cols,
         reach,
+        apart,
+        dilation,
         channels_last,
         tma,
         itemsize,
@@ -812,6 +950,43 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             stride=stride,
             pad=pad,
             dil=dil,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "runs":
+        conv1d_runs[
+            (
+                triton.cdiv(lines, config["ROWS"])
+                * triton.cdiv(P, config["STEPS"] * config["BLOCK"]),
+            )
+        ](
+            x,
+            w,
+            b,
+            y,
+            (F // (F // groups)) * (F // groups) * N,
+            P,
+            F,
+            L,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            WIDE_Y=math.gcd(16, y.shape[2], y.stride(0), y.stride(1)),
+            COMPUTE=COMPUTE,
+            Cg=Cg,
+            stride=stride,
+            pad=pad,
+            R=R,
+            dil=dil,
+            groups=groups,
+            WIDE_X=math.gcd(16, x.shape[2], x.stride(0), x.stride(1)),
             enable_fp_fusion=True,
             **config,
         )

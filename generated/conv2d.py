@@ -113,6 +113,31 @@ def _runs_kernels(x: torch.Tensor) -> bool:
 
 
 @triton.jit
+def _phases(x, RUN: tl.constexpr):
+    """x[:, 0::RUN], x[:, 1::RUN], ...: what lies at each place of a run."""
+    if RUN == 1:
+        return (x,)
+    else:
+        even, odd = tl.split(x.reshape(x.shape[0], x.shape[1] // 2, 2))
+        evens, odds = _phases(even, RUN // 2), _phases(odd, RUN // 2)
+        out = ()
+        for k in tl.static_range(RUN // 2):
+            out = out + (evens[k], odds[k])
+        return out
+
+
+@triton.jit
+def _taken(line, FIRST: tl.constexpr, STEP: tl.constexpr, EACH: tl.constexpr):
+    """Elements FIRST, FIRST + STEP, ... of every lane's line, EACH of them side by side."""
+    if EACH == 1:
+        return line[FIRST]
+    else:
+        even = _taken(line, FIRST, 2 * STEP, EACH // 2)
+        odd = _taken(line, FIRST + STEP, 2 * STEP, EACH // 2)
+        return tl.join(even, odd).reshape(even.shape[0], 2 * even.shape[1])
+
+
+@triton.jit
 def conv2d_x_packed_tile(
     x_ptr,
     x_packed_ptr,
@@ -456,6 +481,110 @@ def conv2d_channels(
 
 
 @triton.jit
+def conv2d_runs(
+    x_ptr,
+    w_ptr,
+    b_ptr,
+    y_ptr,
+    rows,
+    P,
+    Q,
+    F,
+    H,
+    W,
+    x_0,
+    x_1,
+    x_2,
+    x_3,
+    w_0,
+    w_1,
+    w_2,
+    w_3,
+    b_0,
+    y_0,
+    y_1,
+    y_2,
+    y_3,
+    WIDE_Y: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    Cg: tl.constexpr,
+    R: tl.constexpr,
+    stride: tl.constexpr,
+    pad: tl.constexpr,
+    S: tl.constexpr,
+    dil: tl.constexpr,
+    groups: tl.constexpr,
+    WIDE_X: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    EACH: tl.constexpr,
+):
+    """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once, in whole runs of a line."""
+    tile = tl.program_id(0)
+    tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
+    row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
+    p = (tile // tiles % spans).to(tl.int64) * STEPS
+    q = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
+    Q = tl.multiple_of(tl.cast(Q, tl.int64), WIDE_Y)
+    RUN: tl.constexpr = EACH * stride
+    FIRST: tl.constexpr = (-pad) // RUN
+    LAST: tl.constexpr = ((EACH - 1) * stride + S * dil - dil - pad) // RUN
+    x_w0 = tile % tiles * (BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
+    n = (row // ((F // (F // groups)) * (F // groups))).to(tl.int64)
+    f1 = (row // (F // groups) % (F // (F // groups))).to(tl.int64)
+    x_c0 = f1 * Cg
+    x_h0 = p * stride - pad
+    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), WIDE_X)
+    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), WIDE_X)
+    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), WIDE_X)
+    W = tl.multiple_of(tl.cast(W, tl.int64), WIDE_X)
+    f0 = (row % (F // groups)).to(tl.int64)
+    y_0 = tl.multiple_of(tl.cast(y_0, tl.int64), WIDE_Y)
+    y_1 = tl.multiple_of(tl.cast(y_1, tl.int64), WIDE_Y)
+    y_2 = tl.multiple_of(tl.cast(y_2, tl.int64), WIDE_Y)
+    ys = ()
+    for i in tl.static_range(STEPS):
+        y_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for c in tl.static_range(Cg):
+            for r in tl.static_range(R):
+                x_c = x_c0 + c
+                x_h = x_h0 + (i * stride + r * dil)
+                x_line = ()
+                for a in tl.static_range(FIRST, LAST + 1):
+                    x_w = x_w0 + a * RUN
+                    x_run = tl.load(
+                        x_ptr + n * x_0 + x_c * x_1 + x_h * x_2 + tl.cast(x_w, tl.int64) * x_3,
+                        mask=((row < rows) & (x_h >= 0) & (x_h < H)) & ((x_w >= 0) & (x_w < W)),
+                        other=0.0,
+                    )
+                    x_line = x_line + _phases(x_run, RUN)
+                for s in tl.static_range(S):
+                    x = _taken(x_line, s * dil - pad - FIRST * RUN, stride, EACH).to(COMPUTE)
+                    w_f = f0 + f1 * (F // groups)
+                    w = tl.load(
+                        w_ptr
+                        + w_f * w_0
+                        + tl.cast(c, tl.int64) * w_1
+                        + tl.cast(r, tl.int64) * w_2
+                        + tl.cast(s, tl.int64) * w_3,
+                        mask=row < rows,
+                    ).to(COMPUTE)
+                    y_sum += x * w
+        b_f = f0 + f1 * (F // groups)
+        b = tl.load(b_ptr + b_f * b_0, mask=row < rows).to(COMPUTE)
+        y = b + y_sum
+        ys = ys + (y,)
+    for i in tl.static_range(STEPS):
+        y_f = f0 + f1 * (F // groups)
+        tl.store(
+            y_ptr + n * y_0 + y_f * y_1 + (p + i) * y_2 + tl.cast(q, tl.int64) * y_3,
+            ys[i],
+            mask=(row < rows) & (p + i < P) & (q < Q),
+        )
+
+
+@triton.jit
 def conv2d_window(
     x_ptr,
     w_ptr,
@@ -748,6 +877,8 @@ def choose_conv2d(
     cols: int,
     reach: int,
     steps: int,
+    apart: int,
+    dilation: int,
     channels_last: bool,
     tma: bool,
     itemsize: int,
@@ -763,6 +894,25 @@ def choose_conv2d(
             ROWS=max(1, 1024 // itemsize // BLOCK),
             num_warps=2,
             STEPS=max(1, min(triton.next_power_of_2(along), 16 // (hop_q * hop_q), 256 // terms)),
+        )
+    # a window small enough to unroll, lines loaded in whole runs
+    if (
+        N < 8
+        and 1 <= apart <= 8
+        and triton.next_power_of_2(apart) == apart
+        and itemsize <= 2 * apart
+        and dilation >= 0
+        and 0 < terms <= 128
+        and max(lines, reach) < 1 << 30
+    ):
+        BLOCK = min(256, triton.next_power_of_2(cols))
+        EACH = min(BLOCK, 8 // itemsize) if apart == 1 else 1
+        return "runs", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 64 // BLOCK),
+            STEPS=max(1, min(triton.next_power_of_2(steps), 16 // (hop_p * hop_p), 256 // terms)),
+            EACH=EACH,
+            num_warps=max(1, min(4, BLOCK // EACH // 32)),
         )
     # a window small enough to unroll
     if N < 8 and 0 < terms <= 128 and max(lines, reach) < 1 << 30:
@@ -873,6 +1023,8 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     cols = Q
     reach = Q + Q * stride + S * max(dil, -dil)
     steps = P
+    apart = stride
+    dilation = dil
     channels_last = x.stride(1) < x.stride(3)
     tma = _takes_patches(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
     itemsize = x.element_size()
@@ -895,6 +1047,8 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         cols,
         reach,
         steps,
+        apart,
+        dilation,
         channels_last,
         tma,
         itemsize,
@@ -944,6 +1098,50 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             stride=stride,
             pad=pad,
             dil=dil,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "runs":
+        conv2d_runs[
+            (
+                triton.cdiv(lines, config["ROWS"])
+                * triton.cdiv(P, config["STEPS"])
+                * triton.cdiv(Q, config["BLOCK"]),
+            )
+        ](
+            x,
+            w,
+            b,
+            y,
+            (F // (F // groups)) * (F // groups) * N,
+            P,
+            Q,
+            F,
+            H,
+            W,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            w.stride(3),
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            y.stride(3),
+            WIDE_Y=math.gcd(16, y.shape[3], y.stride(0), y.stride(1), y.stride(2)),
+            COMPUTE=COMPUTE,
+            Cg=Cg,
+            R=R,
+            stride=stride,
+            pad=pad,
+            S=S,
+            dil=dil,
+            groups=groups,
+            WIDE_X=math.gcd(16, x.shape[3], x.stride(0), x.stride(1), x.stride(2)),
             enable_fp_fusion=True,
             **config,
         )

@@ -44,11 +44,12 @@ def cumsum_scan(
     COMPUTE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     """ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     carry = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(0, D, BLOCK):
+    for start in tl.range(0, D, BLOCK, num_stages=STAGES):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (d < D)
         x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
@@ -70,12 +71,13 @@ def cumsum_part(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     """Program (part, rows): the total of one CHUNK of y_sum."""
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, CHUNK, BLOCK):
+    for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
         d = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (d < D)
         x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
@@ -99,6 +101,7 @@ def cumsum_finish(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     """Program (part, rows): one CHUNK, from the totals of the parts before it."""
     part = tl.program_id(0).to(tl.int64)
@@ -108,7 +111,7 @@ def cumsum_finish(
         y_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < part), other=0.0
     )
     carry = tl.sum(y_sum_parts, 1, keep_dims=True)
-    for start in range(0, CHUNK, BLOCK):
+    for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
         d = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (d < D)
         x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
@@ -117,7 +120,7 @@ def cumsum_finish(
         carry += tl.sum(x, 1, keep_dims=True)
 
 
-def choose_cumsum(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
+def choose_cumsum(rows: int, cols: int, across: bool, itemsize: int, sms: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 64 if across else 1) < sms and cols > (256 if across else 16384):
@@ -138,20 +141,24 @@ def choose_cumsum(rows: int, cols: int, across: bool, sms: int) -> tuple[str, di
             BLOCK=BLOCK,
             PARTS=PARTS,
             CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            STAGES=1,
             num_warps=1 if across else 8,
         )
     # memory runs across the walk: rows side by side make whole lines
     if across:
-        ROWS = min(64, triton.next_power_of_2(rows))
+        ROWS = min(128 if itemsize <= 2 else 64, triton.next_power_of_2(rows))
         return "across", dict(
-            ROWS=ROWS, BLOCK=max(16, min(2048 // ROWS, triton.next_power_of_2(cols))), num_warps=2
+            ROWS=ROWS,
+            BLOCK=max(16, min(2048 // ROWS, triton.next_power_of_2(cols))),
+            STAGES=3 if itemsize <= 2 else 1,
+            num_warps=1 if itemsize <= 2 else 2,
         )
     # few rows: wide blocks keep enough bytes in flight
     if rows < 8 * sms and cols > 4096:
-        return "few", dict(ROWS=1, BLOCK=8192, num_warps=8)
+        return "few", dict(ROWS=1, BLOCK=8192, STAGES=1, num_warps=8)
     # a row is walked in blocks, once where it fits
     BLOCK = min(1024, max(16, triton.next_power_of_2(cols)))
-    return "blocks", dict(BLOCK=BLOCK, ROWS=max(1, 1024 // BLOCK), num_warps=2)
+    return "blocks", dict(BLOCK=BLOCK, ROWS=max(1, 1024 // BLOCK), STAGES=1, num_warps=2)
 
 
 def launch_cumsum(x, y) -> None:
@@ -163,8 +170,9 @@ def launch_cumsum(x, y) -> None:
     rows = batch
     cols = D
     across = x.stride(0) < x.stride(1)
+    itemsize = y.element_size()
     sms = _multiprocessors(x.device)
-    variant, config = choose_cumsum(rows, cols, across, sms)
+    variant, config = choose_cumsum(rows, cols, across, itemsize, sms)
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "split":
         y_sum_part = torch.empty(

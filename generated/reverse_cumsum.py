@@ -32,6 +32,25 @@ def _runs_kernels(x: torch.Tensor) -> bool:
 
 
 @triton.jit
+def _next_sums_behind(a, before_a, b, before_b):
+    return a + b, a + before_b
+
+
+@triton.jit
+def _sums_behind(x, start, RUN: tl.constexpr):
+    """What lies behind each element of x, whose runs of RUN elements stand the last one first.
+
+    Halves of a run wait for what lies behind the whole; so lanes never trade places.
+    """
+    if RUN == 1:
+        return tl.associative_scan((x, tl.full(x.shape, start, x.dtype)), 1, _next_sums_behind)[1]
+    else:
+        left, right = tl.split(x.reshape(x.shape[0], x.shape[1] // 2, 2))
+        behind = _sums_behind(left + right, start, RUN // 2)
+        return tl.join(right + behind, behind).reshape(x.shape)
+
+
+@triton.jit
 def reverse_cumsum_scan(
     x_ptr,
     y_ptr,
@@ -44,16 +63,21 @@ def reverse_cumsum_scan(
     COMPUTE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
+    RUN: tl.constexpr,
 ):
     """ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     last = tl.cdiv(D, BLOCK) * BLOCK - BLOCK
+    i = tl.arange(0, BLOCK)[None, :]
+    # Runs of RUN elements, the last one first: each a load, and no lanes to turn over.
+    turned = (BLOCK - RUN - i // RUN * RUN + i % RUN).to(tl.int64)
     carry = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(0, D, BLOCK):
-        d = last - start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    for start in tl.range(0, D, BLOCK, num_stages=STAGES):
+        d = last - start + turned
         inside = (row < rows) & (d < D)
         x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
-        y_sum = carry + tl.cumsum(x, 1, reverse=True)
+        y_sum = carry + (x + _sums_behind(x, 0.0, RUN))
         tl.store(y_ptr + row * y_row + d * y_d, y_sum, mask=inside)
         carry += tl.sum(x, 1, keep_dims=True)
 
@@ -71,14 +95,14 @@ def reverse_cumsum_part(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     """Program (part, rows): the total of one CHUNK of y_sum."""
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    last = (part + 1) * CHUNK - BLOCK
     acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, CHUNK, BLOCK):
-        d = last - start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
+        d = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (d < D)
         x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
         acc += x
@@ -101,26 +125,33 @@ def reverse_cumsum_finish(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
+    STAGES: tl.constexpr,
+    RUN: tl.constexpr,
 ):
     """Program (part, rows): one CHUNK, from the totals of the parts before it."""
     part = tl.program_id(0).to(tl.int64)
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     last = (part + 1) * CHUNK - BLOCK
+    i = tl.arange(0, BLOCK)[None, :]
+    # Runs of RUN elements, the last one first: each a load, and no lanes to turn over.
+    turned = (BLOCK - RUN - i // RUN * RUN + i % RUN).to(tl.int64)
     parts = tl.arange(0, PARTS)[None, :]
     y_sum_parts = tl.load(
         y_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts > part), other=0.0
     )
     carry = tl.sum(y_sum_parts, 1, keep_dims=True)
-    for start in range(0, CHUNK, BLOCK):
-        d = last - start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
+        d = last - start + turned
         inside = (row < rows) & (d < D)
         x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
-        y_sum = carry + tl.cumsum(x, 1, reverse=True)
+        y_sum = carry + (x + _sums_behind(x, 0.0, RUN))
         tl.store(y_ptr + row * y_row + d * y_d, y_sum, mask=inside)
         carry += tl.sum(x, 1, keep_dims=True)
 
 
-def choose_reverse_cumsum(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
+def choose_reverse_cumsum(
+    rows: int, cols: int, across: bool, itemsize: int, sms: int
+) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 64 if across else 1) < sms and cols > (256 if across else 16384):
@@ -141,20 +172,32 @@ def choose_reverse_cumsum(rows: int, cols: int, across: bool, sms: int) -> tuple
             BLOCK=BLOCK,
             PARTS=PARTS,
             CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            STAGES=1,
             num_warps=1 if across else 8,
+            RUN=1 if across else min(8, 16 // itemsize),
         )
     # memory runs across the walk: rows side by side make whole lines
     if across:
-        ROWS = min(64, triton.next_power_of_2(rows))
+        ROWS = min(128 if itemsize <= 2 else 64, triton.next_power_of_2(rows))
         return "across", dict(
-            ROWS=ROWS, BLOCK=max(16, min(2048 // ROWS, triton.next_power_of_2(cols))), num_warps=2
+            ROWS=ROWS,
+            BLOCK=max(16, min(2048 // ROWS, triton.next_power_of_2(cols))),
+            STAGES=3 if itemsize <= 2 else 1,
+            num_warps=1 if itemsize <= 2 else 2,
+            RUN=1,
         )
     # few rows: wide blocks keep enough bytes in flight
     if rows < 8 * sms and cols > 4096:
-        return "few", dict(ROWS=1, BLOCK=4096, num_warps=8)
+        return "few", dict(ROWS=1, BLOCK=4096, STAGES=1, num_warps=8, RUN=min(8, 16 // itemsize))
     # a row is walked in blocks, once where it fits
     BLOCK = min(1024, max(16, triton.next_power_of_2(cols)))
-    return "blocks", dict(BLOCK=BLOCK, ROWS=max(1, 1024 // BLOCK), num_warps=2)
+    return "blocks", dict(
+        BLOCK=BLOCK,
+        ROWS=max(1, 1024 // BLOCK),
+        STAGES=3 if cols > BLOCK else 1,
+        num_warps=2,
+        RUN=min(8, 16 // itemsize),
+    )
 
 
 def launch_reverse_cumsum(x, y) -> None:
@@ -166,8 +209,9 @@ def launch_reverse_cumsum(x, y) -> None:
     rows = batch
     cols = D
     across = x.stride(0) < x.stride(1)
+    itemsize = y.element_size()
     sms = _multiprocessors(x.device)
-    variant, config = choose_reverse_cumsum(rows, cols, across, sms)
+    variant, config = choose_reverse_cumsum(rows, cols, across, itemsize, sms)
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "split":
         y_sum_part = torch.empty(
@@ -184,7 +228,12 @@ def launch_reverse_cumsum(x, y) -> None:
             x_d=x.stride(1),
             COMPUTE=COMPUTE,
             enable_fp_fusion=True,
-            **config,
+            ROWS=config["ROWS"],
+            BLOCK=config["BLOCK"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            STAGES=config["STAGES"],
+            num_warps=config["num_warps"],
         )
         reverse_cumsum_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
             y_sum_part,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,9 +16,11 @@ from tritongen import pipeline
 from tritongen.check import check
 from tritongen.ir.binding import bind
 from tritongen.ir.interp import run
-from tritongen.proof import Result, cases
+from tritongen.proof import Result, cases, pool
 from tritongen.proof.judge import judge
 from tritongen.proof.oracle import expect, tf32, truncated
+from tritongen.proof.parts import joined, parts_of
+from tritongen.proof.reference import disagreement
 from tritongen.proof.values import LAYOUTS, Filling, fill_tensor
 from tritongen.proof.variants import config_of, ways
 from tritongen.syntax.parse import parse
@@ -305,3 +308,63 @@ def test_tf32_may_lose_the_digits_beyond_eleven_and_no_others():
     assert not judge(bf16, found).ok
     assert float(found.slack[1, 1]) < 2.0**-20  # factors of eleven digits lose nothing
     assert not truncated(torch.randn(99).half().double(), None).any()  # nor do halves
+
+
+def test_tensor_cores_truncate_the_sum_so_far():
+    a = torch.arange(120, 0, -1, dtype=torch.float32)[None] / 7  # most of the sum comes first
+    args = {"a": a, "b": torch.ones(120, 1)}
+    total = torch.zeros((), dtype=torch.float64)
+    for start in range(0, 120, 4):
+        total = total + a[0, start : start + 4].double().sum()
+        total = (total.view(torch.int64) >> 29 << 29).view(torch.float64)
+    op = spec_op("matmul")
+    strict, split = expect(op, args)["y"], expect(op, args, split=True)["y"]
+    got = total.float().reshape(1, 1)
+    assert not judge(got, strict).ok and judge(got, strict, split).ok
+    assert not judge(got * (1 - 2.0**-17), strict, split).ok
+
+
+def test_refs_are_not_called_on_nothing():
+    op = op_of('op f<T: float>(x: T[N, M]) -> y: T[N, M] {\n  y[n, m] = x[n, m]\n  ref "x"\n}\n')
+    case = cases.Case({"T": "f32"}, {"N": 0, "M": 3}, {}, layouts={"x": "contiguous"})
+    called = []  # torch's attention would divide by zero, and end the process
+    assert (
+        disagreement(op, SimpleNamespace(f_reference=lambda x: called.append(x) or x), case) == ""
+    )
+    assert not called
+
+
+# ---- jobs ---------------------------------------------------------------------------------------
+def test_the_parts_of_a_file_are_its_examples(interpreter):
+    text = (ROOT / "specs" / "relu.op").read_text()
+    job = {"text": text, "name": "relu.op", "device": "cpu", "examples": 9, "seed": 3}
+    parts = parts_of(job)
+    assert len(parts) == 2
+    whole, apart = interpreter.ask(job), joined([interpreter.ask(part) for part in parts])
+    for key in ("examples", "calls", "dtypes", "variants", "bound_used", "failures"):
+        assert whole[key] == apart[key], key
+
+
+def test_a_failure_of_several_parts_is_told_once():
+    wrong = {"op": "f", "variant": "rows", "problem": "y: 1 of 3 differ"}
+    other = wrong | {"problem": "y: 2 of 3 differ", "variant": "loop"}
+    report = {"spec": "f.op", "device": "cpu", "examples": 4, "seconds": 1.0}
+    found = joined([report | {"failures": [wrong]}, report | {"failures": [wrong, other]}])
+    assert found["failures"] == [wrong, other] and found["examples"] == 8
+
+
+def test_where_one_part_took_longest_the_others_go_next(monkeypatch):
+    took, asked = {"a": 1.0, "b": 5.0, "c": 0.1}, []
+
+    class Quick(pool.Worker):
+        def ask(self, job, timeout=600):
+            asked.append((job["name"], job["part"]))
+            report = {"spec": job["name"], "device": "cpu", "failures": [], "calls": 1}
+            return report | {"examples": 4, "seconds": took[job["name"]]}
+
+    monkeypatch.setattr(pool, "Worker", Quick)
+    jobs = [{"name": name, "examples": 8} for name in took]
+    reports = list(pool.run_jobs(jobs, "cpu"))
+    assert asked == [("a", 0), ("b", 0), ("c", 0), ("b", 1), ("a", 1), ("c", 1)]
+    assert sorted(r["spec"] for r in reports) == ["a", "b", "c"]
+    assert all(r["examples"] == 8 for r in reports)

@@ -25,15 +25,16 @@ def images(*shape: int, **options) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("x", "win", "variant"),
+    ("x", "win", "stride", "variant"),
     [
-        (images(4, 64, 56, 56), 3, "window"),
-        (images(4, 64, 56, 56, memory_format=torch.channels_last), 3, "channels"),
-        (images(4, 64, 56, 56), 16, "box"),
+        (images(4, 64, 56, 56), 3, 2, "runs"),
+        (images(4, 64, 56, 56), 3, 3, "window"),  # no tile is three times another
+        (images(4, 64, 56, 56, memory_format=torch.channels_last), 3, 2, "channels"),
+        (images(4, 64, 56, 56), 16, 2, "box"),
     ],
 )
-def test_lanes_run_where_memory_does_and_wide_windows_are_loops(x, win, variant):
-    calls = traced("max_pool2d", x, win=win, stride=2)
+def test_lanes_run_where_memory_does_and_wide_windows_are_loops(x, win, stride, variant):
+    calls = traced("max_pool2d", x, win=win, stride=stride)
     assert [c.variant for c in calls.choices] == [variant]
 
 
@@ -46,12 +47,25 @@ def test_a_result_is_stored_as_its_operand_is():
 
 
 def test_neighbouring_windows_share_what_they_load():
-    """16 steps of 4 x 4 windows at stride 1 read 19 rows of 4, and their maxima along a row are shared too."""
-    calls = traced("max_pool2d", images(32, 64, 512, 512), win=4, stride=1, pad=1)
+    """16 steps of 4 x 4 windows at stride 1 read 19 lines in runs, and their maxima along a line are shared too."""
+    x = images(32, 64, 512, 512, dtype=torch.bfloat16)
+    calls = traced("max_pool2d", x, win=4, stride=1, pad=1)
     (launch,) = calls.launches
     text = trace.ptx(launch, "sm_90")
+    lane, steps = launch.config["EACH"], launch.config["STEPS"]
     each = launch.config["BLOCK"] * launch.config["ROWS"] // (32 * launch.config["num_warps"])
-    steps = launch.config["STEPS"]
+    runs = (
+        (lane + 1) // lane - -1 // lane + 1
+    )  # a lane's windows begin 1 before its run and end `lane + 1` behind
     assert steps == 16
-    assert len(re.findall(r"ld\.global", text)) == each * (steps + 3) * 4
+    assert len(re.findall(r"ld\.global\.v\d", text)) == each // lane * (steps + 3) * runs
     assert len(re.findall(r"max\.NaN", text)) <= each * ((steps + 3) * 3 + steps * 4)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_no_load_is_known_to_lie_outside(last):
+    """On a GPU max pools of 1 x 1 images in f16 gave inf: ptxas took the -inf of such loads for inf."""
+    x = images(1, 2, 1, 1, dtype=torch.float16)
+    x = x.as_strided(x.shape, (2, 1, 2, 2)) if last else x
+    (launch,) = traced("max_pool2d", x, win=3, stride=1, pad=2).launches
+    assert not re.findall(r"mov\.pred\s+%p\d+, 0", trace.ptx(launch, "sm_90"))

@@ -88,13 +88,15 @@ def _module_names(specs: tuple[Path, ...]) -> list[str]:
     return names
 
 
-def _compile_all(specs: tuple[Path, ...], standalone: bool = False) -> dict[str, str]:
+def _compile_all(
+    specs: tuple[Path, ...], standalone: bool = False, formatted: bool = True
+) -> dict[str, str]:
     """The module of every spec, by name; SpecError with the findings of all."""
     texts = {}
     findings: list[SpecError] = []
     for spec in _with_progress(specs, len(specs), "building"):
         try:
-            texts[spec.stem] = _compile(spec, standalone)
+            texts[spec.stem] = _compile(spec, standalone, formatted)
         except SpecError as error:
             findings.append(error)
     if findings:
@@ -102,13 +104,14 @@ def _compile_all(specs: tuple[Path, ...], standalone: bool = False) -> dict[str,
     return texts
 
 
-def _compile(spec: Path, standalone: bool) -> str:
+def _compile(spec: Path, standalone: bool, formatted: bool) -> str:
     from tritongen import pipeline
     from tritongen.syntax.limits import read_source
 
     source = read_source(spec)
     try:
-        return pipeline.build(source.text, shown_name(spec), standalone=standalone).source
+        built = pipeline.build(source.text, shown_name(spec), standalone=standalone)
+        return built.source if formatted else built.raw
     except SpecError:
         raise
     except Exception:
@@ -151,7 +154,7 @@ def check(specs: tuple[Path, ...], device: str | None, examples: int, seed: int)
     from tritongen.proof import check_specs
 
     _module_names(specs)
-    _compile_all(specs)
+    _compile_all(specs, formatted=False)
     failed = False
     for result in _with_progress(
         check_specs(specs, device, examples, seed), len(specs), "checking"

@@ -300,7 +300,7 @@ class CallNumbers:
 def call_numbers(plan: Plan, args: Mapping[str, Any]) -> CallNumbers:
     op = step_aside(plan.op)
     op = replace(op, facts=(*op.facts, *plan.defines))
-    renamed = {
+    renamed: dict[str, Any] = {
         new.name: args[old.name] if old.name in args else getattr(old, "default", None)
         for new, old in zip(op.params, plan.op.params, strict=True)
     }

@@ -41,10 +41,10 @@ def _guards(scope: Scope, condition: Expr) -> tuple[tuple[Guard, ...], Expr | No
     """(the guards in an and-chain, what else it says)."""
     match condition:
         case Call("and", (a, b)):
-            (first, left), (second, right) = _guards(scope, a), _guards(scope, b)
-            both = left is not None and right is not None
-            rest = replace(condition, args=(left, right)) if both else left or right
-            return first + second, rest
+            (first, left_rest), (second, right_rest) = _guards(scope, a), _guards(scope, b)
+            if left_rest is None or right_rest is None:
+                return first + second, left_rest or right_rest
+            return first + second, replace(condition, args=(left_rest, right_rest))
         case Call("lt" | "le" | "gt" | "ge" | "eq" as op, (a, b)):
             left, right = integer(scope, a), integer(scope, b)
             if left is None or right is None:

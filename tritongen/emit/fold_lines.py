@@ -18,7 +18,7 @@ NO_PLACE = "2147483647"  # the index of a masked lane: later than any other
 
 def start_text(body: Body, nest: ir.Nest, dtype: str) -> str:
     """What an empty lane of a fold holds."""
-    op = nest.body.op
+    op = nest.fold.op
     kind = ir.kind_of(dtype, body.op)
     start = FOLDS[op.replace("arg", "")].start[kind]
     if start in ("LOWEST", "HIGHEST"):
@@ -28,7 +28,7 @@ def start_text(body: Body, nest: ir.Nest, dtype: str) -> str:
 
 def term(body: Body, nest: ir.Nest, var: dict[str, str], served: bool) -> tuple[str, int]:
     """The term of a fold over the whole tile, masked lanes holding its start."""
-    reduce = nest.body
+    reduce = nest.fold
     out = body.expr(reduce.body)
     wide = free_indices(reduce.body) >= {d.index for d in body.kernel.axes[1].digits[:1]}
     guards = [guard_text(body, g) for g in reduce.guards]
@@ -46,8 +46,8 @@ def guard_text(body: Body, guard: ir.Guard) -> str:
 
 
 def end_text(body: Body, nest: ir.Nest, tile_text: str, axis: int = 1) -> str:
-    kind = ir.kind_of(nest.body.body.dtype, body.op)
-    fold = FOLDS[nest.body.op]
+    kind = ir.kind_of(nest.fold.body.dtype, body.op)
+    fold = FOLDS[nest.fold.op]
     if fold.helper[kind]:
         body.helpers[fold.helper[kind]] = None
     return fold.end[kind].format(t=tile_text, axis=axis)
@@ -56,25 +56,25 @@ def end_text(body: Body, nest: ir.Nest, tile_text: str, axis: int = 1) -> str:
 def place_of(body: Body, nest: ir.Nest) -> str:
     """The row-major number of a term, for argmax and argmin."""
     axis = tuple(d.index for d in body.kernel.axes[-1].digits)
-    if axis == tuple(b.index for b in nest.body.binders) and not any(
-        b.lo.terms for b in nest.body.binders
+    if axis == tuple(b.index for b in nest.fold.binders) and not any(
+        b.lo.terms for b in nest.fold.binders
     ):
         return body.run_text(axis)
     number = poly(0)
-    for b in nest.body.binders:
+    for b in nest.fold.binders:
         number = number * (b.hi - b.lo) + (index(b.index) - b.lo)
     return body.size(number)[0]
 
 
 def arg_helper(body: Body, nest: ir.Nest, which: str = "_first") -> str:
-    helper = f"{which}_{nest.body.op[3:]}"
+    helper = f"{which}_{nest.fold.op[3:]}"
     body.helpers[helper] = None
     return helper
 
 
 def fold_resident(body: Body, nest: ir.Nest, var: dict[str, str], served: bool) -> None:
     """A fold of a tile that is in registers."""
-    if nest.body.op.startswith("arg"):
+    if nest.fold.op.startswith("arg"):
         value = term(body, nest, var, served)[0]
         if not value.isidentifier():
             value = body.assign(body.fresh(f"{nest.name}_value"), value)

@@ -129,22 +129,68 @@ FOLDS = {
 }
 FOLDS["any"], FOLDS["all"] = FOLDS["max"], FOLDS["min"]
 
-# All prefixes of a tile along axis 1; `way` is ", reverse=True" for those from the end.
+# All prefixes of a tile along axis 1.
 SCANS = {
-    "sum": dict.fromkeys(("float", "int"), "tl.cumsum({t}, 1{way})"),
-    "prod": dict.fromkeys(("float", "int"), "tl.cumprod({t}, 1{way})"),
+    "sum": dict.fromkeys(("float", "int"), "tl.cumsum({t}, 1)"),
+    "prod": dict.fromkeys(("float", "int"), "tl.cumprod({t}, 1)"),
     "max": {
-        "float": "tl.associative_scan({t}, 1, _nan_max{way})",
-        "int": "tl.associative_scan({t}, 1, _larger{way})",
-        "bool": "tl.associative_scan({t}.to(tl.int32), 1, _larger{way}) != 0",
+        "float": "tl.associative_scan({t}, 1, _nan_max)",
+        "int": "tl.associative_scan({t}, 1, _larger)",
+        "bool": "tl.associative_scan({t}.to(tl.int32), 1, _larger) != 0",
     },
     "min": {
-        "float": "tl.associative_scan({t}, 1, _nan_min{way})",
-        "int": "tl.associative_scan({t}, 1, _smaller{way})",
-        "bool": "tl.associative_scan({t}.to(tl.int32), 1, _smaller{way}) != 0",
+        "float": "tl.associative_scan({t}, 1, _nan_min)",
+        "int": "tl.associative_scan({t}, 1, _smaller)",
+        "bool": "tl.associative_scan({t}.to(tl.int32), 1, _smaller) != 0",
     },
 }
 SCANS["any"], SCANS["all"] = SCANS["max"], SCANS["min"]
+
+# From the end: what lies behind each element of a tile whose runs stand the last one first.
+BEHIND = {
+    "sum": dict.fromkeys(("float", "int"), "_sums_behind"),
+    "prod": dict.fromkeys(("float", "int"), "_products_behind"),
+    "max": {"float": "_nan_max_behind", "int": "_max_behind", "bool": "_max_behind"},
+    "min": {"float": "_nan_min_behind", "int": "_min_behind", "bool": "_min_behind"},
+}
+BEHIND["any"], BEHIND["all"] = BEHIND["max"], BEHIND["min"]
+
+
+def _behind(name: str, combine: str) -> dict[str, str]:
+    """The helper of that name, and the one that it scans whole runs with."""
+    both, last = f"_next{name}", combine.format(a="a", b="before_b")
+    return {
+        both: f"""
+@triton.jit
+def {both}(a, before_a, b, before_b):
+    return {combine.format(a="a", b="b")}, {last}
+""",
+        name: f'''
+@triton.jit
+def {name}(x, start, RUN: tl.constexpr):
+    """What lies behind each element of x, whose runs of RUN elements stand the last one first.
+
+    Halves of a run wait for what lies behind the whole; so lanes never trade places.
+    """
+    if RUN == 1:
+        return tl.associative_scan((x, tl.full(x.shape, start, x.dtype)), 1, {both})[1]
+    else:
+        left, right = tl.split(x.reshape(x.shape[0], x.shape[1] // 2, 2))
+        behind = {name}({combine.format(a="left", b="right")}, start, RUN // 2)
+        return tl.join({combine.format(a="right", b="behind")}, behind).reshape(x.shape)
+''',
+    }
+
+
+for _name, _combine in {
+    "_sums_behind": "{a} + {b}",
+    "_products_behind": "{a} * {b}",
+    "_nan_max_behind": "_nan_max({a}, {b})",
+    "_nan_min_behind": "_nan_min({a}, {b})",
+    "_max_behind": "tl.maximum({a}, {b})",
+    "_min_behind": "tl.minimum({a}, {b})",
+}.items():
+    HELPERS |= {key: text.strip() + "\n" for key, text in _behind(_name, _combine).items()}
 
 
 def combined(combine: str, total: str, value: tuple[str, int]) -> str:

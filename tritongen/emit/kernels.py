@@ -8,10 +8,11 @@ from tritongen.emit.contraction import contraction_view
 from tritongen.emit.nest import box_view, nest_view
 from tritongen.emit.patches import patches_view
 from tritongen.emit.persistent import combine_view, persistent_view
+from tritongen.emit.runs import RunsBody
 from tritongen.emit.scatter import scatter
 from tritongen.emit.tf32x3 import tf32x3_view
 from tritongen.emit.view import KernelView
-from tritongen.emit.window import window_view
+from tritongen.emit.window import window_view, windows_view
 from tritongen.schedule.plan import KernelPlan
 
 PRINTERS = {
@@ -25,6 +26,7 @@ PRINTERS = {
     "contraction": contraction_view,
     "scatter": scatter,
     "window": window_view,
+    "runs": lambda body: windows_view(RunsBody(body.context, body.kernel)),
     "box": box_view,
     "scan": scan.scan,
     "scan_part": scan.scan_part,

@@ -215,9 +215,10 @@ def added_bytes_text(context: Context, step: Step) -> str:
 
 
 def itemsize_text(context: Context, step: Step) -> str:
-    """Bytes of one element of what is loaded along the lanes, the widest of several, or goes into tl.dot."""
-    if step.skeleton == "window":
-        return f"{step.orders[0].tensor}.element_size()"
+    """Bytes of one element of what lanes load or store, the widest of several, or of what goes into tl.dot."""
+    if step.skeleton in ("window", "scan"):
+        tensor = step.orders[0].tensor if step.orders else step.stores[-1]
+        return f"{tensor}.element_size()"
     if step.skeleton == "pointwise":
         widest = {context.dtypes[t]: f"{t}.element_size()" for t in reversed(touched(step))}
         texts = [*reversed(widest.values())]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tritongen.emit.folds import IDENTITY
@@ -55,21 +56,24 @@ def _call(fn: str, args: list[float | None]) -> float | None:
     if any(a is None for a in args):
         return UNKNOWN
     try:
-        return {
-            "add": lambda a, b: a + b,
-            "sub": lambda a, b: a - b,
-            "mul": lambda a, b: a * b,
-            "neg": lambda a: -a,
-            "exp": math.exp,
-            "abs": abs,
-            "square": lambda a: a * a,
-            "pow_int": lambda a, b: a**b,
-            "maximum": max,
-            "minimum": min,
-            "relu": lambda a: max(a, 0.0),
-        }[fn](*args)
+        return ON_NUMBERS[fn](*args)
     except (KeyError, ArithmeticError, ValueError):
         return UNKNOWN
+
+
+ON_NUMBERS: dict[str, Callable[..., float]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "neg": lambda a: -a,
+    "exp": math.exp,
+    "abs": abs,
+    "square": lambda a: a * a,
+    "pow_int": lambda a, b: a**b,
+    "maximum": max,
+    "minimum": min,
+    "relu": lambda a: max(a, 0.0),
+}
 
 
 def choose_fill(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import SimpleNamespace
 
-from tritongen.emit import allow, folds, paired
+from tritongen.emit import allow, folds, paired, runs
 from tritongen.emit.body import Context
 from tritongen.emit.kernels import kernel_view
 from tritongen.emit.launch import (
@@ -36,7 +36,7 @@ from tritongen.schedule.aside import step_aside
 from tritongen.schedule.plan import Pack, Plan
 
 LINE_LENGTH = 100
-ALL_HELPERS = HELPERS | folds.HELPERS | paired.HELPERS
+ALL_HELPERS = HELPERS | folds.HELPERS | paired.HELPERS | runs.HELPERS
 
 
 @dataclass(frozen=True, slots=True)

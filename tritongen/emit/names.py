@@ -6,6 +6,7 @@ A name of the spec always keeps itself; whatever the emitter adds steps aside (`
 from __future__ import annotations
 
 import keyword
+from collections.abc import Iterable
 
 RESERVED = {
     "tl", "triton", "torch", "runtime", "libdevice", "math", "range", "min", "max", "float", "int",
@@ -16,7 +17,7 @@ RESERVED = {
 class Names:
     """The names in force in one function."""
 
-    def __init__(self, taken: set[str] = frozenset()):
+    def __init__(self, taken: Iterable[str] = ()):
         self.taken = set(taken) | RESERVED
 
     def free(self, wish: str) -> str:

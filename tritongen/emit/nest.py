@@ -58,7 +58,7 @@ def all_values(body: Body, shape: str) -> None:
 def loops(body: Body, nest: ir.Nest, shape: str) -> None:
     """A reducer as a loop over each of its binders around one accumulating line."""
     total = accumulator(body, nest, nest.name, shape)
-    with entered(body, nest.body.binders, "range"):
+    with entered(body, nest.fold.binders, "range"):
         accumulate(body, nest, total, shape)
     body.values[nest.name] = (nest.name, ATOM)
 
@@ -84,7 +84,7 @@ def entered(body: Body, binders: tuple[ir.Binder, ...], counts: str) -> Iterator
 
 def accumulator(body: Body, nest: ir.Nest, name: str, shape: str) -> str:
     """The variable that a reducer collects in, set to what it starts from in every lane."""
-    term, is_arg = nest.body.body.dtype, nest.body.op.startswith("arg")
+    term, is_arg = nest.fold.body.dtype, nest.fold.op.startswith("arg")
     start = f"tl.full({shape}, {start_text(body, nest, term)}, {body.dtype(term)})"
     if not is_arg:
         return body.assign(name, start)
@@ -95,7 +95,7 @@ def accumulator(body: Body, nest: ir.Nest, name: str, shape: str) -> str:
 
 def accumulate(body: Body, nest: ir.Nest, total: str, shape: str) -> None:
     """One term into its accumulator."""
-    reduce = nest.body
+    reduce = nest.fold
     value = body.expr(reduce.body)
     if guards := [guard_text(body, g) for g in reduce.guards]:
         mask = guards[0] if len(guards) == 1 else " & ".join(f"({g})" for g in guards)
@@ -114,8 +114,8 @@ def accumulate(body: Body, nest: ir.Nest, total: str, shape: str) -> None:
 
 def combine(body: Body, nest: ir.Nest, total: str, value: tuple[str, int]) -> None:
     """One accumulating line."""
-    kind = ir.kind_of(nest.body.body.dtype, body.op)
-    text = combined(FOLDS[nest.body.op].combine[kind], total, value)
+    kind = ir.kind_of(nest.fold.body.dtype, body.op)
+    text = combined(FOLDS[nest.fold.op].combine[kind], total, value)
     for helper in ("_nan_max", "_nan_min"):
         if helper in text:
             body.helpers[helper] = None

@@ -35,6 +35,7 @@ from tritongen.ir.nodes import (
     Read,
     Reduce,
     ScalarRef,
+    Tensor,
     kind_of,
 )
 from tritongen.ir.print import line_ast
@@ -57,7 +58,8 @@ class Nests:
 
     @property
     def dims(self) -> dict[str, tuple[Poly, ...]]:
-        return {t.name: t.dims for t in (*self.op.tensors, *self.op.nests)}
+        stored: tuple[Tensor | Nest, ...] = (*self.op.tensors, *self.op.nests)
+        return {t.name: t.dims for t in stored}
 
     def lines(self, nest: Nest) -> list[str]:
         order = [next(iter(indices(c))) for c in nest.coords if c.constant != 0]
@@ -207,12 +209,13 @@ class _Body:
         return Code(f"torch.tensor({value.text}, dtype={self.dtype(dtype)}, device={self.device})")
 
     def call(self, call: Call) -> Code:
-        if call.fn == "pow_int":
-            base, exponent = self.expr(call.args[0]), call.args[1].value
-            text = Text(f"{{a}} ** {exponent}", POWER, (ATOM,))
-            return Code(*fill(text, [self.tensor(base, call.dtype).pair]))
-        if call.fn == "where":
-            return self.where(*(self.expr(a) for a in call.args), call.dtype)
+        match call:
+            case Call("pow_int", (base, Const(exponent))):
+                text = Text(f"{{a}} ** {exponent}", POWER, (ATOM,))
+                return Code(*fill(text, [self.tensor(self.expr(base), call.dtype).pair]))
+            case Call("where", (condition, yes, no)):
+                chosen = self.expr(condition), self.expr(yes), self.expr(no)
+                return self.where(*chosen, call.dtype)
         row = FUNCTIONS[call.fn]
         values = [self.expr(a) for a in call.args]
         plain = all(v.plain for v in values)
@@ -364,6 +367,7 @@ class _Body:
         values = []
         for factor in factors:
             read = factor.arg if isinstance(factor, Cast) else factor
+            assert isinstance(read, Read)  # as `einsum` chose them
             whole = Code(read.tensor)
             if isinstance(factor, Cast):
                 operands = {t.name for t in self.nests.op.tensors}

@@ -78,7 +78,7 @@ def size_names(thing: Nest | Poly) -> set[str]:
     """The names of sizes and constants that the thing uses."""
     if isinstance(thing, Poly):
         return set(symbols(thing))
-    found = set()
+    found: set[str] = set()
     polys = list(thing.dims) + [p for b in thing.box for p in (b.lo, b.hi)]
     for node in walk(thing.body):
         match node:

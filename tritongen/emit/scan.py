@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from tritongen.emit.body import Body
 from tritongen.emit.fold_lines import NO_PLACE, arg_helper, end_text, place_of, start_text, term
-from tritongen.emit.folds import FOLDS, SCANS, combined
+from tritongen.emit.folds import BEHIND, FOLDS, SCANS, combined
 from tritongen.emit.masked import choose_fill
 from tritongen.emit.tiles import open_tile, view, wide_tensors
 from tritongen.emit.view import KernelView, Loop
@@ -37,12 +37,12 @@ def scan(body: Body) -> KernelView:
     opening, body.lines = tuple(body.lines), []
     loop = Loop((), walk(body, var, carries), ())
     doc = "ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."
-    return scan_view(body, var, ("ROWS", "BLOCK"), doc, opening, loop)
+    return scan_view(body, var, ("ROWS", "BLOCK", "STAGES"), doc, opening, loop)
 
 
 def scan_part(body: Body) -> KernelView:
     """The total of one part of some rows."""
-    var = open_scan(body, in_parts=True)
+    var = open_scan(body, in_parts=True, ordered=False)
     values_a_row(body)
     totals = {n.name: declare(body, n, "acc", "(ROWS, BLOCK)") for n in scans(body)}
     opening, body.lines = tuple(body.lines), []
@@ -67,7 +67,7 @@ def scan_part(body: Body) -> KernelView:
     names = ", ".join(n.name for n in scans(body))
     doc = f"Program (part, rows): the total of one CHUNK of {names}."
     loop = Loop((), lines, tuple(body.lines))
-    return scan_view(body, var, ("ROWS", "BLOCK", "PARTS"), doc, opening, loop)
+    return scan_view(body, var, ("ROWS", "BLOCK", "PARTS", "STAGES"), doc, opening, loop)
 
 
 def scan_finish(body: Body) -> KernelView:
@@ -91,7 +91,7 @@ def scan_finish(body: Body) -> KernelView:
     opening, body.lines = tuple(body.lines), []
     loop = Loop((), walk(body, var, carries), ())
     doc = "Program (part, rows): one CHUNK, from the totals of the parts before it."
-    return scan_view(body, var, ("ROWS", "BLOCK", "PARTS"), doc, opening, loop)
+    return scan_view(body, var, ("ROWS", "BLOCK", "PARTS", "STAGES"), doc, opening, loop)
 
 
 # ---- what they share -----------------------------------------------------------------------------
@@ -99,7 +99,7 @@ def scans(body: Body) -> tuple[ir.Nest, ...]:
     return tuple(n for n in body.kernel.nests if is_reducer(n))
 
 
-def open_scan(body: Body, in_parts: bool = False) -> dict[str, str]:
+def open_scan(body: Body, in_parts: bool = False, ordered: bool = True) -> dict[str, str]:
     """Names of the axes; `at` is where a block starts, which for a scan from the end goes down."""
     var = open_tile(body)
     if len(body.kernel.axes) > 2:
@@ -117,16 +117,23 @@ def open_scan(body: Body, in_parts: bool = False) -> dict[str, str]:
         names = part_names(body)
         var |= {"part": names["part"], "parts": names["parts"]}
         var["at"] = f"{var['part']} * CHUNK + {start}"
-    if body.kernel.reverse:
-        last = body.fresh("last")
+    var["lanes"] = "tl.arange(0, BLOCK)[None, :].to(tl.int64)"
+    if body.kernel.reverse and ordered:
+        last, lane, turned = body.fresh("last"), body.fresh("i"), body.fresh("turned")
         end = f"({var['part']} + 1) * CHUNK" if in_parts else f"tl.cdiv({cols}, BLOCK) * BLOCK"
-        body.prologue.append(f"{last} = {end} - BLOCK")
-        var["at"] = f"{last} - {start}"
+        body.prologue += (
+            f"{last} = {end} - BLOCK",
+            f"{lane} = tl.arange(0, BLOCK)[None, :]",
+            "# Runs of RUN elements, the last one first: each a load, and no lanes to turn over.",
+            f"{turned} = (BLOCK - RUN - {lane} // RUN * RUN + {lane} % RUN).to(tl.int64)",
+        )
+        var |= {"last": last, "at": f"{last} - {start}", "lanes": turned}
     return var
 
 
 def scan_view(body: Body, var, blocks, doc: str, opening, loop: Loop) -> KernelView:
     flags = {"outer": "outer" in var}
+    blocks = (*blocks, "RUN") if "last" in var else blocks
     return view(body, var, blocks, doc, lines=opening, loops=(loop,), flags=flags)
 
 
@@ -244,20 +251,38 @@ def within_range(body: Body, nest: ir.Nest, var, masks: dict) -> Iterator[str]:
 
 def prefix(body: Body, nest: ir.Nest, carry: State, taken: State) -> None:
     """The value of the scan at each element of the block."""
-    way = ", reverse=True" if body.kernel.reverse else ""
     if is_arg(nest):
         best, at, helper = body.fresh("best"), body.fresh("at"), arg_helper(body, nest)
-        body.line(f"{best}, {at} = tl.associative_scan(({', '.join(taken)}), 1, {helper}{way})")
+        body.line(f"{best}, {at} = tl.associative_scan(({', '.join(taken)}), 1, {helper})")
         body.line(f"{best}, {nest.name} = {helper}({', '.join((*carry, best, at))})")
     else:
         kind = ir.kind_of(nest.body.body.dtype, body.op)
-        fold, scanned = FOLDS[nest.body.op], SCANS[nest.body.op][kind].format(t=taken[0], way=way)
-        body.helpers |= {h: None for h in ("_larger", "_smaller") if h in scanned}
-        scanned = f"({scanned})" if kind == "bool" else scanned
+        fold = FOLDS[nest.body.op]
         if fold.helper[kind]:
             body.helpers[fold.helper[kind]] = None
+        scanned = (behind if body.kernel.reverse else prefixes)(body, nest, kind, taken[0])
         body.assign(nest.name, fold.combine[kind].format(a=carry[0], b=scanned))
     body.values[nest.name] = (nest.name, ATOM)
+
+
+def prefixes(body: Body, nest: ir.Nest, kind: str, x: str) -> str:
+    """The scan of a block alone."""
+    scanned = SCANS[nest.body.op][kind].format(t=x)
+    body.helpers |= {h: None for h in ("_larger", "_smaller") if h in scanned}
+    return f"({scanned})" if kind == "bool" else scanned
+
+
+def behind(body: Body, nest: ir.Nest, kind: str, x: str) -> str:
+    """The same from the end, of a block whose runs stand the last one first."""
+    fold, helper = FOLDS[nest.body.op], BEHIND[nest.body.op][kind]
+    body.helpers |= {f"_next{helper}": None, helper: None}
+    if kind == "bool":
+        start = int(nest.body.op in ("all", "min"))
+        rest = f"({helper}({x}.to(tl.int32), {start}, RUN) != 0)"
+    else:
+        rest = f"{helper}({x}, {start_text(body, nest, nest.body.body.dtype)}, RUN)"
+    both = fold.combine[kind].format(a=x, b=rest)
+    return f"({both})" if both.startswith(f"{x} ") else both
 
 
 def merge(body: Body, nest: ir.Nest, state: State, other: State) -> None:

@@ -31,7 +31,7 @@ def scatter(body: Body) -> KernelView:
 def add(body: Body, nest: ir.Nest) -> None:
     """The terms of one sum; what no place is named for, and what lies outside, is left out."""
     places = targets(nest)
-    body.ranges |= {b.index: (b.lo, b.hi) for b in nest.body.binders}
+    body.ranges |= {b.index: (b.lo, b.hi) for b in nest.fold.binders}
     checks = []
     for b in nest.box:
         if b.index not in places:
@@ -44,11 +44,11 @@ def add(body: Body, nest: ir.Nest) -> None:
         if not body.is_wide(place):
             body.narrow.add(b.index)
         checks += [f"{name} >= {body.size(b.lo)[0]}", f"{name} < {body.size(b.hi)[0]}"]
-    guards = [g for g in nest.body.guards if not indices(g.poly) & places.keys()]
+    guards = [g for g in nest.fold.guards if not indices(g.poly) & places.keys()]
     checks += [guard_text(body, g) for g in guards]
-    value = body.expr(nest.body.body)[0]
-    if not body.strong(nest.body.body):
-        value = body.full(nest.body.body, nest.body.body.dtype)
+    value = body.expr(nest.fold.body)[0]
+    if not body.strong(nest.fold.body):
+        value = body.full(nest.fold.body, nest.fold.body.dtype)
     where, _, _ = body.address(nest.name, nest.coords)
     named = body.axes_in(tuple(places.values())) | body.axes_in(nest.coords)
     if any(a.digits and a.name not in named for a in body.kernel.axes) or not all(

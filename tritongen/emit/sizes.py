@@ -93,12 +93,12 @@ def size_lines(op: ir.Op, text: str) -> list[str]:
 def together(op: ir.Op, lines: dict[str, str]) -> list[str]:
     """`M, K = x.shape` where all dims of one tensor are asked for at once."""
     for tensor in (*op.tensors, *op.outputs):
-        names = [bare(d) for d in tensor.dims]
-        texts = [
-            f"{n} = {shape_text(tensor, k)}" for k, n in enumerate(names) if n and n != ir.BATCH
-        ]
-        if len(texts) > 1 and len(texts) == len(names) and all(t in lines.values() for t in texts):
-            for k, (name, text) in enumerate(zip(names, texts)):
+        names = [n for n in map(bare, tensor.dims) if n and n != ir.BATCH]
+        if len(names) < max(2, len(tensor.dims)):
+            continue
+        texts = [f"{n} = {shape_text(tensor, k)}" for k, n in enumerate(names)]
+        if all(t in lines.values() for t in texts):
+            for k, (name, text) in enumerate(zip(names, texts, strict=True)):
                 if lines.get(name) == text:
                     lines[name] = f"{', '.join(names)} = {tensor.name}.shape" if k == 0 else ""
     return [line for line in lines.values() if line]

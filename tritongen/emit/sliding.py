@@ -74,7 +74,7 @@ class SlidingBody(Body):
         offset = self.assign(self.fresh(f"{tensor}_terms"), " + ".join(terms))
         return f"{self.hoisted[key]} + {offset}", [], []
 
-    def joined(self, tensor: str, terms: list[tuple[set[str], str]]) -> str:
+    def joined(self, tensor: str, terms: list[tuple[frozenset[str], str]]) -> str:
         """Behind the loop: the rows' pointers by name, for both halves of the columns."""
         rows = [text for used, text in terms if not used & self.columns]
         if not self.columns or not rows:

@@ -17,7 +17,13 @@ from tritongen.schedule.members import is_reducer
 from tritongen.schedule.plan import Axis
 
 # Skeletons that share a template: merging and walking one chunk, a tile whatever is done with it.
-TEMPLATES = {"finish": "part", "scan_finish": "scan_part", "box": "tile", "scatter": "tile"}
+TEMPLATES = {
+    "finish": "part",
+    "scan_finish": "scan_part",
+    "box": "tile",
+    "scatter": "tile",
+    "runs": "window",
+}
 
 
 def axis_name(body: Body, axis: Axis) -> str:

@@ -13,8 +13,9 @@ over a kernel of the skeleton `window`. Output: its `KernelView`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 
 from tritongen.emit.body import Body
@@ -25,16 +26,21 @@ from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, index, indices, is_fractional, substitute, symbols
 from tritongen.ir.functions import ATOM
-from tritongen.schedule.canonical import coordinates, substitute_indices, tensors_read
+from tritongen.schedule.canonical import coordinates, reads, substitute_indices, tensors_read
 from tritongen.schedule.members import is_reducer
 
 TILE = "(ROWS, BLOCK)"
 
 
 def window_view(body: Body) -> KernelView:
-    body = WindowBody(body.context, body.kernel)
-    var = open_axes(body)
+    return windows_view(WindowBody(body.context, body.kernel))
+
+
+def windows_view(body: WindowBody) -> KernelView:
+    body.var = var = open_axes(body)
     stored = [n for n in body.kernel.nests if n.name in body.kernel.stores]
+    for nest in stored if body.runner else ():
+        body.aligned(nest.name, var["cols"])
     kept = {nest.name: body.fresh(f"{nest.name}s") for nest in stored}
     for name in kept.values():
         body.line(f"{name} = ()")
@@ -46,9 +52,12 @@ def window_view(body: Body) -> KernelView:
         for nest in stored:
             body.store(nest, f"{kept[nest.name]}[{body.turn}]")
     shares = ": what neighbours share is loaded once" if body.shares else ""
+    shares = shares and shares + (", in whole runs of a line" if body.runner else "")
     doc = f"The windows of STEPS x ROWS x BLOCK places a program{shares}."
     blocks, flags = ("ROWS", "STEPS", "BLOCK"), {"steps": body.shares}
-    return view(body, var, blocks, doc, lines=tuple(body.lines), flags=flags)
+    blocks = (*blocks, "EACH") if body.runner else blocks
+    sizes = body.unsaid(var)
+    return view(body, var, blocks, doc, lines=tuple(body.lines), flags=flags, sizes=sizes)
 
 
 class WindowBody(Body):
@@ -66,10 +75,25 @@ class WindowBody(Body):
         self.inner = {b.index for b in binders} | {self.turn}
         self.known = set().union(*(symbols(b.hi) | symbols(b.lo) for b in binders))
         self.opened: dict[Poly, str] = {}
+        self.hoisted: dict[object, str] = {}  # what else stands before the loops
+        self.runner: ir.Binder | None = None  # see `runs.py`
         self.narrow |= {d.index for d in col.digits} | {self.turn}
         moving = (step if self.shares else col).digits[0].index
         at = {moving: index(moving) + index(self.turn)}
         self.kernel = replace(kernel, nests=tuple(_moved(n, at) for n in kernel.nests))
+
+    def unsaid(self, var: dict[str, str]) -> tuple[str, ...]:
+        """Sizes, quoted, that the JIT must not specialise on, where loads are filled with infinities.
+
+        Not the extent of lanes that no window slides along: what divides it makes loads wide.
+        """
+        lane = self.kernel.axes[2].digits[0].index
+        found = [read for n in self.kernel.nests for read in reads(n.body)]
+        if not any(isinstance(r.fill, float) and math.isinf(r.fill) for r in found):
+            return ()
+        used = [indices(c) for read in found for c in read.coords]
+        straight = {var["cols"]} if all(u == {lane} for u in used if lane in u) else set()
+        return tuple(f'"{name}"' for name in self.args.sizes if name not in straight)
 
     def symbol(self, name: str) -> str:
         """How wide a window is, is known when the kernel is compiled."""
@@ -123,8 +147,16 @@ class WindowBody(Body):
                 found = self.checks(read.tensor, dim, at, coordinate)
                 sides[col.name in self.axes_in((coordinate,))].extend(found)
                 checked |= bool(found) and read.fill is not None
-        joined = [" & ".join(f"({c})" for c in s) if len(s) > 1 else s[0] for s in sides if s]
-        return " & ".join(f"({s})" for s in joined) if len(joined) > 1 else "".join(joined), checked
+        return checked_sides(*sides), checked
+
+    def open_lines(self, nests: list[ir.Nest]) -> None:
+        """What the innermost loop takes its terms from: here nothing, each term is loaded."""
+
+
+def checked_sides(*sides: list[str]) -> str:
+    """(what varies along the rows) & (what varies along the columns)."""
+    joined = [" & ".join(f"({c})" for c in s) if len(s) > 1 else s[0] for s in sides if s]
+    return " & ".join(f"({s})" for s in joined) if len(joined) > 1 else "".join(joined)
 
 
 def _moved(nest: ir.Nest, at: dict[str, Poly]) -> ir.Nest:
@@ -177,21 +209,24 @@ def windows(body: WindowBody, nests: list[ir.Nest]) -> None:
     """Reducers over one window: the terms of one line of it in the inner loops, where steps share lines."""
     if not nests:
         return
-    across, along = lines_of(body, nests)
+    across, along, shared = lines_of(body, nests)
+    innermost = tuple(b for b in along if b == body.runner)
     totals = [accumulator(body, nest, nest.name, TILE) for nest in nests]
     with entered(body, across, "tl.static_range"):
-        parts = [accumulator(body, n, f"{n.name}_line", TILE) for n in nests] if along else totals
-        with entered(body, along, "tl.static_range") if along else nullcontext():
-            for nest, part in zip(nests, parts):
-                accumulate(body, nest, part, TILE)
-        if along:
-            for nest, total, part in zip(nests, totals, parts):
+        parts = [accumulator(body, n, f"{n.name}_line", TILE) for n in nests] if shared else totals
+        with entered(body, tuple(b for b in along if b not in innermost), "tl.static_range"):
+            body.open_lines(nests)
+            with entered(body, innermost, "tl.static_range"):
+                for nest, part in zip(nests, parts, strict=True):
+                    accumulate(body, nest, part, TILE)
+        if shared:
+            for nest, total, part in zip(nests, totals, parts, strict=True):
                 combine(body, nest, total, (part, ATOM))
     body.values |= {nest.name: (nest.name, ATOM) for nest in nests}
 
 
 def lines_of(body: WindowBody, nests: list[ir.Nest]):
-    """The binders that step from line to line of a window, and those along one; none of these unless shared.
+    """The binders that step from line to line of a window, those along one, and whether steps share lines.
 
     A line is what the windows of two steps have in common: what is read of it depends on the step and
     on its number in the window together, never on one of them alone.
@@ -208,4 +243,7 @@ def lines_of(body: WindowBody, nests: list[ir.Nest]):
         and mixed
         and not any(n.body.op.startswith("arg") for n in nests)
     )
-    return (across, along) if shared else (binders, ())
+    if shared:
+        return across, along, True
+    runner = tuple(b for b in binders if b == body.runner)
+    return tuple(b for b in binders if b not in runner), runner, False

@@ -9,7 +9,7 @@ and a coordinate whose value is not an integer reads the fill. A *size* has no i
     >>> str((p * s + r) // s), str((p * s) / s)
     ('p + r // stride', 'p')
 
-Here: construction, substitution, evaluation, printing. Proofs are in `bounds.py`.
+Here: construction, substitution, evaluation. Printing is `algebra_text.py`; proofs are in `bounds.py`.
 """
 
 from __future__ import annotations
@@ -17,67 +17,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache
 from math import floor, lcm
 from typing import Union
 
+from tritongen.ir.algebra_text import factor_text, text
+from tritongen.ir.atoms import Atom, Extreme, Fetch, Floor, Group, Idx, Mod, Monomial, Sym
 
-@dataclass(frozen=True, slots=True)
-class Sym:
-    """A size, or an integer constant, known at the call; `...` is the product of the batch dims."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Idx:
-    """An index, bound by a left side or a reducer."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Floor:
-    """`num // den`, floored; `den` has no index in it."""
-
-    num: Poly
-    den: Poly
-
-
-@dataclass(frozen=True, slots=True)
-class Fetch:
-    """An integer read used as a coordinate (a gather); out of bounds it gives `fill`."""
-
-    tensor: str
-    coords: tuple[Poly, ...]
-    fill: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Extreme:
-    """`min` or `max` of sizes."""
-
-    op: str
-    args: tuple[Poly, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """A sum kept whole, so that it can be divided by: `1 / (a + b)` is `Group(a + b) ** -1`."""
-
-    poly: Poly
-
-
-@dataclass(frozen=True, slots=True)
-class Mod:
-    """`num % den`, which the normal form knows as `num - (num // den) * den`; for printing only."""
-
-    num: Poly
-    den: Poly
-
-
-Atom = Union[Sym, Idx, Floor, Fetch, Extreme, Group, Mod]
-Monomial = tuple[tuple[Atom, int], ...]
 Number = Union[int, Fraction]
 
 
@@ -196,10 +142,10 @@ def floordiv(num: Poly, den: Poly) -> Poly:
 def extreme(op: str, args: Iterable[Poly]) -> Poly:
     """min or max of sizes, folded where all are numbers."""
     args = tuple(dict.fromkeys(args))
-    constants = [a.constant for a in args]
+    constants = [a.constant for a in args if a.constant is not None]
     if len(args) == 1:
         return args[0]
-    if all(c is not None for c in constants):
+    if len(constants) == len(args):
         return poly((min if op == "min" else max)(constants))
     return poly(Extreme(op, args))
 
@@ -371,26 +317,6 @@ def _atom_value(atom: Atom, values: Mapping[str, int]) -> Fraction:
     raise TypeError(f"a read has no value without its tensor: {atom}")
 
 
-# ---- printing -----------------------------------------------------------------------------------
-def text(p: Poly, leaf: Callable[[Atom], str] | None = None) -> str:
-    """p in the language (and Python), fewest parentheses; `leaf` may print atoms otherwise."""
-    if not p.terms:
-        return "0"
-    positive_first = sorted(p.terms, key=lambda term: (not term[0], term[1] < 0))
-    out = ""
-    for monomial, value in positive_first:
-        sign, body = (
-            ("-", _term(monomial, -value, leaf))
-            if value < 0
-            else ("+", _term(monomial, value, leaf))
-        )
-        if not out and sign == "-":
-            # -a // b would floor -a: a leading minus takes the whole quotient.
-            body = f"({body})" if "//" in body or "%" in body else body
-        out += f" {sign} {body}" if out else (f"-{body}" if sign == "-" else body)
-    return out
-
-
 def with_modulo(p: Poly) -> Poly:
     """p with every `a - (a // b) * b` shown as `a % b`."""
     for monomial, value in p.terms:
@@ -405,63 +331,10 @@ def with_modulo(p: Poly) -> Poly:
     return p
 
 
-def _term(monomial: Monomial, value: Fraction, leaf: Callable[[Atom], str] | None) -> str:
-    up = [_factor(atom, leaf) for atom, power in monomial for _ in range(power)]
-    down = [_factor(atom, leaf) for atom, power in monomial for _ in range(-power)]
-    if value.numerator != 1 or not up:
-        up.insert(0, str(value.numerator))
-    if value.denominator != 1:
-        down.insert(0, str(value.denominator))
-    # A floor binds like the product it would stand in: parenthesised unless it comes alone.
-    if len(up) + len(down) > 1:
-        up = [f"({u})" if _loose(u) else u for u in up]
-        down = [f"({d})" if _loose(d) else d for d in down]
-    product = " * ".join(up)
-    for d in down:
-        product += f" / {d}"
-    return product
-
-
-def _factor(atom: Atom, leaf: Callable[[Atom], str] | None) -> str:
-    if leaf is not None and (own := leaf(atom)) is not None:
-        return own
-    match atom:
-        case Sym(name) | Idx(name):
-            return name
-        case Floor(num, den):
-            return f"{_operand(num, leaf)} // {_operand(den, leaf, right=True)}"
-        case Mod(num, den):
-            return f"{_operand(num, leaf)} % {_operand(den, leaf, right=True)}"
-        case Fetch(tensor, coords, fill):
-            inside = ", ".join(text(c, leaf) for c in coords)
-            return f"{tensor}[{inside}]" if fill is None else f"({tensor}[{inside}] else {fill})"
-        case Extreme(op, args):
-            return f"{op}({', '.join(text(a, leaf) for a in args)})"
-        case Group(inner):
-            return f"({text(inner, leaf)})"
-    raise TypeError(atom)
-
-
-def _operand(p: Poly, leaf: Callable[[Atom], str] | None, right: bool = False) -> str:
-    out = text(p, leaf)
-    simple = len(p.terms) <= 1 and not out.startswith("-") and not (right and " " in out)
-    return out if simple else f"({out})"
-
-
-def _loose(factor: str) -> bool:
-    """Whether an operator stands outside all brackets."""
-    depth = 0
-    for c in factor:
-        depth += (c in "([") - (c in ")]")
-        if c == " " and not depth:
-            return True
-    return False
-
-
 # ---- normal form --------------------------------------------------------------------------------
-@lru_cache(maxsize=None)
+@cache
 def _key(atom: Atom) -> tuple[int, str]:
-    return (0 if is_index_like(atom) else 1, _factor(atom, None))
+    return (0 if is_index_like(atom) else 1, factor_text(atom, None))
 
 
 def _times(left: Monomial, right: Monomial) -> Monomial:

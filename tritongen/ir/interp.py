@@ -123,7 +123,9 @@ class Run:
             return result
         per_point = max(1, self.widest(nest.body))
         for piece in pieces(ranges, DENSE_LIMIT // per_point):
-            axes = axes_of([(b.index, r) for b, r in zip(nest.box, piece)], self.device)
+            axes = axes_of(
+                [(b.index, r) for b, r in zip(nest.box, piece, strict=True)], self.device
+            )
             live = torch.ones((1,) * len(piece), dtype=torch.bool, device=self.device)
             value = self.value(nest.body, axes, live).expand([len(r) for r in piece])
             if nest.coords:
@@ -166,8 +168,8 @@ class Run:
                 return self.cast(self.value(arg, axes, live), dtype)
             case Call("where", (condition, yes, no)):
                 chosen = self.value(condition, axes, live)
-                yes = self.value(yes, axes, live & chosen)
-                return torch.where(chosen, yes, self.value(no, axes, live & ~chosen))
+                here = self.value(yes, axes, live & chosen)
+                return torch.where(chosen, here, self.value(no, axes, live & ~chosen))
             case Call("pow_int", (base, Const(exponent)), dtype):
                 return (self.value(base, axes, live) ** exponent).to(self.dtype(dtype))
             case Call(fn, args, dtype):
@@ -218,7 +220,7 @@ class Run:
         """Whether the coordinates lie inside, and coordinates that do in any case."""
         inside = torch.ones((), dtype=torch.bool, device=self.device)
         where = []
-        for c, extent in zip(coords, source.shape):
+        for c, extent in zip(coords, source.shape, strict=True):
             n, whole = self.coordinate(c, axes, live)
             inside = inside & whole & (n >= 0) & (n < extent)
             where.append(n.clamp(0, max(0, extent - 1)))
@@ -241,7 +243,9 @@ class Run:
         k = len(expr.binders)
         ranges = [range(self.bound.size(b.lo), self.bound.size(b.hi)) for b in expr.binders]
         inner = {name: a[(...,) + (None,) * k] for name, a in axes.items()}
-        inner |= axes_of([(b.index, r) for b, r in zip(expr.binders, ranges)], self.device)
+        inner |= axes_of(
+            [(b.index, r) for b, r in zip(expr.binders, ranges, strict=True)], self.device
+        )
         outer = torch.broadcast_shapes(live.shape, *(a.shape for a in axes.values()))
         shape = tuple(outer) + tuple(len(r) for r in ranges)
         terms = torch.ones((1,) * len(shape), dtype=torch.bool, device=self.device)
@@ -297,8 +301,8 @@ class Run:
                 value = self.read(tensor, coords, fill, axes, live).to(torch.int64)
                 return value, torch.ones((), dtype=torch.bool, device=source.device)
             case Group(inner):
-                num, den, whole = self.rational(inner, axes, live)
-                return torch.div(num, den, rounding_mode="floor"), whole & (num % den == 0)
+                top, below, whole = self.rational(inner, axes, live)
+                return torch.div(top, below, rounding_mode="floor"), whole & (top % below == 0)
             case Extreme(op, args):
                 values = [self.coordinate(a, axes, live) for a in args]
                 pick = torch.minimum if op == "min" else torch.maximum

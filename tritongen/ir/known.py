@@ -44,13 +44,15 @@ class Facts:
     known: tuple[Poly, ...] = ()
     ranges: Ranges = field(default_factory=dict)
     quotients: Mapping[str, Poly] = field(default_factory=dict)
+    constants: frozenset[str] = frozenset()  # names that the compiler knows the values of
 
 
 def facts_of(op: Op) -> Facts:
     """The facts of an op: its dims are not negative, its requirements hold."""
     sizes = {a.name for t in op.tensors for d in t.dims for a in walk(d) if isinstance(a, Sym)}
     sizes -= {c.name for c in op.constants}
-    return gather(sizes, op.facts, (d for t in (*op.tensors, *op.outputs) for d in t.dims))
+    known = gather(sizes, op.facts, (d for t in (*op.tensors, *op.outputs) for d in t.dims))
+    return replace(known, constants=frozenset(c.name for c in op.constants))
 
 
 def gather(sizes: Iterable[str], facts: Iterable[Fact] = (), dims: Iterable[Poly] = ()) -> Facts:

@@ -18,6 +18,7 @@ the broadcast batch shape. Whoever binds tensors (wrapper, oracle) expands and f
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Union
 
@@ -188,6 +189,14 @@ class Reduce:
     body: Expr
     dtype: str
 
+    @property
+    def factors(self) -> tuple[Expr, Expr]:
+        """Of a sum of products of two; TypeError for another reducer."""
+        match self.body:
+            case Call("mul", (left, right)):
+                return left, right
+        raise TypeError(f"no product of two factors: {self.body}")
+
 
 Expr = Union[Const, ScalarRef, IndexValue, Read, Call, Cast, Reduce]
 
@@ -206,6 +215,13 @@ class Nest:
     dims: tuple[Poly, ...]
     body: Expr
     dtype: str  # what is stored: an output's declared dtype, a temporary's compute type
+
+    @property
+    def fold(self) -> Reduce:
+        """The reducer that the value is; TypeError for a value that is none."""
+        if not isinstance(self.body, Reduce):
+            raise TypeError(f"{self.name} is no reducer")
+        return self.body
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,14 +281,14 @@ def parts(expr: Expr) -> tuple[Expr, ...]:
     return ()
 
 
-def walk(expr: Expr):
+def walk(expr: Expr) -> Iterator[Expr]:
     """This expression and all below it, outermost first."""
     yield expr
     for part in parts(expr):
         yield from walk(part)
 
 
-def rebuild(expr: Expr, change) -> Expr:
+def rebuild(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     """expr with `change` applied to every node, innermost first."""
     match expr:
         case Call(_, args):

@@ -1,27 +1,31 @@
 """Jobs of the proof in processes of their own, since a process either interprets kernels or compiles them.
 
-    for report in run_jobs(jobs, device="cpu", processes=2): ...
+    for report in run_jobs(jobs, device="cpu", processes=2): ...   # of a file each, as they finish
     with Worker("cpu") as worker:
         report = worker.ask(job)
 
 A process that dies or hangs costs its job a failing report and is replaced. Not here: what a job
 does (`runner.py`).
+
+What a file costs is not known before: kernels of some take seconds to compile. So each file is cut in
+`parts`, the first of all run first, and where one took longest the others of its file go next.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import queue
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from tritongen.proof.parts import Job, Report, joined, parts_of
 from tritongen.proof.worker import broken
-
-Job = dict[str, Any]
 
 
 class Worker:
@@ -71,31 +75,55 @@ class Worker:
         process.stdout.close()
 
 
+@dataclass(order=True, slots=True)
+class _Turn:
+    """A job in the queue, the least `rank` first; without one there is no more to do."""
+
+    rank: float
+    file: int
+    job: Job | None = field(compare=False, default=None)
+
+
+Turns = queue.PriorityQueue[_Turn]
+Reports = queue.SimpleQueue[tuple[int, Report]]
+
+
 def run_jobs(
     jobs: Sequence[Job], device: str, processes: int = 1, timeout: float = 600
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Report]:
     """A report for each job, as they finish."""
-    waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
-    reports: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-    for job in jobs:
-        waiting.put(job)
-    for _ in range(min(processes, len(jobs))):
+    waiting: Turns = queue.PriorityQueue()
+    reports: Reports = queue.SimpleQueue()
+    parts = [parts_of(job) for job in jobs]
+    found: list[list[Report]] = [[] for _ in jobs]
+    for file, (first, *_) in enumerate(parts):
+        waiting.put(_Turn(-math.inf, file, first))
+    for _ in range(processes):
         arguments = (waiting, reports, device, timeout)
         threading.Thread(target=_serve, args=arguments, daemon=True).start()
-    for _ in jobs:
-        yield reports.get()
+    left = len(jobs)
+    while left:
+        file, report = reports.get()
+        found[file].append(report)
+        if "calls" not in report:  # no kernel ran: the other parts would not either
+            parts[file] = parts[file][:1]
+        if len(found[file]) == 1:
+            for job in parts[file][1:]:
+                waiting.put(_Turn(-report["seconds"], file, job))
+        if len(found[file]) == len(parts[file]):
+            left -= 1
+            yield joined(found[file])
+    for _ in range(processes):
+        waiting.put(_Turn(math.inf, 0))
 
 
-def _serve(waiting, reports, device: str, timeout: float) -> None:
+def _serve(waiting: Turns, reports: Reports, device: str, timeout: float) -> None:
     with Worker(device) as worker:
-        while True:
-            try:
-                job = waiting.get_nowait()
-            except queue.Empty:
-                return
-            reports.put(worker.ask(job, timeout))
-            if device == "cuda":  # one file a process: a device error of one must not fail the next
-                worker.stop()
+        while (turn := waiting.get()).job is not None:
+            report = worker.ask(turn.job, timeout)
+            reports.put((turn.file, report))
+            if device == "cuda" and report["failures"]:
+                worker.stop()  # a device error of one file must not fail the next
 
 
 def _start(device: str) -> subprocess.Popen:

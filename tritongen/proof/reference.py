@@ -52,14 +52,13 @@ def _fields(case: Case) -> dict[str, Any]:
 def disagreement(op: Op, module: ModuleType, case: Case) -> str:
     """How the two differ on one call; empty where they do not, or where one of them refuses it."""
     args = arguments(op, case, "cpu")
+    # Over nothing some of its functions give another shape (conv3d), or end the process (attention).
+    if any(isinstance(v, torch.Tensor) and not v.numel() for v in args.values()):
+        return ""
     try:
         wanted = expect(op, args)
         given = getattr(module, f"{op.name}_reference")(**args)
     except Exception:  # torch refuses some shapes that the op takes: those say nothing
-        return ""
-    if (
-        0 in case.sizes.values()
-    ):  # and over nothing some of its functions give another shape (conv3d)
         return ""
     given = given if isinstance(given, tuple) else (given,)
     for output, theirs in zip(op.outputs, given, strict=True):

@@ -28,7 +28,7 @@ KERNELS = (
     "|epilogue"
 )
 # Fields that hold a name of the op's one scope, by class; indices are renamed where they are printed.
-NAMED = {
+NAMED: dict[type, tuple[str, ...]] = {
     ir.TypeParam: ("name",),
     ir.Tensor: ("name", "dtype"),
     ir.Scalar: ("name",),
@@ -85,7 +85,7 @@ def renamed(value, names: dict[str, str]):
         return _poly(value, names)
     if isinstance(value, tuple):
         return tuple(renamed(v, names) for v in value)
-    if not is_dataclass(value):
+    if not is_dataclass(value) or isinstance(value, type):
         return value
     named = NAMED.get(type(value), ())
     changes = {}

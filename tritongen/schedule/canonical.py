@@ -81,7 +81,7 @@ def lift(op: ir.Op) -> tuple[ir.Nest, ...]:
     done: list[ir.Nest] = []
     for nest in op.nests:
         if isinstance(nest.body, ir.Reduce) and nest.dtype == nest.body.dtype:
-            body = _lift_below(nest.body, nest, nest.box, taken, done)
+            body: ir.Expr = _lift_below(nest.body, nest, nest.box, taken, done)
         else:
             body = _lift(nest.body, nest, nest.box, taken, done)
         done.append(replace(nest, body=body))

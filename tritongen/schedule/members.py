@@ -12,6 +12,7 @@ from functools import reduce
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import (
     Fetch,
+    Idx,
     Poly,
     affine,
     denominator,
@@ -118,8 +119,8 @@ def paste(
         is_line = not lines_over or {b.index for b in nest.box} in lines_over
         if node.coords == nest.coords and used <= tile and node.fill is None and is_line:
             return node
-        values = {}
-        for at, own in zip(node.coords, nest.coords):
+        values: dict[str, Poly] = {}
+        for at, own in zip(node.coords, nest.coords, strict=True):
             values |= solve_digits(own, at)
         body = paste(substitute_indices(nest.body, values), virtual, tile, lines_over)
         return body if node.fill is None else _filled(body, node, nest)
@@ -129,7 +130,9 @@ def paste(
 
 def solve_digits(own: Poly, at: Poly) -> dict[str, Poly]:
     """The indices that make the coordinate `own` (an index, or digits f1 * q + f0) equal `at`."""
-    weights = {weight: atom.name for atom, weight in affine(own)[0].items()}
+    digits = affine(own)
+    assert digits is not None
+    weights = {weight: atom.name for atom, weight in digits[0].items() if isinstance(atom, Idx)}
     given = affine(at)
     if given is not None and not given[1].terms and len(weights) > 1:
         by_weight = {weight: poly(atom) for atom, weight in given[0].items()}
@@ -147,8 +150,9 @@ def _filled(body: ir.Expr, read: ir.Read, nest: ir.Nest) -> ir.Expr:
 
     The `where` keeps no read of the value inside its own tensor: each gets a fill, which nobody sees.
     """
+    assert read.fill is not None
     tests: list[ir.Expr] = []
-    for coordinate, dim in zip(read.coords, nest.dims):
+    for coordinate, dim in zip(read.coords, nest.dims, strict=True):
         at = coordinate
         if is_fractional(coordinate):  # outside where it is no integer
             num, den = numerator(coordinate), denominator(coordinate)

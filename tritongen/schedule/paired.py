@@ -55,20 +55,20 @@ def _alike(a: ir.Expr, b: ir.Expr) -> bool:
 
 def max_sumexp(first: ir.Nest, second: ir.Nest, row: Row) -> Pair | None:
     """max(x), then sum(exp(x - g)): from (max, sum of exp(x - max)), whatever the row value g is."""
-    if (first.body.op, second.body.op) != ("max", "sum"):
+    if (first.fold.op, second.fold.op) != ("max", "sum"):
         return None
-    match row.open(second.body.body):
+    match row.open(second.fold.body):
         case ir.Call("exp", (ir.Call("sub", (term, shift)),), stored=stored):
-            if _alike(term, row.open(first.body.body)) and not free_indices(shift) & row.col:
+            if _alike(term, row.open(first.fold.body)) and not free_indices(shift) & row.col:
                 return Pair("max_sumexp", first.name, second.name, shift, stored)
     return None
 
 
 def moments(first: ir.Nest, second: ir.Nest, row: Row) -> Pair | None:
     """sum(x), then sum((x - mean)**2): from (sum, squares about the own mean, count), by Chan's merge."""
-    if (first.body.op, second.body.op) != ("sum", "sum"):
+    if (first.fold.op, second.fold.op) != ("sum", "sum"):
         return None
-    match row.open(second.body.body, every=True):
+    match row.open(second.fold.body, every=True):
         case ir.Call("pow_int", (apart, ir.Const(2))) | ir.Call("square", (apart,)):
             pass
         case ir.Call("mul", (apart, other)) if _alike(apart, other):
@@ -79,7 +79,7 @@ def moments(first: ir.Nest, second: ir.Nest, row: Row) -> Pair | None:
         case ir.Call("sub", (term, ir.Call("div", (ir.Read(tensor), ir.IndexValue(count))))) if (
             tensor == first.name
         ):
-            if _alike(term, row.open(first.body.body, every=True)) and same(
+            if _alike(term, row.open(first.fold.body, every=True)) and same(
                 row.facts, count, row.count
             ):
                 return Pair("moments", first.name, second.name, None)
@@ -116,12 +116,12 @@ def pairs_of(nests: tuple[ir.Nest, ...], count: Poly, facts: Facts) -> tuple[Pai
 
 def _plain(fold: ir.Nest) -> bool:
     """Over every term, in the type that the call computes in."""
-    return not fold.body.guards and fold.dtype == fold.body.body.dtype == "compute"
+    return not fold.fold.guards and fold.dtype == fold.fold.body.dtype == "compute"
 
 
 def _waits_for(fold: ir.Nest, row: Row) -> set[str]:
     """The folds that this one needs to be finished."""
-    read = tensors_read(row.open(fold.body.body, every=True))
+    read = tensors_read(row.open(fold.fold.body, every=True))
     return {t for t in read if t in row.nests and t != fold.name}
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping
+from functools import cache
 
-OPERATORS = {
+OPERATORS: dict[type[ast.AST], Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -39,10 +39,10 @@ def cdiv(a: int, b: int) -> int:
     return -(-a // b)
 
 
-FUNCTIONS = {"pow2": pow2, "cdiv": cdiv, "min": min, "max": max}
+FUNCTIONS: dict[str, Callable[..., int]] = {"pow2": pow2, "cdiv": cdiv, "min": min, "max": max}
 
 
-@lru_cache(maxsize=None)
+@cache
 def parse(rule: str) -> ast.expr:
     return ast.parse(rule, mode="eval").body
 
@@ -57,7 +57,7 @@ def names(rule: str) -> set[str]:
     return {n.id for n in ast.walk(parse(rule)) if isinstance(n, ast.Name)} - set(FUNCTIONS)
 
 
-def _value(node: ast.expr, facts: Mapping[str, int]):
+def _value(node: ast.expr, facts: Mapping[str, int]) -> int:
     match node:
         case ast.Constant(value=int() as value):
             return value
@@ -67,7 +67,9 @@ def _value(node: ast.expr, facts: Mapping[str, int]):
             return OPERATORS[type(op)](_value(a, facts), _value(b, facts))
         case ast.Compare(left=first, ops=ops, comparators=rest):
             values = [_value(v, facts) for v in (first, *rest)]
-            return all(OPERATORS[type(op)](a, b) for op, a, b in zip(ops, values, values[1:]))
+            return all(
+                OPERATORS[type(op)](a, b) for op, a, b in zip(ops, values, values[1:], strict=False)
+            )
         case ast.BoolOp(op=ast.And(), values=values):
             return all(_value(v, facts) for v in values)
         case ast.BoolOp(op=ast.Or(), values=values):

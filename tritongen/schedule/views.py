@@ -29,7 +29,7 @@ def digits_of(coordinate: Poly, extents: dict[str, Poly], dim: Poly, facts: Fact
     weight = poly(1)
     while left:
         here = [a for a, w in left.items() if same(facts, w, weight)]
-        if len(here) != 1:
+        if len(here) != 1 or not isinstance(here[0], Idx):
             return None
         del left[here[0]]
         found.append(here[0].name)
@@ -40,7 +40,7 @@ def digits_of(coordinate: Poly, extents: dict[str, Poly], dim: Poly, facts: Fact
 def digits_by_dim(coords, dims, extents, facts) -> Digits | None:
     """All digits of an access, dim after dim; None where some dim is not a whole mixed-radix number."""
     out: list[str] = []
-    for coordinate, dim in zip(coords, dims):
+    for coordinate, dim in zip(coords, dims, strict=True):
         digits = digits_of(coordinate, extents, dim, facts)
         if digits is None:
             return None
@@ -90,10 +90,10 @@ def views(
 
 
 def _known(coords, extents) -> bool:
+    parts = [affine(c) for c in coords]
     return all(
-        isinstance(atom, Idx) and atom.name in extents
-        for c in coords
-        for atom in (affine(c) or ({None: 0},))[0]
+        part is not None and all(isinstance(a, Idx) and a.name in extents for a in part[0])
+        for part in parts
     )
 
 

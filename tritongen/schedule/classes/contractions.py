@@ -19,14 +19,17 @@ MOST = 4  # accumulators that one tile's registers hold
 
 def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     heads = [n for n in members if is_reducer(n)]
-    if not 2 <= len(heads) <= MOST or any(n.body.guards for n in heads):
+    if not 2 <= len(heads) <= MOST or any(n.fold.guards for n in heads):
         return None
     first, *others = (contraction.as_product(n, virtual, facts) for n in heads)
     if first is None or first.taps:
         return None
-    products = [first, *(aligned(p, first, facts) if p else None for p in others)]
-    if any(p is None or not {p.left, p.right} & {first.left, first.right} for p in products):
-        return None
+    products = [first]
+    for other in others:
+        p = aligned(other, first, facts) if other else None
+        if p is None or not {p.left, p.right} & {first.left, first.right}:
+            return None
+        products.append(p)
     lines = tuple(as_nest(n, p) for n, p in zip(heads, products, strict=True))
     tail = contraction.epilogue(lines, [n for n in members if n not in heads], virtual)
     if tail is None:
@@ -56,7 +59,7 @@ def names(binders: tuple[ir.Binder, ...]) -> list[str]:
 
 def as_nest(head: ir.Nest, p: Product) -> ir.Nest:
     product = ir.Call("mul", (p.left, p.right), head.dtype)
-    return replace(head, body=replace(head.body, binders=p.k, body=product))
+    return replace(head, body=replace(head.fold, binders=p.k, body=product))
 
 
 make = contraction_variants.make

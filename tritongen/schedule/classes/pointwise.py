@@ -25,7 +25,7 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     if len(members) > 1 and any(
         not same(facts, a.hi, b.hi)
         for n in members
-        for a, b in zip(_sorted(members[0].box), _sorted(n.box))
+        for a, b in zip(_sorted(members[0].box), _sorted(n.box), strict=True)
     ):
         return None
     lines = gather_lines(members, virtual, names)

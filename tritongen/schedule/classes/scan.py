@@ -133,6 +133,8 @@ def make(name, group, stores, dims, facts) -> Step:
         _split_variant(part, finish, group, times),
         *_walk_variants(walk, (f"{times}cdiv(rows, ROWS)",), times),
     )
+    if group.reverse:
+        variants = tuple(replace(v, config=(*v.config, _run(group, v))) for v in variants)
     why = "each value combines the terms before it along one index"
     kernels = (walk, part, finish)
     return Step(name, "scan", why, stores, tuple(numbers), kernels, variants)
@@ -152,15 +154,27 @@ def _split(group: Group):
     )
 
 
+def _run(group: Group, variant: Variant) -> tuple[str, str]:
+    """How many elements keep their order where a block is walked from its end: those of one load.
+
+    Where memory runs across the walk, and where a scan has a place in its state, none.
+    """
+    if variant.name == "across" or any(n.body.op.startswith("arg") for n in scans_of(group)):
+        return "RUN", "1"
+    wide = "min(8, 16 // itemsize)"
+    return "RUN", f"1 if across else {wide}" if variant.name == "split" else wide
+
+
+def scans_of(group: Group) -> tuple[ir.Nest, ...]:
+    return tuple(n for n in group.nests if is_reducer(n))
+
+
 def _split_variant(part, finish, group, times: str) -> Variant:
     """Reading x twice leaves 67% of copy at most: 1 x 2^26 and 8 x 4M reach 60 to 61%."""
     grid = ("PARTS", f"{times}cdiv(rows, ROWS)")
     shape = ("outers", "rows", "PARTS") if times else ("rows", "PARTS")
     state = tuple(
-        (part, dtype, shape)
-        for nest in group.nests
-        if is_reducer(nest)
-        for part, dtype in fold_state(nest)
+        (part, dtype, shape) for nest in scans_of(group) for part, dtype in fold_state(nest)
     )
     parts = f"cdiv(8 * sms, max(1, {times}cdiv(rows, ROWS)))"
     config = (
@@ -168,6 +182,7 @@ def _split_variant(part, finish, group, times: str) -> Variant:
         ("BLOCK", "32 if across else 4096"),
         ("PARTS", f"pow2(max(1, min(512 if across else 1024, {parts}, cdiv(cols, BLOCK))))"),
         ("CHUNK", "BLOCK * cdiv(cols, BLOCK * PARTS)"),
+        ("STAGES", "1"),
         ("num_warps", "1 if across else 8"),
     )
     return Variant(
@@ -181,24 +196,32 @@ def _split_variant(part, finish, group, times: str) -> Variant:
 
 
 def _walk_variants(walk, grid, times: str) -> tuple[Variant, ...]:
-    """Per cent of copy, sums in f32.
+    """Per cent of copy, sums in f32 (in bf16).
 
-    32,768 x 32,768: blocks of 1,024 in 2 warps 94 (bf16 94; from the end 94, bf16 57), in 4 warps
-    95 (88; 87, 53), of 4,096 in 8 warps 94 (88; 69). 2^20 rows of 256: 100. A program has one block
-    in flight, so few rows want it wide: 512 rows 90 with 8,192 (1,024: 69), 132 rows 76 (27); wider
-    ones spill in f64, from the end 8,192 too. Across, 64 x 4,096 x 1,024: 92 with 64 x 32 in 2 warps
-    (bf16 67), 94 (62) with 64 x 64, 85 to 89 with 32, 128 or 256 rows.
+    32,768 x 32,768: blocks of 1,024 in 2 warps 94 (94), in 4 warps 95 (88), of 4,096 in 8 warps 94 (88).
+    From the end, 8,192 x 32,768: 90 (89), with loads in flight for 3 blocks 93 (91); where lanes are turned
+    over instead (`reverse=True`) 90 (55), with every element mirrored 80 (46). 2^20 rows of 256: 100. A
+    program has one block in flight, so few rows want it wide: 512 rows 90 with 8,192 (1,024: 69), 132 rows
+    76 (27); wider ones spill in f64, from the end 8,192 too. Across, 64 x 4,096 x 1,024: 64 x 32 in 2 warps
+    92 (66), 128 x 16 in 1 warp with 3 blocks in flight 89 (87).
     """
     launch = (Launch(walk.name, grid),)
     across = (
-        ("ROWS", "min(64, pow2(rows))"),
+        ("ROWS", "min(128 if itemsize <= 2 else 64, pow2(rows))"),
         ("BLOCK", "max(16, min(2048 // ROWS, pow2(cols)))"),
-        ("num_warps", "2"),
+        ("STAGES", "3 if itemsize <= 2 else 1"),
+        ("num_warps", "1 if itemsize <= 2 else 2"),
     )
-    few = (("ROWS", "1"), ("BLOCK", "4096" if walk.reverse else "8192"), ("num_warps", "8"))
+    few = (
+        ("ROWS", "1"),
+        ("BLOCK", "4096" if walk.reverse else "8192"),
+        ("STAGES", "1"),
+        ("num_warps", "8"),
+    )
     blocks = (
         ("BLOCK", "min(1024, max(16, pow2(cols)))"),
         ("ROWS", "max(1, 1024 // BLOCK)"),
+        ("STAGES", "3 if cols > BLOCK else 1" if walk.reverse else "1"),
         ("num_warps", "2"),
     )
     why = "memory runs across the walk: rows side by side make whole lines"

@@ -26,11 +26,13 @@ ATOMIC = ("compute", "f64", "f32", "i64", "i32")  # what tl.atomic_add adds
 def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     """Sums of the same terms' indices into one box, and the pointwise nests behind them."""
     found = nest.classify(members, virtual, by_name, facts)
-    sums = [n for n in found.nests if is_reducer(n)] if found else []
+    if found is None:
+        return None
+    sums = [n for n in found.nests if is_reducer(n)]
     shapes = {(frozenset(targets(n)), frozenset(b.index for b in binders_of(n))) for n in sums}
     if len(shapes) != 1 or not all(map(targets, sums)):
         return None
-    if any(n.dtype not in ATOMIC or n.body.op != "sum" for n in sums):
+    if any(n.dtype not in ATOMIC or n.fold.op != "sum" for n in sums):
         return None
     if any(tensors_read(n.body) & {other.name for other in sums} for n in sums):
         return None
@@ -39,7 +41,7 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
 
 def targets(sum_: ir.Nest) -> dict[str, Poly]:
     """The kept indices that guards alone tie to the terms: index -> the place that a term names."""
-    reduce = sum_.body
+    reduce = sum_.fold
     used = free_indices(reduce.body).union(*(indices(b.lo) | indices(b.hi) for b in reduce.binders))
     found = {}
     for b in sum_.box:
@@ -70,7 +72,7 @@ def _solved(guard: ir.Guard, name: str) -> Poly | None:
 def make(name, group, stores, dims, facts) -> Step:
     sums = tuple(n for n in group.nests if is_reducer(n))
     places = targets(sums[0])
-    points = (*(b for b in sums[0].box if b.index not in places), *sums[0].body.binders)
+    points = (*(b for b in sums[0].box if b.index not in places), *sums[0].fold.binders)
     inner = sums[0].box[-1] if sums[0].box[-1] in points else points[-1]
     axes = Axis("row", tuple(b for b in points if b != inner)), Axis("col", (inner,))
     box_axes = Axis("row", sums[0].box[:-1]), Axis("col", sums[0].box[-1:])

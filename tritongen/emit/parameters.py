@@ -1,0 +1,173 @@
+"""What one kernel takes, and its lines: the base of `Body`.
+
+A parameter is made when a line first speaks of it: pointers, scalars, sizes, strides and constexprs, each
+with what the launch passes. Where values lie in memory is `places.py`'s business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tritongen.emit.names import Names
+from tritongen.emit.text import launch_text, symbol_names
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Poly
+from tritongen.ir.bounds import Facts
+from tritongen.ir.forms import HALVES
+from tritongen.schedule.canonical import binders_of
+from tritongen.schedule.plan import KernelPlan
+
+TRITON_DTYPES = {
+    "f64": "tl.float64", "f32": "tl.float32", "f16": "tl.float16", "bf16": "tl.bfloat16",
+    "f8e4m3": "tl.float8e4nv", "f8e5m2": "tl.float8e5", "i64": "tl.int64", "i32": "tl.int32",
+    "i16": "tl.int16", "i8": "tl.int8", "u8": "tl.uint8", "bool": "tl.int1",
+}  # fmt: skip
+
+
+@dataclass
+class Args:
+    """A kernel's parameters in the order a reader expects, each with what the launch passes."""
+
+    pointers: dict[str, str] = field(default_factory=dict)
+    scalars: dict[str, str] = field(default_factory=dict)
+    sizes: dict[str, str] = field(default_factory=dict)
+    strides: dict[str, str] = field(default_factory=dict)
+    constants: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What is the same for all kernels of one op."""
+
+    op: ir.Op
+    dims: dict[str, tuple[Poly, ...]]  # of every stored tensor, scratch included
+    dtypes: dict[str, str]
+    facts: Facts
+    wide: bool  # whether the call may compute in f64
+    user_names: frozenset[str]  # names that the spec chose: lifted reducers are not among them
+
+
+class Parameters:
+    """Lines and parameters grow as values are printed; `indent` is where the next line stands."""
+
+    def __init__(self, context: Context, kernel: KernelPlan):
+        self.context, self.kernel, self.op = context, kernel, context.op
+        self.args = Args()
+        self.lines: list[str] = []
+        self.scalars: list[str] = []  # lines that hold for the whole kernel, in front of any loop
+        self.prologue: list[str] = []
+        self.indent = 0
+        self.helpers: dict[str, None] = {}
+        self.libdevice = False
+        self.names = Names(spoken_names(context, kernel))
+        self.given: dict[tuple[str, str], str] = {}  # (kind, what the launch passes) -> parameter
+        self.index: dict[str, str] = {}  # index -> variable
+        self.assigned: set[str] = set()  # variables that have been given a value in this scope
+
+    # ---- lines
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.indent + text if text else "")
+
+    def assign(self, wish: str, text: str) -> str:
+        """`wish = text` on a line of its own; the name that it got."""
+        name = (
+            self.names.free(wish) if wish in self.assigned or wish in self.index.values() else wish
+        )
+        self.names.taken.add(name)
+        self.assigned.add(name)
+        self.line(f"{name} = {text}")
+        return name
+
+    def fresh(self, wish: str) -> str:
+        return self.names.free(wish)
+
+    # ---- arguments
+    def pointer(self, tensor: str) -> str:
+        return self.parameter(self.args.pointers, f"{tensor}_ptr", tensor)
+
+    def stride(self, tensor: str, run: str, dim: int) -> str:
+        return self.parameter(self.args.strides, f"{tensor}_{run}", f"{tensor}.stride({dim})")
+
+    def parameter(self, among: dict[str, str], wish: str, passed: str) -> str:
+        """The parameter that what the launch passes arrives in; a new one steps aside for names of the spec."""
+        key = str(id(among)), passed
+        if key not in self.given:
+            self.given[key] = self.names.free(wish)
+            among[self.given[key]] = passed
+        return self.given[key]
+
+    def symbol(self, name: str) -> str:
+        if any(c.name == name for c in self.op.constants):
+            self.args.constants.setdefault(name, name)
+            return name
+        if name == ir.BATCH:
+            return self.parameter(self.args.sizes, "batch", "batch")
+        self.args.sizes.setdefault(name, name)
+        return name
+
+    def count(self, p: Poly, wish: str) -> str:
+        return self.parameter(self.args.sizes, wish, launch_text(p))
+
+    def scalar(self, name: str, dtype: str) -> str:
+        for c in self.op.constants:
+            if c.name == name:
+                self.args.constants.setdefault(name, name)
+                return name
+        if name not in self.args.scalars:
+            self.args.scalars[name] = name
+            self.helpers["_scalar"] = None
+            flag = self.names.free(f"{name.upper()}_IS_TENSOR")
+            self.args.constants[flag] = f"isinstance({name}, torch.Tensor)"
+            # A bool arrives as a whole number: int1 is no type that one can be made of.
+            kind, test = ("tl.int32", " != 0") if dtype == "bool" else (self.dtype(dtype), "")
+            self.scalars.append(f"{name} = _scalar({name}, {flag}, {kind}){test}")
+        return name
+
+    def half(self, stored: str) -> str:
+        """Whether a dtype is a half type in the call: a constexpr."""
+        if stored in HALVES:
+            return "HALF=True"
+        operand = next(t.name for t in (*self.op.tensors, *self.op.outputs) if t.dtype == stored)
+        return self.parameter(self.args.constants, "HALF", f"{operand}.element_size() == 2")
+
+    # ---- dtypes
+    def dtype(self, dtype: str) -> str:
+        """A dtype inside the kernel: a constexpr, or that of a pointer."""
+        if dtype == "compute":
+            if not self.context.wide:
+                return "tl.float32"
+            self.args.constants.setdefault("COMPUTE", "COMPUTE")
+            return "COMPUTE"
+        if dtype in TRITON_DTYPES:
+            return TRITON_DTYPES[dtype]
+        for pointer, tensor in self.args.pointers.items():
+            if self.context.dtypes.get(tensor) == dtype:  # parts of folds have none
+                return f"{pointer}.dtype.element_ty"
+        operand = next(t.name for t in (*self.op.tensors, *self.op.outputs) if t.dtype == dtype)
+        self.args.constants.setdefault(dtype, f"getattr(tl, str({operand}.dtype)[6:])")
+        return dtype
+
+    def dtype_of(self, tensor: str) -> str:
+        return self.context.dtypes[tensor]
+
+    def lowest(self, dtype: str, highest: bool = False) -> str:
+        """The end of an int type, as a constexpr."""
+        end = "max" if highest else "min"
+        if dtype in ir.INTS:
+            bits = int(dtype[1:])
+            low, high = (
+                (0, 2**bits - 1) if dtype[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+            )
+            return str(high if highest else low)
+        operand = next(t.name for t in (*self.op.tensors, *self.op.outputs) if t.dtype == dtype)
+        name = "HIGHEST" if highest else "LOWEST"
+        return self.parameter(self.args.constants, name, f"torch.iinfo({operand}.dtype).{end}")
+
+
+def spoken_names(context: Context, kernel: KernelPlan) -> set[str]:
+    """Names that the spec gave: no variable of ours takes them."""
+    spec = {p.name for p in context.op.params} | {o.name for o in context.op.outputs}
+    spec |= {n.name for n in kernel.nests} | set(context.dims)
+    spec |= {s for d in context.dims.values() for p in d for s in symbol_names(p)}
+    binders = (b for n in kernel.nests for b in (*n.box, *binders_of(n)))
+    return spec | {b.index for b in binders if b.index != ir.BATCH}

@@ -1,0 +1,46 @@
+"""The examples of one file as several jobs, so that a file of many kernels does not end long after all others.
+
+    jobs = parts_of(job, 4)      # the same examples, every fourth each
+    report = joined(reports)     # as if one job had tried them all
+
+Not here: running them (`pool.py`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+Job = dict[str, Any]
+Report = dict[str, Any]
+MOST = 4  # the dtypes that most ops take: each part then compiles kernels of its own
+
+
+def parts_of(job: Job) -> list[Job]:
+    """Not fewer than four examples a part: each builds the modules again."""
+    parts = max(1, min(MOST, job["examples"] // 4))
+    return [job | {"part": k, "parts": parts} for k in range(parts)]
+
+
+def joined(reports: Sequence[Report]) -> Report:
+    """What all parts of one file found, each kind of failure once."""
+    first = reports[0]
+    failures: dict[tuple[str, ...], Any] = {}
+    for failure in (f for report in reports for f in report["failures"]):
+        failures.setdefault(kind_of_failure(failure), failure)
+    out: Report = {"spec": first["spec"], "device": first["device"]}
+    for key in ("examples", "calls", "rejected"):
+        out[key] = sum(report.get(key, 0) for report in reports)
+    for key in ("dtypes", "variants"):
+        out[key] = dict(sum((Counter(report.get(key, {})) for report in reports), Counter()))
+    used: dict[str, float] = {}
+    for report in reports:
+        for dtype, share in report.get("bound_used", {}).items():
+            used[dtype] = max(used.get(dtype, 0.0), share)
+    seconds = round(sum(report.get("seconds", 0.0) for report in reports), 1)
+    return out | {"bound_used": used, "failures": list(failures.values()), "seconds": seconds}
+
+
+def kind_of_failure(failure: dict[str, Any]) -> tuple[str, ...]:
+    return failure["op"], failure["variant"], failure["problem"].split(":")[0][:20]
