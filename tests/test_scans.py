@@ -70,15 +70,18 @@ def test_scatters_are_sums_whose_terms_name_their_place(body):
     assert ("scatter" in skeletons(text)) == SCATTERS[body]
 
 
-def test_deterministic_torch_gets_no_atomics():
+@pytest.mark.parametrize(
+    ("points", "variants"), [(4000, ("scatter", "box")), (10**6, ("copies", "box"))]
+)
+def test_crowded_places_get_copies_and_deterministic_torch_no_atomics(points, variants):
     plan = pipeline.build((ROOT / "specs/index_add.op").read_text()).plans["index_add"][0]
     (step,) = plan.steps
-    facts = {"rows": 4000, "cols": 8, "width": 8, "places": 32000, "box_rows": 4000, "box_cols": 8}
-    chosen = [
+    facts = {"rows": 4000, "cols": 8, "width": 8, "places": 32000, "points": points}
+    chosen = tuple(
         next(v.name for v in step.variants if evaluate(v.when, facts | {"deterministic": d}))
         for d in (False, True)
-    ]
-    assert chosen == ["scatter", "box"]
+    )
+    assert chosen == variants
 
 
 def test_a_carry_of_narrow_ints_keeps_its_type_in_the_loop():

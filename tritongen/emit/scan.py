@@ -185,12 +185,12 @@ def place_in_scratch(var: dict[str, str]) -> str:
 
 # ---- one scan ------------------------------------------------------------------------------------
 def is_arg(nest: ir.Nest) -> bool:
-    return nest.body.op.startswith("arg")
+    return nest.fold.op.startswith("arg")
 
 
 def starts(body: Body, nest: ir.Nest) -> list[tuple[str, str]]:
     """(identity, dtype) of each part of the state."""
-    dtype = nest.body.body.dtype
+    dtype = nest.fold.body.dtype
     value = (start_text(body, nest, dtype), body.dtype(dtype))
     return [value, (NO_PLACE, "tl.int64")] if is_arg(nest) else [value]
 
@@ -211,7 +211,7 @@ def term_of(body: Body, nest: ir.Nest, var, served: bool, masks: dict) -> State:
     """The terms of one block, the identity where there is none."""
     tile = {n.name for n in body.kernel.nests}
     with within_range(body, nest, var, masks) as mask:
-        served = served and (mask == var["inside"] or not tensors_read(nest.body.body) & tile)
+        served = served and (mask == var["inside"] or not tensors_read(nest.fold.body) & tile)
         value = term(body, nest, var, served and not is_arg(nest))[0]
         if not value.isidentifier():
             value = body.assign(body.fresh(f"{nest.name}_term"), value)
@@ -228,7 +228,7 @@ def within_range(body: Body, nest: ir.Nest, var, masks: dict) -> Iterator[str]:
 
     `masks`: range -> (its name, what was loaded under it).
     """
-    (b,) = nest.body.binders
+    (b,) = nest.fold.binders
     (along,) = body.kernel.axes[1].digits
     checks = [f"{var['col']} >= {body.size(b.lo)[0]}"] if b.lo.terms else []
     if not same(body.context.facts, b.hi, along.hi):
@@ -256,8 +256,8 @@ def prefix(body: Body, nest: ir.Nest, carry: State, taken: State) -> None:
         body.line(f"{best}, {at} = tl.associative_scan(({', '.join(taken)}), 1, {helper})")
         body.line(f"{best}, {nest.name} = {helper}({', '.join((*carry, best, at))})")
     else:
-        kind = ir.kind_of(nest.body.body.dtype, body.op)
-        fold = FOLDS[nest.body.op]
+        kind = ir.kind_of(nest.fold.body.dtype, body.op)
+        fold = FOLDS[nest.fold.op]
         if fold.helper[kind]:
             body.helpers[fold.helper[kind]] = None
         scanned = (behind if body.kernel.reverse else prefixes)(body, nest, kind, taken[0])
@@ -267,20 +267,20 @@ def prefix(body: Body, nest: ir.Nest, carry: State, taken: State) -> None:
 
 def prefixes(body: Body, nest: ir.Nest, kind: str, x: str) -> str:
     """The scan of a block alone."""
-    scanned = SCANS[nest.body.op][kind].format(t=x)
+    scanned = SCANS[nest.fold.op][kind].format(t=x)
     body.helpers |= {h: None for h in ("_larger", "_smaller") if h in scanned}
     return f"({scanned})" if kind == "bool" else scanned
 
 
 def behind(body: Body, nest: ir.Nest, kind: str, x: str) -> str:
     """The same from the end, of a block whose runs stand the last one first."""
-    fold, helper = FOLDS[nest.body.op], BEHIND[nest.body.op][kind]
+    fold, helper = FOLDS[nest.fold.op], BEHIND[nest.fold.op][kind]
     body.helpers |= {f"_next{helper}": None, helper: None}
     if kind == "bool":
-        start = int(nest.body.op in ("all", "min"))
+        start = int(nest.fold.op in ("all", "min"))
         rest = f"({helper}({x}.to(tl.int32), {start}, RUN) != 0)"
     else:
-        rest = f"{helper}({x}, {start_text(body, nest, nest.body.body.dtype)}, RUN)"
+        rest = f"{helper}({x}, {start_text(body, nest, nest.fold.body.dtype)}, RUN)"
     both = fold.combine[kind].format(a=x, b=rest)
     return f"({both})" if both.startswith(f"{x} ") else both
 
@@ -291,8 +291,8 @@ def merge(body: Body, nest: ir.Nest, state: State, other: State) -> None:
         pair = ", ".join(state)
         body.line(f"{pair} = {arg_helper(body, nest)}({pair}, {', '.join(other)})")
         return
-    kind = ir.kind_of(nest.body.body.dtype, body.op)
-    fold = FOLDS[nest.body.op]
+    kind = ir.kind_of(nest.fold.body.dtype, body.op)
+    fold = FOLDS[nest.fold.op]
     if fold.helper[kind]:
         body.helpers[fold.helper[kind]] = None
     loose = 1 if other[0].endswith("!= 0") else ATOM
@@ -301,8 +301,8 @@ def merge(body: Body, nest: ir.Nest, state: State, other: State) -> None:
 
 def total_of(body: Body, nest: ir.Nest, tile: State) -> State:
     """What a tile combines to along the walk."""
-    helper = {"max": "_larger", "min": "_smaller"}.get(nest.body.op)
-    if helper and ir.kind_of(nest.body.body.dtype, body.op) == "int":
+    helper = {"max": "_larger", "min": "_smaller"}.get(nest.fold.op)
+    if helper and ir.kind_of(nest.fold.body.dtype, body.op) == "int":
         body.helpers[helper] = None  # tl.max would widen a narrow int, and the carry with it
         return (f"tl.reduce({tile[0]}, 1, {helper}, keep_dims=True)",)
     if not is_arg(nest):

@@ -11,7 +11,7 @@ from tritongen.emit.fold_lines import guard_text
 from tritongen.emit.tiles import open_tile, view
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import indices
+from tritongen.ir.algebra import Fetch, indices, walk
 from tritongen.schedule.classes.scatter import targets
 from tritongen.schedule.members import is_reducer
 
@@ -30,7 +30,7 @@ def scatter(body: Body) -> KernelView:
 
 def add(body: Body, nest: ir.Nest) -> None:
     """The terms of one sum; what no place is named for, and what lies outside, is left out."""
-    places = targets(nest)
+    places = targets(nest, read=False)
     body.ranges |= {b.index: (b.lo, b.hi) for b in nest.fold.binders}
     checks = []
     for b in nest.box:
@@ -43,7 +43,8 @@ def add(body: Body, nest: ir.Nest) -> None:
         body.index[b.index] = name
         if not body.is_wide(place):
             body.narrow.add(b.index)
-        checks += [f"{name} >= {body.size(b.lo)[0]}", f"{name} < {body.size(b.hi)[0]}"]
+        if any(isinstance(a, Fetch) for a in walk(place)):
+            checks += [f"{name} >= {body.size(b.lo)[0]}", f"{name} < {body.size(b.hi)[0]}"]
     guards = [g for g in nest.fold.guards if not indices(g.poly) & places.keys()]
     checks += [guard_text(body, g) for g in guards]
     value = body.expr(nest.fold.body)[0]

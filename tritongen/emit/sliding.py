@@ -17,7 +17,7 @@ from __future__ import annotations
 from tritongen.emit.body import Body
 from tritongen.emit.text import wrap
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, affine, indices, is_fractional, poly, symbols
+from tritongen.ir.algebra import Poly, affine, indices, is_fractional, moved_by, poly, symbols
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.canonical import binders_of, coordinates, reads
 
@@ -143,15 +143,10 @@ class SlidingBody(Body):
 
     def row_part(self, coordinate: Poly) -> Poly:
         """What the loop does not change of a coordinate; nothing where it must check a fraction."""
-        parts = affine(coordinate)
-        if parts is None or is_fractional(coordinate) or not self.sliding:
+        if affine(coordinate) is None or is_fractional(coordinate) or not self.sliding:
             return poly(0)
-        rest = parts[1]
-        for atom, weight in parts[0].items():
-            axis = self.axis_of.get(getattr(atom, "name", ""))
-            if axis is None or axis.name not in self.sliding:
-                rest = rest + weight * atom
-        return rest
+        sliding = {name for name, axis in self.axis_of.items() if axis.name in self.sliding}
+        return coordinate - moved_by(coordinate, sliding)
 
     def is_split(self, coordinate: Poly) -> bool:
         row = self.row_part(coordinate)

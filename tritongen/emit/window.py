@@ -24,7 +24,7 @@ from tritongen.emit.text import wrap
 from tritongen.emit.tiles import axis_name, view
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, index, indices, is_fractional, substitute, symbols
+from tritongen.ir.algebra import Poly, index, indices, is_fractional, moved_by, substitute, symbols
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.canonical import coordinates, reads, substitute_indices, tensors_read
 from tritongen.schedule.members import is_reducer
@@ -71,7 +71,7 @@ class WindowBody(Body):
             step.digits
         )  # steps along an axis of their own, else by blocks of columns
         self.index[self.turn] = self.turn if self.shares else f"{self.turn} * BLOCK"
-        binders = [b for n in kernel.nests if is_reducer(n) for b in n.body.binders]
+        binders = [b for n in kernel.nests if is_reducer(n) for b in n.fold.binders]
         self.inner = {b.index for b in binders} | {self.turn}
         self.known = set().union(*(symbols(b.hi) | symbols(b.lo) for b in binders))
         self.opened: dict[Poly, str] = {}
@@ -108,7 +108,7 @@ class WindowBody(Body):
         return f"{out if out.isidentifier() else f'({out})'}.to(tl.int64)"
 
     def coordinate(self, tensor: str, dim: int, p: Poly) -> str:
-        inner = Poly(tuple(t for t in p.terms if indices(Poly((t,))) & self.inner))
+        inner = moved_by(p, self.inner)
         place = p - inner
         if not inner.terms or not indices(place) or is_fractional(p):
             return super().coordinate(tensor, dim, p)
@@ -231,7 +231,7 @@ def lines_of(body: WindowBody, nests: list[ir.Nest]):
     A line is what the windows of two steps have in common: what is read of it depends on the step and
     on its number in the window together, never on one of them alone.
     """
-    binders = nests[0].body.binders
+    binders = nests[0].fold.binders
     used = [indices(p) for n in nests for p in coordinates(n.body)]
     across = tuple(b for b in binders if any({b.index, body.turn} <= u for u in used))
     along = tuple(b for b in binders if b not in across)
@@ -241,7 +241,7 @@ def lines_of(body: WindowBody, nests: list[ir.Nest]):
         and across
         and along
         and mixed
-        and not any(n.body.op.startswith("arg") for n in nests)
+        and not any(n.fold.op.startswith("arg") for n in nests)
     )
     if shared:
         return across, along, True

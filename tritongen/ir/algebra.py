@@ -14,7 +14,7 @@ Here: construction, substitution, evaluation. Printing is `algebra_text.py`; pro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -188,6 +188,11 @@ def walk(p: Poly) -> Iterator[Atom]:
 def indices(p: Poly) -> frozenset[str]:
     """The names of all indices in p."""
     return frozenset(atom.name for atom in walk(p) if isinstance(atom, Idx))
+
+
+def moved_by(p: Poly, names: Set[str]) -> Poly:
+    """The terms of p in which any of these indices stand: an offset, where the rest is a place."""
+    return Poly(tuple(term for term in p.terms if indices(Poly((term,))) & names))
 
 
 def symbols(p: Poly) -> frozenset[str]:

@@ -163,7 +163,7 @@ def _run(group: Group, variant: Variant) -> tuple[str, str]:
 
     Where memory runs across the walk, and where a scan has a place in its state, none.
     """
-    if variant.name == "across" or any(n.body.op.startswith("arg") for n in scans_of(group)):
+    if variant.name == "across" or any(n.fold.op.startswith("arg") for n in scans_of(group)):
         return "RUN", "1"
     wide = "min(8, 16 // itemsize)"
     return "RUN", f"1 if across else {wide}" if variant.name == "split" else wide

@@ -12,9 +12,20 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Fetch, Idx, Poly, affine, index, indices
+from tritongen.ir.algebra import (
+    Fetch,
+    Idx,
+    Poly,
+    affine,
+    extreme,
+    floordiv,
+    index,
+    indices,
+    poly,
+    size,
+)
 from tritongen.ir.algebra import walk as walk_poly
-from tritongen.schedule.canonical import binders_of, free_indices, tensors_read
+from tritongen.schedule.canonical import binders_of, free_indices, fresh, tensors_read
 from tritongen.schedule.classes import box, nest, rows
 from tritongen.schedule.members import Group, is_reducer
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant
@@ -39,8 +50,11 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     return replace(found, kind="scatter")
 
 
-def targets(sum_: ir.Nest) -> dict[str, Poly]:
-    """The kept indices that guards alone tie to the terms: index -> the place that a term names."""
+def targets(sum_: ir.Nest, read: bool = True) -> dict[str, Poly]:
+    """The kept indices that guards alone tie to the terms: index -> the place that a term names.
+
+    One that a term only counts, as copies are dealt out, is none unless `read` is False.
+    """
     reduce = sum_.fold
     used = free_indices(reduce.body).union(*(indices(b.lo) | indices(b.hi) for b in reduce.binders))
     found = {}
@@ -49,7 +63,9 @@ def targets(sum_: ir.Nest) -> dict[str, Poly]:
         if b.index in used or len(ties) != 1:
             continue
         place = _solved(ties[0], b.index)
-        if place is not None and any(isinstance(a, Fetch) for a in walk_poly(place)):
+        if place is None:
+            continue
+        if not read or any(isinstance(a, Fetch) for a in walk_poly(place)):
             found[b.index] = place
     kept = {b.index for b in sum_.box} - found.keys()
     own = kept | {b.index for b in reduce.binders}
@@ -86,10 +102,14 @@ def make(name, group, stores, dims, facts) -> Step:
         kernels.append(KernelPlan(f"{name}_epilogue", "tile", "finish", box_axes, rest, behind))
         grid = ("cdiv(box_rows, ROWS) * cdiv(box_cols, BLOCK)",)
         launches.append(Launch(kernels[-1].name, grid))
+    places_ = box_axes[0].extent * box_axes[1].extent
+    dealt, merge, kept, copies = _in_copies(name, sums, group, stores, axes, places_)
+    kernels += [dealt, merge]
     numbers = (
         ("points", axes[0].extent),
         ("width", axes[1].extent),
-        ("places", box_axes[0].extent * box_axes[1].extent),
+        ("places", places_),
+        ("COPIES", copies),
         ("box_rows", box_axes[0].extent),
         ("box_cols", box_axes[1].extent),
         *((f"extent_{k}", dim) for k, dim in enumerate(sums[0].dims)),
@@ -108,9 +128,70 @@ def make(name, group, stores, dims, facts) -> Step:
         (*(plain.facts if plain else ()), *numbers),
         (*(plain.kernels if plain else ()), *kernels),
         (
+            _copies_variant(sums, dealt, merge, kept, spread),
             *_variants(sums, stores, tuple(launches), spread, _same_thing(sums, group, behind)),
             *(plain.variants if plain else ()),
         ),
+    )
+
+
+def _in_copies(name, sums, group: Group, stores, axes, places: Poly):
+    """(the kernel that adds to copies, the one that sums them, what is kept of each, how many copies)."""
+    taken = {b.index for n in group.nests for b in (*n.box, *binders_of(n))}
+    copy = ir.Binder(fresh("copy", taken), poly(0), size("COPIES"))
+    number = index(sums[0].fold.binders[-1].index)
+    turn = number - floordiv(number, copy.hi) * copy.hi
+    tie = ir.Guard(index(copy.index) - turn, "==")
+    dealt, merged = {}, {}
+    for n in sums:
+        at = (index(copy.index), *n.coords)
+        body = replace(n.body, guards=(*n.body.guards, tie))
+        own = f"{n.name}_copies"
+        dealt[n.name] = ir.Nest(own, (copy, *n.box), at, (copy.hi, *n.dims), body, n.dtype)
+        whole = ir.Reduce("sum", (copy,), (), ir.Read(own, at, None, n.dtype), n.dtype)
+        merged[n.name] = replace(n, body=whole)
+    lines = tuple(dealt.get(n.name, n) for n in _closure(sums, group.nests))
+    rest = tuple(merged.get(n.name, n) for n in group.nests)
+    own = tuple(n.name for n in dealt.values())
+    add = KernelPlan(f"{name}_deal", "scatter", "scatter", axes, lines, own)
+    walked = Axis("row", sums[0].box), Axis("col", (copy,))
+    merge = KernelPlan(f"{name}_merge", "rows", "finish", walked, rest, stores)
+    few = floordiv(poly(1 << 17), extreme("max", (poly(1), places)))
+    copies = extreme("max", (poly(1), extreme("min", (poly(128), few))))
+    return add, merge, tuple(dealt.values()), copies
+
+
+def _copies_variant(sums, add: KernelPlan, merge: KernelPlan, kept, spread: bool) -> Variant:
+    """Additions at few places are dealt out to copies of them, which a second kernel sums.
+
+    2^24 values into 64, 1,024, 4,096 places: in i64 0.22, 0.19, 0.19 ms with 128 copies (3.7, 0.90, 0.49
+    with one), in f32 0.20, 0.21, 0.19 (4.9, 1.4, 0.50); torch.bincount 0.27, 0.22, 0.24.
+    """
+    exact = all(n.dtype in ("i64", "i32") for n in sums)
+    conditions = ["places <= 32768", "points * width > 16 * places"]
+    conditions += [] if spread else ["places > 8"]
+    why = "many terms at few places: they are added atomically to copies of them"
+    if not exact:
+        conditions.append("not deterministic")
+        why += ", in no fixed order: the last bits may differ from run to run"
+    tile = (
+        ("BLOCK", "min(1024, max(16, pow2(width)))"),
+        ("ROWS", "max(1, 1024 // BLOCK)"),
+        ("num_warps", "4"),
+    )
+    rows = (("BLOCK", "pow2(COPIES)"), ("ROWS", "1024 // pow2(COPIES)"), ("num_warps", "4"))
+    shape = ("COPIES", *(f"extent_{k}" for k in range(len(sums[0].dims))))
+    return Variant(
+        "copies",
+        " and ".join(conditions),
+        why,
+        tile,
+        (
+            Launch(add.name, ("cdiv(points, ROWS) * cdiv(width, BLOCK)",)),
+            Launch(merge.name, ("cdiv(places, 1024 // pow2(COPIES))",), rows),
+        ),
+        tuple((n.name, n.dtype, shape) for n in kept),
+        zeroed=tuple((n.name, n.name) for n in kept),
     )
 
 

@@ -160,15 +160,16 @@ def in_runs(group: Group, facts: Facts) -> tuple[Poly, Poly] | None:
 def with_runs(way, name: str, hop: Poly, apart: Poly):
     """The same with lines loaded in whole runs.
 
-    In bf16 3x3 pools at stride 2 99% (loads of their own 73), 2x2 101 (87), depthwise 3x3 with 4 outputs a
-    lane 80, padded 92 (50 with one); in f32 3x3 pools at stride 2 103 (101), with 4 a lane 86.
+    64 x 64 x 256 x 512 in bf16, 3x3 pools at stride 2: 94 to 99% (loads of their own 71), 2x2 102 (86); in f32
+    103 (101), with 4 outputs a lane 86. 112 wide, 2 rows a program: 75, one 69 (52). Depthwise 3x3 in bf16 with 4
+    outputs a lane 80, padded 92, with one 50.
     """
     kernel, numbers, variant = way
     kernel = replace(kernel, name=f"{name}_runs", skeleton="runs")
     numbers = [*numbers, ("apart", hop), ("dilation", apart)]
-    config = dict(variant.config)
+    config = dict(variant.config) | {"ROWS": "max(1, 128 // BLOCK)"}
     wide = ("EACH", "min(BLOCK, 8 // itemsize) if apart == 1 else 1")
-    warps = ("num_warps", "max(1, min(4, BLOCK // EACH // 32))")
+    warps = ("num_warps", "max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64)))")
     config = tuple((k, v) for k, v in config.items() if k != "num_warps")
     return (
         kernel,
