@@ -70,13 +70,14 @@ def op(
         def call(*args: Any, **kwargs: Any) -> Any:
             if _is_compiling():
                 return registered(*args, **kwargs)
-            return replay(otherwise, args, kwargs)
+            return eager(*args, **kwargs)
 
         def otherwise(*args: Any, **kwargs: Any) -> Any:
             if not _eager(args) or (kwargs and not _eager(kwargs.values())):
                 return registered(*args, **kwargs)
             return function(*args, **kwargs)
 
+        eager = replay.over(otherwise)
         # Code of its own: torch.compile counts recompilations per code object, not per function.
         call.__code__ = call.__code__.replace(co_name=function.__name__)
         functools.update_wrapper(call, function)
@@ -126,6 +127,7 @@ def _register(
 ) -> Callable[..., Any]:
     """The registered torch op behind the function's own signature."""
     function = replay.function
+    below = replay.over(function)
     name = f"{function.__name__}_{_digest(function, source)}"
     if name in _REGISTERED:
         return _REGISTERED[name]
@@ -137,7 +139,7 @@ def _register(
 
     def run(*values: Any) -> Any:
         with torch.no_grad():  # autograd is behind us, and asks nothing of what is launched
-            return replay(function, tuple(_merge(params, values)), {})
+            return below(*_merge(params, values))
 
     def run_reference(*values: Any) -> Any:
         args = _merge(params, values)
