@@ -151,8 +151,8 @@ def swiglu_linear_persistent(
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
-    # Flattened, so that the loads of the next tile start before this one is stored.
-    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
@@ -208,8 +208,8 @@ def swiglu_linear_parts(
     """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
-    # Flattened, so that the loads of the next tile start before this one is stored.
-    for turn in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for turn in range(tl.program_id(0), PARTS * tiles, tl.num_programs(0)):
         tile = turn % tiles
         part = turn // tiles
         begin = part * CHUNK
@@ -323,7 +323,7 @@ def swiglu_linear_tiles(
 
 
 def choose_swiglu_linear(
-    M: int, N: int, K: int, tma: bool, itemsize: int, hip: bool, sms: int
+    M: int, N: int, K: int, tma: bool, itemsize: int, stored_bytes: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # few sums of many terms: several programs share one tile, and a second kernel adds up
@@ -357,6 +357,41 @@ def choose_swiglu_linear(
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             num_stages=min(6, 768 // (BLOCK_M + 2 * BLOCK_N)),
         )
+    # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
+    if tma and M * N * K >= 2**29 and itemsize <= 2 and 16 < M <= 64:
+        BLOCK_N = 16 if N <= 16 * sms else 32 if N <= 32 * sms else 64
+        return "slender", dict(
+            BLOCK_M=max(32, triton.next_power_of_2(M)),
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=(512 if BLOCK_N == 16 else 256) // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=6 if BLOCK_N == 32 else 4,
+        )
+    # long, and bound by memory: small tiles, three programs a multiprocessor
+    if tma and M * N * K >= 2**29 and itemsize <= 4 and M >= 64 * sms and N * K <= 128 * (N + K):
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        return "stream", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=2 if BLOCK_N == 64 and itemsize <= 2 else 3,
+        )
+    # one wave, with work behind the sums: two programs a multiprocessor take turns
+    if (
+        tma
+        and M * N * K >= 2**29
+        and itemsize <= 2
+        and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 64), sms)
+        and triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms) == 1
+        and 4 * triton.cdiv(M, 128) * triton.cdiv(N, 64) >= 7 * sms
+    ):
+        return "twin", dict(
+            BLOCK_M=128, BLOCK_N=64, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
+        )
     # large, and its widest tiles fill whole waves of multiprocessors
     if (
         tma
@@ -366,7 +401,12 @@ def choose_swiglu_linear(
         <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 64), sms)
     ):
         return "persistent", dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=4
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if stored_bytes <= 2 else 3,
         )
     # large, and tiles of 128 x 128 fill the waves better
     if (
@@ -398,7 +438,7 @@ def choose_swiglu_linear(
             BLOCK_K=256 // itemsize,
             GROUP_M=8,
             num_warps=4,
-            num_stages=3 if BLOCK_N == 64 else 5,
+            num_stages=4 if BLOCK_N == 64 else 6,
         )
     # enough work for the widest tile on every multiprocessor
     if not hip and itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
@@ -447,9 +487,10 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
     N = wg.shape[0]
     tma = _takes_tiles(x, wg, wu)
     itemsize = x.element_size()
+    stored_bytes = y.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(wg.device)
-    variant, config = choose_swiglu_linear(M, N, K, tma, itemsize, hip, sms)
+    variant, config = choose_swiglu_linear(M, N, K, tma, itemsize, stored_bytes, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else tl.float32
     PRECISION = "ieee" if torch.version.hip else "tf32x3"
     if variant == "split":
@@ -511,13 +552,67 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
             BLOCK_N=256,
             PARTS=config["PARTS"],
         )
-    elif variant in ("persistent", "square", "narrow"):
+    elif variant in ("slender", "persistent", "square", "narrow"):
         x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         wg_tiles, wg_turned = _tiles(wg.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         wu_tiles, wu_turned = _tiles(wu.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
         swiglu_linear_persistent[
             (min(sms, triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"])),)
+        ](
+            x_tiles,
+            wg_tiles,
+            wu_tiles,
+            y_tiles,
+            y,
+            M,
+            N,
+            K,
+            y.stride(0),
+            y.stride(1),
+            X_TURNED=x_turned,
+            WG_TURNED=wg_turned,
+            WU_TURNED=wu_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "stream":
+        x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
+        wg_tiles, wg_turned = _tiles(wg.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        wu_tiles, wu_turned = _tiles(wu.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        swiglu_linear_persistent[
+            (min(3 * sms, triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"])),)
+        ](
+            x_tiles,
+            wg_tiles,
+            wu_tiles,
+            y_tiles,
+            y,
+            M,
+            N,
+            K,
+            y.stride(0),
+            y.stride(1),
+            X_TURNED=x_turned,
+            WG_TURNED=wg_turned,
+            WU_TURNED=wu_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "twin":
+        x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
+        wg_tiles, wg_turned = _tiles(wg.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        wu_tiles, wu_turned = _tiles(wu.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        swiglu_linear_persistent[
+            (min(2 * sms, triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"])),)
         ](
             x_tiles,
             wg_tiles,

@@ -27,7 +27,8 @@ def check(path, name, shapes, want):
     module, plan = load_text(built.name, built.raw), built.plans[name][0]
     described, own = [], module._tiles
     module._tiles = lambda x, *sizes, **how: described.append(x) or own(x, *sizes, **how)
-    for turned, way in itertools.product(itertools.product((False, True), repeat=2), ways(plan)[:2]):
+    taken = [w for w in ways(plan) if w.name in ("split", "persistent")]
+    for turned, way in itertools.product(itertools.product((False, True), repeat=2), taken):
         args = [stored(s, t) for s, t in zip(shapes, turned)] + [torch.randn(s).half() for s in shapes[2:]]
         with forced(module, plan, way, small=True):
             got = getattr(module, name)(*args)
@@ -35,9 +36,36 @@ def check(path, name, shapes, want):
         error = ((got.double() - wanted).abs() / (1 + wanted.abs())).max().item()
         results[f"{name} {turned} {way.name}"] = error
     counts[name] = len(described)
-    assert {w.name for w in ways(plan)[:2]} == {"split", "persistent"}
+    assert len(taken) == 2
+
+def one_tap(name, place, stride):
+    built = pipeline.build(open("specs/conv2d.op").read(), "specs/conv2d.op")
+    module, plan = load_text(built.name, built.raw), built.plans["conv2d"][0]
+    (way,) = (w for w in ways(plan) if w.name == name)
+    x = torch.randn(2, 24, 5, 7).half().to(memory_format=place)
+    w, b = torch.randn(40, 24, 1, 1).half(), torch.randn(40).half()
+    with forced(module, plan, way, small=True):
+        got = module.conv2d(x, w, b, stride=stride)
+    wanted = torch.nn.functional.conv2d(x.double(), w.double(), b.double(), stride)
+    error = ((got.double() - wanted).abs() / (1 + wanted.abs())).max().item()
+    results[f"{name} {place} {stride}"] = error
+
+def converted():
+    text = "op w8<T: f16 | bf16>(x: T[M, K], w: i8[N, K]) -> y: T[M, N] { y[m, n] = sum[k](x[m, k] * w[n, k]) }"
+    built = pipeline.build(text)
+    module, plan = load_text(built.name, built.raw), built.plans["w8"][0]
+    (way,) = (w for w in ways(plan) if w.name == "converted")
+    x, w = torch.randn(24, 40).half(), torch.randint(-127, 128, (24, 40), dtype=torch.int8)
+    with forced(module, plan, way, small=True):
+        got = module.w8(x, w)
+    wanted = x.double() @ w.double().T
+    results["converted"] = ((got.double() - wanted).abs() / (1 + wanted.abs())).max().item()
 
 results, counts = {}, {}
+for stride in (1, 2):  # with 2 it is no product of matrices, and another variant answers
+    one_tap("rows_persistent", torch.channels_last, stride)
+    one_tap("planes_persistent", torch.contiguous_format, stride)
+converted()
 gelu, linear = torch.nn.functional.gelu, torch.nn.functional.linear
 check("specs/matmul.op", "matmul", [(40, 72), (72, 24)], torch.matmul)
 check("specs/matmul.op", "matmul", [(37, 71), (71, 19)], torch.matmul)

@@ -61,6 +61,21 @@ def test_packed_operands_are_those_whose_channels_lie_apart():
     assert only.kernel.fn.__name__ == "conv2d_taps"
 
 
+def test_one_tap_that_stays_in_place_is_a_product_of_matrices():
+    """Said at the call: with one tap more, or a stride, the window slides."""
+    half = dict(dtype=torch.bfloat16)
+    first, w, b = meta(64, 256, 56, 56, **half), meta(64, 256, 1, 1, **half), meta(64, **half)
+    last = torch.empty_like(first, memory_format=torch.channels_last)
+
+    def kernels(**call):
+        return [run.kernel.fn.__name__ for run in launches("conv2d", b=b, **call)]
+
+    assert kernels(x=last, w=w) == ["conv2d_rows"]
+    assert kernels(x=first, w=w) == ["conv2d_planes"]  # nothing is packed
+    for slides in (dict(stride=2), dict(pad=1)):
+        assert not {"conv2d_rows", "conv2d_planes"} & set(kernels(x=last, w=w, **slides))
+
+
 def test_a_patch_reaches_the_tensor_cores_from_shared_memory():
     """As the first factor it came through registers, from a buffer that was refilled before all had read it."""
     call = dict(

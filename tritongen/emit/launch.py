@@ -19,7 +19,7 @@ from tritongen.ir.algebra import indices
 from tritongen.schedule import rules
 from tritongen.schedule.aside import names_of
 from tritongen.schedule.canonical import reads, tensors_read
-from tritongen.schedule.plan import Pack, Step, Variant, View
+from tritongen.schedule.plan import Pack, Run, Sizes, Step, Variant, View
 
 HOST_FUNCTIONS = {"pow2": "triton.next_power_of_2", "cdiv": "triton.cdiv"}
 TORCH_DTYPES = {
@@ -28,7 +28,17 @@ TORCH_DTYPES = {
     "i32": "torch.int32", "i16": "torch.int16", "i8": "torch.int8", "u8": "torch.uint8", "bool": "torch.bool",
 }  # fmt: skip
 
-BOOLEANS = ("across", "turned", "tma", "patched", "hip", "channels_last", "deterministic")
+BOOLEANS = (
+    "across",
+    "turned",
+    "tma",
+    "patched",
+    "hip",
+    "channels_last",
+    "one_tap",
+    "as_rows",
+    "deterministic",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +144,12 @@ def pack_lines(context: Context, pack: Pack) -> list[str]:
             f"launch_{pack.step.name}({name}, {pack.stored}[..., :{inner}])",
         ]
     back = ", ".join(str(pack.order.index(k)) for k in range(len(dims)))
+    if pack.like:
+        return [
+            f"{copy} = torch.empty(({sizes}), dtype={pack.like}.dtype, device={name}.device)",
+            f"launch_{pack.step.name}({name}, {copy})",
+            f"{name} = {copy}",
+        ]
     return [
         f"if {name}.stride({innermost}) != 1:  # {pack.why}",
         f"    {copy} = torch.empty(({sizes}), dtype={name}.dtype, device={name}.device)",
@@ -149,17 +165,9 @@ def used_facts(step: Step) -> tuple[tuple[str, str], ...]:
     for v in step.variants:
         spoken |= rules.names(v.when).union(*(rules.names(r) for _, r in v.config))
     known = [n for n, _ in step.facts]
-    order = [*known, *(o.fact for o in step.orders), "across", "turned"]
-    order += [
-        "tma",
-        "patched",
-        "itemsize",
-        "stored_bytes",
-        "added_bytes",
-        "deterministic",
-        "hip",
-        "sms",
-    ]
+    order = [*known, *(o.fact for o in step.orders), *(t.fact for t in step.tests)]
+    order += ["across", "turned", "tma", "patched", "itemsize", "stored_bytes", "added_bytes"]
+    order += ["deterministic", "hip", "sms"]
     return tuple((n, n) for n in order if n in spoken - config)
 
 
@@ -193,6 +201,9 @@ def fact_texts(context: Context, step: Step, views: dict[str, View]):
     for o in step.orders:
         if o.fact in spoken:
             yield o.fact, f"{o.tensor}.stride({o.near}) < {o.tensor}.stride({o.far})"
+    for test in step.tests:
+        if test.fact in spoken:
+            yield test.fact, test_text(test)
     if step.merged:
         yield "turned", f"any(0 < t.stride(1) < t.stride(2) for t in ({', '.join(step.merged)}))"
     if "across" in spoken:
@@ -207,6 +218,7 @@ def fact_texts(context: Context, step: Step, views: dict[str, View]):
         yield "itemsize", itemsize_text(context, step)
     if "stored_bytes" in spoken:
         yield "stored_bytes", f"{step.stores[-1]}.element_size()"
+    if "added_bytes" in spoken:
         yield "added_bytes", added_bytes_text(context, step)
     if "deterministic" in spoken:
         yield "deterministic", "torch.are_deterministic_algorithms_enabled()"
@@ -214,6 +226,16 @@ def fact_texts(context: Context, step: Step, views: dict[str, View]):
         yield "hip", "torch.version.hip is not None"
     if "sms" in spoken:
         yield "sms", f"_multiprocessors({touched(step)[0]}.device)"
+
+
+def test_text(test: Run | Sizes) -> str:
+    """What a fact of the call asks, on the host."""
+    match test:
+        case Run(_, orders):
+            return " and ".join(f"{t}{permuted(order)}.is_contiguous()" for t, order in orders)
+        case Sizes(_, values, tiles):
+            asked = (f"{launch_text(p)} == {value}" for p, value in values)
+            return " and ".join([*asked, f"_takes_tiles({', '.join(tiles)})"])
 
 
 def described(step: Step, skeleton: str) -> dict[str, None]:
@@ -298,11 +320,20 @@ def view_line(context: Context, tensor: str, view: View | None) -> list[str]:
         sizes = ", ".join("*batch_shape" if d == ir.BATCH_SIZE else whole(d) for d in dims)
         # A batch of no dims leaves expand without an argument.
         out += ".expand(batch_shape)" if sizes == "*batch_shape" else f".expand({sizes})"
+    if view is not None:
+        out += permuted(view.order)
     shape = dims if view is None else view.shape
     if shape != dims or batched and not _one_batch(context, tensor):
         inside = ", ".join(whole(d) for d in shape) or "()"  # one element, no dim
         out += f".view({inside})" if operand is None else f".reshape({inside})"
     return [] if out == tensor else [f"{tensor} = {out}"]
+
+
+def permuted(order: tuple[int, ...]) -> str:
+    """A tensor's dims in this order, on the host; nothing for none, or where they are so."""
+    if order == tuple(range(len(order))):
+        return ""
+    return f".permute({', '.join(map(str, order))})"
 
 
 def _one_batch(context: Context, tensor: str) -> bool:

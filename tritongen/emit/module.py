@@ -214,7 +214,8 @@ def op_view(item: OpPlans) -> SimpleNamespace:
 
 def follows_format(plan: Plan) -> set[str]:
     """The outputs that may be stored channels last: who writes them asks for strides, and nobody reshapes them."""
-    reshaped = {v.tensor for s in plan.steps for k in s.kernels for v in k.views}
+    kernels = [k for s in plan.steps for k in s.kernels]
+    reshaped = {v.tensor for k in kernels if not k.any_format for v in k.views}
     keeps = [s for s in plan.steps if s.orders or any(k.slides for k in s.kernels)]
     free = {name for s in keeps for name in s.stores} - reshaped
     inner = step_aside(plan.op).outputs

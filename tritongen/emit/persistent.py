@@ -57,6 +57,7 @@ def persistent_view(body: Body) -> KernelView:
         lines=tuple(body.lines),
         setup=tuple(setup),
         turn=tuple(turn),
+        flags={"flat": len(heads) == 1},
     )
 
 

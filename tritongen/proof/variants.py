@@ -25,9 +25,8 @@ SMALL = {
     **{"BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 32, "GROUP_M": 2},
     **{"num_warps": 4},
 }
-NEEDED = frozenset(
-    {"tma", "patched"}
-)  # facts without which a variant that speaks of them cannot run
+# facts without which a variant that speaks of them cannot run
+NEEDED = frozenset({"tma", "patched", "one_tap", "as_rows"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,11 +58,15 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A tensor as one kernel sees it: reshaped to `shape`, dim k walked by the digits `runs[k]`."""
+    """A tensor as one kernel sees it: reshaped to `shape`, dim k walked by the digits `runs[k]`.
+
+    `order`: its dims as they stand before that, where not as they are.
+    """
 
     tensor: str
     shape: tuple[Poly, ...]
     runs: tuple[tuple[str, ...], ...]
+    order: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,7 @@ class KernelPlan:
     products: int = 1  # how many of the nests, the first ones, are sums of products
     reload: bool = False  # tile values are computed again behind the last fold, from memory
     reverse: bool = False  # a scan walks its axis from the end
+    any_format: bool = False  # its views hold for outputs stored channels last, too
     slides: bool = False  # an operand slides under the tile as the loop goes on
     # numbers of one program, from its batch digits alone
     lets: tuple[tuple[str, Poly], ...] = ()
@@ -151,6 +156,7 @@ class Pack:
     order: tuple[int, ...]
     why: str
     step: Step
+    like: str = ""  # the operand whose dtype it is given, whatever lies innermost
     stored: str = ""  # the name of the copy, where the kernel reads it as another tensor,
     lanes: Poly = (
         Poly()
@@ -168,6 +174,23 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
+class Run:
+    """A fact of the call: whether each tensor, its dims in this order, is one run of memory."""
+
+    fact: str
+    orders: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """A fact of the call: whether these have these values, and tiles of the tensors can be loaded by descriptor."""
+
+    fact: str
+    values: tuple[tuple[Poly, int], ...]
+    tiles: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """What is computed together. `facts` are the integers that the rules speak of, as sizes."""
 
@@ -181,6 +204,7 @@ class Step:
     merged: tuple[str, ...] = ()  # tensors whose batch dims the launch merges to three
     apart: tuple[tuple[str, str], ...] = ()  # (an earlier step, why this is not part of it)
     orders: tuple[Order, ...] = ()
+    tests: tuple[Run | Sizes, ...] = ()
 
     def kernel(self, name: str) -> KernelPlan:
         return next(k for k in self.kernels if k.name == name)

@@ -7,12 +7,17 @@ and all small products, through pointers.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Poly, index, size, symbols
 from tritongen.schedule.canonical import free_indices, reads
-from tritongen.schedule.members import Product
-from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant, View
+from tritongen.schedule.classes import pointwise
+from tritongen.schedule.members import Group, Product
+from tritongen.schedule.plan import Axis, KernelPlan, Launch, Pack, Step, Variant, View
 from tritongen.schedule.views import accesses, digits_of, views
 
+SMALL = frozenset({"i8", "u8", "f8e4m3", "f8e5m2"})  # stored in 8 bits
 WIDE = "128 // itemsize"  # K elements that make a 128-byte line
 
 
@@ -37,7 +42,8 @@ def make(name, group, stores, dims, facts) -> Step:
         part = kernel("parts", "persistent", "part 0", tiles=tiles)
         finish = kernel("combine", "combine", "finish")
         kernels = (whole, part, finish, pointers)
-        variants = (*in_parts(part, finish, times), *by_descriptors(whole, times), *variants)
+        packs = converted(whole, dims, facts)
+        variants = (*in_parts(part, finish, times), *by_descriptors(whole, times, packs), *variants)
     numbers = (
         ("batches", axes[0].extent),
         ("M", axes[1].extent),
@@ -82,7 +88,9 @@ def described_at(size: str) -> str:
     return f"tma and {size} >= 2**29"
 
 
-def by_descriptors(kernel: KernelPlan, times: str) -> tuple[Variant, ...]:
+def by_descriptors(
+    kernel: KernelPlan, times: str, packs: tuple[Pack, ...] = ()
+) -> tuple[Variant, ...]:
     """By waves of tiles over the multiprocessors, weighed by what a tile's product reaches on an H200.
 
     bf16, TFLOP/s at 4096^3: 750 (128 x 256), 670 (128 x 128), 540 (64 x 128). 8192^3 805, 2048^3 594,
@@ -91,40 +99,153 @@ def by_descriptors(kernel: KernelPlan, times: str) -> tuple[Variant, ...]:
 
     share = columns(kernel)
 
-    def waves(m: int, n: int) -> str:
-        return f"cdiv({times}cdiv(M, {m}) * cdiv(N, {n // share}), sms)"
+    def tiles(m: int, n: int) -> str:
+        return f"{times}cdiv(M, {m}) * cdiv(N, {n // share})"
 
-    launch = (Launch(kernel.name, (f"min(sms, {times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N))",)),)
+    def waves(m: int, n: int) -> str:
+        return f"cdiv({tiles(m, n)}, sms)"
+
+    def programs(each: str = "") -> tuple[Launch, ...]:
+        grid = f"min({each}sms, {times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N))"
+        return (Launch(kernel.name, (grid,)),)
+
     when = described_at(f"{times}M * N * K")
-    return (
-        Variant(
-            "persistent",
-            f"{when} and itemsize <= 2 and 9 * {waves(128, 256)} <= 5 * {waves(128, 128)}",
-            "large, and its widest tiles fill whole waves of multiprocessors",
-            # One stage more under an epilogue: gelu by erf 225 us at 4096^3 (3 stages: 237), alone 191 (183).
-            tile("128", str(256 // share), WIDE, "8", "4" if computes(kernel) else "3"),
-            launch,
+    wide = f"{when} and itemsize <= 2 and 9 * {waves(128, 256)} <= 5 * {waves(128, 128)}"
+    twin = Variant(
+        "twin",
+        f"{wide} and {waves(128, 256)} == 1 and 4 * {tiles(128, 128)} >= 7 * sms",
+        "one wave, with work behind the sums: two programs a multiprocessor take turns",
+        # gelu by erf at 2048^3 31.3 us, one program of 128 x 256 32.8; at 4096^3, four waves, 198 and 192.
+        tile("128", str(128 // share), WIDE, "8", "3"),
+        programs("2 * "),
+    )
+    persistent = Variant(
+        "persistent",
+        wide,
+        "large, and its widest tiles fill whole waves of multiprocessors",
+        # One stage more under an epilogue: gelu by erf 225 us at 4096^3 (3 stages: 237), alone 191 (183).
+        # Half a tile of f32 to store, 64 KiB, leaves no room for it.
+        tile(
+            "128",
+            str(256 // share),
+            WIDE,
+            "8",
+            "4 if stored_bytes <= 2 else 3" if computes(kernel) else "3",
         ),
+        programs(),
+    )
+    # int8 weights of 4096^2 and bf16 rows: 16 us to convert, 176 to multiply 4096 rows, beside 297 where each tile
+    # converts anew (in registers, with the factors exchanged, 249); 1024 rows 62, beside 67.
+    many = replace(
+        persistent,
+        name="converted",
+        when=f"{wide} and M >= 1024",
+        why="many rows: the factor in 8 bits is converted once, not again for every tile",
+        packs=packs,
+    )
+    return (
+        *few_rows(kernel, when, programs()),
+        streamed(kernel, when, times, programs("3 * ")),
+        *((many,) if packs else ()),
+        *((twin,) if computes(kernel) else ()),
+        persistent,
         Variant(
             "square",
             f"{when} and itemsize <= 4 and 8 * {waves(128, 128)} <= 5 * {waves(64, 128)}",
             "large, and tiles of 128 x 128 fill the waves better",
             tile("128", str(128 // share), WIDE, "8", "5 if itemsize <= 2 else 3"),
-            launch,
+            programs(),
         ),
         Variant(
             "narrow",
             f"{when} and itemsize <= 2 and M > 64",
             "large, but few tiles: small ones, to have one for every multiprocessor",
+            # 1024^3: 9.6 us in 4 stages, 10.3 in 3 (cuBLAS 9.2). 128 x 4096 x 4096: 18.9 in 6, 20.1 in 5 (18.7).
             tile(
                 "64",
                 f"{128 // share} if 7 * {waves(64, 128)} <= 5 * {waves(64, 64)} else {64 // share}",
                 "256 // itemsize",
                 "4",
-                f"3 if BLOCK_N == {128 // share} else 5",
+                f"4 if BLOCK_N == {128 // share} else 6",
             ),
-            launch,
+            programs(),
         ),
+    )
+
+
+def converted(whole: KernelPlan, dims, facts) -> tuple[Pack, ...]:
+    """A copy of a factor stored in 8 bits, in the dtype of the other one; nothing where none is."""
+    sides = [_stored(side) for side in whole.nests[0].body.body.args]
+    if whole.products > 1 or None in sides or sum(read.dtype in SMALL for read in sides) != 1:
+        return ()
+    small, wide = sorted(sides, key=lambda read: read.dtype not in SMALL)
+    copy, own = f"{small.tensor}_converted", dims[small.tensor]
+    if any([d] != [size(n) for n in symbols(d)] for d in own):
+        return ()  # the copying step knows its operand alone
+    box = tuple(ir.Binder(f"i{k}", Poly(), d) for k, d in enumerate(own))
+    at = tuple(index(b.index) for b in box)
+    body = ir.Read(small.tensor, at, None, small.dtype)
+    nest = ir.Nest(copy, box, at, own, body, wide.dtype)
+    name = f"{whole.name.removesuffix('_persistent')}_{copy}"
+    step = pointwise.make(
+        name, Group("pointwise", (nest,), box), (copy,), {**dims, copy: own}, facts
+    )
+    return (Pack(small.tensor, own, tuple(range(len(own))), "", step, wide.tensor),)
+
+
+def _stored(side: ir.Expr) -> ir.Read | None:
+    """The operand that a factor is, but for a conversion to float."""
+    match side:
+        case ir.Cast(ir.Read() as read, "compute" | "f32"):
+            return read
+    return None
+
+
+def few_rows(kernel: KernelPlan, when: str, launch: tuple[Launch, ...]) -> tuple[Variant, ...]:
+    """At most 64 rows: slender tiles, deep in K, as the second factor is what there is to read.
+
+    64 x 4096 x 4096 18.6 us, b transposed 17.4 (cuBLAS 17.3 both; BLOCK_K 128 in 5 stages 20.2, 19.2; 2 to 8 parts
+    that meet in one launch 19.0 to 27); 32 rows 18.1 (18.5); 64 x 11008 x 4096 33.7, transposed 34.6 (33.5, 35.4;
+    tiles 32 wide 37.6, 64 wide 38.0); int8 weights, 64 x 4096 x 4096, 18.1 (bf16 ones 17.5; BLOCK_K 128: 22.9).
+    """
+    share = columns(kernel)
+    slender = Variant(
+        "slender",
+        f"{when} and itemsize <= 2 and 16 < M <= 64",
+        "few rows: deep in K, and narrow in N where that gives every multiprocessor a tile",
+        tile(
+            "max(32, pow2(M))",
+            f"{32 // share} if N <= {32 // share} * sms"
+            f" else {64 // share} if N <= {64 // share} * sms else {128 // share}",
+            f"(512 if BLOCK_N == {32 // share} else 256) // itemsize",
+            "4",
+            f"6 if BLOCK_N == {64 // share} else 4",
+        ),
+        launch,
+    )
+    return (slender,) if share <= 2 else ()
+
+
+def streamed(kernel: KernelPlan, when: str, times: str, launch: tuple[Launch, ...]) -> Variant:
+    """What is bound by memory: fewer operations a byte than the chip does while it moves one.
+
+    bf16, 200704 rows (a 1x1 convolution over 64 x 56^2): N 64, K 256 40.0 us (cuDNN 43.5), N 256, K 64 39.5
+    (41.9; 3 stages leave room for two programs: 46); one program of 128 x 256 a multiprocessor 42 to 44, programs
+    of one tile each 52 to 57. f32 as TF32, 2^20 rows, N 128, K 64: 228 us (cuDNN 234; tiles of 128 x 128 311).
+    """
+    share = columns(kernel)
+    return Variant(
+        "stream",
+        f"{when} and itemsize <= 4 and {times}M >= 64 * sms and N * K <= 128 * (N + K)",
+        "long, and bound by memory: small tiles, three programs a multiprocessor",
+        tile(
+            "64",
+            f"max(16, min({128 // share}, pow2(N)))",
+            WIDE,
+            "4",
+            f"2 if BLOCK_N == {128 // share} and itemsize <= 2 else 3",
+        ),
+        launch,
     )
 
 

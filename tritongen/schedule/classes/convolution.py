@@ -27,7 +27,7 @@ from tritongen.ir.algebra import (
     symbols,
 )
 from tritongen.schedule.canonical import binders_of, fresh, reads
-from tritongen.schedule.classes import patches, pointwise, window
+from tritongen.schedule.classes import one_tap, patches, pointwise, window
 from tritongen.schedule.classes.lanes import in_lanes
 from tritongen.schedule.members import Group
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Order, Pack, Step, Variant
@@ -145,12 +145,11 @@ def make(name, group, stores, dims, facts) -> Step:
         tapped = (*outer, Axis("k", p.k), Axis("tap", p.taps))
         taps = _kernel(f"{name}_taps", "taps", tapped, group, stores, dims, facts)
         kernels, packs = (taps, tiles), _packs(name, group, dims, facts)
-    few = in_lanes(group, packs, dims, facts)
     stored: tuple[Pack, ...] = ()
-    if few:
-        padded, stored, known = few
+    if wider := in_lanes(group, packs, dims, facts):
+        padded, stored, wide_dims = wider
         terms = (*outer, Axis("k", (*p.taps, *padded.product.k)))
-        laned = _kernel(f"{name}_lanes", "contraction", terms, padded, stores, known, facts)
+        laned = _kernel(f"{name}_lanes", "contraction", terms, padded, stores, wide_dims, facts)
         kernels = (taps, laned, tiles)
     numbers = (
         ("batches", outer[0].extent),
@@ -173,8 +172,14 @@ def make(name, group, stores, dims, facts) -> Step:
         whole = replace(group, row=group.nests[0].box)
         more, known, few, orders = window.beside(name, whole, stores, dims, facts, "N < 8")
         kernels = (*kernels[:-1], *more, kernels[-1])
-        numbers, variants = tuple(dict((*numbers, *known)).items()), (*few, *variants)
-    return Step(name, "contraction", why, stores, numbers, kernels, variants, orders=orders)
+        numbers, variants = (*numbers, *known), (*few, *variants)
+    one = one_tap.beside(name, group, stores, dims, facts)
+    kernels = (*kernels[:-1], *one.kernels, kernels[-1])
+    numbers = tuple(dict((*numbers, *one.numbers)).items())
+    shared = dict(orders=orders, tests=one.tests)
+    return Step(
+        name, "contraction", why, stores, numbers, kernels, (*one.variants, *variants), **shared
+    )
 
 
 def _variants(kernels, packs, laned, times: str) -> tuple[Variant, ...]:

@@ -1,0 +1,219 @@
+"""A convolution whose window is one tap that stays in place: a product of matrices, said at the call.
+
+    y[n, f, p, q] = sum[c, r, s](x[n, c, p * stride + r - pad, ...] * w[f, c, r, s])
+
+is y[n, f, p, q] = sum[c](x[n, c, p, q] * w[f, c]) where r and s have one value, stride is 1 and pad 0: its
+rows are the positions of all images (`rows`, where channels are stored last in everything that has
+positions) or of one image at a time (`planes`). Nothing is gathered, and nothing packed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Poly, affine, index, indices, poly, size, substitute, symbols
+from tritongen.ir.bounds import Facts, require, simplify
+from tritongen.schedule.canonical import reads, same
+from tritongen.schedule.classes import contraction_variants
+from tritongen.schedule.members import Group, Product
+from tritongen.schedule.plan import Axis, KernelPlan, Run, Sizes, Variant
+from tritongen.schedule.views import accesses, views
+
+WHOSE = {"rows": "all images", "planes": "one image"}
+FORMS = ("stream", "persistent", "square")  # the variants of a contraction that are offered
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What a convolution's step has more for it."""
+
+    kernels: tuple[KernelPlan, ...] = ()
+    numbers: tuple[tuple[str, Poly], ...] = ()
+    variants: tuple[Variant, ...] = ()
+    tests: tuple[Run | Sizes, ...] = ()
+
+
+def beside(name: str, group: Group, stores, dims, facts: Facts) -> Beside:
+    p = group.product
+    if not p.k or p.lets or group.nests[0].body.guards:
+        return Beside()
+    settled = settle(p, facts)
+    if settled is None:
+        return Beside()
+    tests, sizes, facts = settled
+    group = in_place(group, sizes)
+    dims = {t: tuple(substitute(d, sizes) for d in own) for t, own in dims.items()}
+    slides = {b.index for b in p.m if _slides(b, p)}
+    p = group.product
+    still = tuple(b for b in p.m if b.index not in slides)
+    places = tuple(b for b in p.m if b.index in slides)
+    rows = _Form("rows", (), p.m, _orders(group, stores, dims, p))
+    planes = _Form("planes", still, places, {})
+    kernels = [_kernel(name, group, stores, dims, facts, form) for form in (rows, planes)]
+    if None in kernels:
+        return Beside()
+    numbers = (
+        ("images", Axis("still", still).extent),
+        ("places", Axis("places", places).extent),
+    )
+    tests = (
+        Sizes("one_tap", tests, tuple(v.tensor for v in kernels[0].tiles)),
+        Run("as_rows", tuple(rows.orders.items())),
+    )
+    variants = (
+        *_variants(kernels[0], "", "one_tap and as_rows and M < 2**31", {"K": "channels"}),
+        *_variants(
+            kernels[1], "images * ", "one_tap and places < 2**31", {"M": "places", "K": "channels"}
+        ),
+    )
+    return Beside(tuple(kernels), numbers, variants, tests)
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """Which indices are the rows of a tile, and the order of dims in which each tensor is seen."""
+
+    name: str
+    batch: tuple[ir.Binder, ...]
+    m: tuple[ir.Binder, ...]
+    orders: dict[str, tuple[int, ...]]
+
+
+# ---- what the call must be like ------------------------------------------------------------------
+def settle(
+    p: Product, facts: Facts
+) -> tuple[tuple[tuple[Poly, int], ...], dict[str, int], Facts] | None:
+    """What makes every tap, group and hop 1 and every shift 0: as tests, as sizes, and the facts with them.
+
+    None where some of them depend on more than one size.
+    """
+    taps = Axis("tap", p.taps).extent
+    wanted = [(b.hi - b.lo, 1) for b in (*p.taps, *p.batch)]
+    wanted += [pair for weight, rest in _hops(p) for pair in ((weight, 1), (rest, 0))]
+    tests: dict[Poly, int] = {}
+    sizes: dict[str, int] = {}
+    for value, at in wanted:
+        value = simplify(value, facts)
+        if value.constant is not None:
+            if value.constant != at:
+                return None
+            continue
+        deciding = [
+            n
+            for n in sorted(symbols(value))
+            if same(require(facts, size(n), "==", poly(at)), value, at)
+        ]
+        if len(deciding) != 1:
+            return None
+        (name,) = deciding
+        sizes[name] = at
+        tests[taps if name in symbols(taps) else size(name)] = at
+        facts = require(facts, size(name), "==", poly(at))
+    return tuple(tests.items()), sizes, facts
+
+
+def _hops(p: Product) -> Iterator[tuple[Poly, Poly]]:
+    """(how far apart the window's places are, where the first one is) in every dim that it slides over."""
+    taps, kept = {b.index for b in p.taps}, {b.index for b in p.m}
+    for read in reads(p.left):
+        for c in read.coords:
+            parts = affine(c)
+            if parts is not None and indices(c) & taps and indices(c) & kept:
+                yield from ((w, parts[1]) for a, w in parts[0].items() if a.name in kept)
+
+
+def _slides(b: ir.Binder, p: Product) -> bool:
+    taps = {t.index for t in p.taps}
+    return any(b.index in indices(c) and indices(c) & taps for r in reads(p.left) for c in r.coords)
+
+
+# ---- the product ---------------------------------------------------------------------------------
+def in_place(group: Group, sizes: dict[str, int]) -> Group:
+    """The group without its taps and groups, each of which has one value."""
+    p = group.product
+    gone = {b.index: b.lo for b in (*p.taps, *p.batch)}
+
+    def place(c: Poly) -> Poly:
+        return substitute(substitute(c, gone), sizes)
+
+    def change(node: ir.Expr) -> ir.Expr:
+        match node:
+            case ir.Read(_, coords):
+                return replace(node, coords=tuple(map(place, coords)), fill=None)
+            case ir.IndexValue(c):
+                return replace(node, poly=place(c))
+            case ir.Reduce():
+                return replace(node, binders=kept(node.binders))
+        return node
+
+    def kept(binders: tuple[ir.Binder, ...]) -> tuple[ir.Binder, ...]:
+        left = (b for b in binders if b.index not in gone)
+        return tuple(replace(b, lo=place(b.lo), hi=place(b.hi)) for b in left)
+
+    def changed(nest: ir.Nest) -> ir.Nest:
+        box = kept(nest.box)
+        coords = tuple(map(place, nest.coords))
+        return replace(nest, box=box, coords=coords, body=ir.rebuild(nest.body, change))
+
+    nests = tuple(map(changed, group.nests))
+    left, right = nests[0].body.body.args
+    product = Product((), kept(p.m), kept(p.n), kept(p.k), left, right)
+    return replace(group, nests=nests, product=product)
+
+
+def _orders(group: Group, stores, dims, p: Product) -> dict[str, tuple[int, ...]]:
+    """The dims of every tensor that has all positions, those first: channels are last."""
+    rows = [b.index for b in p.m]
+    found = {}
+    for tensor, coords in accesses(group.nests, stores, dims):
+        at = [next((k for k, c in enumerate(coords) if c == index(i)), -1) for i in rows]
+        if -1 not in at:
+            found[tensor] = (*at, *(k for k in range(len(coords)) if k not in at))
+    return found
+
+
+def _kernel(name, group, stores, dims, facts, form: _Form) -> KernelPlan | None:
+    p = replace(group.product, batch=form.batch, m=form.m)
+    group = replace(group, product=p)
+    axes = (Axis("batch", p.batch), Axis("m", p.m), Axis("n", p.n), Axis("k", p.k))
+    order = {t: form.orders.get(t, tuple(range(len(d)))) for t, d in dims.items()}
+    seen = [(t, tuple(c[k] for k in order[t])) for t, c in accesses(group.nests, stores, dims)]
+    turned = {t: tuple(own[k] for k in order[t]) for t, own in dims.items()}
+    found = views(seen, turned, axes, facts)
+    if {v.tensor for v in found} != {t for t, _ in seen}:
+        return None
+    found = tuple(replace(v, order=form.orders.get(v.tensor, ())) for v in found)
+    tiles = contraction_variants.described(group, axes, found, dims, facts)
+    out = contraction_variants.stored_whole(group, stores, axes, found)
+    parts = dict(views=found, tiles=tiles, stored=out, any_format=True)
+    if not tiles:
+        return None
+    return KernelPlan(
+        f"{name}_{form.name}", "persistent", "whole", axes, group.nests, stores, **parts
+    )
+
+
+def _variants(
+    kernel: KernelPlan, times: str, when: str, names: dict[str, str]
+) -> tuple[Variant, ...]:
+    """Some variants of a contraction, each under one condition more, with this step's names for its sizes."""
+
+    def say(rule: str) -> str:
+        return re.sub(r"\b[A-Z]\b", lambda word: names.get(word[0], word[0]), rule)
+
+    kind = kernel.name.rsplit("_", 1)[1]
+    return tuple(
+        replace(
+            v,
+            name=f"{kind}_{v.name}",
+            when=f"{when} and {say(v.when).removeprefix('tma and ')}",
+            why=f"one tap, so a product whose rows are the positions of {WHOSE[kind]}; {v.why}",
+            config=tuple((n, say(rule)) for n, rule in v.config),
+            launches=tuple(replace(run, grid=tuple(map(say, run.grid))) for run in v.launches),
+        )
+        for v in contraction_variants.by_descriptors(kernel, times)
+        if v.name in FORMS
+    )
