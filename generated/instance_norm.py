@@ -103,9 +103,10 @@ def instance_norm_rows(
     mu = tl.sum(x, 1, keep_dims=True) / cols
     t = x - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
+    rsqrt_var = _rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
     bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
-    y = (x - mu) * _rsqrt(var + eps) * gain + bias
+    y = (x - mu) * rsqrt_var * gain + bias
     tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
@@ -148,6 +149,7 @@ def instance_norm_loop(
         )
     mu = mu_sum / cols
     var = var_sum / cols
+    rsqrt_var = _rsqrt(var + eps)
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
@@ -156,7 +158,7 @@ def instance_norm_loop(
         ).to(COMPUTE)
         gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
-        y = (x - mu) * _rsqrt(var + eps) * gain + bias
+        y = (x - mu) * rsqrt_var * gain + bias
         tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
@@ -215,8 +217,8 @@ def instance_norm_finish(
     bias_c,
     y_row,
     y_col,
-    COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    COMPUTE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
@@ -241,13 +243,14 @@ def instance_norm_finish(
     mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     mu = mu_sum / cols
     var = var_sum / cols
+    rsqrt_var = _rsqrt(var + eps)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
         gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
-        y = (x - mu) * _rsqrt(var + eps) * gain + bias
+        y = (x - mu) * rsqrt_var * gain + bias
         tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
@@ -255,7 +258,7 @@ def choose_instance_norm(rows: int, cols: int, across: bool, sms: int) -> tuple[
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
-        BLOCK = 256 if across else 8192 if cols > 262144 else 4096
+        BLOCK = 256 if across else 8192 if cols > 262144 and rows > 1 else 4096
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
             max(
@@ -380,8 +383,8 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             bias_c=bias.stride(0),
             y_row=y.stride(0),
             y_col=y.stride(1),
-            COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            COMPUTE=COMPUTE,
             enable_fp_fusion=True,
             **config,
         )

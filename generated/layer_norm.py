@@ -100,46 +100,10 @@ def layer_norm_rows(
     mu = tl.sum(x, 1, keep_dims=True) / D
     t = x - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / D
+    rsqrt_var = _rsqrt(var + eps)
     w = tl.load(w_ptr + d * w_d, mask=d < D, other=0.0).to(COMPUTE)
     b = tl.load(b_ptr + d * b_d, mask=d < D, other=0.0).to(COMPUTE)
-    y = (x - mu) * _rsqrt(var + eps) * w + b
-    tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
-
-
-@triton.jit
-def layer_norm_wide(
-    x_ptr,
-    w_ptr,
-    b_ptr,
-    y_ptr,
-    eps,
-    rows,
-    D,
-    x_row,
-    x_d,
-    w_d,
-    b_d,
-    y_row,
-    y_d,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """ROWS whole rows a program, read once for the folds and once more for the result."""
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (d < D)
-    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
-    mu = tl.sum(x, 1, keep_dims=True) / D
-    t = x - mu
-    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / D
-    # Read again, from L2: the registers this frees let two programs share a multiprocessor.
-    x2 = tl.load(x_ptr + row * x_row + d * x_d, mask=inside).to(COMPUTE)
-    w = tl.load(w_ptr + d * w_d, mask=d < D).to(COMPUTE)
-    b = tl.load(b_ptr + d * b_d, mask=d < D).to(COMPUTE)
-    y = (x2 - mu) * _rsqrt(var + eps) * w + b
+    y = (x - mu) * rsqrt_var * w + b
     tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
 
 
@@ -180,6 +144,7 @@ def layer_norm_loop(
         )
     mu = mu_sum / D
     var = var_sum / D
+    rsqrt_var = _rsqrt(var + eps)
     for start in range(0, D, BLOCK):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (d < D)
@@ -188,7 +153,7 @@ def layer_norm_loop(
         )
         w = tl.load(w_ptr + d * w_d, mask=d < D).to(COMPUTE)
         b = tl.load(b_ptr + d * b_d, mask=d < D).to(COMPUTE)
-        y = (x - mu) * _rsqrt(var + eps) * w + b
+        y = (x - mu) * rsqrt_var * w + b
         tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
 
 
@@ -246,8 +211,8 @@ def layer_norm_finish(
     b_d,
     y_row,
     y_d,
-    COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    COMPUTE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
@@ -271,13 +236,14 @@ def layer_norm_finish(
     mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     mu = mu_sum / D
     var = var_sum / D
+    rsqrt_var = _rsqrt(var + eps)
     for start in range(part * CHUNK, stop, BLOCK):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (d < D)
         x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside).to(COMPUTE)
         w = tl.load(w_ptr + d * w_d, mask=d < D).to(COMPUTE)
         b = tl.load(b_ptr + d * b_d, mask=d < D).to(COMPUTE)
-        y = (x - mu) * _rsqrt(var + eps) * w + b
+        y = (x - mu) * rsqrt_var * w + b
         tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
 
 
@@ -285,7 +251,7 @@ def choose_layer_norm(rows: int, cols: int, across: bool, sms: int) -> tuple[str
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
-        BLOCK = 256 if across else 8192 if cols > 262144 else 4096
+        BLOCK = 256 if across else 8192 if cols > 262144 and rows > 1 else 4096
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
             max(
@@ -312,21 +278,17 @@ def choose_layer_norm(rows: int, cols: int, across: bool, sms: int) -> tuple[str
             BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
         )
     # rows fit in registers
-    if 0 < cols <= 4096 and not across:
+    if 0 < cols <= 16384 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
             ROWS=(
                 max(1, 1024 // BLOCK)
                 if BLOCK <= 512
-                else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4
+                else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
             ),
             num_warps=1 if BLOCK <= 512 else 2 if BLOCK <= 1024 else 8,
         )
-    # a row fits in registers, but not for long beside its column operands
-    if 0 < cols <= 16384 and not across:
-        BLOCK = triton.next_power_of_2(cols)
-        return "wide", dict(BLOCK=BLOCK, ROWS=1, num_warps=8 if BLOCK <= 8192 else 16)
     # any width
     return "loop", dict(
         BLOCK=256 if across else 16384 if cols <= 65536 else 32768,
@@ -400,33 +362,13 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
             b_d=b.stride(0),
             y_row=y.stride(0),
             y_d=y.stride(1),
-            COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            COMPUTE=COMPUTE,
             enable_fp_fusion=True,
             **config,
         )
     elif variant in ("across", "rows"):
         layer_norm_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            w,
-            b,
-            y,
-            eps,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            w.stride(0),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "wide":
-        layer_norm_wide[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             w,
             b,

@@ -99,7 +99,8 @@ def log_softmax_rows(
     x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
     m = tl.reduce(x, 1, _nan_max, keep_dims=True)
     z = x - m
-    y = z - tl.log(tl.sum(_exp(z), 1, keep_dims=True))
+    log_y_sum = tl.log(tl.sum(_exp(z), 1, keep_dims=True))
+    y = z - log_y_sum
     tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
 
 
@@ -132,6 +133,7 @@ def log_softmax_loop(
         ).to(COMPUTE)
         m, y_sum = _take_sumexp(m, y_sum, x)
     y_sum = _shift_sumexp(m, y_sum, m, D)
+    log_y_sum = tl.log(y_sum)
     for start in range(0, D, BLOCK):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (d < D)
@@ -139,7 +141,7 @@ def log_softmax_loop(
             COMPUTE
         )
         z = x - m
-        y = z - tl.log(y_sum)
+        y = z - log_y_sum
         tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
 
 
@@ -205,12 +207,13 @@ def log_softmax_finish(
     )
     m, y_sum = _merge_sumexp(m_parts, y_sum_parts)
     y_sum = _shift_sumexp(m, y_sum, m, D)
+    log_y_sum = tl.log(y_sum)
     for start in range(part * CHUNK, stop, BLOCK):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (d < D)
         x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside).to(COMPUTE)
         z = x - m
-        y = z - tl.log(y_sum)
+        y = z - log_y_sum
         tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
 
 
@@ -218,7 +221,7 @@ def choose_log_softmax(rows: int, cols: int, across: bool, sms: int) -> tuple[st
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
-        BLOCK = 256 if across else 8192 if cols > 262144 else 4096
+        BLOCK = 256 if across else 8192 if cols > 262144 and rows > 1 else 4096
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
             max(

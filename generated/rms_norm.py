@@ -75,40 +75,9 @@ def rms_norm_rows(
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
     ms = tl.sum(x * x, 1, keep_dims=True) / D
+    rsqrt_ms = _rsqrt(ms + eps)
     gain = tl.load(gain_ptr + d * gain_d, mask=d < D, other=0.0).to(COMPUTE)
-    y = x * _rsqrt(ms + eps) * gain
-    tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
-
-
-@triton.jit
-def rms_norm_wide(
-    x_ptr,
-    gain_ptr,
-    y_ptr,
-    eps,
-    rows,
-    D,
-    x_row,
-    x_d,
-    gain_d,
-    y_row,
-    y_d,
-    COMPUTE: tl.constexpr,
-    EPS_IS_TENSOR: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """ROWS whole rows a program, read once for the folds and once more for the result."""
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (d < D)
-    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
-    ms = tl.sum(x * x, 1, keep_dims=True) / D
-    # Read again, from L2: the registers this frees let two programs share a multiprocessor.
-    x2 = tl.load(x_ptr + row * x_row + d * x_d, mask=inside).to(COMPUTE)
-    gain = tl.load(gain_ptr + d * gain_d, mask=d < D).to(COMPUTE)
-    y = x2 * _rsqrt(ms + eps) * gain
+    y = x * rsqrt_ms * gain
     tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
 
 
@@ -143,6 +112,7 @@ def rms_norm_loop(
         ms_sum_acc += x * x
     ms_sum = tl.sum(ms_sum_acc, 1, keep_dims=True)
     ms = ms_sum / D
+    rsqrt_ms = _rsqrt(ms + eps)
     for start in range(0, D, BLOCK):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (d < D)
@@ -150,7 +120,7 @@ def rms_norm_loop(
             COMPUTE
         )
         gain = tl.load(gain_ptr + d * gain_d, mask=d < D).to(COMPUTE)
-        y = x * _rsqrt(ms + eps) * gain
+        y = x * rsqrt_ms * gain
         tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
 
 
@@ -198,8 +168,8 @@ def rms_norm_finish(
     gain_d,
     y_row,
     y_d,
-    COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    COMPUTE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
@@ -216,12 +186,13 @@ def rms_norm_finish(
     )
     ms_sum = tl.sum(ms_sum_parts, 1, keep_dims=True)
     ms = ms_sum / D
+    rsqrt_ms = _rsqrt(ms + eps)
     for start in range(part * CHUNK, stop, BLOCK):
         d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (d < D)
         x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside).to(COMPUTE)
         gain = tl.load(gain_ptr + d * gain_d, mask=d < D).to(COMPUTE)
-        y = x * _rsqrt(ms + eps) * gain
+        y = x * rsqrt_ms * gain
         tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
 
 
@@ -229,7 +200,7 @@ def choose_rms_norm(rows: int, cols: int, across: bool, sms: int) -> tuple[str, 
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
-        BLOCK = 64 if across else 8192 if cols > 262144 else 4096
+        BLOCK = 64 if across else 8192 if cols > 262144 and rows > 1 else 4096
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
             max(
@@ -256,21 +227,17 @@ def choose_rms_norm(rows: int, cols: int, across: bool, sms: int) -> tuple[str, 
             BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
         )
     # rows fit in registers
-    if 0 < cols <= 4096 and not across:
+    if 0 < cols <= 16384 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
             ROWS=(
                 max(1, 1024 // BLOCK)
                 if BLOCK <= 512
-                else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4
+                else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
             ),
             num_warps=1 if BLOCK <= 512 else 2 if BLOCK <= 1024 else 8,
         )
-    # a row fits in registers, but not for long beside its column operands
-    if 0 < cols <= 16384 and not across:
-        BLOCK = triton.next_power_of_2(cols)
-        return "wide", dict(BLOCK=BLOCK, ROWS=1, num_warps=8 if BLOCK <= 8192 else 16)
     # any width
     return "loop", dict(
         BLOCK=32 if across else 16384 if cols <= 65536 else 32768,
@@ -328,31 +295,13 @@ def launch_rms_norm(x, gain, y, eps) -> None:
             gain_d=gain.stride(0),
             y_row=y.stride(0),
             y_d=y.stride(1),
-            COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            COMPUTE=COMPUTE,
             enable_fp_fusion=True,
             **config,
         )
     elif variant in ("across", "rows"):
         rms_norm_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            gain,
-            y,
-            eps,
-            batch,
-            D,
-            x.stride(0),
-            x.stride(1),
-            gain.stride(0),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "wide":
-        rms_norm_wide[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             gain,
             y,

@@ -152,7 +152,7 @@ def _kernels(
 
 def passes(kernel: KernelPlan, tensor: str) -> int:
     """How often a kernel reads a tensor: rows that are walked level by level are loaded in each walk."""
-    if len(kernel.levels) < 2 or not (kernel.reload or kernel.skeleton == "loop"):
+    if kernel.skeleton != "loop":
         return 1
     row = {d.index for d in kernel.axes[0].digits}
     nests = {n.name: n for n in kernel.nests}
@@ -164,9 +164,8 @@ def passes(kernel: KernelPlan, tensor: str) -> int:
         return tensor in below or any(map(reads_it, tile))
 
     stored = [n for n in kernel.stores if n in nests and {b.index for b in nests[n].box} != row]
-    walks = [level.folds for level in kernel.levels if level.folds]
-    walks = [sum(walks, ())] if kernel.reload else walks
-    return max(1, sum(any(map(reads_it, names)) for names in (*walks, stored)))
+    walks = (*(level.folds for level in kernel.levels), stored)
+    return max(1, sum(any(map(reads_it, names)) for names in walks))
 
 
 def tensors_of(launch: Launch) -> Iterator[tuple[str, torch.Tensor]]:

@@ -64,7 +64,7 @@ def open_tile(body: Body) -> dict[str, str]:
     var["step"] = body.names.free("step") if var["col_outer"] else ""
     var["end"] = var["cols"]  # where a walk over the columns ends
     blocks = f"{var['col_turns']} * {var['col_blocks']}" if var["col_outer"] else var["cols"]
-    var |= {"first": "0", "last": blocks}  # what a loop over the columns counts
+    var |= {"first": "0", "until": blocks}  # what a loop over the columns counts
     var |= {"tile": "tl.program_id(0)", "height": "ROWS"}
     body.together = {frozenset({row.name, col.name}): var["inside"]}
     return var
@@ -135,22 +135,15 @@ def rows(body: Body) -> KernelView:
     var["col_cast"] = "" if body.short else ".to(tl.int64)"
     tensors = wide_tensors(body)
     body.fill, served = choose_fill(body.kernel.nests, tensors, body.kernel.axes[1])
-    folds_left = sum(is_reducer(nest) for nest in body.kernel.nests)
     for nest in body.kernel.nests:
         if is_reducer(nest):
             fold_resident(body, nest, var, nest.name in served)
-            folds_left -= 1
         elif nest.name not in body.values:
-            if body.kernel.reload and not folds_left and not is_row_value(body, nest):
-                reload(body, tensors)
-                folds_left = -1
             tile_values(body, needs(body, nest.body) - set(body.values))
             body.value(nest)
         if nest.name in body.kernel.stores:
             body.store(nest, body.values[nest.name][0])
     doc = "ROWS whole rows a program, held in registers: every element is read once."
-    if body.kernel.reload:
-        doc = "ROWS whole rows a program, read once for the folds and once more for the result."
     return view(body, var, ("ROWS", "BLOCK"), doc, lines=tuple(body.lines))
 
 
@@ -163,20 +156,6 @@ def decoded(body: Body, axis: Axis) -> bool:
 
 def is_row_value(body: Body, nest: ir.Nest) -> bool:
     return {b.index for b in nest.box} == {d.index for d in body.kernel.axes[0].digits}
-
-
-def reload(body: Body, tensors: tuple[str, ...]) -> None:
-    """Behind the last fold, what was read along the columns is forgotten, and read again where it is used."""
-    body.line(
-        "# Read again, from L2: the registers this frees let two programs share a multiprocessor."
-    )
-    forget_tile(body)
-    body.cache = {
-        k: v
-        for k, v in body.cache.items()
-        if not (isinstance(k[0], ir.Read) and k[0].tensor in tensors)
-    }
-    body.fill = {}
 
 
 def straight_lines(body: Body) -> None:

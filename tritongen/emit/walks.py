@@ -125,9 +125,9 @@ def merge(body: Body) -> KernelView:
 def open_part(body: Body) -> dict[str, str]:
     """Names for a program that walks one CHUNK of some rows."""
     var = open_tile(body)
-    turns, var = var["last"], var | part_names(body)
+    turns, var = var["until"], var | part_names(body)
     cast = "" if var["col_outer"] else ".to(tl.int64)"
-    var |= {"first": f"{var['part']} * CHUNK", "last": var["stop"], "turns": turns}
+    var |= {"first": f"{var['part']} * CHUNK", "until": var["stop"], "turns": turns}
     return var | {"part_cast": cast, "tile": "tl.program_id(1)"}
 
 

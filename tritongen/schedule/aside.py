@@ -24,7 +24,7 @@ HOST = frozenset(
     points width places box_rows box_cols stored_bytes added_bytes""".split()
 )
 KERNELS = (
-    "persistent|parts|combine|patches|taps|rows|wide|loop|part[0-9]*|finish|flat|strided|tile|tiles|nest|box|window|channels|scan|scatter"
+    "persistent|parts|combine|patches|taps|rows|loop|part[0-9]*|finish|flat|strided|tile|tiles|nest|box|window|channels|scan|scatter"
     "|epilogue"
 )
 # Fields that hold a name of the op's one scope, by class; indices are renamed where they are printed.

@@ -111,7 +111,6 @@ class KernelPlan:
     tiles: tuple[View, ...] = ()  # by tensor descriptor: each factor's operand, in order
     stored: tuple[View, ...] = ()  # outputs whose tiles leave by descriptor
     products: int = 1  # how many of the nests, the first ones, are sums of products
-    reload: bool = False  # tile values are computed again behind the last fold, from memory
     reverse: bool = False  # a scan walks its axis from the end
     any_format: bool = False  # its views hold for outputs stored channels last, too
     slides: bool = False  # an operand slides under the tile as the loop goes on

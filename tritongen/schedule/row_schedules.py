@@ -35,9 +35,10 @@ def split_variant(parts, finish, state: tuple[tuple[str, str], ...], counts: boo
     bytes with 32 x 256, 39 with 32 x 64. Channels first, rows fill a tile that a run of columns
     does not: 4 x 1,024 in 4 warps 89%, and 95 of [64, 64, 256, 256]. Over short runs no more than 16 rows, since
     each merges LANES parts: batch norm of [4096, 128, 4, 4] in bf16 85 us (256 rows: 909; torch 284), of
-    [512, 128, 7, 7] 82 (64 rows: 131; torch 81), of [1024, 64, 4, 4] in f32 74 (662; torch 15). An argmax, with
-    two accumulators a lane, does best with 64 rows of 16 and 16 programs: over dim 0 of [65536, 4096] 94%, with
-    32 x 64 and 4 programs 77.
+    [512, 128, 7, 7] 82 (64 rows: 131; torch 81), of [1024, 64, 4, 4] in f32 74 (662; torch 15). An argmax, with two
+    accumulators a lane, does best with 64 rows of 16 and 16 programs: over dim 0 of [65536, 4096] 92%, with 32 x 64
+    and 4 programs 77. softmax and layer_norm of one row of 4,194,304: 55 and 59% of a copy of its size in blocks of
+    4,096 (8,192: 25 and 17).
     """
     row, col = finish.axes
     grid = tiles(row)
@@ -52,7 +53,7 @@ def split_variant(parts, finish, state: tuple[tuple[str, str], ...], counts: boo
         warps = f"{few} if across else 4"
         chunk = "cdiv(col_runs * cdiv(col_run, BLOCK), PARTS)"
     else:
-        near = "2048" if merges else "8192 if cols > 262144 else 4096"
+        near = "2048" if merges else "8192 if cols > 262144 and rows > 1 else 4096"
         block_ = f"{deep} if across else {near}"
         height, warps = f"{tall} if across else 1", "4 if across else 8" if counts else "8"
         chunk = "BLOCK * cdiv(cols, BLOCK * PARTS)"
@@ -82,14 +83,13 @@ def split_variant(parts, finish, state: tuple[tuple[str, str], ...], counts: boo
     )
 
 
-def resident_variants(resident, again, counts: bool) -> tuple[Variant, ...]:
+def resident_variants(resident, columns: bool, counts: bool) -> tuple[Variant, ...]:
     """Measured with softmax, rms_norm and layer_norm in bf16 at 256 to 16,384 wide, 2^27 elements.
 
     An empty row goes to the loop, which has no masked lanes to keep out of its folds. Without column
-    operands, one row of 8,192 in 4 warps reaches 95% of copy. With them, two things
-    count: several rows share each load of a gain (4 rows of 4,096 in 8 warps: 91 to 95%, one row: 78),
-    and beyond 4,096 a row, its gain and its bias no longer fit the registers of two programs a
-    multiprocessor; reading x again from L2 does (16,384 wide: 84%, held: 55 to 74).
+    operands, one row of 8,192 in 4 warps reaches 95% of copy. With them (`columns`) several rows
+    share each load of a gain (4 rows of 4,096 in 8 warps: 91 to 95%, one row: 78); beyond 4,096, 8 warps hold one
+    row, 16,384 wide twice a multiprocessor: 91%, in 16 warps 78, read again from L2 84 (`row_values.py`).
     Short rows do best in programs of one warp, 1,024 elements each: softmax 256, 512 and 1,024 wide
     93, 99 and 99% of copy (2,048 in two warps 90, 97, 99), layer_norm 98 and 99. A softmax of 16,384 in 16
     warps reaches 92%, of 32,768 in 32 warps 75: 85 and 71 with an exp of twice the instructions.
@@ -107,7 +107,7 @@ def resident_variants(resident, again, counts: bool) -> tuple[Variant, ...]:
         ),
         launch,
     )
-    if not again:
+    if not columns:
         config = (
             ("BLOCK", "max(16, pow2(cols))"),
             ("ROWS", rows(row, "max(1, 1024 // BLOCK)")),
@@ -124,33 +124,14 @@ def resident_variants(resident, again, counts: bool) -> tuple[Variant, ...]:
             launch,
         )
         return across, rows_
-    narrow = (
+    height = "max(1, 1024 // BLOCK) if BLOCK <= 512 else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1"
+    config = (
         ("BLOCK", "max(16, pow2(cols))"),
-        (
-            "ROWS",
-            rows(
-                row,
-                "max(1, 1024 // BLOCK) if BLOCK <= 512 else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4",
-            ),
-        ),
+        ("ROWS", rows(row, height)),
         ("num_warps", "1 if BLOCK <= 512 else 2 if BLOCK <= 1024 else 8"),
     )
-    wide = (
-        ("BLOCK", "pow2(cols)"),
-        ("ROWS", "1"),
-        ("num_warps", "8 if BLOCK <= 8192 else 16"),
-    )
-    return (
-        across,
-        Variant("rows", "0 < cols <= 4096 and not across", "rows fit in registers", narrow, launch),
-        Variant(
-            "wide",
-            "0 < cols <= 16384 and not across",
-            "a row fits in registers, but not for long beside its column operands",
-            wide,
-            (Launch(again[0].name, (tiles(row),)),),
-        ),
-    )
+    when = "0 < cols <= 16384 and not across"
+    return across, Variant("rows", when, "rows fit in registers", config, launch)
 
 
 def loop_variant(loop, wide_tiles: bool, counts: bool) -> Variant:

@@ -25,6 +25,7 @@ from tritongen.schedule.row_schedules import (
     resident_variants,
     split_variant,
 )
+from tritongen.schedule.row_values import with_row_values
 from tritongen.schedule.views import accesses, views
 
 
@@ -130,6 +131,7 @@ def _weight_rank(coordinate: Poly, name: str) -> int:
 
 # ---- how it runs ---------------------------------------------------------------------------------
 def make(name, group, stores, dims, facts) -> Step:
+    group = replace(group, nests=with_row_values(group.nests, group.row, dims))
     touched = list(accesses(group.nests, stores, dims))
     row = _in_storage_order(group.row, touched, dims, facts)
     axes = (Axis("row", row), Axis("col", group.col))
@@ -139,11 +141,6 @@ def make(name, group, stores, dims, facts) -> Step:
     shared = (group.nests, stores, seen, levels)
     whole, walked = (row_axis, axes[1]), (row_axis, col_axis)
     resident = KernelPlan(f"{name}_rows", "rows", "whole", whole, *shared)
-    again = (
-        (KernelPlan(f"{name}_wide", "rows", "whole", whole, *shared, reload=True),)
-        if _has_columns(touched, group)
-        else ()
-    )
     loop = KernelPlan(f"{name}_loop", "loop", "whole", walked, *shared)
     numbered = len(levels) > 2
     parts = tuple(
@@ -160,10 +157,10 @@ def make(name, group, stores, dims, facts) -> Step:
     )
     variants = (
         split_variant(parts, finish, state, counts),
-        *resident_variants(resident, again, counts),
+        *resident_variants(resident, _has_columns(touched, group), counts),
         loop_variant(loop, wide_tiles, counts),
     )
-    kernels = (resident, *again, loop, *parts, finish)
+    kernels = (resident, loop, *parts, finish)
     return Step(
         name,
         "rows",

@@ -1,0 +1,65 @@
+"""Row values inside values over the tile, given a name: `(x - mu) * rsqrt(var + eps)` reads one computed before.
+
+In: the nests of one group. Out: the same with nests over the rows for what a tile value calls of row values alone.
+Computed where it stands, behind the loads of the tile, a square root or a quotient holds registers for all
+that is loaded: layer_norm of 16,384 columns in 8 warps took 209 a thread, and 127 with the root in front.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Poly, index, symbols
+from tritongen.schedule.canonical import free_indices, tensors_read
+
+# What costs no more than the multiplication that it would be an operand of.
+LIGHT = frozenset({"add", "sub", "mul", "neg", "abs", "maximum", "minimum", "where", "square"})
+
+
+def with_row_values(
+    nests: tuple[ir.Nest, ...], row: tuple[ir.Binder, ...], dims: dict[str, tuple[Poly, ...]]
+) -> tuple[ir.Nest, ...]:
+    names = {b.index for b in row}
+    rows = {n.name for n in nests if {b.index for b in n.box} == names}
+    taken = {n.name for n in nests} | set(dims)
+    taken |= {s for d in dims.values() for p in d for s in symbols(p)}
+    taken |= {e.name for n in nests for e in ir.walk(n.body) if isinstance(e, ir.ScalarRef)}
+    out: list[ir.Nest] = []
+    made: dict[ir.Expr, ir.Nest] = {}
+
+    def opened(expr: ir.Expr) -> ir.Expr:
+        match expr:
+            case ir.Call(fn, args):
+                read = tensors_read(expr) & rows
+                if read and free_indices(expr) <= names and _is_heavy(expr):
+                    return _read(named(expr, f"{fn}_{min(read)}"))
+                return replace(expr, args=tuple(map(opened, args)))
+            case ir.Cast(arg):
+                return replace(expr, arg=opened(arg))
+        return expr
+
+    def named(expr: ir.Expr, wish: str) -> ir.Nest:
+        if expr not in made:
+            while wish in taken:
+                wish += "_"
+            taken.add(wish)
+            coords = tuple(index(b.index) for b in row)
+            extents = tuple(b.hi - b.lo for b in row)
+            made[expr] = ir.Nest(wish, row, coords, extents, expr, expr.dtype)
+            out.append(made[expr])
+        return made[expr]
+
+    for nest in nests:
+        if nest.name not in rows and not isinstance(nest.body, ir.Reduce):
+            nest = replace(nest, body=opened(nest.body))
+        out.append(nest)
+    return tuple(out)
+
+
+def _is_heavy(expr: ir.Expr) -> bool:
+    return any(isinstance(e, ir.Call) and e.fn not in LIGHT for e in ir.walk(expr))
+
+
+def _read(nest: ir.Nest) -> ir.Read:
+    return ir.Read(nest.name, nest.coords, None, nest.dtype)
