@@ -818,9 +818,10 @@ def conv_group_norm_silu_y_rows(
     mu = tl.sum(conv2d, 1, keep_dims=True) / cols
     t = conv2d - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
+    rsqrt_var = _rsqrt(var + 1e-05)
     gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside, other=0.0).to(COMPUTE)
     bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside, other=0.0).to(COMPUTE)
-    group_norm = (conv2d - mu) * _rsqrt(var + 1e-05) * gain + bias
+    group_norm = (conv2d - mu) * rsqrt_var * gain + bias
     y = group_norm * _sigmoid(group_norm, HALF)
     tl.store(y_ptr + row * y_row + col.to(tl.int64) * y_col, y, mask=inside)
 
@@ -875,6 +876,7 @@ def conv_group_norm_silu_y_loop(
         )
     mu = mu_sum / count
     var = var_sum / count
+    rsqrt_var = _rsqrt(var + 1e-05)
     for step in range(0, Cg * blocks):
         f0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
@@ -888,7 +890,7 @@ def conv_group_norm_silu_y_loop(
         )
         gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=row < rows).to(COMPUTE)
-        group_norm = (conv2d - mu) * _rsqrt(var + 1e-05) * gain + bias
+        group_norm = (conv2d - mu) * rsqrt_var * gain + bias
         y = group_norm * _sigmoid(group_norm, HALF)
         tl.store(y_ptr + row * y_row + f0pq * y_col, y, mask=inside)
 
@@ -986,6 +988,7 @@ def conv_group_norm_silu_y_finish(
     mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     mu = mu_sum / count
     var = var_sum / count
+    rsqrt_var = _rsqrt(var + 1e-05)
     for step in range(part * CHUNK, stop):
         f0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
@@ -995,7 +998,7 @@ def conv_group_norm_silu_y_finish(
         conv2d = tl.load(conv2d_ptr + row * conv2d_row + f0pq * conv2d_col, mask=inside)
         gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=row < rows).to(COMPUTE)
-        group_norm = (conv2d - mu) * _rsqrt(var + 1e-05) * gain + bias
+        group_norm = (conv2d - mu) * rsqrt_var * gain + bias
         y = group_norm * _sigmoid(group_norm, HALF)
         tl.store(y_ptr + row * y_row + f0pq * y_col, y, mask=inside)
 

@@ -24,7 +24,7 @@ HOST = frozenset(
     points width places box_rows box_cols stored_bytes added_bytes""".split()
 )
 KERNELS = (
-    "persistent|tf32x3|parts|combine|patches|taps|rows|planes|loop|part[0-9]*|finish|flat|strided|tile|tiles|nest|box|window|channels|scan|scatter"
+    "persistent|tf32x3|parts|combine|patches|taps|lanes|rows|runs|planes|loop|part[0-9]*|finish|flat|strided|tile|tiles|nest|box|window|channels|scan|scatter"
     "|epilogue"
 )
 # Fields that hold a name of the op's one scope, by class; indices are renamed where they are printed.
