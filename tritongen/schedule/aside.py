@@ -23,9 +23,9 @@ HOST = frozenset(
     channels_last tma patched one_tap as_rows images num_warps num_stages num_ctas maxnreg grid warmup deterministic outers
     points width places box_rows box_cols stored_bytes added_bytes""".split()
 )
-KERNELS = (
-    "persistent|tf32x3|parts|combine|patches|taps|lanes|rows|runs|planes|loop|part[0-9]*|finish|flat|strided|tile|tiles|nest|box|window|channels|scan|scatter"
-    "|epilogue"
+KERNELS = "|".join(
+    """persistent tf32x3 parts combine patches taps lanes rows runs planes loop part[0-9]* finish flat
+    strided tile tiles nest box window channels scan scatter epilogue deal merge""".split()
 )
 # Fields that hold a name of the op's one scope, by class; indices are renamed where they are printed.
 NAMED: dict[type, tuple[str, ...]] = {
