@@ -8,6 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import torch
+
+from tritongen import pipeline
+from tritongen.runtime.load import load_text
+from tritongen.trace import trace
+
 ROOT = Path(__file__).parent.parent
 
 # Run in a process of its own: Triton decides at import whether kernels are interpreted.
@@ -100,3 +106,26 @@ def test_persistent_kernels_in_every_order_of_memory():
     assert max(results.values()) < 2e-3, results
     # A TF32 number alone would be off by 1e-3 of a factor.
     assert max(e for name, e in results.items() if "prepared" in name) < 2e-5, results
+
+
+def chosen(name: str, **shapes) -> str:
+    text = (ROOT / "specs" / f"{name}.op").read_text()
+    built = pipeline.build(text, f"{name}.op")
+    half = {k: torch.empty(*s, dtype=torch.bfloat16, device="meta") for k, s in shapes.items()}
+    return trace(load_text(built.name, built.raw), name, half).choices[-1].variant
+
+
+def test_what_fits_a_product():
+    """Few rows; bound by memory; one wave with work behind the sums; several waves."""
+    assert chosen("matmul", a=(64, 4096), b=(4096, 4096)) == "slender"
+    assert chosen("matmul", a=(200704, 64), b=(64, 256)) == "stream"
+    assert chosen("linear_gelu", x=(2048, 2048), w=(2048, 2048), b=(2048,)) == "twin"
+    assert chosen("linear_gelu", x=(4096, 4096), w=(4096, 4096), b=(4096,)) == "persistent"
+
+
+def test_several_sums_are_two_loops():
+    """Flattened to one, which sets both sums back to 0, ptxas lets no two products overlap."""
+    for name, flat in (("matmul", True), ("swiglu_linear", False)):
+        source = pipeline.build((ROOT / "specs" / f"{name}.op").read_text(), name).raw
+        kernel = source[source.index(f"def {name}_persistent") :]
+        assert ("flatten=True" in kernel[: kernel.index("tl.dot")]) == flat
