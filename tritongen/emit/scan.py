@@ -127,13 +127,13 @@ def open_scan(body: Body, in_parts: bool = False, ordered: bool = True) -> dict[
             "# Runs of RUN elements, the last one first: each a load, and no lanes to turn over.",
             f"{turned} = (BLOCK - RUN - {lane} // RUN * RUN + {lane} % RUN).to(tl.int64)",
         )
-        var |= {"last": last, "at": f"{last} - {start}", "lanes": turned}
+        var |= {"turned": turned, "at": f"{last} - {start}", "lanes": turned}
     return var
 
 
 def scan_view(body: Body, var, blocks, doc: str, opening, loop: Loop) -> KernelView:
     flags = {"outer": "outer" in var}
-    blocks = (*blocks, "RUN") if "last" in var else blocks
+    blocks = (*blocks, "RUN") if "turned" in var else blocks
     return view(body, var, blocks, doc, lines=opening, loops=(loop,), flags=flags)
 
 
