@@ -546,7 +546,15 @@ def attention_o_tiles(
 
 
 def choose_attention_s(
-    batches: int, M: int, N: int, K: int, tma: bool, itemsize: int, hip: bool, sms: int
+    batches: int,
+    M: int,
+    N: int,
+    K: int,
+    tma: bool,
+    itemsize: int,
+    stored_bytes: int,
+    hip: bool,
+    sms: int,
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # few sums of many terms: several programs share one tile, and a second kernel adds up
@@ -580,6 +588,47 @@ def choose_attention_s(
             num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
         )
+    # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
+    if tma and batches * M * N * K >= 2**29 and itemsize <= 2 and 16 < M <= 64:
+        BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
+        return "slender", dict(
+            BLOCK_M=max(32, triton.next_power_of_2(M)),
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=6 if BLOCK_N == 64 else 4,
+        )
+    # long, and bound by memory: small tiles, three programs a multiprocessor
+    if (
+        tma
+        and batches * M * N * K >= 2**29
+        and itemsize <= 4
+        and batches * M >= 64 * sms
+        and N * K <= 128 * (N + K)
+    ):
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "stream", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+        )
+    # one wave, with work behind the sums: two programs a multiprocessor take turns
+    if (
+        tma
+        and batches * M * N * K >= 2**29
+        and itemsize <= 2
+        and 9 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+        <= 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+        and triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms) == 1
+        and 4 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 7 * sms
+    ):
+        return "twin", dict(
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
+        )
     # large, and its widest tiles fill whole waves of multiprocessors
     if (
         tma
@@ -589,7 +638,12 @@ def choose_attention_s(
         <= 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
     ):
         return "persistent", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=4
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if stored_bytes <= 2 else 3,
         )
     # large, and tiles of 128 x 128 fill the waves better
     if (
@@ -621,7 +675,7 @@ def choose_attention_s(
             BLOCK_K=256 // itemsize,
             GROUP_M=8,
             num_warps=4,
-            num_stages=3 if BLOCK_N == 128 else 5,
+            num_stages=4 if BLOCK_N == 128 else 6,
         )
     # enough work for the widest tile on every multiprocessor
     if not hip and itemsize <= 2 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
@@ -677,9 +731,10 @@ def launch_attention_s(q, k, v, s, m, o_sum2, o, scale) -> None:
     K = E
     tma = _takes_tiles(q, k)
     itemsize = q.element_size()
+    stored_bytes = s.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(k.device)
-    variant, config = choose_attention_s(batches, M, N, K, tma, itemsize, hip, sms)
+    variant, config = choose_attention_s(batches, M, N, K, tma, itemsize, stored_bytes, hip, sms)
     PRECISION = "ieee" if torch.version.hip else "tf32x3"
     if variant == "split":
         s_sum_parts = torch.empty(
@@ -727,7 +782,7 @@ def launch_attention_s(q, k, v, s, m, o_sum2, o, scale) -> None:
             BLOCK_N=256,
             PARTS=config["PARTS"],
         )
-    elif variant in ("persistent", "square", "narrow"):
+    elif variant in ("slender", "persistent", "square", "narrow"):
         q_tiles, q_turned = _tiles(q, config["BLOCK_M"], config["BLOCK_K"])
         k_tiles, k_turned = _tiles(k.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         s_tiles = _tiles_to_store(s, config["BLOCK_M"], config["BLOCK_N"] // 2)
@@ -735,6 +790,68 @@ def launch_attention_s(q, k, v, s, m, o_sum2, o, scale) -> None:
             (
                 min(
                     sms,
+                    batches * triton.cdiv(S, config["BLOCK_M"]) * triton.cdiv(L, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            q_tiles,
+            k_tiles,
+            s_tiles,
+            s,
+            scale,
+            B * H,
+            S,
+            L,
+            E,
+            s.stride(0),
+            s.stride(1),
+            s.stride(2),
+            Q_TURNED=q_turned,
+            K_TURNED=k_turned,
+            PRECISION=PRECISION,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "stream":
+        q_tiles, q_turned = _tiles(q, config["BLOCK_M"], config["BLOCK_K"])
+        k_tiles, k_turned = _tiles(k.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        s_tiles = _tiles_to_store(s, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        attention_s_persistent[
+            (
+                min(
+                    3 * sms,
+                    batches * triton.cdiv(S, config["BLOCK_M"]) * triton.cdiv(L, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            q_tiles,
+            k_tiles,
+            s_tiles,
+            s,
+            scale,
+            B * H,
+            S,
+            L,
+            E,
+            s.stride(0),
+            s.stride(1),
+            s.stride(2),
+            Q_TURNED=q_turned,
+            K_TURNED=k_turned,
+            PRECISION=PRECISION,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "twin":
+        q_tiles, q_turned = _tiles(q, config["BLOCK_M"], config["BLOCK_K"])
+        k_tiles, k_turned = _tiles(k.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        s_tiles = _tiles_to_store(s, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        attention_s_persistent[
+            (
+                min(
+                    2 * sms,
                     batches * triton.cdiv(S, config["BLOCK_M"]) * triton.cdiv(L, config["BLOCK_N"]),
                 ),
             )

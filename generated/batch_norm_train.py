@@ -104,9 +104,10 @@ def batch_norm_train_rows(
     mu = tl.sum(x, 1, keep_dims=True) / cols
     t = x - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
+    rsqrt_var = _rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=c < C).to(COMPUTE)
     bias = tl.load(bias_ptr + c * bias_c, mask=c < C).to(COMPUTE)
-    y = (x - mu) * _rsqrt(var + eps) * gain + bias
+    y = (x - mu) * rsqrt_var * gain + bias
     tl.store(y_ptr + n * y_n + c * y_c + hw * y_hw, y, mask=inside)
 
 
@@ -157,6 +158,7 @@ def batch_norm_train_loop(
         )
     mu = mu_sum / count
     var = var_sum / count
+    rsqrt_var = _rsqrt(var + eps)
     for step in range(0, N * blocks):
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
@@ -167,7 +169,7 @@ def batch_norm_train_loop(
         ).to(COMPUTE)
         gain = tl.load(gain_ptr + c * gain_c, mask=c < C).to(COMPUTE)
         bias = tl.load(bias_ptr + c * bias_c, mask=c < C).to(COMPUTE)
-        y = (x - mu) * _rsqrt(var + eps) * gain + bias
+        y = (x - mu) * rsqrt_var * gain + bias
         tl.store(y_ptr + n * y_n + c * y_c + col * y_hw, y, mask=inside)
 
 
@@ -234,8 +236,8 @@ def batch_norm_train_finish(
     y_n,
     y_c,
     y_hw,
-    COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    COMPUTE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
@@ -260,6 +262,7 @@ def batch_norm_train_finish(
     mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     mu = mu_sum / count
     var = var_sum / count
+    rsqrt_var = _rsqrt(var + eps)
     for step in range(part * CHUNK, stop):
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
@@ -268,7 +271,7 @@ def batch_norm_train_finish(
         x = tl.load(x_ptr + n * x_n + c * x_c + col * x_hw, mask=inside).to(COMPUTE)
         gain = tl.load(gain_ptr + c * gain_c, mask=c < C).to(COMPUTE)
         bias = tl.load(bias_ptr + c * bias_c, mask=c < C).to(COMPUTE)
-        y = (x - mu) * _rsqrt(var + eps) * gain + bias
+        y = (x - mu) * rsqrt_var * gain + bias
         tl.store(y_ptr + n * y_n + c * y_c + col * y_hw, y, mask=inside)
 
 
@@ -405,8 +408,8 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             y_n=y.stride(0),
             y_c=y.stride(1),
             y_hw=y.stride(2),
-            COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            COMPUTE=COMPUTE,
             enable_fp_fusion=True,
             **config,
         )

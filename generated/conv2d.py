@@ -111,6 +111,31 @@ def _patch(places: int, *extents: int) -> tuple[int, ...]:
     return found
 
 
+def _tiles(
+    x: torch.Tensor, rows: int, cols: int, by_columns: bool = False
+) -> tuple[TensorDescriptor, bool]:
+    """A descriptor by tiles of rows x cols, and whether it sees x transposed; of a copy where x is not aligned.
+
+    `by_columns`: tensor cores take the second factor so, but for 16 bits; a copy costs less than turning tiles.
+    """
+    if by_columns and x.element_size() != 2 and x.stride(-2) != 1:
+        x = x.mT.contiguous().mT
+    turned = not _is_aligned(x) and (x.stride(-1) != 1 or x.shape[-1] == 1)
+    x = x.mT if turned else x
+    if not _is_aligned(x):
+        step = 16 // x.element_size()
+        width = triton.cdiv(x.shape[-1], step) * step
+        copy = torch.empty((*x.shape[:-1], width), dtype=x.dtype, device=x.device)
+        x = copy[..., : x.shape[-1]].copy_(x)
+    return (_descriptor(x, cols, rows) if turned else _descriptor(x, rows, cols)), turned
+
+
+def _tiles_to_store(y: torch.Tensor, rows: int, cols: int) -> TensorDescriptor | None:
+    """A descriptor by tiles of rows x cols; None where rows are not aligned, or end within 16 bytes."""
+    whole = y.shape[-1] * y.element_size() % 16 == 0  # a store fills what it has begun
+    return _descriptor(y, rows, cols) if whole and _is_aligned(y) else None
+
+
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
     return x.is_cuda or isinstance(conv2d_patches, InterpretedFunction)
@@ -692,6 +717,116 @@ def conv2d_window(
 
 
 @triton.jit
+def conv2d_rows(
+    x_tiles,
+    w_tiles,
+    b_ptr,
+    y_tiles,
+    y_ptr,
+    M,
+    F,
+    Cg,
+    b_f0,
+    y_m,
+    y_f0,
+    X_TURNED: tl.constexpr,
+    W_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, Cg, BLOCK_K):
+            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            f0 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (f0 < F)
+            y_sum = y_sum_halves[half]
+            b = tl.load(b_ptr + f0 * b_f0, mask=f0 < F).to(COMPUTE)
+            y = b + y_sum
+            if y_tiles is None:
+                tl.store(y_ptr + m * y_m + f0 * y_f0, y, mask=inside)
+            else:
+                y_tiles.store([first_m, column], y.to(y_tiles.dtype))
+
+
+@triton.jit
+def conv2d_planes(
+    x_tiles,
+    w_tiles,
+    b_ptr,
+    y_ptr,
+    N,
+    M,
+    F,
+    Cg,
+    b_f0,
+    y_n,
+    y_f0,
+    y_m,
+    X_TURNED: tl.constexpr,
+    W_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for turn in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
+        tile = turn % tiles
+        n = (turn // tiles).to(tl.int64)
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, Cg, BLOCK_K):
+            x = (
+                x_tiles.load([n.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                if X_TURNED
+                else x_tiles.load([n.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+            )
+            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            f0 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (f0 < F)
+            y_sum = y_sum_halves[half]
+            b = tl.load(b_ptr + f0 * b_f0, mask=f0 < F).to(COMPUTE)
+            y = b + y_sum
+            tl.store(y_ptr + n * y_n + f0 * y_f0 + m * y_m, y, mask=inside)
+
+
+@triton.jit
 def conv2d_tiles(
     x_ptr,
     w_ptr,
@@ -909,13 +1044,125 @@ def choose_conv2d(
     hop_p: int,
     apart: int,
     dilation: int,
+    images: int,
+    places: int,
     channels_last: bool,
+    one_tap: bool,
+    as_rows: bool,
     patched: bool,
     itemsize: int,
+    stored_bytes: int,
     hip: bool,
     sms: int,
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
+    # one tap, so a product whose rows are the positions of all images; long, and bound by memory: small tiles, three programs a multiprocessor
+    if (
+        one_tap
+        and as_rows
+        and M < 2**31
+        and M * N * channels >= 2**29
+        and itemsize <= 4
+        and M >= 64 * sms
+        and N * channels <= 128 * (N + channels)
+    ):
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "rows_stream", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+        )
+    # one tap, so a product whose rows are the positions of all images; large, and its widest tiles fill whole waves of multiprocessors
+    if (
+        one_tap
+        and as_rows
+        and M < 2**31
+        and M * N * channels >= 2**29
+        and itemsize <= 2
+        and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "rows_persistent", dict(
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if stored_bytes <= 2 else 3,
+        )
+    # one tap, so a product whose rows are the positions of all images; large, and tiles of 128 x 128 fill the waves better
+    if (
+        one_tap
+        and as_rows
+        and M < 2**31
+        and M * N * channels >= 2**29
+        and itemsize <= 4
+        and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
+    ):
+        return "rows_square", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3,
+        )
+    # one tap, so a product whose rows are the positions of one image; long, and bound by memory: small tiles, three programs a multiprocessor
+    if (
+        one_tap
+        and places < 2**31
+        and images * places * N * channels >= 2**29
+        and itemsize <= 4
+        and images * places >= 64 * sms
+        and N * channels <= 128 * (N + channels)
+    ):
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "planes_stream", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+        )
+    # one tap, so a product whose rows are the positions of one image; large, and its widest tiles fill whole waves of multiprocessors
+    if (
+        one_tap
+        and places < 2**31
+        and images * places * N * channels >= 2**29
+        and itemsize <= 2
+        and 9 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 256), sms)
+        <= 5 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "planes_persistent", dict(
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if stored_bytes <= 2 else 3,
+        )
+    # one tap, so a product whose rows are the positions of one image; large, and tiles of 128 x 128 fill the waves better
+    if (
+        one_tap
+        and places < 2**31
+        and images * places * N * channels >= 2**29
+        and itemsize <= 4
+        and 8 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(images * triton.cdiv(places, 64) * triton.cdiv(N, 128), sms)
+    ):
+        return "planes_square", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3,
+        )
     # a window small enough to unroll, memory running along the channels
     if N < 8 and channels_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
         BLOCK = max(1, min(256, triton.next_power_of_2(lanes)))
@@ -939,10 +1186,10 @@ def choose_conv2d(
         EACH = min(BLOCK, 8 // itemsize) if apart == 1 else 1
         return "runs", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 64 // BLOCK),
+            ROWS=max(1, 128 // BLOCK),
             STEPS=max(1, min(triton.next_power_of_2(steps), 16 // (hop_p * hop_p), 256 // terms)),
             EACH=EACH,
-            num_warps=max(1, min(4, BLOCK // EACH // 32)),
+            num_warps=max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64))),
         )
     # a window small enough to unroll
     if N < 8 and 0 < terms <= 128 and max(lines, reach) < 1 << 30:
@@ -1059,9 +1306,14 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     hop_p = stride
     apart = stride
     dilation = dil
+    images = N
+    places = P * Q
     channels_last = x.stride(1) < x.stride(3)
+    one_tap = R * S == 1 and groups == 1 and stride == 1 and pad == 0 and _takes_tiles(x, w)
+    as_rows = x.permute(0, 2, 3, 1).is_contiguous() and y.permute(0, 2, 3, 1).is_contiguous()
     patched = _takes_patches(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
     itemsize = x.element_size()
+    stored_bytes = y.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
     variant, config = choose_conv2d(
@@ -1085,16 +1337,143 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         hop_p,
         apart,
         dilation,
+        images,
+        places,
         channels_last,
+        one_tap,
+        as_rows,
         patched,
         itemsize,
+        stored_bytes,
         hip,
         sms,
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * P * Q, Cg * R * S, *x.shape) < 2_000_000_000 else tl.int64
     PRECISION = "ieee" if torch.version.hip else "tf32x3"
-    if variant == "channels":
+    if variant == "rows_stream":
+        w = w.reshape(F, Cg)
+        x = x.permute(0, 2, 3, 1).reshape(N * P * Q, Cg)
+        y = y.permute(0, 2, 3, 1).view(N * P * Q, F)
+        x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        conv2d_rows[
+            (min(3 * sms, triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"])),)
+        ](
+            x_tiles,
+            w_tiles,
+            b,
+            y_tiles,
+            y,
+            N * P * Q,
+            F,
+            Cg,
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            X_TURNED=x_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("rows_persistent", "rows_square"):
+        w = w.reshape(F, Cg)
+        x = x.permute(0, 2, 3, 1).reshape(N * P * Q, Cg)
+        y = y.permute(0, 2, 3, 1).view(N * P * Q, F)
+        x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        conv2d_rows[
+            (min(sms, triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"])),)
+        ](
+            x_tiles,
+            w_tiles,
+            b,
+            y_tiles,
+            y,
+            N * P * Q,
+            F,
+            Cg,
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            X_TURNED=x_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "planes_stream":
+        w = w.reshape(F, Cg)
+        x = x.reshape(N, Cg, P * Q)
+        y = y.view(N, F, P * Q)
+        x_tiles, x_turned = _tiles(x.mT, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        conv2d_planes[
+            (
+                min(
+                    3 * sms,
+                    N * triton.cdiv(places, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            x_tiles,
+            w_tiles,
+            b,
+            y,
+            N,
+            P * Q,
+            F,
+            Cg,
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            X_TURNED=x_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("planes_persistent", "planes_square"):
+        w = w.reshape(F, Cg)
+        x = x.reshape(N, Cg, P * Q)
+        y = y.view(N, F, P * Q)
+        x_tiles, x_turned = _tiles(x.mT, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        conv2d_planes[
+            (
+                min(
+                    sms,
+                    N * triton.cdiv(places, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            x_tiles,
+            w_tiles,
+            b,
+            y,
+            N,
+            P * Q,
+            F,
+            Cg,
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            X_TURNED=x_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "channels":
         conv2d_channels[
             (
                 triton.cdiv(outer, config["ROWS"])

@@ -88,6 +88,31 @@ def _patch(places: int, *extents: int) -> tuple[int, ...]:
     return found
 
 
+def _tiles(
+    x: torch.Tensor, rows: int, cols: int, by_columns: bool = False
+) -> tuple[TensorDescriptor, bool]:
+    """A descriptor by tiles of rows x cols, and whether it sees x transposed; of a copy where x is not aligned.
+
+    `by_columns`: tensor cores take the second factor so, but for 16 bits; a copy costs less than turning tiles.
+    """
+    if by_columns and x.element_size() != 2 and x.stride(-2) != 1:
+        x = x.mT.contiguous().mT
+    turned = not _is_aligned(x) and (x.stride(-1) != 1 or x.shape[-1] == 1)
+    x = x.mT if turned else x
+    if not _is_aligned(x):
+        step = 16 // x.element_size()
+        width = triton.cdiv(x.shape[-1], step) * step
+        copy = torch.empty((*x.shape[:-1], width), dtype=x.dtype, device=x.device)
+        x = copy[..., : x.shape[-1]].copy_(x)
+    return (_descriptor(x, cols, rows) if turned else _descriptor(x, rows, cols)), turned
+
+
+def _tiles_to_store(y: torch.Tensor, rows: int, cols: int) -> TensorDescriptor | None:
+    """A descriptor by tiles of rows x cols; None where rows are not aligned, or end within 16 bytes."""
+    whole = y.shape[-1] * y.element_size() % 16 == 0  # a store fills what it has begun
+    return _descriptor(y, rows, cols) if whole and _is_aligned(y) else None
+
+
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
     return x.is_cuda or isinstance(conv_group_norm_silu_conv2d_patches, InterpretedFunction)
@@ -515,6 +540,116 @@ def conv_group_norm_silu_conv2d_lanes(
 
 
 @triton.jit
+def conv_group_norm_silu_conv2d_rows(
+    x_tiles,
+    w_tiles,
+    b_ptr,
+    conv2d_tiles,
+    conv2d_ptr,
+    M,
+    N2,
+    C,
+    b_n,
+    conv2d_m,
+    conv2d_n,
+    X_TURNED: tl.constexpr,
+    W_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, C, BLOCK_K):
+            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            conv2d_sum = tl.dot(x, w, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            n2 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n2 < N2)
+            conv2d_sum = conv2d_sum_halves[half]
+            b = tl.load(b_ptr + n2 * b_n, mask=n2 < N2).to(COMPUTE)
+            conv2d = b + conv2d_sum
+            if conv2d_tiles is None:
+                tl.store(conv2d_ptr + m * conv2d_m + n2 * conv2d_n, conv2d, mask=inside)
+            else:
+                conv2d_tiles.store([first_m, column], conv2d.to(conv2d_tiles.dtype))
+
+
+@triton.jit
+def conv_group_norm_silu_conv2d_planes(
+    x_tiles,
+    w_tiles,
+    b_ptr,
+    conv2d_ptr,
+    N,
+    M,
+    N2,
+    C,
+    b_n,
+    conv2d_n,
+    conv2d_n2,
+    conv2d_m,
+    X_TURNED: tl.constexpr,
+    W_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for turn in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
+        tile = turn % tiles
+        n = (turn // tiles).to(tl.int64)
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, C, BLOCK_K):
+            x = (
+                x_tiles.load([n.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                if X_TURNED
+                else x_tiles.load([n.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+            )
+            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            conv2d_sum = tl.dot(x, w, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            n2 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n2 < N2)
+            conv2d_sum = conv2d_sum_halves[half]
+            b = tl.load(b_ptr + n2 * b_n, mask=n2 < N2).to(COMPUTE)
+            conv2d = b + conv2d_sum
+            tl.store(conv2d_ptr + n * conv2d_n + n2 * conv2d_n2 + m * conv2d_m, conv2d, mask=inside)
+
+
+@triton.jit
 def conv_group_norm_silu_conv2d_tiles(
     x_ptr,
     w_ptr,
@@ -672,9 +807,10 @@ def conv_group_norm_silu_y_rows(
     mu = tl.sum(conv2d, 1, keep_dims=True) / cols
     t = conv2d - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
+    rsqrt_var = _rsqrt(var + 1e-05)
     gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside, other=0.0).to(COMPUTE)
     bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside, other=0.0).to(COMPUTE)
-    group_norm = (conv2d - mu) * _rsqrt(var + 1e-05) * gain + bias
+    group_norm = (conv2d - mu) * rsqrt_var * gain + bias
     y = group_norm * _sigmoid(group_norm, HALF)
     tl.store(y_ptr + row * y_row + col.to(tl.int64) * y_col, y, mask=inside)
 
@@ -729,6 +865,7 @@ def conv_group_norm_silu_y_loop(
         )
     mu = mu_sum / count
     var = var_sum / count
+    rsqrt_var = _rsqrt(var + 1e-05)
     for step in range(0, Cg * blocks):
         f0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
@@ -742,7 +879,7 @@ def conv_group_norm_silu_y_loop(
         )
         gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=row < rows).to(COMPUTE)
-        group_norm = (conv2d - mu) * _rsqrt(var + 1e-05) * gain + bias
+        group_norm = (conv2d - mu) * rsqrt_var * gain + bias
         y = group_norm * _sigmoid(group_norm, HALF)
         tl.store(y_ptr + row * y_row + f0pq * y_col, y, mask=inside)
 
@@ -840,6 +977,7 @@ def conv_group_norm_silu_y_finish(
     mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     mu = mu_sum / count
     var = var_sum / count
+    rsqrt_var = _rsqrt(var + 1e-05)
     for step in range(part * CHUNK, stop):
         f0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
@@ -849,7 +987,7 @@ def conv_group_norm_silu_y_finish(
         conv2d = tl.load(conv2d_ptr + row * conv2d_row + f0pq * conv2d_col, mask=inside)
         gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=row < rows).to(COMPUTE)
-        group_norm = (conv2d - mu) * _rsqrt(var + 1e-05) * gain + bias
+        group_norm = (conv2d - mu) * rsqrt_var * gain + bias
         y = group_norm * _sigmoid(group_norm, HALF)
         tl.store(y_ptr + row * y_row + f0pq * y_col, y, mask=inside)
 
@@ -926,12 +1064,124 @@ def choose_conv_group_norm_silu_conv2d(
     channels: int,
     depth: int,
     taps: int,
+    images: int,
+    places: int,
+    one_tap: bool,
+    as_rows: bool,
     patched: bool,
     itemsize: int,
+    stored_bytes: int,
     hip: bool,
     sms: int,
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
+    # one tap, so a product whose rows are the positions of all images; long, and bound by memory: small tiles, three programs a multiprocessor
+    if (
+        one_tap
+        and as_rows
+        and M < 2**31
+        and M * N * channels >= 2**29
+        and itemsize <= 4
+        and M >= 64 * sms
+        and N * channels <= 128 * (N + channels)
+    ):
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "rows_stream", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+        )
+    # one tap, so a product whose rows are the positions of all images; large, and its widest tiles fill whole waves of multiprocessors
+    if (
+        one_tap
+        and as_rows
+        and M < 2**31
+        and M * N * channels >= 2**29
+        and itemsize <= 2
+        and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "rows_persistent", dict(
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if stored_bytes <= 2 else 3,
+        )
+    # one tap, so a product whose rows are the positions of all images; large, and tiles of 128 x 128 fill the waves better
+    if (
+        one_tap
+        and as_rows
+        and M < 2**31
+        and M * N * channels >= 2**29
+        and itemsize <= 4
+        and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
+    ):
+        return "rows_square", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3,
+        )
+    # one tap, so a product whose rows are the positions of one image; long, and bound by memory: small tiles, three programs a multiprocessor
+    if (
+        one_tap
+        and places < 2**31
+        and images * places * N * channels >= 2**29
+        and itemsize <= 4
+        and images * places >= 64 * sms
+        and N * channels <= 128 * (N + channels)
+    ):
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "planes_stream", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+        )
+    # one tap, so a product whose rows are the positions of one image; large, and its widest tiles fill whole waves of multiprocessors
+    if (
+        one_tap
+        and places < 2**31
+        and images * places * N * channels >= 2**29
+        and itemsize <= 2
+        and 9 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 256), sms)
+        <= 5 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "planes_persistent", dict(
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if stored_bytes <= 2 else 3,
+        )
+    # one tap, so a product whose rows are the positions of one image; large, and tiles of 128 x 128 fill the waves better
+    if (
+        one_tap
+        and places < 2**31
+        and images * places * N * channels >= 2**29
+        and itemsize <= 4
+        and 8 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(images * triton.cdiv(places, 64) * triton.cdiv(N, 128), sms)
+    ):
+        return "planes_square", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3,
+        )
     # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
     if patched and 2 <= itemsize <= 4 and channels % 16 == 0 and M * N * channels >= 2**26:
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
@@ -1025,12 +1275,30 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
     channels = C
     depth = C * R * S
     taps = R * S
+    images = N
+    places = P * Q
+    one_tap = R * S == 1 and pad == 0 and _takes_tiles(x, w)
+    as_rows = x.permute(0, 2, 3, 1).is_contiguous() and conv2d.permute(0, 2, 3, 1).is_contiguous()
     patched = _takes_patches(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
     itemsize = x.element_size()
+    stored_bytes = conv2d.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
     variant, config = choose_conv_group_norm_silu_conv2d(
-        M, N_, channels, depth, taps, patched, itemsize, hip, sms
+        M,
+        N_,
+        channels,
+        depth,
+        taps,
+        images,
+        places,
+        one_tap,
+        as_rows,
+        patched,
+        itemsize,
+        stored_bytes,
+        hip,
+        sms,
     )
     COMPUTE = (
         tl.float64
@@ -1039,7 +1307,133 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
     )
     INDEX = tl.int32 if max(N * P * Q, C * R * S, *x.shape) < 2_000_000_000 else tl.int64
     PRECISION = "tf32"
-    if variant == "patches":
+    if variant == "rows_stream":
+        w = w.reshape(Cg * (F // Cg), C)
+        x = x.permute(0, 2, 3, 1).reshape(N * P * Q, C)
+        b = b.reshape(Cg * (F // Cg))
+        conv2d = conv2d.permute(0, 2, 3, 1).view(N * P * Q, Cg * (F // Cg))
+        x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        conv2d_tiles = _tiles_to_store(conv2d, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        conv_group_norm_silu_conv2d_rows[
+            (min(3 * sms, triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"])),)
+        ](
+            x_tiles,
+            w_tiles,
+            b,
+            conv2d_tiles,
+            conv2d,
+            N * P * Q,
+            Cg * (F // Cg),
+            C,
+            b.stride(0),
+            conv2d.stride(0),
+            conv2d.stride(1),
+            X_TURNED=x_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("rows_persistent", "rows_square"):
+        w = w.reshape(Cg * (F // Cg), C)
+        x = x.permute(0, 2, 3, 1).reshape(N * P * Q, C)
+        b = b.reshape(Cg * (F // Cg))
+        conv2d = conv2d.permute(0, 2, 3, 1).view(N * P * Q, Cg * (F // Cg))
+        x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        conv2d_tiles = _tiles_to_store(conv2d, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        conv_group_norm_silu_conv2d_rows[
+            (min(sms, triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"])),)
+        ](
+            x_tiles,
+            w_tiles,
+            b,
+            conv2d_tiles,
+            conv2d,
+            N * P * Q,
+            Cg * (F // Cg),
+            C,
+            b.stride(0),
+            conv2d.stride(0),
+            conv2d.stride(1),
+            X_TURNED=x_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "planes_stream":
+        w = w.reshape(Cg * (F // Cg), C)
+        x = x.reshape(N, C, P * Q)
+        b = b.reshape(Cg * (F // Cg))
+        conv2d = conv2d.view(N, Cg * (F // Cg), P * Q)
+        x_tiles, x_turned = _tiles(x.mT, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        conv_group_norm_silu_conv2d_planes[
+            (
+                min(
+                    3 * sms,
+                    N * triton.cdiv(places, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            x_tiles,
+            w_tiles,
+            b,
+            conv2d,
+            N,
+            P * Q,
+            Cg * (F // Cg),
+            C,
+            b.stride(0),
+            conv2d.stride(0),
+            conv2d.stride(1),
+            conv2d.stride(2),
+            X_TURNED=x_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("planes_persistent", "planes_square"):
+        w = w.reshape(Cg * (F // Cg), C)
+        x = x.reshape(N, C, P * Q)
+        b = b.reshape(Cg * (F // Cg))
+        conv2d = conv2d.view(N, Cg * (F // Cg), P * Q)
+        x_tiles, x_turned = _tiles(x.mT, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        conv_group_norm_silu_conv2d_planes[
+            (
+                min(
+                    sms,
+                    N * triton.cdiv(places, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            x_tiles,
+            w_tiles,
+            b,
+            conv2d,
+            N,
+            P * Q,
+            Cg * (F // Cg),
+            C,
+            b.stride(0),
+            conv2d.stride(0),
+            conv2d.stride(1),
+            conv2d.stride(2),
+            X_TURNED=x_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "patches":
         if x.stride(1) != 1:  # its channels lie apart
             x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
             launch_conv_group_norm_silu_conv2d_x_packed(x, x_packed)

@@ -108,9 +108,10 @@ def group_norm_rows(
     mu = tl.sum(x, 1, keep_dims=True) / cols
     t = x - mu
     var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
+    rsqrt_var = _rsqrt(var + eps)
     gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside, other=0.0).to(COMPUTE)
     bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=inside, other=0.0).to(COMPUTE)
-    y = (x - mu) * _rsqrt(var + eps) * gain + bias
+    y = (x - mu) * rsqrt_var * gain + bias
     tl.store(y_ptr + row * y_row + col.to(tl.int64) * y_col, y, mask=inside)
 
 
@@ -161,6 +162,7 @@ def group_norm_loop(
         )
     mu = mu_sum / count
     var = var_sum / count
+    rsqrt_var = _rsqrt(var + eps)
     for step in range(0, Cg * blocks):
         c0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
@@ -172,7 +174,7 @@ def group_norm_loop(
         ).to(COMPUTE)
         gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=row < rows).to(COMPUTE)
-        y = (x - mu) * _rsqrt(var + eps) * gain + bias
+        y = (x - mu) * rsqrt_var * gain + bias
         tl.store(y_ptr + row * y_row + c0b * y_col, y, mask=inside)
 
 
@@ -239,8 +241,8 @@ def group_norm_finish(
     bias_c0,
     y_row,
     y_col,
-    COMPUTE: tl.constexpr,
     EPS_IS_TENSOR: tl.constexpr,
+    COMPUTE: tl.constexpr,
     groups: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -267,6 +269,7 @@ def group_norm_finish(
     mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
     mu = mu_sum / count
     var = var_sum / count
+    rsqrt_var = _rsqrt(var + eps)
     for step in range(part * CHUNK, stop):
         c0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
@@ -276,7 +279,7 @@ def group_norm_finish(
         x = tl.load(x_ptr + row * x_row + c0b * x_col, mask=inside).to(COMPUTE)
         gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=row < rows).to(COMPUTE)
-        y = (x - mu) * _rsqrt(var + eps) * gain + bias
+        y = (x - mu) * rsqrt_var * gain + bias
         tl.store(y_ptr + row * y_row + c0b * y_col, y, mask=inside)
 
 
@@ -417,8 +420,8 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             bias_c0=bias.stride(1),
             y_row=y.stride(0),
             y_col=y.stride(1),
-            COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            COMPUTE=COMPUTE,
             groups=groups,
             enable_fp_fusion=True,
             **config,

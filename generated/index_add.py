@@ -118,8 +118,84 @@ def index_add_epilogue(
     tl.store(y_ptr + v * y_0 + d * y_1, y, mask=inside)
 
 
-def choose_index_add(cols: int, width: int, deterministic: bool) -> tuple[str, dict]:
+@triton.jit
+def index_add_deal(
+    index_ptr,
+    x_ptr,
+    y_sum_copies_ptr,
+    N,
+    D,
+    COPIES,
+    V,
+    index_0,
+    x_0,
+    x_1,
+    y_sum_copies_0,
+    y_sum_copies_1,
+    y_sum_copies_2,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK terms a program, each added where it belongs."""
+    tiles = tl.cdiv(D, BLOCK)
+    n = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    d = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (n < N) & (d < D)
+    copy = n % COPIES
+    index = tl.load(index_ptr + n * index_0, mask=n < N)
+    x = tl.load(x_ptr + n * x_0 + d * x_1, mask=inside).to(COMPUTE)
+    tl.atomic_add(
+        y_sum_copies_ptr + copy * y_sum_copies_0 + index * y_sum_copies_1 + d * y_sum_copies_2,
+        x,
+        mask=inside & (index >= 0) & (index < V),
+        sem="relaxed",
+    )
+
+
+@triton.jit
+def index_add_merge(
+    y_sum_copies_ptr,
+    y0_ptr,
+    y_ptr,
+    rows,
+    COPIES,
+    D,
+    y_sum_copies_0,
+    y_sum_copies_1,
+    y_sum_copies_2,
+    y0_0,
+    y0_1,
+    y_0,
+    y_1,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    copy = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (copy < COPIES)
+    v = row // D
+    d = row % D
+    y_sum_copies = tl.load(
+        y_sum_copies_ptr + copy * y_sum_copies_0 + v * y_sum_copies_1 + d * y_sum_copies_2,
+        mask=inside,
+        other=0.0,
+    )
+    y0 = tl.load(y0_ptr + v * y0_0 + d * y0_1, mask=row < rows).to(COMPUTE)
+    y = y0 + tl.sum(y_sum_copies, 1, keep_dims=True)
+    tl.store(y_ptr + v * y_0 + d * y_1, y, mask=row < rows)
+
+
+def choose_index_add(
+    cols: int, points: int, width: int, places: int, deterministic: bool
+) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
+    # many terms at few places: they are added atomically to copies of them, in no fixed order: the last bits may differ from run to run
+    if places <= 32768 and points * width > 16 * places and not deterministic:
+        BLOCK = min(1024, max(16, triton.next_power_of_2(width)))
+        return "copies", dict(BLOCK=BLOCK, ROWS=max(1, 1024 // BLOCK), num_warps=4)
     # terms are added atomically where they belong, in no fixed order: the last bits may differ from run to run
     if not deterministic:
         BLOCK = min(1024, max(16, triton.next_power_of_2(width)))
@@ -134,11 +210,58 @@ def launch_index_add(y0, index, x, y) -> None:
     V, D = y0.shape
     N = index.shape[0]
     cols = D
+    points = N
     width = D
+    places = D * V
+    COPIES = max(1, min(128, 131072 // (max(1, D * V))))
     deterministic = torch.are_deterministic_algorithms_enabled()
-    variant, config = choose_index_add(cols, width, deterministic)
+    variant, config = choose_index_add(cols, points, width, places, deterministic)
     COMPUTE = tl.float64 if torch.float64 in (y0.dtype, x.dtype) else tl.float32
-    if variant == "scatter":
+    if variant == "copies":
+        y_sum_copies = torch.zeros(
+            (COPIES, V, D),
+            dtype=torch.float64 if torch.float64 in (y0.dtype, x.dtype) else torch.float32,
+            device=index.device,
+        )
+        index_add_deal[(triton.cdiv(N, config["ROWS"]) * triton.cdiv(D, config["BLOCK"]),)](
+            index,
+            x,
+            y_sum_copies,
+            N,
+            D,
+            COPIES,
+            V,
+            index.stride(0),
+            x.stride(0),
+            x.stride(1),
+            y_sum_copies.stride(0),
+            y_sum_copies.stride(1),
+            y_sum_copies.stride(2),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+        index_add_merge[(triton.cdiv(places, 1024 // triton.next_power_of_2(COPIES)),)](
+            y_sum_copies,
+            y0,
+            y,
+            D * V,
+            COPIES,
+            D,
+            y_sum_copies.stride(0),
+            y_sum_copies.stride(1),
+            y_sum_copies.stride(2),
+            y0.stride(0),
+            y0.stride(1),
+            y.stride(0),
+            y.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK=triton.next_power_of_2(COPIES),
+            ROWS=1024 // triton.next_power_of_2(COPIES),
+            num_warps=4,
+        )
+    elif variant == "scatter":
         y_sum = torch.zeros(
             (V, D),
             dtype=torch.float64 if torch.float64 in (y0.dtype, x.dtype) else torch.float32,

@@ -307,10 +307,10 @@ def choose_max_pool1d(
         EACH = min(BLOCK, 8 // itemsize) if apart == 1 else 1
         return "runs", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 64 // BLOCK),
+            ROWS=max(1, 128 // BLOCK),
             STEPS=max(1, min(8, triton.cdiv(triton.next_power_of_2(cols), BLOCK), 256 // terms)),
             EACH=EACH,
-            num_warps=max(1, min(4, BLOCK // EACH // 32)),
+            num_warps=max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64))),
         )
     # a window small enough to unroll
     if 0 < terms <= 128 and max(lines, reach) < 1 << 30:
