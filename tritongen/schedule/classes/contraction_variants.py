@@ -175,8 +175,9 @@ def by_descriptors(
 
 def converted(whole: KernelPlan, dims, facts) -> tuple[Pack, ...]:
     """A copy of a factor stored in 8 bits, in the dtype of the other one; nothing where none is."""
-    sides = [_stored(side) for side in whole.nests[0].body.body.args]
-    if whole.products > 1 or None in sides or sum(read.dtype in SMALL for read in sides) != 1:
+    factors = whole.nests[0].fold.factors
+    sides = [read for side in factors if (read := _stored(side)) is not None]
+    if whole.products > 1 or len(sides) < 2 or sum(read.dtype in SMALL for read in sides) != 1:
         return ()
     small, wide = sorted(sides, key=lambda read: read.dtype not in SMALL)
     copy, own = f"{small.tensor}_converted", dims[small.tensor]

@@ -23,9 +23,9 @@ MOST_DIMS = 5  # of a tensor descriptor
 # ---- how it runs ---------------------------------------------------------------------------------
 def kernel(name, group, axes, stores, dims) -> tuple[KernelPlan, dict[str, Poly]] | None:
     """The kernel, and facts of the call that its variant speaks of; None where an operand has no patches."""
-    head, p = group.nests[0].body, group.product
-    reads = [operand(side) for side in head.body.args]
-    if head.guards or None in reads or reads[0].dtype != reads[1].dtype or len(p.k) != 1:
+    head, p = group.nests[0].fold, group.factors
+    reads = [read for side in head.factors if (read := operand(side)) is not None]
+    if head.guards or len(reads) < 2 or reads[0].dtype != reads[1].dtype or len(p.k) != 1:
         return None
     x, w = (walked(read, axes[place], axes[3]) for read, place in zip(reads, (1, 2), strict=True))
     if x is None or w is None or len(x) > MOST_DIMS:
