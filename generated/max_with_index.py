@@ -315,14 +315,17 @@ def choose_max_with_index_float(rows: int, cols: int, across: bool, sms: int) ->
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
-        BLOCK = 16 if across else 2048
-        ROWS = 64 if across else 1
+        BLOCK = (16 if rows > 1024 else 64) if across else 2048
+        ROWS = (64 if rows > 1024 else 32) if across else 1
         PARTS = triton.next_power_of_2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv((16 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(
+                        ((16 if rows > 1024 else 4) if across else 16) * sms,
+                        max(1, triton.cdiv(rows, ROWS)),
+                    ),
                     triton.cdiv(cols, BLOCK),
                 ),
             )
@@ -333,7 +336,7 @@ def choose_max_with_index_float(rows: int, cols: int, across: bool, sms: int) ->
             PARTS=PARTS,
             CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16,
-            num_warps=4 if across else 8,
+            num_warps=(4 if rows > 1024 else 8) if across else 8,
         )
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
@@ -451,14 +454,17 @@ def choose_max_with_index_int(rows: int, cols: int, across: bool, sms: int) -> t
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
-        BLOCK = 16 if across else 2048
-        ROWS = 64 if across else 1
+        BLOCK = (16 if rows > 1024 else 64) if across else 2048
+        ROWS = (64 if rows > 1024 else 32) if across else 1
         PARTS = triton.next_power_of_2(
             max(
                 1,
                 min(
                     2048,
-                    triton.cdiv((16 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(
+                        ((16 if rows > 1024 else 4) if across else 16) * sms,
+                        max(1, triton.cdiv(rows, ROWS)),
+                    ),
                     triton.cdiv(cols, BLOCK),
                 ),
             )
@@ -469,7 +475,7 @@ def choose_max_with_index_int(rows: int, cols: int, across: bool, sms: int) -> t
             PARTS=PARTS,
             CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
             MERGE=1 if PARTS > 16 else 16,
-            num_warps=4 if across else 8,
+            num_warps=(4 if rows > 1024 else 8) if across else 8,
         )
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tritongen import pipeline
+from tritongen import cost, pipeline
 
 ROOT = Path(__file__).parent.parent
 
@@ -70,7 +70,7 @@ def test_a_loop_reads_the_row_once_for_both_folds():
 CALLS = '''
 import math, torch
 from pathlib import Path
-from tritongen import pipeline
+from tritongen import cost, pipeline
 from tritongen.proof.variants import forced, ways
 from tritongen.runtime.interpret import install_libdevice
 from tritongen.runtime.load import load_text
@@ -140,3 +140,24 @@ def test_a_tile_walks_what_is_one_run_of_memory(name, row, col):
     ((plan, *_),) = pipeline.build(text, f"{name}.op").plans.values()
     walks = [k for k in plan.steps[0].kernels if k.skeleton == "loop"]
     assert [tuple(a.tail for a in k.axes) for k in walks] == [(row, col)]
+
+
+def test_a_root_of_row_values_stands_in_front_of_the_tiles_loads():
+    plain = (ROOT / "specs" / "layer_norm.op").read_text()
+    taken = plain.replace("eps: f32 = 1e-5", "rsqrt_var: f32").replace("+ eps", "+ rsqrt_var")
+    taken = taken.replace("w, b, eps)", "w, b, rsqrt_var)")
+    for text, root in ((plain, "rsqrt_var"), (taken, "rsqrt_var_")):
+        kernel = pipeline.build(text).raw.split("def layer_norm_rows(")[1].split("@triton.jit")[0]
+        assert kernel.index(f" {root} = _rsqrt(var + ") < kernel.index(" w = tl.load(")
+        assert f"* {root} * w" in kernel
+
+
+@pytest.mark.parametrize(
+    "name, tensor, count",
+    [("softmax", "x", 2), ("layer_norm", "x", 2), ("layer_norm", "w", 1), ("row_sum", "x", 1)],
+)
+def test_a_loop_counts_the_bytes_of_each_walk(name, tensor, count):
+    text = (ROOT / "specs" / f"{name}.op").read_text()
+    ((plan, *_),) = pipeline.build(text, f"{name}.op").plans.values()
+    loop = next(k for k in plan.steps[0].kernels if k.skeleton == "loop")
+    assert cost.passes(loop, tensor) == count

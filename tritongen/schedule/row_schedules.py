@@ -36,16 +36,19 @@ def split_variant(parts, finish, state: tuple[tuple[str, str], ...], counts: boo
     does not: 4 x 1,024 in 4 warps 89%, and 95 of [64, 64, 256, 256]. Over short runs no more than 16 rows, since
     each merges LANES parts: batch norm of [4096, 128, 4, 4] in bf16 85 us (256 rows: 909; torch 284), of
     [512, 128, 7, 7] 82 (64 rows: 131; torch 81), of [1024, 64, 4, 4] in f32 74 (662; torch 15). An argmax, with two
-    accumulators a lane, does best with 64 rows of 16 and 16 programs: over dim 0 of [65536, 4096] 92%, with 32 x 64
-    and 4 programs 77. softmax and layer_norm of one row of 4,194,304: 55 and 59% of a copy of its size in blocks of
-    4,096 (8,192: 25 and 17).
+    accumulators a lane, does best with 64 rows of 16 and 16 programs where there are many columns: over dim 0 of
+    [65536, 4096] 92%, with 32 x 64 and 4 programs 77. softmax of one row of 4,194,304: 55% of a copy of its size in
+    blocks of 4,096 (8,192: 25).
     """
     row, col = finish.axes
     grid = tiles(row)
     merges = finish.skeleton == "merge"
     paired = any(level.pairs for level in finish.levels)
     # Across: rows and columns of a tile, its warps, programs a multiprocessor.
-    tall, deep, few, many = ("64", "16", "4", "16") if counts else ("32", "64", "8", "4")
+    tall, deep, few, many = "32", "64", "8", "4"
+    if counts:
+        pairs = ((tall, "64"), (deep, "16"), (few, "4"), (many, "16"))
+        tall, deep, few, many = (f"({new} if rows > 1024 else {old})" for old, new in pairs)
     deep = "256" if paired else deep
     if col.tail:
         block_ = block(col, f"{deep} if across else 1024")
@@ -55,7 +58,7 @@ def split_variant(parts, finish, state: tuple[tuple[str, str], ...], counts: boo
     else:
         near = "2048" if merges else "8192 if cols > 262144 and rows > 1 else 4096"
         block_ = f"{deep} if across else {near}"
-        height, warps = f"{tall} if across else 1", "4 if across else 8" if counts else "8"
+        height, warps = f"{tall} if across else 1", f"{few} if across else 8" if counts else "8"
         chunk = "BLOCK * cdiv(cols, BLOCK * PARTS)"
     programs = f"cdiv(({many} if across else 16) * sms, max(1, {grid}))"
     most = "2048" if merges else "256"
