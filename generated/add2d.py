@@ -44,10 +44,10 @@ def add2d_int_flat(x_ptr, y_ptr, z_ptr, total, x_i, y_i, z_i, BLOCK: tl.constexp
     tl.store(z_ptr + i * z_i, z, mask=inside)
 
 
-def choose_add2d_float() -> tuple[str, dict]:
+def choose_add2d_float(itemsize: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # every operand is walked as one run of elements
-    return "flat", dict(BLOCK=2048, num_warps=8)
+    return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
 
 
 def launch_add2d_float(x, y, z) -> None:
@@ -57,7 +57,8 @@ def launch_add2d_float(x, y, z) -> None:
     y = y.reshape(M * N)
     z = z.view(M * N)
     total = M * N
-    _, config = choose_add2d_float()
+    itemsize = x.element_size()
+    _, config = choose_add2d_float(itemsize)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, y.dtype) else tl.float32
     add2d_float_flat[(triton.cdiv(total, config["BLOCK"]),)](
         x,
@@ -73,10 +74,10 @@ def launch_add2d_float(x, y, z) -> None:
     )
 
 
-def choose_add2d_int() -> tuple[str, dict]:
+def choose_add2d_int(itemsize: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # every operand is walked as one run of elements
-    return "flat", dict(BLOCK=2048, num_warps=8)
+    return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
 
 
 def launch_add2d_int(x, y, z) -> None:
@@ -86,7 +87,8 @@ def launch_add2d_int(x, y, z) -> None:
     y = y.reshape(M * N)
     z = z.view(M * N)
     total = M * N
-    _, config = choose_add2d_int()
+    itemsize = x.element_size()
+    _, config = choose_add2d_int(itemsize)
     add2d_int_flat[(triton.cdiv(total, config["BLOCK"]),)](
         x, y, z, M * N, x.stride(0), y.stride(0), z.stride(0), enable_fp_fusion=True, **config
     )

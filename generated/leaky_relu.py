@@ -106,11 +106,13 @@ def leaky_relu_strided(
     )
 
 
-def choose_leaky_relu(outer: int, middle: int, inner: int, turned: bool) -> tuple[str, dict]:
+def choose_leaky_relu(
+    outer: int, middle: int, inner: int, turned: bool, itemsize: int
+) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # every operand lies in one run
     if outer * middle == 1:
-        return "flat", dict(BLOCK=2048, num_warps=8)
+        return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
     # any strides: a square tile where memory runs along another dim than the last
     BLOCK = 64 if turned else min(1024, max(16, triton.next_power_of_2(inner)))
     return "strided", dict(BLOCK=BLOCK, ROWS=max(1, 4096 // BLOCK), num_warps=8)
@@ -122,7 +124,8 @@ def launch_leaky_relu(x, y, slope) -> None:
     outer, middle, inner = y.shape
     total = y.numel()
     turned = any(0 < t.stride(1) < t.stride(2) for t in (x, y))
-    variant, config = choose_leaky_relu(outer, middle, inner, turned)
+    itemsize = x.element_size()
+    variant, config = choose_leaky_relu(outer, middle, inner, turned, itemsize)
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if COMPUTE == tl.float64 and not isinstance(slope, torch.Tensor):
         # A Python number reaches a kernel as f32.

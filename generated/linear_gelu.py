@@ -86,14 +86,44 @@ def _tiles_to_store(y: torch.Tensor, rows: int, cols: int) -> TensorDescriptor |
     return _descriptor(y, rows, cols) if whole and _is_aligned(y) else None
 
 
+@triton.jit
+def _split_tf32(
+    x_ptr, parts_ptr, rows, terms, x_batch, x_row, x_term, parts_row, BLOCK: tl.constexpr
+):
+    """A tile of x as TF32 numbers, of 10 bits of mantissa, and what they leave of it, `rows` rows below."""
+    tiles_m, tiles_n = tl.cdiv(rows, BLOCK), tl.cdiv(terms, BLOCK)
+    tile = tl.program_id(0)
+    batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
+    row = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[:, None]
+    term = (tile % tiles_n).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (term < terms)
+    x = tl.load(x_ptr + batch * x_batch + row * x_row + term * x_term, mask=inside)
+    bits = x.to(tl.int32, bitcast=True) + 0x1000  # rounds what is cut off
+    number = (bits & -0x2000).to(tl.float32, bitcast=True)
+    row += batch * 2 * rows
+    tl.store(parts_ptr + row * parts_row + term, number, mask=inside)
+    tl.store(parts_ptr + (row + rows) * parts_row + term, x - number, mask=inside)
+
+
+def _tf32_tiles(x: torch.Tensor, rows: int, cols: int) -> TensorDescriptor:
+    """Tiles of x [..., rows, terms] in two parts, one below the other: TF32 numbers, and their rests."""
+    *outer, count, terms = x.shape
+    width = triton.cdiv(terms, 4) * 4  # aligned to 16 bytes
+    parts = torch.empty((*outer, 2 * count, width), dtype=torch.float32, device=x.device)
+    flat = x.reshape(-1, count, terms)
+    tiles = flat.shape[0] * triton.cdiv(count, 64) * triton.cdiv(terms, 64)
+    _split_tf32[(tiles,)](flat, parts, count, terms, *flat.stride(), width, BLOCK=64, num_warps=8)
+    return _descriptor(parts[..., :terms], rows, cols)
+
+
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
-    return x.is_cuda or isinstance(linear_gelu_persistent, InterpretedFunction)
+    return x.is_cuda or isinstance(linear_gelu_tf32x3, InterpretedFunction)
 
 
 @triton.jit
-def _exp_parts(x, low):
-    """e**(x + low) in f32, -125 < x < 40, as (1 + rest) * scale: right to 2**-26 before 1 + rest rounds."""
+def _exp_rest(x, low):
+    """e**(x + low) in f32, -125 < x < 40, as (1 + rest) * 2**n: right to 2**-26 before 1 + rest rounds."""
     n = libdevice.nearbyint(x * 1.44269504)
     rest = libdevice.fma(n, -0.693145752, x)  # n times this part of log 2 is exact
     low = n * 1.42860677e-06 - low
@@ -102,7 +132,13 @@ def _exp_parts(x, low):
     p = p * r + 0.041668389
     p = p * r + 0.166665211
     p = p * r + 0.49999994
-    rest += libdevice.fma(p, r * r, -low)
+    return rest + libdevice.fma(p, r * r, -low), n
+
+
+@triton.jit
+def _exp_parts(x, low):
+    """e**(x + low), as (1 + rest) * scale."""
+    rest, n = _exp_rest(x, low)
     return rest, tl.exp2(n + 64.0) * 5.42101086e-20  # tl.exp2 takes denormals for 0
 
 
@@ -157,6 +193,104 @@ def _ndtr(x, HALF: tl.constexpr = False):
 
 
 @triton.jit
+def _times_ndtr(x, HALF: tl.constexpr = False):
+    """x times the normal distribution function, gelu: x's tail is no smaller than it must be, and cheaper."""
+    if x.dtype == tl.float64 or HALF:
+        return x * _ndtr(x, HALF)
+    else:
+        # max(x, 0) - a * tail, where tail = inverse * (1 + q(z) * z) * e**(-a**2 / 2) / 2
+        part = tl.abs(tl.minimum(x, 15.0, propagate_nan=tl.PropagateNan.ALL))
+        a = tl.minimum(part, 15.0, propagate_nan=tl.PropagateNan.ALL)
+        b = -0.5 * a
+        s = a * b
+        rest, n = _exp_rest(s, libdevice.fma(a, b, -s))
+        below = a + 1.5
+        inverse = libdevice.fast_dividef(1.0, below)
+        lost = libdevice.fma(-below, inverse, 1.0)
+        lost = libdevice.fma(below - 1.5 - a, inverse, lost)
+        z = 0.461645067 - 3.0 * inverse
+        q = 0.000298948115 * z + 0.00270005083
+        q = q * z + 0.0102861961
+        q = q * z + 0.0202447083
+        q = q * z + 0.0166983809
+        q = q * z - 0.0128044356
+        q = q * z - 0.0395797454
+        q = q * z + 0.00266112247
+        q = q * z + 0.101315856
+        q = q * z + 0.00450621033
+        q = q * z - 0.45990935
+        more = libdevice.fma(q * z, 1.0 + rest, rest)
+        more = libdevice.fma(1.2 * lost, 1.0 + more, more)  # z moves with inverse: by a fifth more
+        tail = libdevice.fma(inverse, more, inverse)
+        tail_low = libdevice.fma(inverse, more, inverse - tail)
+        lower = libdevice.fma(part, tail, part * tail_low) * tl.exp2(n - 1.0)
+        return tl.where(x < 0, -0.0, x) - lower
+
+
+@triton.jit
+def linear_gelu_tf32x3(
+    x_tiles,
+    w_tiles,
+    b_ptr,
+    y_tiles,
+    y_ptr,
+    M,
+    N,
+    K,
+    b_n,
+    y_m,
+    y_n,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    TERMS: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for first_k in range(0, K, TERMS):
+            # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
+            # left of the right one, and both. One product a step, or the tensor cores would wait between them.
+            acc_terms = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+            for step in range(0, 3 * TERMS, BLOCK_K):
+                product = step // TERMS
+                start = first_k + step % TERMS
+                x_part = x_tiles.load([first_m + (product == 0) * M, start])
+                w_part = w_tiles.load([first_n + (product == 1) * N, start]).T
+                acc_terms = tl.dot(x_part, w_part, acc_terms, input_precision="tf32")
+            # Tensor cores cut off what they add, and more of a longer sum: they add up TERMS terms only.
+            acc += acc_terms
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        acc_halves = tl.split(acc.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            acc_quarters = tl.split(
+                acc_halves[half].reshape(BLOCK_M, 2, BLOCK_N // 4).permute(0, 2, 1)
+            )
+            for quarter in tl.static_range(2):
+                column = first_n + half * (BLOCK_N // 2) + quarter * (BLOCK_N // 4)
+                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
+                inside = (m < M) & (n < N)
+                acc = acc_quarters[quarter]
+                b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+                y = _times_ndtr(acc + b, HALF)
+                if y_tiles is None:
+                    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
+                else:
+                    y_tiles.store([first_m, column], y.to(y_tiles.dtype))
+
+
+@triton.jit
 def linear_gelu_persistent(
     x_tiles,
     w_tiles,
@@ -203,7 +337,7 @@ def linear_gelu_persistent(
             inside = (m < M) & (n < N)
             acc = acc_halves[half]
             b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
-            y = (acc + b) * _ndtr(acc + b, HALF)
+            y = _times_ndtr(acc + b, HALF)
             if y_tiles is None:
                 tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
             else:
@@ -282,7 +416,7 @@ def linear_gelu_combine(
             acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
         )
     b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
-    y = (acc + b) * _ndtr(acc + b, HALF)
+    y = _times_ndtr(acc + b, HALF)
     tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
 
@@ -329,7 +463,7 @@ def linear_gelu_tiles(
         acc = tl.dot(x, w, acc, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < N)
     b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
-    y = (acc + b) * _ndtr(acc + b, HALF)
+    y = _times_ndtr(acc + b, HALF)
     tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
 
@@ -337,6 +471,29 @@ def choose_linear_gelu(
     M: int, N: int, K: int, tma: bool, itemsize: int, stored_bytes: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
+    # large in f32: both operands split once into TF32 numbers and their rests
+    if (
+        tma
+        and itemsize == 4
+        and K >= 1024
+        and M * N * K >= 2**32
+        and 2 * triton.cdiv(M, 128) * triton.cdiv(N, 128) > sms
+    ):
+        BLOCK_N = (
+            256
+            if 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+            <= 3 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+            else 128
+        )
+        return "prepared", dict(
+            BLOCK_M=128,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=32,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if BLOCK_N == 256 else 6,
+            TERMS=256,
+        )
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if (
         tma
@@ -504,7 +661,30 @@ def launch_linear_gelu(x, w, b, y) -> None:
     variant, config = choose_linear_gelu(M, N, K, tma, itemsize, stored_bytes, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     PRECISION = "ieee" if torch.version.hip else "tf32x3"
-    if variant == "split":
+    if variant == "prepared":
+        x_tiles = _tf32_tiles(x, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles = _tf32_tiles(w, config["BLOCK_N"], config["BLOCK_K"])
+        y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 4)
+        linear_gelu_tf32x3[
+            (min(sms, triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"])),)
+        ](
+            x_tiles,
+            w_tiles,
+            b,
+            y_tiles,
+            y,
+            M,
+            N,
+            K,
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "split":
         acc_parts = torch.empty(
             (config["PARTS"], M, N),
             dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32,

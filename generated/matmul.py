@@ -84,9 +84,97 @@ def _tiles_to_store(y: torch.Tensor, rows: int, cols: int) -> TensorDescriptor |
     return _descriptor(y, rows, cols) if whole and _is_aligned(y) else None
 
 
+@triton.jit
+def _split_tf32(
+    x_ptr, parts_ptr, rows, terms, x_batch, x_row, x_term, parts_row, BLOCK: tl.constexpr
+):
+    """A tile of x as TF32 numbers, of 10 bits of mantissa, and what they leave of it, `rows` rows below."""
+    tiles_m, tiles_n = tl.cdiv(rows, BLOCK), tl.cdiv(terms, BLOCK)
+    tile = tl.program_id(0)
+    batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
+    row = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[:, None]
+    term = (tile % tiles_n).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (term < terms)
+    x = tl.load(x_ptr + batch * x_batch + row * x_row + term * x_term, mask=inside)
+    bits = x.to(tl.int32, bitcast=True) + 0x1000  # rounds what is cut off
+    number = (bits & -0x2000).to(tl.float32, bitcast=True)
+    row += batch * 2 * rows
+    tl.store(parts_ptr + row * parts_row + term, number, mask=inside)
+    tl.store(parts_ptr + (row + rows) * parts_row + term, x - number, mask=inside)
+
+
+def _tf32_tiles(x: torch.Tensor, rows: int, cols: int) -> TensorDescriptor:
+    """Tiles of x [..., rows, terms] in two parts, one below the other: TF32 numbers, and their rests."""
+    *outer, count, terms = x.shape
+    width = triton.cdiv(terms, 4) * 4  # aligned to 16 bytes
+    parts = torch.empty((*outer, 2 * count, width), dtype=torch.float32, device=x.device)
+    flat = x.reshape(-1, count, terms)
+    tiles = flat.shape[0] * triton.cdiv(count, 64) * triton.cdiv(terms, 64)
+    _split_tf32[(tiles,)](flat, parts, count, terms, *flat.stride(), width, BLOCK=64, num_warps=8)
+    return _descriptor(parts[..., :terms], rows, cols)
+
+
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
-    return x.is_cuda or isinstance(matmul_persistent, InterpretedFunction)
+    return x.is_cuda or isinstance(matmul_tf32x3, InterpretedFunction)
+
+
+@triton.jit
+def matmul_tf32x3(
+    a_tiles,
+    b_tiles,
+    y_tiles,
+    y_ptr,
+    M,
+    N,
+    K,
+    y_m,
+    y_n,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    TERMS: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for first_k in range(0, K, TERMS):
+            # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
+            # left of the right one, and both. One product a step, or the tensor cores would wait between them.
+            y_sum_terms = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+            for step in range(0, 3 * TERMS, BLOCK_K):
+                product = step // TERMS
+                start = first_k + step % TERMS
+                a_part = a_tiles.load([first_m + (product == 0) * M, start])
+                b_part = b_tiles.load([first_n + (product == 1) * N, start]).T
+                y_sum_terms = tl.dot(a_part, b_part, y_sum_terms, input_precision="tf32")
+            # Tensor cores cut off what they add, and more of a longer sum: they add up TERMS terms only.
+            y_sum += y_sum_terms
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            y_sum_quarters = tl.split(
+                y_sum_halves[half].reshape(BLOCK_M, 2, BLOCK_N // 4).permute(0, 2, 1)
+            )
+            for quarter in tl.static_range(2):
+                column = first_n + half * (BLOCK_N // 2) + quarter * (BLOCK_N // 4)
+                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
+                inside = (m < M) & (n < N)
+                y_sum = y_sum_quarters[quarter]
+                if y_tiles is None:
+                    tl.store(y_ptr + m * y_m + n * y_n, y_sum, mask=inside)
+                else:
+                    y_tiles.store([first_m, column], y_sum.to(y_tiles.dtype))
 
 
 @triton.jit
@@ -255,6 +343,29 @@ def choose_matmul(
     M: int, N: int, K: int, tma: bool, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
+    # large in f32: both operands split once into TF32 numbers and their rests
+    if (
+        tma
+        and itemsize == 4
+        and K >= 1024
+        and M * N * K >= 2**32
+        and 2 * triton.cdiv(M, 128) * triton.cdiv(N, 128) > sms
+    ):
+        BLOCK_N = (
+            256
+            if 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+            <= 3 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+            else 128
+        )
+        return "prepared", dict(
+            BLOCK_M=128,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=32,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if BLOCK_N == 256 else 6,
+            TERMS=256,
+        )
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if (
         tma
@@ -403,7 +514,27 @@ def launch_matmul(a, b, y) -> None:
     variant, config = choose_matmul(M, N, K, tma, itemsize, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype) else tl.float32
     PRECISION = "ieee" if torch.version.hip else "tf32x3"
-    if variant == "split":
+    if variant == "prepared":
+        a_tiles = _tf32_tiles(a, config["BLOCK_M"], config["BLOCK_K"])
+        b_tiles = _tf32_tiles(b.mT, config["BLOCK_N"], config["BLOCK_K"])
+        y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 4)
+        matmul_tf32x3[
+            (min(sms, triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"])),)
+        ](
+            a_tiles,
+            b_tiles,
+            y_tiles,
+            y,
+            M,
+            N,
+            K,
+            y.stride(0),
+            y.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "split":
         y_sum_parts = torch.empty(
             (config["PARTS"], M, N),
             dtype=torch.float64 if torch.float64 in (a.dtype, b.dtype) else torch.float32,

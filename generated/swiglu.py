@@ -40,8 +40,8 @@ def _runs_kernels(x: torch.Tensor) -> bool:
 
 
 @triton.jit
-def _exp_parts(x, low):
-    """e**(x + low) in f32, -125 < x < 40, as (1 + rest) * scale: right to 2**-26 before 1 + rest rounds."""
+def _exp_rest(x, low):
+    """e**(x + low) in f32, -125 < x < 40, as (1 + rest) * 2**n: right to 2**-26 before 1 + rest rounds."""
     n = libdevice.nearbyint(x * 1.44269504)
     rest = libdevice.fma(n, -0.693145752, x)  # n times this part of log 2 is exact
     low = n * 1.42860677e-06 - low
@@ -50,7 +50,13 @@ def _exp_parts(x, low):
     p = p * r + 0.041668389
     p = p * r + 0.166665211
     p = p * r + 0.49999994
-    rest += libdevice.fma(p, r * r, -low)
+    return rest + libdevice.fma(p, r * r, -low), n
+
+
+@triton.jit
+def _exp_parts(x, low):
+    """e**(x + low), as (1 + rest) * scale."""
+    rest, n = _exp_rest(x, low)
     return rest, tl.exp2(n + 64.0) * 5.42101086e-20  # tl.exp2 takes denormals for 0
 
 
@@ -139,11 +145,13 @@ def swiglu_strided(
     )
 
 
-def choose_swiglu(outer: int, middle: int, inner: int, turned: bool) -> tuple[str, dict]:
+def choose_swiglu(
+    outer: int, middle: int, inner: int, turned: bool, itemsize: int
+) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # every operand lies in one run
     if outer * middle == 1:
-        return "flat", dict(BLOCK=2048, num_warps=8)
+        return "flat", dict(BLOCK=4096 // itemsize, num_warps=4)
     # any strides: a square tile where memory runs along another dim than the last
     BLOCK = 64 if turned else min(1024, max(16, triton.next_power_of_2(inner)))
     return "strided", dict(BLOCK=BLOCK, ROWS=max(1, 4096 // BLOCK), num_warps=8)
@@ -158,7 +166,8 @@ def launch_swiglu(gate, up, y) -> None:
     outer, middle, inner = y.shape
     total = y.numel()
     turned = any(0 < t.stride(1) < t.stride(2) for t in (gate, up, y))
-    variant, config = choose_swiglu(outer, middle, inner, turned)
+    itemsize = gate.element_size()
+    variant, config = choose_swiglu(outer, middle, inner, turned, itemsize)
     COMPUTE = tl.float64 if torch.float64 in (gate.dtype, up.dtype) else tl.float32
     if variant == "flat":
         swiglu_flat[(triton.cdiv(total, config["BLOCK"]),)](

@@ -93,8 +93,8 @@ def _runs_kernels(x: torch.Tensor) -> bool:
 
 
 @triton.jit
-def _exp_parts(x, low):
-    """e**(x + low) in f32, -125 < x < 40, as (1 + rest) * scale: right to 2**-26 before 1 + rest rounds."""
+def _exp_rest(x, low):
+    """e**(x + low) in f32, -125 < x < 40, as (1 + rest) * 2**n: right to 2**-26 before 1 + rest rounds."""
     n = libdevice.nearbyint(x * 1.44269504)
     rest = libdevice.fma(n, -0.693145752, x)  # n times this part of log 2 is exact
     low = n * 1.42860677e-06 - low
@@ -103,7 +103,13 @@ def _exp_parts(x, low):
     p = p * r + 0.041668389
     p = p * r + 0.166665211
     p = p * r + 0.49999994
-    rest += libdevice.fma(p, r * r, -low)
+    return rest + libdevice.fma(p, r * r, -low), n
+
+
+@triton.jit
+def _exp_parts(x, low):
+    """e**(x + low), as (1 + rest) * scale."""
+    rest, n = _exp_rest(x, low)
     return rest, tl.exp2(n + 64.0) * 5.42101086e-20  # tl.exp2 takes denormals for 0
 
 

@@ -44,16 +44,17 @@ def vector_add_int_flat(x_ptr, y_ptr, z_ptr, N, x_n, y_n, z_n, BLOCK: tl.constex
     tl.store(z_ptr + n * z_n, z, mask=inside)
 
 
-def choose_vector_add_float() -> tuple[str, dict]:
+def choose_vector_add_float(itemsize: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # every operand is walked as one run of elements
-    return "flat", dict(BLOCK=2048, num_warps=8)
+    return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
 
 
 def launch_vector_add_float(x, y, z) -> None:
     """Computes z by the variant that fits, unchecked."""
     N = x.shape[0]
-    _, config = choose_vector_add_float()
+    itemsize = x.element_size()
+    _, config = choose_vector_add_float(itemsize)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, y.dtype) else tl.float32
     vector_add_float_flat[(triton.cdiv(N, config["BLOCK"]),)](
         x,
@@ -69,16 +70,17 @@ def launch_vector_add_float(x, y, z) -> None:
     )
 
 
-def choose_vector_add_int() -> tuple[str, dict]:
+def choose_vector_add_int(itemsize: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # every operand is walked as one run of elements
-    return "flat", dict(BLOCK=2048, num_warps=8)
+    return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
 
 
 def launch_vector_add_int(x, y, z) -> None:
     """Computes z by the variant that fits, unchecked."""
     N = x.shape[0]
-    _, config = choose_vector_add_int()
+    itemsize = x.element_size()
+    _, config = choose_vector_add_int(itemsize)
     vector_add_int_flat[(triton.cdiv(N, config["BLOCK"]),)](
         x, y, z, N, x.stride(0), y.stride(0), z.stride(0), enable_fp_fusion=True, **config
     )

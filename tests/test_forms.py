@@ -21,6 +21,8 @@ STABLE = {
     "1 + tanh(0.5 * x)": "sigmoid",
     "1 - tanh(x)": "sigmoid",
     "tanh(softplus(x))": "tanh_softplus",
+    "x * ndtr(x)": "times_ndtr",
+    "gelu(x)": "times_ndtr",
     "1 / (1 + exp(-x))": "sigmoid",
     "log(1 + x * x)": "log1p",
     "exp(x) - 1": "expm1",

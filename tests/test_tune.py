@@ -57,7 +57,7 @@ ROWS = {"rows": 8192, "cols": 4096, "across": False, "sms": 132}
     ("softmax", ROWS),
     ("softmax", {**ROWS, "rows": 4, "cols": 1 << 20}),
     ("matmul", {"M": 4096, "N": 4096, "K": 4096, "batches": 1, "itemsize": 2, "hip": False, "sms": 132, **TMA}),
-    ("relu", {"outer": 1, "middle": 1, "inner": 4096, "turned": False, "total": 4096}),
+    ("relu", {"outer": 1, "middle": 1, "inner": 4096, "turned": False, "total": 4096, "itemsize": 4}),
 ])  # fmt: skip
 def test_at_most_six_the_plans_own_first(name, facts):
     op, step, chooser = step_of(built_of(name))

@@ -253,10 +253,14 @@ def added_bytes_text(context: Context, step: Step) -> str:
 
 
 def itemsize_text(context: Context, step: Step) -> str:
-    """Bytes of one element of what lanes load or store, or of what goes into tl.dot: as stored, or as computed before."""
+    """Bytes of one element of what lanes load or store, the widest of several, or of what goes into tl.dot."""
     if step.skeleton in ("window", "scan"):
         tensor = step.orders[0].tensor if step.orders else step.stores[-1]
         return f"{tensor}.element_size()"
+    if step.skeleton == "pointwise":
+        widest = {context.dtypes[t]: f"{t}.element_size()" for t in reversed(touched(step))}
+        texts = [*reversed(widest.values())]
+        return texts[0] if len(texts) == 1 else f"max({', '.join(texts)})"
     left, right = step.kernels[0].nests[0].fold.factors
     narrow = storage_dtype(left, right, context.op)
     if not narrow:

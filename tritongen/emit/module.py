@@ -93,6 +93,7 @@ def module_source(
             "_multiprocessors(" in line for v in views for own in v.launches for line in own.lines
         ),
         describes=any(v.describes for v in views),
+        splits="tf32x3" in skeletons,
         matrices="persistent" in skeletons,
         patches="patches" in skeletons,
         steps=any(

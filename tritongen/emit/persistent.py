@@ -168,33 +168,46 @@ def permuted(tensor: str, order: list[int]) -> str:
 
 
 # ---- sums and what follows from them -------------------------------------------------------------
-def epilogue(body: Body, heads, tail, var: dict[str, str]) -> list[str]:
+def epilogue(body: Body, heads, tail, var: dict[str, str], quarters: bool = False) -> list[str]:
     """Whatever follows from the sums, over m and n, and the stores; the host lines that these need.
 
-    Half a tile at a time: a whole one would take the shared memory of one more stage to store, and
-    more registers than there are beside its sums.
+    Half a tile at a time, or a quarter: a whole one would take the shared memory of one more stage to
+    store, and more registers than there are beside its sums.
     """
     mask_tile(body, var)
     half, column = body.fresh("half"), body.fresh("column")
-    splits = []
+    quarter = body.fresh("quarter") if quarters else ""
+    width = "BLOCK_N // 4" if quarters else "BLOCK_N // 2"
+    halved, quartered = [], []
     for head in heads:
         name, halves = body.values[head.name][0], body.fresh(f"{head.name}_halves")
-        split = f"tl.split({name}.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))"
-        splits.append(f"{halves} = {split}")
-        body.line(f"{name} = {halves}[{half}]")
+        halved.append(f"{halves} = {split_columns(name, 2)}")
+        if quarters:
+            fourths = body.fresh(f"{head.name}_quarters")
+            quartered.append(f"{fourths} = {split_columns(f'{halves}[{half}]', 4)}")
+        body.line(f"{name} = {f'{fourths}[{quarter}]' if quarters else f'{halves}[{half}]'}")
     stored = {tile.tensor: tile for tile in body.kernel.stored}
     setup = []
     for nest in (*heads, *tail):
         value = body.values[nest.name][0] if nest in heads else body.value(nest)
         if nest.name in stored:
-            setup.append(store_tile(body, nest, stored[nest.name], value, column, var))
+            setup.append(store_tile(body, nest, stored[nest.name], value, (column, width), var))
         elif nest.name in body.kernel.stores:
             body.store(nest, value)
-    lines = corner_lines(body, var, column, "BLOCK_N // 2")
-    body.lines += [*splits, f"for {half} in tl.static_range(2):"]
-    lines.insert(0, f"{column} = {var['first_n']} + {half} * (BLOCK_N // 2)")
-    body.lines += [f"    {line}" for line in lines]
+    lines = corner_lines(body, var, column, width)
+    at = f"{column} = {var['first_n']} + {half} * (BLOCK_N // 2)"
+    if quarters:
+        lines.insert(0, f"{at} + {quarter} * (BLOCK_N // 4)")
+        lines = [*quartered, f"for {quarter} in tl.static_range(2):", *(f"    {x}" for x in lines)]
+    else:
+        lines.insert(0, at)
+    body.lines += [*halved, f"for {half} in tl.static_range(2):", *(f"    {x}" for x in lines)]
     return setup
+
+
+def split_columns(tile: str, parts: int) -> str:
+    """A tile of twice as many columns as a part of a whole one has, as the two of its halves."""
+    return f"tl.split({tile}.reshape(BLOCK_M, 2, BLOCK_N // {parts}).permute(0, 2, 1))"
 
 
 def mask_tile(body: Body, var: dict[str, str]) -> None:
@@ -204,9 +217,10 @@ def mask_tile(body: Body, var: dict[str, str]) -> None:
 
 
 def store_tile(
-    body: Body, nest: ir.Nest, tile: View, value: str, column: str, var: dict[str, str]
+    body: Body, nest: ir.Nest, tile: View, value: str, columns: tuple[str, str], var: dict[str, str]
 ) -> str:
-    """Stores half a tile by descriptor, or through pointers where rows are not aligned; the host line."""
+    """Stores `columns`, (the first, how many), of a tile by descriptor, or through pointers where rows are not aligned; the host line."""
+    column, width = columns
     name = body.names.free(f"{tile.tensor}_tiles")
     body.args.pointers[name] = name
     before = [f"{body.run_text(run)}.to(tl.int32)" for run in tile.runs[:-2]]
@@ -216,10 +230,11 @@ def store_tile(
     body.indent -= 1
     out = f"{value}.to({name}.dtype)"
     if before:
-        out += f".reshape({'1, ' * len(before)}BLOCK_M, BLOCK_N // 2)"
+        out += f".reshape({'1, ' * len(before)}BLOCK_M, {width})"
     body.line("else:")
     body.line(f"    {name}.store([{', '.join([*before, var['first_m'], column])}], {out})")
-    blocks = 'config["BLOCK_M"], config["BLOCK_N"] // 2'
+    on_host = width.replace("BLOCK_N", 'config["BLOCK_N"]')
+    blocks = f'config["BLOCK_M"], {on_host}'
     return f"{name} = _tiles_to_store({tile.tensor}, {blocks})"
 
 

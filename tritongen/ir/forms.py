@@ -66,6 +66,8 @@ def _stable(e: Expr) -> Expr:
             return _call("mul", Const(2.0, x.dtype), _call("sigmoid", _negative(_twice(x))))
         case Call("tanh", (Call("softplus", (x,)),)):
             return _call("tanh_softplus", x)
+        case Call("mul", (x, Call("ndtr", (y,)))) | Call("mul", (Call("ndtr", (y,)), x)) if x == y:
+            return _call("times_ndtr", x)
         case Call("div", (Const(1), Call("add", (Const(1), Call("exp", (Call("neg", (x,)),)))))):
             return _call("sigmoid", x)
         case Call("log", (Call("add", (Const(1), x)),)) | Call(

@@ -313,40 +313,74 @@ BIT_ROWS = (
 
 # log 2, log 10 and sqrt(pi) stand in the derivatives as literals.
 FLOAT_ROWS = (
-    # Its half form rounds x * log2(e) once: off by |x| f32 ulp, and no more than 88 of them are finite.
-    unary("exp", "_exp", "y", 1.94, half=128),
-    unary("exp2", "_exp2", "0.6931471805599453 * y", 1, half=8),
-    unary("expm1", "_expm1", "y + 1", 1.45, half=250),
-    unary("log", "tl.log", "1 / a", 0.87),
-    unary("log2", "tl.log2", "1.4426950408889634 / a", 0.92),
-    unary("log10", "libdevice.log10", "0.4342944819032518 / a", 2.09),
-    unary("log1p", "_log1p", "1 / (1 + a)", 0.89),
-    unary("sqrt", "_sqrt", "0.5 / y", 0.5),
-    unary("rsqrt", "_rsqrt", "-0.5 * y / a", 1.91),
-    unary("sin", "_sin", "cos(a)", 1.5),
-    unary("cos", "tl.cos", "-sin(a)", 1.52),
-    unary("tan", "_tan", "1 + y * y", 3.1),
-    unary("asin", "_asin", "rsqrt(1 - a * a)", 2.39),
-    unary("acos", "libdevice.acos", "-rsqrt(1 - a * a)", 1.82),
-    unary("atan", "_atan", "1 / (1 + a * a)", 2.06),
-    unary("sinh", "_sinh", "cosh(a)", 2.94),
-    unary("cosh", "libdevice.cosh", "sinh(a)", 2.34),
-    unary("tanh", "_tanh", "1 - y * y", 1.82, half=16),
-    unary("asinh", "_asinh", "rsqrt(a * a + 1)", 1.79),
-    unary("acosh", "libdevice.acosh", "rsqrt(a * a - 1)", 2.3),
-    unary("atanh", "_atanh", "1 / (1 - a * a)", 3.16),
-    unary("erf", "_erf", "1.1283791670955126 * exp(-(a * a))", 1.14, half=64),
-    unary("erfc", "_erfc", "-1.1283791670955126 * exp(-(a * a))", 2, half=400),
-    unary("erfinv", "libdevice.erfinv", "0.886226925452758 * exp(y * y)", 2.45),
-    # torch.special.ndtr is 1 + erf, which has no tail.
-    unary(
-        "ndtr",
-        "_ndtr",
-        "0.3989422804014327 * exp(-0.5 * a * a)",
-        2,
-        Text("0.5 * torch.erfc({a} * -0.7071067811865476)", TERM, (TERM,)),
-        half=400,
-    ),
+# Its half form rounds x * log2(e) once: off by |x| f32 ulp, and no more than 88 of them are finite.
+unary(
+    "exp", "_exp", "y", 1.94, half=128
+), unary(
+    "exp2", "_exp2", "0.6931471805599453 * y", 1, half=8
+), unary(
+    "expm1", "_expm1", "y + 1", 1.45, half=250
+), unary(
+    "log", "tl.log", "1 / a", 0.87
+), unary(
+    "log2", "tl.log2", "1.4426950408889634 / a", 0.92
+), unary(
+    "log10", "libdevice.log10", "0.4342944819032518 / a", 2.09
+), unary(
+    "log1p", "_log1p", "1 / (1 + a)", 0.89
+), unary(
+    "sqrt", "_sqrt", "0.5 / y", 0.5
+), unary(
+    "rsqrt", "_rsqrt", "-0.5 * y / a", 1.1
+), unary(
+    "sin", "_sin", "cos(a)", 1.5
+), unary(
+    "cos", "tl.cos", "-sin(a)", 1.52
+), unary(
+    "tan", "_tan", "1 + y * y", 3.1
+), unary(
+    "asin", "_asin", "rsqrt(1 - a * a)", 2.39
+), unary(
+    "acos", "libdevice.acos", "-rsqrt(1 - a * a)", 1.82
+), unary(
+    "atan", "_atan", "1 / (1 + a * a)", 2.06, half=16
+), unary(
+    "sinh", "_sinh", "cosh(a)", 2.94, half=128
+), unary(
+    "cosh", "libdevice.cosh", "sinh(a)", 2.34
+), unary(
+    "tanh", "_tanh", "1 - y * y", 1.82, half=16
+), unary(
+    "asinh", "_asinh", "rsqrt(a * a + 1)", 1.79, half=32
+), unary(
+    "acosh", "_acosh", "rsqrt(a * a - 1)", 2.3, half=32
+), unary(
+    "atanh", "_atanh", "1 / (1 - a * a)", 3.16
+), unary(
+    "erf", "_erf", "1.1283791670955126 * exp(-(a * a))", 1.14, half=64
+), unary(
+    "erfc", "_erfc", "-1.1283791670955126 * exp(-(a * a))", 2, half=400
+), unary(
+    "erfinv", "libdevice.erfinv", "0.886226925452758 * exp(y * y)", 2.45
+),
+# torch.special.ndtr is 1 + erf, which has no tail.
+ unary(
+    "ndtr",
+    "_ndtr",
+    "0.3989422804014327 * exp(-0.5 * a * a)",
+    2,
+    Text("0.5 * torch.erfc({a} * -0.7071067811865476)", TERM, (TERM,)),
+    half=400,
+),
+# gelu; `x * ndtr(x)` is this row.
+ unary(
+    "times_ndtr",
+    "_times_ndtr",
+    "ndtr(a) + 0.3989422804014327 * a * exp(-0.5 * a * a)",
+    2,
+    Text("{a} * (0.5 * torch.erfc({a} * -0.7071067811865476))", TERM, (ATOM,)),
+    half=400,
+    ),  # fmt: skip
     unary("sigmoid", "_sigmoid", "y * (1 - y)", 2, half=250),
     unary(
         "logsigmoid", "_logsigmoid", "sigmoid(-a)", 2, "torch.nn.functional.logsigmoid", half=250

@@ -3,11 +3,12 @@
 In: nothing. Out: `HELPERS["_floor_mod"]`, text that emit prints once above the kernels that use it.
 A helper works on f32 and f64 alike (one kernel source serves both), its name starts with `_`, which no
 name of a spec does, and what it calls is printed above it. Not here: which row calls which (functions.py),
-exp, erf and their like (smooth.py).
+exp, erf and their like (smooth.py), atan, sinh and theirs (inverses.py).
 """
 
 from __future__ import annotations
 
+from tritongen.ir.inverses import INVERSES
 from tritongen.ir.smooth import SMOOTH
 
 HELPERS: dict[str, str] = {
@@ -23,11 +24,16 @@ def _sqrt(x):
     "_rsqrt": '''
 @triton.jit
 def _rsqrt(x):
-    """1 / sqrt(x); tl.rsqrt takes denormals for 0."""
+    """1 / sqrt(x): tl.rsqrt, which takes denormals for 0, and one step of Newton's."""
     if x.dtype == tl.float64:
         return 1.0 / tl.sqrt(x)
     else:
-        return 1.0 / tl.sqrt_rn(x)
+        tiny = x < 1e-30
+        x = tl.where(tiny, x * 1.8446744e19, x)
+        y = tl.rsqrt(x)
+        rest = 1.0 - x * y * y  # NaN where y is 0 or infinite
+        y = tl.where(rest == rest, y + 0.5 * y * rest, y)
+        return tl.where(tiny, y * 4294967296.0, y)
 ''',
     "_floor": '''
 @triton.jit
@@ -128,4 +134,4 @@ def _shift_right(a, b):
     return tl.where(inside | (a < 0), a >> tl.where(inside, b, last), 0)
 ''',
 }
-HELPERS = {name: source.strip() + "\n" for name, source in (HELPERS | SMOOTH).items()}
+HELPERS = {name: source.strip() + "\n" for name, source in (HELPERS | SMOOTH | INVERSES).items()}

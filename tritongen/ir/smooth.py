@@ -45,10 +45,10 @@ def _exp2(x, HALF: tl.constexpr = False):
         below = libdevice.nearbyint(0.5 * n)
         return (p * r + 1.0) * tl.exp2(below) * tl.exp2(n - below)
 ''',
-    "_exp_parts": '''
+    "_exp_rest": '''
 @triton.jit
-def _exp_parts(x, low):
-    """e**(x + low) in f32, -125 < x < 40, as (1 + rest) * scale: right to 2**-26 before 1 + rest rounds."""
+def _exp_rest(x, low):
+    """e**(x + low) in f32, -125 < x < 40, as (1 + rest) * 2**n: right to 2**-26 before 1 + rest rounds."""
     n = libdevice.nearbyint(x * 1.44269504)
     rest = libdevice.fma(n, -0.693145752, x)  # n times this part of log 2 is exact
     low = n * 1.42860677e-06 - low
@@ -57,7 +57,13 @@ def _exp_parts(x, low):
     p = p * r + 0.041668389
     p = p * r + 0.166665211
     p = p * r + 0.49999994
-    rest += libdevice.fma(p, r * r, -low)
+    return rest + libdevice.fma(p, r * r, -low), n
+''',
+    "_exp_parts": '''
+@triton.jit
+def _exp_parts(x, low):
+    """e**(x + low), as (1 + rest) * scale."""
+    rest, n = _exp_rest(x, low)
     return rest, tl.exp2(n + 64.0) * 5.42101086e-20  # tl.exp2 takes denormals for 0
 ''',
     "_sigmoid": '''
@@ -287,6 +293,41 @@ def _ndtr(x, HALF: tl.constexpr = False):
         tail = _product_over(q, q_low, rest, below, below_low, inverse) * scale
         return tl.where(x < 0, tail, 1.0 - tail)
 ''',
+    "_times_ndtr": '''
+@triton.jit
+def _times_ndtr(x, HALF: tl.constexpr = False):
+    """x times the normal distribution function, gelu: x's tail is no smaller than it must be, and cheaper."""
+    if x.dtype == tl.float64 or HALF:
+        return x * _ndtr(x, HALF)
+    else:
+        # max(x, 0) - a * tail, where tail = inverse * (1 + q(z) * z) * e**(-a**2 / 2) / 2
+        part = tl.abs(tl.minimum(x, 15.0, propagate_nan=tl.PropagateNan.ALL))
+        a = tl.minimum(part, 15.0, propagate_nan=tl.PropagateNan.ALL)
+        b = -0.5 * a
+        s = a * b
+        rest, n = _exp_rest(s, libdevice.fma(a, b, -s))
+        below = a + 1.5
+        inverse = libdevice.fast_dividef(1.0, below)
+        lost = libdevice.fma(-below, inverse, 1.0)
+        lost = libdevice.fma(below - 1.5 - a, inverse, lost)
+        z = 0.461645067 - 3.0 * inverse
+        q = 0.000298948115 * z + 0.00270005083
+        q = q * z + 0.0102861961
+        q = q * z + 0.0202447083
+        q = q * z + 0.0166983809
+        q = q * z - 0.0128044356
+        q = q * z - 0.0395797454
+        q = q * z + 0.00266112247
+        q = q * z + 0.101315856
+        q = q * z + 0.00450621033
+        q = q * z - 0.45990935
+        more = libdevice.fma(q * z, 1.0 + rest, rest)
+        more = libdevice.fma(1.2 * lost, 1.0 + more, more)  # z moves with inverse: by a fifth more
+        tail = libdevice.fma(inverse, more, inverse)
+        tail_low = libdevice.fma(inverse, more, inverse - tail)
+        lower = libdevice.fma(part, tail, part * tail_low) * tl.exp2(n - 1.0)
+        return tl.where(x < 0, -0.0, x) - lower
+''',
     "_product_over": '''
 @triton.jit
 def _product_over(q, q_low, rest, below, below_low, inverse):
@@ -297,19 +338,4 @@ def _product_over(q, q_low, rest, below, below_low, inverse):
     lost = libdevice.fma(-y, below, above) - y * below_low + above_low
     return y + lost * inverse
 ''',
-}
-
-_NEAR_ZERO = '''
-@triton.jit
-def _{name}(x):
-    """{name}; {function} takes denormals for 0."""
-    return tl.where(tl.abs(x) < 1e-30, x, {function}(x))
-'''
-SMOOTH |= {
-    f"_{name}": _NEAR_ZERO.format(name=name, function=f"{module}.{name}")
-    for module, names in {
-        "libdevice": ("log1p", "tan", "asin", "atan", "sinh", "asinh", "atanh"),
-        "tl": ("sin",),
-    }.items()
-    for name in names
 }

@@ -21,7 +21,7 @@ from tritongen.schedule.plan import Plan, Step, Variant
 from tritongen.schedule.rules import evaluate, names, parse
 
 SMALL = {
-    **{"BLOCK": 16, "ROWS": 2, "STEPS": 2, "PARTS": 4},
+    **{"BLOCK": 16, "ROWS": 2, "STEPS": 2, "PARTS": 4, "TERMS": 64},
     **{"BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 32, "GROUP_M": 2},
     **{"num_warps": 4},
 }

@@ -40,14 +40,22 @@ def plan_op(op: ir.Op, name: str | None = None, only: str | None = None) -> Plan
             if n.name in outputs or (n.name in later and _is_root(n, groups, g))
         )
         step = own if len(groups) == 1 else f"{own}_{stores[0] if stores else k}"
-        steps.append(CLASSES[g.kind].make(step, g, stores, dims, facts))
+        told = replace(g, split=split_dtypes(op))
+        steps.append(CLASSES[g.kind].make(step, told, stores, dims, facts))
         scratch += [n for n in g.nests if n.name in stores and n.name not in outputs]
-    told = [
+    reasoned = [
         replace(step, apart=tuple((steps[j].name, why) for j, why in reasons))
         for step, reasons in zip(steps, apart(groups), strict=True)
     ]
     defines = tuple(d for g in groups for d in g.defines)
-    return Plan(own, checked, tuple(told), tuple(scratch), nests, defines)
+    return Plan(own, checked, tuple(reasoned), tuple(scratch), nests, defines)
+
+
+def split_dtypes(op: ir.Op) -> frozenset[str]:
+    """The dtypes of the op that may be f32, where products of f32 are three of TF32."""
+    if op.precision not in ("", "tf32x3"):
+        return frozenset()
+    return frozenset({"f32", *(p.name for p in op.typarams if "f32" in p.dtypes)})
 
 
 def best_form(op: ir.Op, facts, only: str | None):

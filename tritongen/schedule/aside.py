@@ -15,16 +15,16 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Fetch, Poly, Sym, poly, substitute_atoms, symbols
 
 CONFIG = re.compile(
-    r"(INDEX|STEP|BLOCK|GROUP|ROWS|STEPS|PARTS|CHUNK|PATCH|PATCHES|FLAT|COMPUTE|HALF|PRECISION|LOWEST|HIGHEST)"
+    r"(INDEX|STEP|BLOCK|GROUP|ROWS|STEPS|PARTS|CHUNK|PATCH|PATCHES|FLAT|TERMS|COMPUTE|HALF|PRECISION|LOWEST|HIGHEST)"
     r"(_[A-Z]+)?"
 )
 HOST = frozenset(
     """variant config batch batch_shape libdevice cache rows cols total batches across itemsize sms
-    channels_last tma patched num_warps num_stages num_ctas maxnreg grid warmup deterministic outers
+    channels_last tma patched one_tap as_rows images num_warps num_stages num_ctas maxnreg grid warmup deterministic outers
     points width places box_rows box_cols stored_bytes added_bytes""".split()
 )
 KERNELS = (
-    "persistent|parts|combine|patches|taps|rows|loop|part[0-9]*|finish|flat|strided|tile|tiles|nest|box|window|channels|scan|scatter"
+    "persistent|tf32x3|parts|combine|patches|taps|rows|planes|loop|part[0-9]*|finish|flat|strided|tile|tiles|nest|box|window|channels|scan|scatter"
     "|epilogue"
 )
 # Fields that hold a name of the op's one scope, by class; indices are renamed where they are printed.

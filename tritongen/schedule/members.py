@@ -54,6 +54,9 @@ class Group:
     product: Product | None = None
     products: int = 1  # of so many sums, the first nests; `product` is the first one's
     reverse: bool = False  # a scan from the end
+    split: frozenset[str] = (
+        frozenset()
+    )  # dtypes whose products are three of TF32, where they are f32
     defines: tuple[ir.Define, ...] = ()  # further sizes that its indices range over
 
     @property

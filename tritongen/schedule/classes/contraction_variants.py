@@ -10,14 +10,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, index, size, symbols
-from tritongen.schedule.canonical import free_indices, reads
-from tritongen.schedule.classes import pointwise
-from tritongen.schedule.members import Group, Product
-from tritongen.schedule.plan import Axis, KernelPlan, Launch, Pack, Step, Variant, View
-from tritongen.schedule.views import accesses, digits_of, views
+from tritongen.schedule.classes.contraction_operands import (
+    converted,
+    described,
+    is_split,
+    stored_whole,
+)
+from tritongen.schedule.plan import Axis, KernelPlan, Launch, Pack, Step, Variant
+from tritongen.schedule.views import accesses, views
 
-SMALL = frozenset({"i8", "u8", "f8e4m3", "f8e5m2"})  # stored in 8 bits
 WIDE = "128 // itemsize"  # K elements that make a 128-byte line
 
 
@@ -44,6 +45,10 @@ def make(name, group, stores, dims, facts) -> Step:
         kernels = (whole, part, finish, pointers)
         packs = converted(whole, dims, facts)
         variants = (*in_parts(part, finish, times), *by_descriptors(whole, times, packs), *variants)
+        if is_split(group):
+            split = kernel("tf32x3", "tf32x3", tiles=tiles, stored=out)
+            kernels = (split, *kernels)
+            variants = (prepared(split, times), *variants)
     numbers = (
         ("batches", axes[0].extent),
         ("M", axes[1].extent),
@@ -173,35 +178,6 @@ def by_descriptors(
     )
 
 
-def converted(whole: KernelPlan, dims, facts) -> tuple[Pack, ...]:
-    """A copy of a factor stored in 8 bits, in the dtype of the other one; nothing where none is."""
-    factors = whole.nests[0].fold.factors
-    sides = [read for side in factors if (read := _stored(side)) is not None]
-    if whole.products > 1 or len(sides) < 2 or sum(read.dtype in SMALL for read in sides) != 1:
-        return ()
-    small, wide = sorted(sides, key=lambda read: read.dtype not in SMALL)
-    copy, own = f"{small.tensor}_converted", dims[small.tensor]
-    if any([d] != [size(n) for n in symbols(d)] for d in own):
-        return ()  # the copying step knows its operand alone
-    box = tuple(ir.Binder(f"i{k}", Poly(), d) for k, d in enumerate(own))
-    at = tuple(index(b.index) for b in box)
-    body = ir.Read(small.tensor, at, None, small.dtype)
-    nest = ir.Nest(copy, box, at, own, body, wide.dtype)
-    name = f"{whole.name.removesuffix('_persistent')}_{copy}"
-    step = pointwise.make(
-        name, Group("pointwise", (nest,), box), (copy,), {**dims, copy: own}, facts
-    )
-    return (Pack(small.tensor, own, tuple(range(len(own))), "", step, wide.tensor),)
-
-
-def _stored(side: ir.Expr) -> ir.Read | None:
-    """The operand that a factor is, but for a conversion to float."""
-    match side:
-        case ir.Cast(ir.Read() as read, "compute" | "f32"):
-            return read
-    return None
-
-
 def few_rows(kernel: KernelPlan, when: str, launch: tuple[Launch, ...]) -> tuple[Variant, ...]:
     """At most 64 rows: slender tiles, deep in K, as the second factor is what there is to read.
 
@@ -247,6 +223,35 @@ def streamed(kernel: KernelPlan, when: str, times: str, launch: tuple[Launch, ..
             f"2 if BLOCK_N == {128 // share} and itemsize <= 2 else 3",
         ),
         launch,
+    )
+
+
+def prepared(kernel: KernelPlan, times: str) -> Variant:
+    """f32 as three products of TF32 numbers, the operands split once: 4096^3 in 1,017 us and 111 for splitting.
+
+    Split anew in registers for each tile 1,907 us, torch at "highest" 2,676. Three tl.dot a step, from four
+    tiles: 1,256. TERMS of 512: 972, of twice the error (torch's); tiles of 128 x 128: 1,221.
+    """
+
+    def waves(m: int, n: int) -> str:
+        return f"cdiv({times}cdiv(M, {m}) * cdiv(N, {n}), sms)"
+
+    return Variant(
+        "prepared",
+        f"tma and itemsize == 4 and K >= 1024 and {times}M * N * K >= 2**32"
+        f" and 2 * {times}cdiv(M, 128) * cdiv(N, 128) > sms",
+        "large in f32: both operands split once into TF32 numbers and their rests",
+        (
+            *tile(
+                "128",
+                f"256 if 5 * {waves(128, 256)} <= 3 * {waves(128, 128)} else 128",
+                "32",
+                "8",
+                "4 if BLOCK_N == 256 else 6",
+            ),
+            ("TERMS", "256"),
+        ),
+        (Launch(kernel.name, (f"min(sms, {times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N))",)),),
     )
 
 
@@ -336,51 +341,3 @@ def by_pointers(kernel: KernelPlan, times: str) -> tuple[Variant, ...]:
             launch,
         ),
     )
-
-
-# ---- operands as descriptors see them ------------------------------------------------------------
-def described(group, axes, seen, dims, facts) -> tuple[View, ...]:
-    """How the factors' operands lie in memory; nothing where one is no stored matrix of tiles."""
-    p: Product = group.product
-    found = []
-    for head in group.nests[: group.products]:
-        if head.fold.guards:
-            return ()
-        for side, kept in zip(head.fold.factors, (p.m, p.n), strict=True):
-            found.append(stored_tiles(side, kept, axes, seen, dims, facts))
-    return tuple(view for view in found if view) if all(found) else ()
-
-
-def stored_tiles(side: ir.Expr, kept, axes, seen, dims, facts) -> View | None:
-    """The one operand of a factor, where all its indices stand in it: a dim for `kept`, one for k, others batch."""
-    found = [e for e in ir.walk(side) if isinstance(e, ir.Read) and free_indices(e)]
-    if len(found) != 1 or found[0].fill is not None or _speaks_of_indices(side):
-        return None
-    (read,) = found
-    view = next((v for v in seen if v.tensor == read.tensor), None)
-    if view is None:
-        extents = {d.index: d.hi - d.lo for a in axes for d in a.digits if not d.lo.terms}
-        if free_indices(read) - set(extents):
-            return None
-        places = zip(read.coords, dims[read.tensor], strict=True)
-        runs = [digits_of(c, extents, d, facts) for c, d in places]
-        view = View(read.tensor, dims[read.tensor], tuple(r or () for r in runs))
-    batch = {d.index for d in axes[0].digits}
-    inner = [run for run in view.runs if not set(run) <= batch or not run]
-    wanted = [tuple(d.index for d in axis) for axis in (kept, axes[3].digits)]
-    # A descriptor has at most five dims.
-    return view if sorted(inner) == sorted(wanted) and len(view.runs) <= 5 else None
-
-
-def stored_whole(group, stores, axes, seen) -> tuple[View, ...]:
-    """Outputs that follow from the sums and lie in memory as tiles of m x n."""
-    m, n = (tuple(d.index for d in axis.digits) for axis in axes[1:3])
-    wide = {nest.name for nest in group.nests[: group.products]}
-    for nest in group.nests[group.products :]:
-        if wide & {read.tensor for read in reads(nest.body)}:
-            wide.add(nest.name)
-    return tuple(v for v in seen if v.tensor in wide & set(stores) and v.runs[-2:] == (m, n))
-
-
-def _speaks_of_indices(side: ir.Expr) -> bool:
-    return any(isinstance(e, ir.IndexValue) and free_indices(e) for e in ir.walk(side))

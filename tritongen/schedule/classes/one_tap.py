@@ -18,7 +18,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Idx, Poly, affine, index, indices, poly, size, substitute, symbols
 from tritongen.ir.bounds import Facts, require, simplify
 from tritongen.schedule.canonical import reads, same
-from tritongen.schedule.classes import contraction_variants
+from tritongen.schedule.classes import contraction_operands, contraction_variants
 from tritongen.schedule.members import Group, Product
 from tritongen.schedule.plan import Axis, KernelPlan, Run, Sizes, Variant
 from tritongen.schedule.views import accesses, views
@@ -190,8 +190,8 @@ def _kernel(name, group, stores, dims, facts, form: _Form) -> KernelPlan | None:
     if {v.tensor for v in found} != {t for t, _ in seen}:
         return None
     found = tuple(replace(v, order=form.orders.get(v.tensor, ())) for v in found)
-    tiles = contraction_variants.described(group, axes, found, dims, facts)
-    out = contraction_variants.stored_whole(group, stores, axes, found)
+    tiles = contraction_operands.described(group, axes, found, dims, facts)
+    out = contraction_operands.stored_whole(group, stores, axes, found)
     parts: dict[str, Any] = dict(views=found, tiles=tiles, stored=out, any_format=True)
     if not tiles:
         return None

@@ -1,0 +1,103 @@
+"""The operands of a contraction, as descriptors see them: which lie in memory as tiles, what is copied first.
+
+Input: a group of the class `contraction` and its axes. Output: the `View`s of its factors' operands and of
+its outputs that are matrices of tiles, and the copies (`Pack`) of factors that are converted once.
+"""
+
+from __future__ import annotations
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Poly, index, size, symbols
+from tritongen.schedule.canonical import free_indices, reads
+from tritongen.schedule.classes import pointwise
+from tritongen.schedule.members import Group, Product
+from tritongen.schedule.plan import KernelPlan, Pack, View
+from tritongen.schedule.views import digits_of
+
+SMALL = frozenset({"i8", "u8", "f8e4m3", "f8e5m2"})  # stored in 8 bits
+
+
+def described(group, axes, seen, dims, facts) -> tuple[View, ...]:
+    """How the factors' operands lie in memory; nothing where one is no stored matrix of tiles."""
+    p: Product = group.product
+    found = []
+    for head in group.nests[: group.products]:
+        if head.fold.guards:
+            return ()
+        for side, kept in zip(head.fold.factors, (p.m, p.n), strict=True):
+            found.append(stored_tiles(side, kept, axes, seen, dims, facts))
+    return tuple(view for view in found if view) if all(found) else ()
+
+
+def stored_tiles(side: ir.Expr, kept, axes, seen, dims, facts) -> View | None:
+    """The one operand of a factor, where all its indices stand in it: a dim for `kept`, one for k, others batch."""
+    found = [e for e in ir.walk(side) if isinstance(e, ir.Read) and free_indices(e)]
+    if len(found) != 1 or found[0].fill is not None or _speaks_of_indices(side):
+        return None
+    (read,) = found
+    view = next((v for v in seen if v.tensor == read.tensor), None)
+    if view is None:
+        extents = {d.index: d.hi - d.lo for a in axes for d in a.digits if not d.lo.terms}
+        if free_indices(read) - set(extents):
+            return None
+        places = zip(read.coords, dims[read.tensor], strict=True)
+        runs = [digits_of(c, extents, d, facts) for c, d in places]
+        view = View(read.tensor, dims[read.tensor], tuple(r or () for r in runs))
+    batch = {d.index for d in axes[0].digits}
+    inner = [run for run in view.runs if not set(run) <= batch or not run]
+    wanted = [tuple(d.index for d in axis) for axis in (kept, axes[3].digits)]
+    # A descriptor has at most five dims.
+    return view if sorted(inner) == sorted(wanted) and len(view.runs) <= 5 else None
+
+
+def is_split(group) -> bool:
+    """Whether the one sum is of products of f32 as stored, each three products of TF32."""
+    if group.products > 1 or group.nests[0].dtype != "compute":
+        return False
+    factors = [s.arg if isinstance(s, ir.Cast) else s for s in group.nests[0].fold.factors]
+    if not all(isinstance(factor, ir.Read) for factor in factors):
+        return False
+    return len({factor.dtype for factor in factors}) == 1 and factors[0].dtype in group.split
+
+
+def stored_whole(group, stores, axes, seen) -> tuple[View, ...]:
+    """Outputs that follow from the sums and lie in memory as tiles of m x n."""
+    m, n = (tuple(d.index for d in axis.digits) for axis in axes[1:3])
+    wide = {nest.name for nest in group.nests[: group.products]}
+    for nest in group.nests[group.products :]:
+        if wide & {read.tensor for read in reads(nest.body)}:
+            wide.add(nest.name)
+    return tuple(v for v in seen if v.tensor in wide & set(stores) and v.runs[-2:] == (m, n))
+
+
+def _speaks_of_indices(side: ir.Expr) -> bool:
+    return any(isinstance(e, ir.IndexValue) and free_indices(e) for e in ir.walk(side))
+
+
+def converted(whole: KernelPlan, dims, facts) -> tuple[Pack, ...]:
+    """A copy of a factor stored in 8 bits, in the dtype of the other one; nothing where none is."""
+    factors = whole.nests[0].fold.factors
+    sides = [read for side in factors if (read := _stored(side)) is not None]
+    if whole.products > 1 or len(sides) < 2 or sum(read.dtype in SMALL for read in sides) != 1:
+        return ()
+    small, wide = sorted(sides, key=lambda read: read.dtype not in SMALL)
+    copy, own = f"{small.tensor}_converted", dims[small.tensor]
+    if any([d] != [size(n) for n in symbols(d)] for d in own):
+        return ()  # the copying step knows its operand alone
+    box = tuple(ir.Binder(f"i{k}", Poly(), d) for k, d in enumerate(own))
+    at = tuple(index(b.index) for b in box)
+    body = ir.Read(small.tensor, at, None, small.dtype)
+    nest = ir.Nest(copy, box, at, own, body, wide.dtype)
+    name = f"{whole.name.removesuffix('_persistent')}_{copy}"
+    step = pointwise.make(
+        name, Group("pointwise", (nest,), box), (copy,), {**dims, copy: own}, facts
+    )
+    return (Pack(small.tensor, own, tuple(range(len(own))), "", step, wide.tensor),)
+
+
+def _stored(side: ir.Expr) -> ir.Read | None:
+    """The operand that a factor is, but for a conversion to float."""
+    match side:
+        case ir.Cast(ir.Read() as read, "compute" | "f32"):
+            return read
+    return None
