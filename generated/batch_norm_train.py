@@ -34,11 +34,16 @@ def _runs_kernels(x: torch.Tensor) -> bool:
 
 @triton.jit
 def _rsqrt(x):
-    """1 / sqrt(x); tl.rsqrt takes denormals for 0."""
+    """1 / sqrt(x): tl.rsqrt, which takes denormals for 0, and one step of Newton's."""
     if x.dtype == tl.float64:
         return 1.0 / tl.sqrt(x)
     else:
-        return 1.0 / tl.sqrt_rn(x)
+        tiny = x < 1e-30
+        x = tl.where(tiny, x * 1.8446744e19, x)
+        y = tl.rsqrt(x)
+        rest = 1.0 - x * y * y  # NaN where y is 0 or infinite
+        y = tl.where(rest == rest, y + 0.5 * y * rest, y)
+        return tl.where(tiny, y * 4294967296.0, y)
 
 
 @triton.jit

@@ -120,16 +120,21 @@ def _runs_kernels(x: torch.Tensor) -> bool:
 
 @triton.jit
 def _rsqrt(x):
-    """1 / sqrt(x); tl.rsqrt takes denormals for 0."""
+    """1 / sqrt(x): tl.rsqrt, which takes denormals for 0, and one step of Newton's."""
     if x.dtype == tl.float64:
         return 1.0 / tl.sqrt(x)
     else:
-        return 1.0 / tl.sqrt_rn(x)
+        tiny = x < 1e-30
+        x = tl.where(tiny, x * 1.8446744e19, x)
+        y = tl.rsqrt(x)
+        rest = 1.0 - x * y * y  # NaN where y is 0 or infinite
+        y = tl.where(rest == rest, y + 0.5 * y * rest, y)
+        return tl.where(tiny, y * 4294967296.0, y)
 
 
 @triton.jit
-def _exp_parts(x, low):
-    """e**(x + low) in f32, -125 < x < 40, as (1 + rest) * scale: right to 2**-26 before 1 + rest rounds."""
+def _exp_rest(x, low):
+    """e**(x + low) in f32, -125 < x < 40, as (1 + rest) * 2**n: right to 2**-26 before 1 + rest rounds."""
     n = libdevice.nearbyint(x * 1.44269504)
     rest = libdevice.fma(n, -0.693145752, x)  # n times this part of log 2 is exact
     low = n * 1.42860677e-06 - low
@@ -138,7 +143,13 @@ def _exp_parts(x, low):
     p = p * r + 0.041668389
     p = p * r + 0.166665211
     p = p * r + 0.49999994
-    rest += libdevice.fma(p, r * r, -low)
+    return rest + libdevice.fma(p, r * r, -low), n
+
+
+@triton.jit
+def _exp_parts(x, low):
+    """e**(x + low), as (1 + rest) * scale."""
+    rest, n = _exp_rest(x, low)
     return rest, tl.exp2(n + 64.0) * 5.42101086e-20  # tl.exp2 takes denormals for 0
 
 
