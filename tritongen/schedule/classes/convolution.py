@@ -189,7 +189,7 @@ def _variants(kernels, packs, laned, times: str) -> tuple[Variant, ...]:
     512 -> 512 channels of 64^2 in 128 x 256 0.91x, 128 x 128 0.80x. f32 as TF32, channels first, packed:
     64 -> 128 channels of 512 x 1024 in 128 x 128 1.15x; 16 channels with BLOCK_K 16 1.39x, 32 1.11x.
     3 channels, 11 x 11, by terms: 0.91x in 128 x 128 x 16, 0.66x in 64 x 64 x 32. In lanes 2.08 -> 0.67 ms (1 stage 0.94); of
-    3 x 3 x 3 windows 1.51 -> 0.76 (4 stages 0.90), behind a transposed one 7.10 -> 1.59 (2, 3, 4 stages 1.75, 2.17, 2.61).
+    3 x 3 x 3 windows 1.51 -> 0.76 (4 stages 0.90), behind a transposed one 7.10 -> 1.59 (2, 3, 4 stages 1.75, 2.17, 2.61), while stores ran across the channels.
     """
     grid = (f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",)
     launch = (Launch(kernels[-1].name, grid),)
