@@ -124,6 +124,7 @@ SPILLS = {
     "conv_transpose3d_tiles": 256,
     "conv_transpose3d_lanes": 384,
     "conv_transpose3d_patches": 512,
+    "conv1d_patches": 256,  # on sm_80, which has no descriptors and never takes it
     "conv_group_norm_silu_conv2d_patches": 128,
     "conv_group_norm_silu_conv2d_tiles": 64,
     "conv_group_norm_silu_y_rows": 1024,
