@@ -707,14 +707,21 @@ def choose_conv_transpose2d(
         and batches * M * N * channels >= 2**26
     ):
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_K = min(
+            128 // itemsize, 64 if channels % 64 == 0 else 32 if channels % 32 == 0 else 16
+        )
         return "patches", dict(
             BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=min(
-                128 // itemsize, 64 if channels % 64 == 0 else 32 if channels % 32 == 0 else 16
+            BLOCK_M=(
+                256
+                if itemsize <= 2
+                and BLOCK_N == 128
+                and batches * triton.cdiv(M, 256) * triton.cdiv(N, 128) >= 4 * sms
+                else 128
             ),
+            BLOCK_K=BLOCK_K,
             FLAT=False,
-            num_warps=8 if BLOCK_N == 128 else 4,
+            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
             num_stages=3,
         )
     # many channels out: each gathered tile serves 256 of them
