@@ -1074,10 +1074,16 @@ def choose_conv1d(
         )
         return "patches", dict(
             BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
+            BLOCK_M=(
+                256
+                if itemsize <= 2
+                and BLOCK_N == 128
+                and batches * triton.cdiv(M, 256) * triton.cdiv(N, 128) >= 4 * sms
+                else 128
+            ),
             BLOCK_K=BLOCK_K,
-            FLAT=taps * triton.cdiv(channels, BLOCK_K) <= 16,
-            num_warps=8 if BLOCK_N == 128 else 4,
+            FLAT=BLOCK_N <= 64 and taps * triton.cdiv(channels, BLOCK_K) <= 16,
+            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
             num_stages=3,
         )
     # many channels out: each gathered tile serves 256 of them
