@@ -414,21 +414,17 @@ def conv2d_taps(
             other=0.0,
         )
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
     b_rows = b_ptr + f1 * b_f1
-    n = m // PQ
-    p = m // Q % P
-    q = m % Q
     y_rows = (
         y_ptr + tl.cast(n, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2 + tl.cast(q, tl.int64) * y_3
     )
-    y_sum_halves = tl.split(y_sum.T.reshape(2, BLOCK_N // 2, BLOCK_M).permute(1, 2, 0))
+    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
         y_sum = y_sum_halves[half]
         f0 = (
             tile_n.to(tl.int64) * BLOCK_N
             + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[:, None]
+            + tl.arange(0, BLOCK_N // 2)[None, :]
         )
         inside = (m < M) & (f0 < N2)
         b = tl.load(b_rows + f0 * b_f0, mask=f0 < N2).to(COMPUTE)
@@ -938,21 +934,17 @@ def conv2d_tiles(
             other=0.0,
         )
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
     b_rows = b_ptr + f1 * b_f1
-    n = m // PQ
-    p = m // Q % P
-    q = m % Q
     y_rows = (
         y_ptr + tl.cast(n, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2 + tl.cast(q, tl.int64) * y_3
     )
-    y_sum_halves = tl.split(y_sum.T.reshape(2, BLOCK_N // 2, BLOCK_M).permute(1, 2, 0))
+    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
         y_sum = y_sum_halves[half]
         f0 = (
             tile_n.to(tl.int64) * BLOCK_N
             + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[:, None]
+            + tl.arange(0, BLOCK_N // 2)[None, :]
         )
         inside = (m < M) & (f0 < N2)
         b = tl.load(b_rows + f0 * b_f0, mask=f0 < N2).to(COMPUTE)
@@ -1215,10 +1207,16 @@ def choose_conv2d(
         )
         return "patches", dict(
             BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
+            BLOCK_M=(
+                256
+                if itemsize <= 2
+                and BLOCK_N == 128
+                and batches * triton.cdiv(M, 256) * triton.cdiv(N, 128) >= 4 * sms
+                else 128
+            ),
             BLOCK_K=BLOCK_K,
-            FLAT=taps * triton.cdiv(channels, BLOCK_K) <= 16,
-            num_warps=8 if BLOCK_N == 128 else 4,
+            FLAT=BLOCK_N <= 64 and taps * triton.cdiv(channels, BLOCK_K) <= 16,
+            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
             num_stages=3,
         )
     # many channels out: each gathered tile serves 256 of them

@@ -406,11 +406,6 @@ def conv3d_taps(
             other=0.0,
         )
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
-    n = m // OPQ
-    o = m // PQ % O
-    p = m // Q % P
-    q = m % Q
     y_rows = (
         y_ptr
         + tl.cast(n, tl.int64) * y_0
@@ -418,13 +413,13 @@ def conv3d_taps(
         + tl.cast(p, tl.int64) * y_3
         + tl.cast(q, tl.int64) * y_4
     )
-    y_sum_halves = tl.split(y_sum.T.reshape(2, BLOCK_N // 2, BLOCK_M).permute(1, 2, 0))
+    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
         y_sum = y_sum_halves[half]
         f = (
             tile_n.to(tl.int64) * BLOCK_N
             + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[:, None]
+            + tl.arange(0, BLOCK_N // 2)[None, :]
         )
         inside = (m < M) & (f < F)
         b = tl.load(b_ptr + f * b_f, mask=f < F).to(COMPUTE)
@@ -541,11 +536,6 @@ def conv3d_lanes(
             other=0.0,
         )
         y_sum = tl.dot(x_lanes, w_lanes, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
-    n = m // OPQ
-    o = m // PQ % O
-    p = m // Q % P
-    q = m % Q
     y_rows = (
         y_ptr
         + tl.cast(n, tl.int64) * y_0
@@ -553,13 +543,13 @@ def conv3d_lanes(
         + tl.cast(p, tl.int64) * y_3
         + tl.cast(q, tl.int64) * y_4
     )
-    y_sum_halves = tl.split(y_sum.T.reshape(2, BLOCK_N // 2, BLOCK_M).permute(1, 2, 0))
+    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
         y_sum = y_sum_halves[half]
         f = (
             tile_n.to(tl.int64) * BLOCK_N
             + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[:, None]
+            + tl.arange(0, BLOCK_N // 2)[None, :]
         )
         inside = (m < M) & (f < F)
         b = tl.load(b_ptr + f * b_f, mask=f < F).to(COMPUTE)
@@ -790,11 +780,6 @@ def conv3d_tiles(
             other=0.0,
         )
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
-    n = m // OPQ
-    o = m // PQ % O
-    p = m // Q % P
-    q = m % Q
     y_rows = (
         y_ptr
         + tl.cast(n, tl.int64) * y_0
@@ -802,13 +787,13 @@ def conv3d_tiles(
         + tl.cast(p, tl.int64) * y_3
         + tl.cast(q, tl.int64) * y_4
     )
-    y_sum_halves = tl.split(y_sum.T.reshape(2, BLOCK_N // 2, BLOCK_M).permute(1, 2, 0))
+    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
         y_sum = y_sum_halves[half]
         f = (
             tile_n.to(tl.int64) * BLOCK_N
             + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[:, None]
+            + tl.arange(0, BLOCK_N // 2)[None, :]
         )
         inside = (m < M) & (f < F)
         b = tl.load(b_ptr + f * b_f, mask=f < F).to(COMPUTE)
@@ -1019,10 +1004,16 @@ def choose_conv3d(
         )
         return "patches", dict(
             BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
+            BLOCK_M=(
+                256
+                if itemsize <= 2
+                and BLOCK_N == 128
+                and triton.cdiv(M, 256) * triton.cdiv(N, 128) >= 4 * sms
+                else 128
+            ),
             BLOCK_K=BLOCK_K,
-            FLAT=taps * triton.cdiv(channels, BLOCK_K) <= 16,
-            num_warps=8 if BLOCK_N == 128 else 4,
+            FLAT=BLOCK_N <= 64 and taps * triton.cdiv(channels, BLOCK_K) <= 16,
+            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
             num_stages=3,
         )
     # many channels out: each gathered tile serves 256 of them

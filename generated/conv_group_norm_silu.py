@@ -400,23 +400,19 @@ def conv_group_norm_silu_conv2d_taps(
             other=0.0,
         )
         conv2d_sum = tl.dot(x, w, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
-    n = m // PQ
-    p = m // Q % P
-    q = m % Q
     conv2d_rows = (
         conv2d_ptr
         + tl.cast(n, tl.int64) * conv2d_0
         + tl.cast(p, tl.int64) * conv2d_2
         + tl.cast(q, tl.int64) * conv2d_3
     )
-    conv2d_sum_halves = tl.split(conv2d_sum.T.reshape(2, BLOCK_N // 2, BLOCK_M).permute(1, 2, 0))
+    conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
         conv2d_sum = conv2d_sum_halves[half]
         n2 = (
             tile_n.to(tl.int64) * BLOCK_N
             + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[:, None]
+            + tl.arange(0, BLOCK_N // 2)[None, :]
         )
         inside = (m < M) & (n2 < N2)
         b = tl.load(b_ptr + n2 * b_n, mask=n2 < N2).to(COMPUTE)
@@ -523,23 +519,19 @@ def conv_group_norm_silu_conv2d_lanes(
         conv2d_sum = tl.dot(
             x_lanes, w_lanes, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE
         )
-    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
-    n = m // PQ
-    p = m // Q % P
-    q = m % Q
     conv2d_rows = (
         conv2d_ptr
         + tl.cast(n, tl.int64) * conv2d_0
         + tl.cast(p, tl.int64) * conv2d_2
         + tl.cast(q, tl.int64) * conv2d_3
     )
-    conv2d_sum_halves = tl.split(conv2d_sum.T.reshape(2, BLOCK_N // 2, BLOCK_M).permute(1, 2, 0))
+    conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
         conv2d_sum = conv2d_sum_halves[half]
         n2 = (
             tile_n.to(tl.int64) * BLOCK_N
             + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[:, None]
+            + tl.arange(0, BLOCK_N // 2)[None, :]
         )
         inside = (m < M) & (n2 < N2)
         b = tl.load(b_ptr + n2 * b_n, mask=n2 < N2).to(COMPUTE)
@@ -756,23 +748,19 @@ def conv_group_norm_silu_conv2d_tiles(
             other=0.0,
         )
         conv2d_sum = tl.dot(x, w, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
-    n = m // PQ
-    p = m // Q % P
-    q = m % Q
     conv2d_rows = (
         conv2d_ptr
         + tl.cast(n, tl.int64) * conv2d_0
         + tl.cast(p, tl.int64) * conv2d_2
         + tl.cast(q, tl.int64) * conv2d_3
     )
-    conv2d_sum_halves = tl.split(conv2d_sum.T.reshape(2, BLOCK_N // 2, BLOCK_M).permute(1, 2, 0))
+    conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
         conv2d_sum = conv2d_sum_halves[half]
         n2 = (
             tile_n.to(tl.int64) * BLOCK_N
             + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[:, None]
+            + tl.arange(0, BLOCK_N // 2)[None, :]
         )
         inside = (m < M) & (n2 < N2)
         b = tl.load(b_ptr + n2 * b_n, mask=n2 < N2).to(COMPUTE)
@@ -1201,10 +1189,16 @@ def choose_conv_group_norm_silu_conv2d(
         )
         return "patches", dict(
             BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
+            BLOCK_M=(
+                256
+                if itemsize <= 2
+                and BLOCK_N == 128
+                and triton.cdiv(M, 256) * triton.cdiv(N, 128) >= 4 * sms
+                else 128
+            ),
             BLOCK_K=BLOCK_K,
-            FLAT=taps * triton.cdiv(channels, BLOCK_K) <= 16,
-            num_warps=8 if BLOCK_N == 128 else 4,
+            FLAT=BLOCK_N <= 64 and taps * triton.cdiv(channels, BLOCK_K) <= 16,
+            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
             num_stages=3,
         )
     # many channels out: each gathered tile serves 256 of them

@@ -355,21 +355,17 @@ def conv_transpose2d_taps(
         )
         w = tl.load(w_rows + w_terms, mask=(f < F) & (c[:, None] < C), other=0.0)
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
-    p1 = m // q_steps % p_steps
     y_p = p0 + p1 * stride
-    q1 = m % q_steps
     y_q = q0 + q1 * stride
     row_inside = (m < M) & (y_p < P) & (y_q < Q)
-    n = m // p_steps_q_steps
     y_rows = y_ptr + tl.cast(n, tl.int64) * y_0 + y_p * y_2 + y_q * y_3
-    y_sum_halves = tl.split(y_sum.T.reshape(2, BLOCK_N // 2, BLOCK_M).permute(1, 2, 0))
+    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
         y_sum = y_sum_halves[half]
         f = (
             tile_n.to(tl.int64) * BLOCK_N
             + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[:, None]
+            + tl.arange(0, BLOCK_N // 2)[None, :]
         )
         inside = row_inside & (f < F)
         tl.store(y_rows + f * y_1, y_sum, mask=inside)
@@ -496,21 +492,17 @@ def conv_transpose2d_lanes(
             w_lanes_rows + w_lanes_terms, mask=(f < F) & (k[:, None] < terms), other=0.0
         )
         y_sum = tl.dot(x_lanes, w_lanes, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
-    p1 = m // q_steps % p_steps
     y_p = p0 + p1 * stride
-    q1 = m % q_steps
     y_q = q0 + q1 * stride
     row_inside = (m < M) & (y_p < P) & (y_q < Q)
-    n = m // p_steps_q_steps
     y_rows = y_ptr + tl.cast(n, tl.int64) * y_0 + y_p * y_2 + y_q * y_3
-    y_sum_halves = tl.split(y_sum.T.reshape(2, BLOCK_N // 2, BLOCK_M).permute(1, 2, 0))
+    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
         y_sum = y_sum_halves[half]
         f = (
             tile_n.to(tl.int64) * BLOCK_N
             + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[:, None]
+            + tl.arange(0, BLOCK_N // 2)[None, :]
         )
         inside = row_inside & (f < F)
         tl.store(y_rows + f * y_1, y_sum, mask=inside)
@@ -623,21 +615,17 @@ def conv_transpose2d_tiles(
         )
         w = tl.load(w_rows + w_terms, mask=(f < F) & (k[:, None] < terms), other=0.0)
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
-    p1 = m // q_steps % p_steps
     y_p = p0 + p1 * stride
-    q1 = m % q_steps
     y_q = q0 + q1 * stride
     row_inside = (m < M) & (y_p < P) & (y_q < Q)
-    n = m // p_steps_q_steps
     y_rows = y_ptr + tl.cast(n, tl.int64) * y_0 + y_p * y_2 + y_q * y_3
-    y_sum_halves = tl.split(y_sum.T.reshape(2, BLOCK_N // 2, BLOCK_M).permute(1, 2, 0))
+    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
         y_sum = y_sum_halves[half]
         f = (
             tile_n.to(tl.int64) * BLOCK_N
             + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[:, None]
+            + tl.arange(0, BLOCK_N // 2)[None, :]
         )
         inside = row_inside & (f < F)
         tl.store(y_rows + f * y_1, y_sum, mask=inside)
@@ -719,14 +707,21 @@ def choose_conv_transpose2d(
         and batches * M * N * channels >= 2**26
     ):
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_K = min(
+            128 // itemsize, 64 if channels % 64 == 0 else 32 if channels % 32 == 0 else 16
+        )
         return "patches", dict(
             BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=min(
-                128 // itemsize, 64 if channels % 64 == 0 else 32 if channels % 32 == 0 else 16
+            BLOCK_M=(
+                256
+                if itemsize <= 2
+                and BLOCK_N == 128
+                and batches * triton.cdiv(M, 256) * triton.cdiv(N, 128) >= 4 * sms
+                else 128
             ),
+            BLOCK_K=BLOCK_K,
             FLAT=False,
-            num_warps=8 if BLOCK_N == 128 else 4,
+            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
             num_stages=3,
         )
     # many channels out: each gathered tile serves 256 of them

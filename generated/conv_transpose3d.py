@@ -429,23 +429,18 @@ def conv_transpose3d_taps(
         )
         w = tl.load(w_rows + w_terms, mask=(f < F) & (c[:, None] < C), other=0.0)
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
-    o1 = m // p_steps_q_steps % o_steps
     y_o = o0 + o1 * stride
-    p1 = m // q_steps % p_steps
     y_p = p0 + p1 * stride
-    q1 = m % q_steps
     y_q = q0 + q1 * stride
     row_inside = (m < M) & (y_o < O) & (y_p < P) & (y_q < Q)
-    n = m // o_steps_p_steps_q_steps
     y_rows = y_ptr + tl.cast(n, tl.int64) * y_0 + y_o * y_2 + y_p * y_3 + y_q * y_4
-    y_sum_halves = tl.split(y_sum.T.reshape(2, BLOCK_N // 2, BLOCK_M).permute(1, 2, 0))
+    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
         y_sum = y_sum_halves[half]
         f = (
             tile_n.to(tl.int64) * BLOCK_N
             + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[:, None]
+            + tl.arange(0, BLOCK_N // 2)[None, :]
         )
         inside = row_inside & (f < F)
         b = tl.load(b_ptr + f * b_f, mask=f < F).to(COMPUTE)
@@ -601,23 +596,18 @@ def conv_transpose3d_lanes(
             w_lanes_rows + w_lanes_terms, mask=(f < F) & (k2[:, None] < terms), other=0.0
         )
         y_sum = tl.dot(x_lanes, w_lanes, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
-    o1 = m // p_steps_q_steps % o_steps
     y_o = o0 + o1 * stride
-    p1 = m // q_steps % p_steps
     y_p = p0 + p1 * stride
-    q1 = m % q_steps
     y_q = q0 + q1 * stride
     row_inside = (m < M) & (y_o < O) & (y_p < P) & (y_q < Q)
-    n = m // o_steps_p_steps_q_steps
     y_rows = y_ptr + tl.cast(n, tl.int64) * y_0 + y_o * y_2 + y_p * y_3 + y_q * y_4
-    y_sum_halves = tl.split(y_sum.T.reshape(2, BLOCK_N // 2, BLOCK_M).permute(1, 2, 0))
+    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
         y_sum = y_sum_halves[half]
         f = (
             tile_n.to(tl.int64) * BLOCK_N
             + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[:, None]
+            + tl.arange(0, BLOCK_N // 2)[None, :]
         )
         inside = row_inside & (f < F)
         b = tl.load(b_ptr + f * b_f, mask=f < F).to(COMPUTE)
@@ -771,23 +761,18 @@ def conv_transpose3d_tiles(
         )
         w = tl.load(w_rows + w_terms, mask=(f < F) & (k2[:, None] < terms), other=0.0)
         y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
-    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]
-    o1 = m // p_steps_q_steps % o_steps
     y_o = o0 + o1 * stride
-    p1 = m // q_steps % p_steps
     y_p = p0 + p1 * stride
-    q1 = m % q_steps
     y_q = q0 + q1 * stride
     row_inside = (m < M) & (y_o < O) & (y_p < P) & (y_q < Q)
-    n = m // o_steps_p_steps_q_steps
     y_rows = y_ptr + tl.cast(n, tl.int64) * y_0 + y_o * y_2 + y_p * y_3 + y_q * y_4
-    y_sum_halves = tl.split(y_sum.T.reshape(2, BLOCK_N // 2, BLOCK_M).permute(1, 2, 0))
+    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
         y_sum = y_sum_halves[half]
         f = (
             tile_n.to(tl.int64) * BLOCK_N
             + half * (BLOCK_N // 2)
-            + tl.arange(0, BLOCK_N // 2)[:, None]
+            + tl.arange(0, BLOCK_N // 2)[None, :]
         )
         inside = row_inside & (f < F)
         b = tl.load(b_ptr + f * b_f, mask=f < F).to(COMPUTE)
@@ -871,14 +856,21 @@ def choose_conv_transpose3d(
         and batches * M * N * channels >= 2**26
     ):
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_K = min(
+            128 // itemsize, 64 if channels % 64 == 0 else 32 if channels % 32 == 0 else 16
+        )
         return "patches", dict(
             BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=min(
-                128 // itemsize, 64 if channels % 64 == 0 else 32 if channels % 32 == 0 else 16
+            BLOCK_M=(
+                256
+                if itemsize <= 2
+                and BLOCK_N == 128
+                and batches * triton.cdiv(M, 256) * triton.cdiv(N, 128) >= 4 * sms
+                else 128
             ),
+            BLOCK_K=BLOCK_K,
             FLAT=False,
-            num_warps=8 if BLOCK_N == 128 else 4,
+            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
             num_stages=3,
         )
     # many channels out: each gathered tile serves 256 of them

@@ -111,14 +111,6 @@ def test_three_channels_are_stored_as_four():
     assert {launch.kernel.fn.__name__ for launch in others} == {"f_tiles"}
 
 
-def test_lanes_of_a_store_lie_along_positions():
-    """Of a channels-first result: 32 channels of one place would be 32 sectors."""
-    *_, last = launches("conv2d", x=meta(2, 8, 32, 32), w=meta(64, 8, 3, 3), b=meta(64))
-    code = trace.compile_launch(last, "sm_90").asm["ttgir"]
-    (layout,) = set(re.findall(r"tt\.store .*tensor<32x128x!tt\.ptr<f32>, #(\w+)>", code))
-    assert re.search(rf"#{layout} = .*threadsPerWarp = \[1, 32\]", code)
-
-
 def test_an_activation_before_a_norm_is_computed_once():
     """Stored in place of the sum; what reads the sum itself beside it keeps the sum."""
     op = """op f<T: float>(x: T[M, K], w: T[N, K]) -> (y: T[M, N]%s) {

@@ -47,7 +47,7 @@ def contraction_view(body: Body) -> KernelView:
     opening += accumulators(body, heads)
     if isinstance(body, SlidingBody):
         body.sliding = frozenset()
-        points = on_its_side(body, heads, tail, var)
+        points = half_at_a_time(body, heads, tail, var)
     else:
         points = inside_lines(body, var)
         points += (f"{var['inside']} = {var['both']}",)
@@ -89,41 +89,35 @@ def follow(body: Body, heads: tuple[ir.Nest, ...], tail: tuple[ir.Nest, ...]) ->
             body.store(nest, value)
 
 
-def on_its_side(
+def half_at_a_time(
     body: SlidingBody, heads: tuple[ir.Nest, ...], tail: tuple[ir.Nest, ...], var: dict[str, str]
 ) -> tuple[str, ...]:
-    """The same with n along rows and m along columns, since memory runs along m, half of n at a time.
+    """The same in two halves of n: what a whole tile stores has an address an element, and these may spill.
 
-    Triton sees that in no address, and lays lanes along columns: a warp that stores 32 channels of one
-    place writes 32 sectors. Of a whole tile, an address an element spills (1,560 bytes a thread behind a
-    transposed convolution in 128 x 128).
+    (Triton 3.7, behind a transposed convolution in 128 x 128: 1,560 bytes a thread; in halves 8.)
     """
-    m, n = body.kernel.axes[1:3]
-    behind = {d.index for axis in (m, n) for d in axis.digits}
-    body.cache = {k: v for k, v in body.cache.items() if k[0] == "run" and not set(k[1]) & behind}
-    for axis in (m, n):
-        if len(axis.digits) > 1:  # decoded again
-            for digit in axis.digits:
-                body.index.pop(digit.index, None)
-    body.halved, body.looping = {d.index for d in n.digits}, frozenset({n.name})
-    body.points.append(
-        f"{var['m']} = {var['tile_m']}.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]"
-    )
-    body.points += inside_lines(body, var)
+    n = body.kernel.axes[2]
+    own = {d.index for d in n.digits}
+    body.cache = {k: v for k, v in body.cache.items() if k[0] == "run" and not set(k[1]) & own}
+    if len(own) > 1:  # decoded again, for half as many columns
+        for name in own:
+            body.index.pop(name, None)
+    points = inside_lines(body, var)
     half, splits = body.fresh("half"), []
     for head in heads:
         name, halves = body.values[head.name][0], body.fresh(f"{head.name}_halves")
-        turned = f"{name}.T.reshape(2, BLOCK_N // 2, BLOCK_M)"
-        splits.append(f"{halves} = tl.split({turned}.permute(1, 2, 0))")
+        turned = f"{name}.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1)"
+        splits.append(f"{halves} = tl.split({turned})")
         body.line(f"{name} = {halves}[{half}]")
     first = f"{var['tile_n']}.to(tl.int64) * BLOCK_N + {half} * (BLOCK_N // 2)"
-    body.line(f"{var['n']} = {first} + tl.arange(0, BLOCK_N // 2)[:, None]")
+    body.line(f"{var['n']} = {first} + tl.arange(0, BLOCK_N // 2)[None, :]")
     body.line(f"{var['inside']} = {var['both']}")
+    body.halved, body.looping = own, frozenset({n.name})
     follow(body, heads, tail)
     body.halved, body.looping = set(), frozenset()
     splits.append(f"for {half} in tl.static_range(2):")
     body.lines = [*splits, *(f"    {line}" for line in body.lines)]
-    return tuple(body.points)
+    return (*points, *body.points)
 
 
 def products(

@@ -261,7 +261,7 @@ def itemsize_text(context: Context, step: Step) -> str:
         widest = {context.dtypes[t]: f"{t}.element_size()" for t in reversed(touched(step))}
         texts = [*reversed(widest.values())]
         return texts[0] if len(texts) == 1 else f"max({', '.join(texts)})"
-    left, right = step.kernels[0].nests[0].body.body.args
+    left, right = step.kernels[0].nests[0].fold.factors
     narrow = storage_dtype(left, right, context.op)
     if not narrow:
         return f"8 if {is_wide_text(context)} else 4" if context.wide else "4"
@@ -400,7 +400,7 @@ def step_values(context: Context, step: Step, kernels: dict[str, KernelView]) ->
 def counted_text(step: Step) -> str:
     """The largest number that a sliding kernel counts to: rows, terms, or a coordinate of what slides."""
     kernel = step.kernels[-1]
-    left = kernel.nests[0].body.body.args[0]
+    left = kernel.nests[0].fold.factors[0]
     seen = {v.tensor for v in kernel.views}
     slid = dict.fromkeys(r.tensor for r in reads(left) if r.tensor not in seen)
     numbers = [a.extent for a in (kernel.axes[1], kernel.axes[3]) if not indices(a.extent)]
@@ -457,7 +457,7 @@ def branch(
         parameters = [p.split(":")[0] for p in kernel.parameters]
         if "CHUNK" in parameters:  # by name, since the config gives it
             cut = parameters.index("CHUNK")
-            plain, rest = passed[:cut], list(zip(parameters[cut + 1 :], passed[cut:]))
+            plain, rest = passed[:cut], zip(parameters[cut + 1 :], passed[cut:], strict=False)
             named = [a if "=" in a else f"{p}={a}" for p, a in rest]
             passed = [*plain, *named]
         comma = "," if len(launch.grid) == 1 else ""

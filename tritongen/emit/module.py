@@ -99,8 +99,8 @@ def module_source(
         steps=any(
             "_every(" in line
             for v in views
-            for l in v.launches
-            for _, branch in l.branches
+            for own in v.launches
+            for _, branch in own.branches
             for line in branch
         ),
         imports=[],

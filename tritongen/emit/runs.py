@@ -75,7 +75,10 @@ class RunsBody(WindowBody):
         """(dim, how far lanes are apart in it, what is added) of a read that slides along the lanes."""
         for dim, coordinate in enumerate(read.coords):
             if {self.lane} < indices(coordinate) - {self.turn}:
-                hop = affine(coordinate)[0][Idx(self.lane)]
+                parts = affine(coordinate)
+                if parts is None:
+                    return None
+                hop = parts[0][Idx(self.lane)]
                 place = index(self.lane) if self.shares else index(self.lane) + index(self.turn)
                 return dim, hop, coordinate - hop * place
         return None
@@ -90,6 +93,7 @@ class RunsBody(WindowBody):
 
     def ends_of(self, hop: Poly, offset: Poly) -> tuple[str, str]:
         """The numbers of the first and the last run that a lane's windows touch, named once."""
+        assert self.runner is not None
         low = substitute(offset, {self.runner.index: self.runner.lo})
         high = substitute(offset, {self.runner.index: self.runner.hi - 1})
         if low not in self.ends:
@@ -188,7 +192,7 @@ class RunsBody(WindowBody):
     def read(self, read: ir.Read, cast: str = "") -> str:
         found = self.slid(read)
         line = None if found is None else self.cache.get(self._key(read, *found))
-        if line is None:
+        if found is None or line is None:
             return super().read(read, cast)
         key = (read, cast)
         if key not in self.cache:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from tritongen.emit.body import Body
 from tritongen.emit.fold_lines import NO_PLACE, arg_helper, end_text, place_of, start_text, term
@@ -149,7 +150,8 @@ def walk(body: Body, var: dict[str, str], carries: dict[str, State]) -> tuple[st
     """One block: every value over the tile, the stores, and the carries for the next block."""
     run = body.kernel.axes[1].run
     body.fill, served = choose_fill(body.kernel.nests, wide_tensors(body, run), run)
-    saved, masks, totals = enter_loop(body), {}, []
+    saved, totals = enter_loop(body), []
+    masks: dict[str, tuple[str, dict[tuple[Any, ...], str]]] = {}  # name, what is loaded under it
     for nest in body.kernel.nests:
         if is_reducer(nest):
             taken = term_of(body, nest, var, nest.name in served, masks)

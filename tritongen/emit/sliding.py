@@ -96,12 +96,6 @@ class SlidingBody(Body):
         self.lines = here
         return name
 
-    def _place(self, axis: str, line: str) -> None:
-        if self.halved and axis == self.kernel.axes[1].name:
-            self.points.append(line)
-        else:
-            super()._place(axis, line)
-
     def load_mask(self, read: ir.Read, shown: list[str], dims: list[int]) -> tuple[str, bool]:
         """As ever, but that a coordinate is its row's part, by name, and what the loop adds."""
         if read.fill is not None and read.tensor not in self.views and not dims:

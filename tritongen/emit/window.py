@@ -54,8 +54,8 @@ def windows_view(body: WindowBody) -> KernelView:
     shares = ": what neighbours share is loaded once" if body.shares else ""
     shares = shares and shares + (", in whole runs of a line" if body.runner else "")
     doc = f"The windows of STEPS x ROWS x BLOCK places a program{shares}."
-    blocks, flags = ("ROWS", "STEPS", "BLOCK"), {"steps": body.shares}
-    blocks = (*blocks, "EACH") if body.runner else blocks
+    each = ("EACH",) if body.runner else ()
+    blocks, flags = ("ROWS", "STEPS", "BLOCK", *each), {"steps": body.shares}
     sizes = body.unsaid(var)
     return view(body, var, blocks, doc, lines=tuple(body.lines), flags=flags, sizes=sizes)
 
@@ -75,12 +75,16 @@ class WindowBody(Body):
         self.inner = {b.index for b in binders} | {self.turn}
         self.known = set().union(*(symbols(b.hi) | symbols(b.lo) for b in binders))
         self.opened: dict[Poly, str] = {}
+        self.var: dict[str, str] = {}  # the skeleton's own variables, by role
         self.hoisted: dict[object, str] = {}  # what else stands before the loops
         self.runner: ir.Binder | None = None  # see `runs.py`
         self.narrow |= {d.index for d in col.digits} | {self.turn}
         moving = (step if self.shares else col).digits[0].index
         at = {moving: index(moving) + index(self.turn)}
         self.kernel = replace(kernel, nests=tuple(_moved(n, at) for n in kernel.nests))
+
+    def aligned(self, tensor: str, name: str) -> None:
+        """Says what divides a stride; of lines that are not loaded in runs nothing is known."""
 
     def unsaid(self, var: dict[str, str]) -> tuple[str, ...]:
         """Sizes, quoted, that the JIT must not specialise on, where loads are filled with infinities.
@@ -142,7 +146,7 @@ class WindowBody(Body):
         for axis in sorted(self.axes_in(read.coords) - {step.name}):
             sides[axis == col.name].append(self.axis_mask[axis])
         checked = False
-        for dim, at, coordinate in zip(dims, shown, read.coords):
+        for dim, at, coordinate in zip(dims, shown, read.coords, strict=False):
             if read.fill is not None or self.shares and self.turn in indices(coordinate):
                 found = self.checks(read.tensor, dim, at, coordinate)
                 sides[col.name in self.axes_in((coordinate,))].extend(found)

@@ -83,7 +83,7 @@ def _compile_plan(module, plan: Plan, choice, label: str, targets, size: int) ->
     for target in targets:
         seen: set[tuple[Any, ...]] = set()
         for way in ways(plan):
-            args = _fitting(module, plan, way, choice, size, hip=target.startswith("gfx"))
+            args = _fitting(module, plan, way, choice, size, target)
             if args is None:
                 continue
             with forced(module, plan, way, small=False), _torch_for(module, target):
@@ -96,10 +96,12 @@ def _compile_plan(module, plan: Plan, choice, label: str, targets, size: int) ->
                     yield compile_one(launch, plan.op, way.name, label, target)
 
 
-def _fitting(module, plan: Plan, way: Way, choice, size: int, hip: bool) -> dict[str, Any] | None:
+def _fitting(module, plan: Plan, way: Way, choice, size: int, target: str) -> dict[str, Any] | None:
     """A call that could come this way; a common one where only its size speaks against it."""
     calls = [meta_arguments(plan.op, choice, n) for n in (size, 8, 1024)]
-    if not meant_for(plan, way, calls[0], hip):
+    hip = target.startswith("gfx")
+    tma = not hip and int(target.removeprefix("sm_")) >= 90
+    if not meant_for(plan, way, calls[0], hip, tma):
         return None
     chosen = dict(way.variants)
     layout = ["across", *(o.fact for s in plan.steps for o in s.orders)]

@@ -46,7 +46,9 @@ def ways(plan: Plan) -> tuple[Way, ...]:
     return tuple(Way(name, chosen) for name, chosen in found.items())
 
 
-def meant_for(plan: Plan, way: Way, args: Mapping[str, Any], hip: bool = False) -> bool:
+def meant_for(
+    plan: Plan, way: Way, args: Mapping[str, Any], hip: bool = False, tma: bool = True
+) -> bool:
     """Whether what the conditions say of the device and of an element's size lets such a call come here."""
     itemsize = max(
         (v.element_size() for v in args.values() if hasattr(v, "element_size")), default=1
@@ -54,7 +56,7 @@ def meant_for(plan: Plan, way: Way, args: Mapping[str, Any], hip: bool = False) 
     for step_name, variant_name in way.variants:
         step = next(s for s in plan.steps if s.name == step_name)
         when = next(v.when for v in step.variants if v.name == variant_name)
-        known = {"itemsize": itemsize, "hip": hip, "tma": not hip, "patched": not hip}
+        known = {"itemsize": itemsize, "hip": hip, "tma": tma, "patched": tma}
         settled = [p for p in when.split(" and ") if names(p) and names(p) <= set(known)]
         if not all(evaluate(part, known) for part in settled):
             return False

@@ -59,6 +59,13 @@ class Group:
     )  # dtypes whose products are three of TF32, where they are f32
     defines: tuple[ir.Define, ...] = ()  # further sizes that its indices range over
 
+    @property
+    def factors(self) -> Product:
+        """The product of a contraction; TypeError for a group that is none."""
+        if self.product is None:
+            raise TypeError(f"{self.kind}: no sum of products")
+        return self.product
+
 
 def is_reducer(nest: ir.Nest) -> bool:
     return isinstance(nest.body, ir.Reduce)

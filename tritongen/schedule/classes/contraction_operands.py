@@ -54,7 +54,7 @@ def is_split(group) -> bool:
     """Whether the one sum is of products of f32 as stored, each three products of TF32."""
     if group.products > 1 or group.nests[0].dtype != "compute":
         return False
-    factors = [s.arg if isinstance(s, ir.Cast) else s for s in group.nests[0].body.body.args]
+    factors = [s.arg if isinstance(s, ir.Cast) else s for s in group.nests[0].fold.factors]
     if not all(isinstance(factor, ir.Read) for factor in factors):
         return False
     return len({factor.dtype for factor in factors}) == 1 and factors[0].dtype in group.split
@@ -76,8 +76,9 @@ def _speaks_of_indices(side: ir.Expr) -> bool:
 
 def converted(whole: KernelPlan, dims, facts) -> tuple[Pack, ...]:
     """A copy of a factor stored in 8 bits, in the dtype of the other one; nothing where none is."""
-    sides = [_stored(side) for side in whole.nests[0].body.body.args]
-    if whole.products > 1 or None in sides or sum(read.dtype in SMALL for read in sides) != 1:
+    factors = whole.nests[0].fold.factors
+    sides = [read for side in factors if (read := _stored(side)) is not None]
+    if whole.products > 1 or len(sides) < 2 or sum(read.dtype in SMALL for read in sides) != 1:
         return ()
     small, wide = sorted(sides, key=lambda read: read.dtype not in SMALL)
     copy, own = f"{small.tensor}_converted", dims[small.tensor]

@@ -11,6 +11,7 @@ multiplied by a zero in between.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import (
@@ -41,7 +42,7 @@ def by_phases(group: Group) -> Group:
     p is p1 * q + p0 and r is r1 * q + r_first, r_first = (p0 + a) % q: the coordinate is then
     p1 + (p0 + a) // q - r1, the phase p0 a batch index, and p1 ragged, since q need not divide P.
     """
-    product = group.product
+    product = group.factors
     found = {c for read in reads(product.left) for c in read.coords if is_fractional(c)}
     for coordinate in sorted(found, key=str):
         pair = _phase(product, coordinate)
@@ -52,10 +53,12 @@ def by_phases(group: Group) -> Group:
 
 def _phase(product, coordinate: Poly) -> tuple[ir.Binder, ir.Binder] | None:
     """(p, r) of a coordinate (p + a - r) / q, where r stands in no other coordinate of left."""
-    weights, _ = affine(numerator(coordinate))
-    if sorted(str(w) for w in weights.values()) != ["-1", "1"]:
+    parts = affine(numerator(coordinate))
+    if parts is None or sorted(str(w) for w in parts[0].values()) != ["-1", "1"]:
         return None
-    by_weight = {str(w): a.name for a, w in weights.items()}
+    by_weight = {str(w): a.name for a, w in parts[0].items() if isinstance(a, Idx)}
+    if len(by_weight) < 2:
+        return None
     p = next((b for b in product.m if b.index == by_weight["1"]), None)
     r = next((b for b in product.taps if b.index == by_weight["-1"]), None)
     if p is None or r is None or p.lo.terms or r.lo.terms:
@@ -67,7 +70,7 @@ def _phase(product, coordinate: Poly) -> tuple[ir.Binder, ir.Binder] | None:
 
 
 def _split(group: Group, coordinate: Poly, p: ir.Binder, r: ir.Binder) -> Group:
-    product, q = group.product, denominator(coordinate)
+    product, q = group.factors, denominator(coordinate)
     taken = {b.index for n in group.nests for b in (*n.box, *binders_of(n))}
     taken |= {n.name for n in group.nests} | {e.tensor for n in group.nests for e in reads(n.body)}
     high, phase = fresh(f"{p.index}1", taken), fresh(f"{p.index}0", taken)
@@ -148,7 +151,7 @@ def make(name, group, stores, dims, facts) -> Step:
     stored: tuple[Pack, ...] = ()
     if wider := in_lanes(group, packs, dims, facts):
         padded, stored, wide_dims = wider
-        terms = (*outer, Axis("k", (*p.taps, *padded.product.k)))
+        terms = (*outer, Axis("k", (*p.taps, *padded.factors.k)))
         laned = _kernel(f"{name}_lanes", "contraction", terms, padded, stores, wide_dims, facts)
         kernels = (taps, laned, tiles)
     numbers = (
@@ -176,10 +179,9 @@ def make(name, group, stores, dims, facts) -> Step:
     one = one_tap.beside(name, group, stores, dims, facts)
     kernels = (*kernels[:-1], *one.kernels, kernels[-1])
     numbers = tuple(dict((*numbers, *one.numbers)).items())
-    shared = dict(orders=orders, tests=one.tests)
-    return Step(
-        name, "contraction", why, stores, numbers, kernels, (*one.variants, *variants), **shared
-    )
+    variants = (*one.variants, *variants)
+    asked: dict[str, Any] = dict(orders=orders, tests=one.tests)
+    return Step(name, "contraction", why, stores, numbers, kernels, variants, **asked)
 
 
 def _variants(kernels, packs, laned, times: str) -> tuple[Variant, ...]:
@@ -188,8 +190,9 @@ def _variants(kernels, packs, laned, times: str) -> tuple[Variant, ...]:
     bf16, channels last: 3x3 over 64 x 64 x 56^2 in 128 x 64 x 64, 4 warps 1.23x, 8 warps 1.01x;
     512 -> 512 channels of 64^2 in 128 x 256 0.91x, 128 x 128 0.80x. f32 as TF32, channels first, packed:
     64 -> 128 channels of 512 x 1024 in 128 x 128 1.15x; 16 channels with BLOCK_K 16 1.39x, 32 1.11x.
-    3 channels, 11 x 11, by terms: 0.91x in 128 x 128 x 16, 0.66x in 64 x 64 x 32. In lanes 2.08 -> 0.67 ms (1 stage 0.94); of
-    3 x 3 x 3 windows 1.51 -> 0.76 (4 stages 0.90), behind a transposed one 7.10 -> 1.59 (2, 3, 4 stages 1.75, 2.17, 2.61).
+    3 channels, 11 x 11, by terms: 0.91x in 128 x 128 x 16, 0.66x in 64 x 64 x 32. In lanes 2.08 -> 0.67 ms
+    (1 stage 0.94); 3 x 3 x 3 windows 1.51 -> 0.76 (4 stages 0.90), behind a transposed one 7.10 -> 1.59
+    (2, 3 and 4 stages 1.75, 2.17, 2.61), all with stores that ran across the channels.
     """
     grid = (f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",)
     launch = (Launch(kernels[-1].name, grid),)

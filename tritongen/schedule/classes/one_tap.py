@@ -12,9 +12,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly, affine, index, indices, poly, size, substitute, symbols
+from tritongen.ir.algebra import Idx, Poly, affine, index, indices, poly, size, substitute, symbols
 from tritongen.ir.bounds import Facts, require, simplify
 from tritongen.schedule.canonical import reads, same
 from tritongen.schedule.classes import contraction_operands, contraction_variants
@@ -37,39 +38,41 @@ class Beside:
 
 
 def beside(name: str, group: Group, stores, dims, facts: Facts) -> Beside:
-    p = group.product
-    if not p.k or p.lets or group.nests[0].body.guards:
+    p = group.factors
+    if not p.k or p.lets or group.nests[0].fold.guards:
         return Beside()
     settled = settle(p, facts)
     if settled is None:
         return Beside()
-    tests, sizes, facts = settled
+    asked, sizes, facts = settled
     group = in_place(group, sizes)
     dims = {t: tuple(substitute(d, sizes) for d in own) for t, own in dims.items()}
     slides = {b.index for b in p.m if _slides(b, p)}
-    p = group.product
+    p = group.factors
     still = tuple(b for b in p.m if b.index not in slides)
     places = tuple(b for b in p.m if b.index in slides)
     rows = _Form("rows", (), p.m, _orders(group, stores, dims, p))
     planes = _Form("planes", still, places, {})
-    kernels = [_kernel(name, group, stores, dims, facts, form) for form in (rows, planes)]
-    if None in kernels:
+    by_rows, by_planes = (
+        _kernel(name, group, stores, dims, facts, form) for form in (rows, planes)
+    )
+    if by_rows is None or by_planes is None:
         return Beside()
     numbers = (
         ("images", Axis("still", still).extent),
         ("places", Axis("places", places).extent),
     )
     tests = (
-        Sizes("one_tap", tests, tuple(v.tensor for v in kernels[0].tiles)),
+        Sizes("one_tap", asked, tuple(v.tensor for v in by_rows.tiles)),
         Run("as_rows", tuple(rows.orders.items())),
     )
     variants = (
-        *_variants(kernels[0], "", "one_tap and as_rows and M < 2**31", {"K": "channels"}),
+        *_variants(by_rows, "", "one_tap and as_rows and M < 2**31", {"K": "channels"}),
         *_variants(
-            kernels[1], "images * ", "one_tap and places < 2**31", {"M": "places", "K": "channels"}
+            by_planes, "images * ", "one_tap and places < 2**31", {"M": "places", "K": "channels"}
         ),
     )
-    return Beside(tuple(kernels), numbers, variants, tests)
+    return Beside((by_rows, by_planes), numbers, variants, tests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +125,8 @@ def _hops(p: Product) -> Iterator[tuple[Poly, Poly]]:
         for c in read.coords:
             parts = affine(c)
             if parts is not None and indices(c) & taps and indices(c) & kept:
-                yield from ((w, parts[1]) for a, w in parts[0].items() if a.name in kept)
+                found = [(a, w) for a, w in parts[0].items() if isinstance(a, Idx)]
+                yield from ((w, parts[1]) for a, w in found if a.name in kept)
 
 
 def _slides(b: ir.Binder, p: Product) -> bool:
@@ -133,7 +137,7 @@ def _slides(b: ir.Binder, p: Product) -> bool:
 # ---- the product ---------------------------------------------------------------------------------
 def in_place(group: Group, sizes: dict[str, int]) -> Group:
     """The group without its taps and groups, each of which has one value."""
-    p = group.product
+    p = group.factors
     gone = {b.index: b.lo for b in (*p.taps, *p.batch)}
 
     def place(c: Poly) -> Poly:
@@ -159,7 +163,7 @@ def in_place(group: Group, sizes: dict[str, int]) -> Group:
         return replace(nest, box=box, coords=coords, body=ir.rebuild(nest.body, change))
 
     nests = tuple(map(changed, group.nests))
-    left, right = nests[0].body.body.args
+    left, right = nests[0].fold.factors
     product = Product((), kept(p.m), kept(p.n), kept(p.k), left, right)
     return replace(group, nests=nests, product=product)
 
@@ -176,7 +180,7 @@ def _orders(group: Group, stores, dims, p: Product) -> dict[str, tuple[int, ...]
 
 
 def _kernel(name, group, stores, dims, facts, form: _Form) -> KernelPlan | None:
-    p = replace(group.product, batch=form.batch, m=form.m)
+    p = replace(group.factors, batch=form.batch, m=form.m)
     group = replace(group, product=p)
     axes = (Axis("batch", p.batch), Axis("m", p.m), Axis("n", p.n), Axis("k", p.k))
     order = {t: form.orders.get(t, tuple(range(len(d)))) for t, d in dims.items()}
@@ -188,7 +192,7 @@ def _kernel(name, group, stores, dims, facts, form: _Form) -> KernelPlan | None:
     found = tuple(replace(v, order=form.orders.get(v.tensor, ())) for v in found)
     tiles = contraction_operands.described(group, axes, found, dims, facts)
     out = contraction_operands.stored_whole(group, stores, axes, found)
-    parts = dict(views=found, tiles=tiles, stored=out, any_format=True)
+    parts: dict[str, Any] = dict(views=found, tiles=tiles, stored=out, any_format=True)
     if not tiles:
         return None
     return KernelPlan(

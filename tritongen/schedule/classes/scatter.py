@@ -145,10 +145,10 @@ def _in_copies(name, sums, group: Group, stores, axes, places: Poly):
     dealt, merged = {}, {}
     for n in sums:
         at = (index(copy.index), *n.coords)
-        body = replace(n.body, guards=(*n.body.guards, tie))
-        own = f"{n.name}_copies"
-        dealt[n.name] = ir.Nest(own, (copy, *n.box), at, (copy.hi, *n.dims), body, n.dtype)
-        whole = ir.Reduce("sum", (copy,), (), ir.Read(own, at, None, n.dtype), n.dtype)
+        body = replace(n.fold, guards=(*n.fold.guards, tie))
+        apart = f"{n.name}_copies"
+        dealt[n.name] = ir.Nest(apart, (copy, *n.box), at, (copy.hi, *n.dims), body, n.dtype)
+        whole = ir.Reduce("sum", (copy,), (), ir.Read(apart, at, None, n.dtype), n.dtype)
         merged[n.name] = replace(n, body=whole)
     lines = tuple(dealt.get(n.name, n) for n in _closure(sums, group.nests))
     rest = tuple(merged.get(n.name, n) for n in group.nests)

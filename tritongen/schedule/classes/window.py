@@ -141,19 +141,22 @@ def in_runs(group: Group, facts: Facts) -> tuple[Poly, Poly] | None:
     """
     lane, window = group.row[-1].index, {b.index for b in window_of(group)}
     told = facts.constants.union(*(symbols(b.lo) | symbols(b.hi) for b in window_of(group)))
-    found = set()
+    found: set[tuple[Poly, str, Poly]] = set()
     for coordinate in (p for p in places(group.nests) if {lane} < indices(p)):
         parts = affine(coordinate)
         if parts is None or is_fractional(coordinate) or not symbols(coordinate) <= told:
             return None
-        weights = {getattr(atom, "name", ""): weight for atom, weight in parts[0].items()}
+        weights = {a.name: weight for a, weight in parts[0].items() if isinstance(a, Idx)}
+        if len(weights) < len(parts[0]):
+            return None
         hop, rest = weights.pop(lane), set(weights)
         if len(rest) != 1 or not rest <= window or not is_size(parts[1]) or indices(hop):
             return None
-        found.add((hop, *weights.items()))
-    if len({(hop, name) for hop, (name, _) in found}) != 1:
+        ((name, apart),) = weights.items()
+        found.add((hop, name, apart))
+    if len({(hop, name) for hop, name, _ in found}) != 1:
         return None
-    (hop, (_, apart)), *others = found
+    (hop, _, apart), *others = found
     return (hop, apart) if not others else None
 
 
@@ -167,10 +170,10 @@ def with_runs(way, name: str, hop: Poly, apart: Poly):
     kernel, numbers, variant = way
     kernel = replace(kernel, name=f"{name}_runs", skeleton="runs")
     numbers = [*numbers, ("apart", hop), ("dilation", apart)]
-    config = dict(variant.config) | {"ROWS": "max(1, 128 // BLOCK)"}
+    changed = dict(variant.config) | {"ROWS": "max(1, 128 // BLOCK)"}
     wide = ("EACH", "min(BLOCK, 8 // itemsize) if apart == 1 else 1")
     warps = ("num_warps", "max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64)))")
-    config = tuple((k, v) for k, v in config.items() if k != "num_warps")
+    config = tuple((k, v) for k, v in changed.items() if k != "num_warps")
     return (
         kernel,
         numbers,
