@@ -14,16 +14,9 @@ from types import SimpleNamespace
 
 from tritongen.emit import allow, folds, paired, runs
 from tritongen.emit.body import Context
+from tritongen.emit.facts import may_be_f64, touched
 from tritongen.emit.kernels import kernel_view
-from tritongen.emit.launch import (
-    TORCH_DTYPES,
-    LaunchView,
-    batch_lines,
-    launch_view,
-    may_be_f64,
-    scratch_lines,
-    touched,
-)
+from tritongen.emit.launch import TORCH_DTYPES, LaunchView, batch_lines, launch_view, scratch_lines
 from tritongen.emit.reference import reference_lines
 from tritongen.emit.sizes import size_lines
 from tritongen.emit.view import KernelView

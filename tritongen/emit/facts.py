@@ -1,0 +1,205 @@
+"""The facts of one call that `choose`, grids and scratch speak of, as the launch function works them out.
+
+    M = x.shape[0] * x.shape[1]
+    across = x.stride(0) < x.stride(1)
+    sms = _multiprocessors(x.device)
+
+A fact that no rule of the step asks for is not printed. What is launched with them is in `launch.py`.
+"""
+
+from __future__ import annotations
+
+from tritongen.emit.body import Context
+from tritongen.emit.contraction import storage_dtype
+from tritongen.emit.sizes import bare
+from tritongen.emit.text import launch_text
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import indices
+from tritongen.schedule import rules
+from tritongen.schedule.aside import names_of
+from tritongen.schedule.canonical import reads, tensors_read
+from tritongen.schedule.plan import Run, Sizes, Step, View
+
+BOOLEANS = (
+    "across",
+    "turned",
+    "tma",
+    "patched",
+    "hip",
+    "channels_last",
+    "one_tap",
+    "as_rows",
+    "deterministic",
+)
+
+
+def used_facts(step: Step) -> tuple[tuple[str, str], ...]:
+    """The facts that some rule speaks of, in a fixed order."""
+    config = {name for v in step.variants for name, _ in v.config}
+    spoken = set()
+    for v in step.variants:
+        spoken |= rules.names(v.when).union(*(rules.names(r) for _, r in v.config))
+    known = [n for n, _ in step.facts]
+    order = [*known, *(o.fact for o in step.orders), *(t.fact for t in step.tests)]
+    order += ["across", "turned", "tma", "patched", "itemsize", "stored_bytes", "added_bytes"]
+    order += ["deterministic", "hip", "sms"]
+    return tuple((n, n) for n in order if n in spoken - config)
+
+
+def fact_names(context: Context, step: Step) -> dict[str, str]:
+    """What each size of the plan is called in the launch: `M` may be a size of the spec, and another one."""
+    scope, names = names_of(context.op), {}
+    for name, p in step.facts:
+        text, own = launch_text(p), name
+        while own in scope and own != text:
+            own = text if bare(p) else f"{own}_"
+        names[name] = own
+    return names
+
+
+def fact_texts(context: Context, step: Step, views: dict[str, View]):
+    """(name, host text) of every fact that choose or a grid speaks of."""
+    asked = {n for n, _ in used_facts(step)}
+    spoken = set(asked)
+    for v in step.variants:
+        for launch in v.launches:
+            spoken |= set().union(*(rules.names(r) for r in launch.grid))
+        for _, _, shape in v.scratch:
+            spoken |= set().union(*(rules.names(r) for r in shape))
+    for name, p in step.facts:
+        text = launch_text(p) if p.terms else "0"
+        own = fact_names(context, step)[name]
+        if name not in asked and bare(p) and bare(p) != ir.BATCH:
+            continue  # a grid calls it what the spec does
+        if name in spoken and text != own:
+            yield own, text
+    for o in step.orders:
+        if o.fact in spoken:
+            yield o.fact, f"{o.tensor}.stride({o.near}) < {o.tensor}.stride({o.far})"
+    for test in step.tests:
+        if test.fact in spoken:
+            yield test.fact, test_text(test)
+    if step.merged:
+        yield "turned", f"any(0 < t.stride(1) < t.stride(2) for t in ({', '.join(step.merged)}))"
+    if "across" in spoken:
+        yield "across", across_text(step, views)
+    if "tma" in spoken:
+        yield "tma", f"_takes_tiles({', '.join(described(step, 'persistent'))})"
+    if "patched" in spoken:
+        orders = {p.tensor: ", ".join(map(str, p.order)) for p in step.packs}
+        shown = (f"{t}.permute({orders[t]})" for t in described(step, "patches"))
+        yield "patched", f"_takes_patches({', '.join(shown)})"
+    if "itemsize" in spoken:
+        yield "itemsize", itemsize_text(context, step)
+    if "stored_bytes" in spoken:
+        yield "stored_bytes", f"{step.stores[-1]}.element_size()"
+    if "added_bytes" in spoken:
+        yield "added_bytes", added_bytes_text(context, step)
+    if "deterministic" in spoken:
+        yield "deterministic", "torch.are_deterministic_algorithms_enabled()"
+    if "hip" in spoken:
+        yield "hip", "torch.version.hip is not None"
+    if "sms" in spoken:
+        yield "sms", f"_multiprocessors({touched(step)[0]}.device)"
+
+
+def test_text(test: Run | Sizes) -> str:
+    """What a fact of the call asks, on the host."""
+    match test:
+        case Run(_, orders):
+            return " and ".join(f"{t}{permuted(order)}.is_contiguous()" for t, order in orders)
+        case Sizes(_, values, tiles):
+            asked = (f"{launch_text(p)} == {value}" for p, value in values)
+            return " and ".join([*asked, f"_takes_tiles({', '.join(tiles)})"])
+
+
+def described(step: Step, skeleton: str) -> dict[str, None]:
+    """The operands that kernels of a kind load by descriptor."""
+    return dict.fromkeys(t.tensor for k in step.kernels if k.skeleton == skeleton for t in k.tiles)
+
+
+def added_bytes_text(context: Context, step: Step) -> str:
+    """Bytes of what a scatter adds up in."""
+    kernel = next(k for k in step.kernels if k.skeleton == "scatter")
+    dtype = next(n.dtype for n in kernel.nests if n.name in kernel.stores)
+    if dtype == "compute":
+        return f"8 if {is_wide_text(context)} else 4" if context.wide else "4"
+    return str(int(dtype[1:]) // 8)
+
+
+def itemsize_text(context: Context, step: Step) -> str:
+    """Bytes of one element of what lanes load or store, the widest of several, or of what goes into tl.dot."""
+    if step.skeleton in ("window", "scan"):
+        tensor = step.orders[0].tensor if step.orders else step.stores[-1]
+        return f"{tensor}.element_size()"
+    if step.skeleton == "pointwise":
+        widest = {context.dtypes[t]: f"{t}.element_size()" for t in reversed(touched(step))}
+        texts = [*reversed(widest.values())]
+        return texts[0] if len(texts) == 1 else f"max({', '.join(texts)})"
+    left, right = step.kernels[0].nests[0].fold.factors
+    narrow = storage_dtype(left, right, context.op)
+    if not narrow:
+        return f"8 if {is_wide_text(context)} else 4" if context.wide else "4"
+    own = set(touched(step))
+    source = next((t for t, d in context.dtypes.items() if d == narrow and t in own), None)
+    return f"{source}.element_size()" if source else "2"
+
+
+def across_text(step: Step, views: dict[str, View]) -> str:
+    """Whether memory runs along the kept indices rather than the reduced ones."""
+    row, col = ({d.index for d in a.digits} for a in step.kernels[0].axes[:2])
+    for view in views.values():
+        rows = [k for k, run in enumerate(view.runs) if set(run) & row]
+        cols = [k for k, run in enumerate(view.runs) if set(run) & col]
+        if rows and cols:
+            t = view.tensor
+            return f"{t}.stride({rows[-1]}) < {t}.stride({cols[-1]})"
+    return "False"
+
+
+def touched(step: Step) -> tuple[str, ...]:
+    """Tensors that a step's kernels take, operands first."""
+
+    names: dict[str, None] = {}
+    nests = [n for k in step.kernels for n in k.nests]
+    computed = {n.name for n in nests}
+    for nest in nests:
+        for tensor in sorted(tensors_read(nest.body)):
+            if tensor not in computed:
+                names[tensor] = None
+    return (*names, *step.stores)
+
+
+def permuted(order: tuple[int, ...]) -> str:
+    """A tensor's dims in this order, on the host; nothing for none, or where they are so."""
+    if order == tuple(range(len(order))):
+        return ""
+    return f".permute({', '.join(map(str, order))})"
+
+
+def counted_text(step: Step) -> str:
+    """The largest number that a sliding kernel counts to: rows, terms, or a coordinate of what slides."""
+    kernel = step.kernels[-1]
+    left = kernel.nests[0].fold.factors[0]
+    seen = {v.tensor for v in kernel.views}
+    slid = dict.fromkeys(r.tensor for r in reads(left) if r.tensor not in seen)
+    numbers = [a.extent for a in (kernel.axes[1], kernel.axes[3]) if not indices(a.extent)]
+    return f"max({', '.join([*map(launch_text, numbers), *(f'*{t}.shape' for t in slid)])})"
+
+
+def compute_text(context: Context) -> str:
+    return f"tl.float64 if {is_wide_text(context)} else tl.float32"
+
+
+def is_wide_text(context: Context) -> str:
+    """Whether the call computes in f64."""
+    floats = [t.name for t in context.op.tensors if may_be_f64(t, context.op)]
+    if len(floats) == 1:
+        return f"{floats[0]}.dtype == torch.float64"
+    return f"torch.float64 in ({', '.join(f'{f}.dtype' for f in floats)})"
+
+
+def may_be_f64(tensor: ir.Tensor, op: ir.Op) -> bool:
+    return tensor.dtype == "f64" or any(
+        p.name == tensor.dtype and "f64" in p.dtypes for p in op.typarams
+    )
