@@ -696,7 +696,15 @@ def launch_conv_transpose2d_w_packed(w, w_packed) -> None:
 
 
 def choose_conv_transpose2d(
-    batches: int, M: int, N: int, channels: int, patched: bool, itemsize: int, hip: bool, sms: int
+    batches: int,
+    M: int,
+    N: int,
+    channels: int,
+    apart: int,
+    patched: bool,
+    itemsize: int,
+    hip: bool,
+    sms: int,
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
@@ -704,6 +712,7 @@ def choose_conv_transpose2d(
         patched
         and 2 <= itemsize <= 4
         and channels % 16 == 0
+        and apart < 2
         and batches * M * N * channels >= 2**26
     ):
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
@@ -802,11 +811,14 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
     batches = stride * stride
     M = N * p_steps * q_steps
     channels = C
+    apart = stride
     patched = _takes_patches(x.permute(0, 2, 3, 1), w.permute(1, 2, 3, 0))
     itemsize = x.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
-    variant, config = choose_conv_transpose2d(batches, M, F, channels, patched, itemsize, hip, sms)
+    variant, config = choose_conv_transpose2d(
+        batches, M, F, channels, apart, patched, itemsize, hip, sms
+    )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype) else tl.float32
     INDEX = tl.int32 if max(N * p_steps * q_steps, *x.shape) < 2_000_000_000 else tl.int64
     PRECISION = "ieee" if torch.version.hip else "tf32x3"

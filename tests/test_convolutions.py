@@ -44,6 +44,15 @@ def test_a_transposed_convolution_walks_the_taps_of_its_phase():
     assert one.grid == (2 * 2,)  # a program a phase: each has 100 places
 
 
+def test_places_stored_apart_are_no_patches():
+    """Measured: 0.23x of cuDNN with a stride of 2, since lanes then run along the columns."""
+    built = pipeline.build((SPECS / "conv_transpose2d.op").read_text(), "c.op")
+    choose = load_text(built.name, built.raw).choose_conv_transpose2d
+    call = dict(M=64 * 128**2, N=64, channels=64, patched=True, itemsize=4, hip=False, sms=132)
+    assert choose(batches=1, apart=1, **call)[0] == "patches"
+    assert choose(batches=4, apart=2, **call)[0] == "taps"
+
+
 def test_eight_channels_are_loaded_16_bytes_at_a_time():
     call = dict(x=meta(2, 8, 32, 32), w=meta(16, 8, 3, 3), b=meta(16))
     code = trace.ptx(launches("conv2d", **call)[-1], "sm_90")

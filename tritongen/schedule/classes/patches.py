@@ -40,7 +40,18 @@ def kernel(name, group, axes, stores, dims) -> tuple[KernelPlan, dict[str, Poly]
             if numbers.get("hop", dim.step) != dim.step:
                 return None
             numbers |= {"hop": dim.step, "over": over}
+    if (apart := stored_apart(group, stores, axes[1].digits[-1].index)) != poly(1):
+        numbers["apart"] = apart
     return plan, numbers
+
+
+def stored_apart(group, stores, place: str) -> Poly:
+    """How far apart neighbouring places are stored: a phase of a transposed convolution fills every stride-th."""
+    for nest in group.nests:
+        for parts in map(affine, nest.coords if nest.name in stores else ()):
+            if parts is not None and Idx(place) in parts[0]:
+                return parts[0][Idx(place)]
+    return poly(1)
 
 
 def variant(plan: KernelPlan, numbers: dict[str, Poly], packs, times: str) -> Variant:
@@ -50,9 +61,11 @@ def variant(plan: KernelPlan, numbers: dict[str, Poly], packs, times: str) -> Va
     as TF32, channels first, packing included: 64 -> 128 channels of 512 x 1024 225 (167; taps 141). 16 channels:
     4 warps 157, 8 warps 137, flattened 121 (112). 64 columns and few steps: flattened, three programs a
     multiprocessor 355, one tile a program 264 (339); 128 columns 343 and 424 (409). The last two with
-    the patch as the first factor.
+    the patch as the first factor. Places stored apart, as phases of transposed convolutions are, f32 as TF32: 24 and 10
+    (cuDNN 100 and 23; taps 93 and 31, in another run): Triton 3.6 lays lanes along the columns of such stores.
     """
     steps = " and 0 < hop and over == 0" if "hop" in numbers else ""
+    steps += " and apart < 2" if "apart" in numbers else ""
     short = "BLOCK_N <= 64 and taps * cdiv(channels, BLOCK_K) <= 16"
     config = (
         ("BLOCK_N", "max(16, min(128, pow2(N)))"),
