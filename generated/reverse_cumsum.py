@@ -178,12 +178,12 @@ def choose_reverse_cumsum(
         )
     # memory runs across the walk: rows side by side make whole lines
     if across:
-        ROWS = max(1, min(128 if itemsize <= 2 else 64, triton.next_power_of_2(rows)))
+        ROWS = max(1, min(64, triton.next_power_of_2(rows)))
         return "across", dict(
             ROWS=ROWS,
-            BLOCK=max(16, min(2048 // ROWS, triton.next_power_of_2(cols))),
+            BLOCK=max(16, min(1024 // ROWS, triton.next_power_of_2(cols))),
             STAGES=3 if itemsize <= 2 else 1,
-            num_warps=1 if itemsize <= 2 else 2,
+            num_warps=2,
             RUN=1,
         )
     # few rows: wide blocks keep enough bytes in flight

@@ -207,14 +207,18 @@ def _walk_variants(walk, grid, times: str) -> tuple[Variant, ...]:
     over instead (`reverse=True`) 90 (55), with every element mirrored 80 (46). 2^20 rows of 256: 100. A
     program has one block in flight, so few rows want it wide: 512 rows 90 with 8,192 (1,024: 69), 132 rows
     76 (27); wider ones spill in f64, from the end 8,192 too. Across, 64 x 4,096 x 1,024: 64 x 32 in 2 warps
-    92 (66), 128 x 16 in 1 warp with 3 blocks in flight 89 (87).
+    92 (66), 128 x 16 in 1 warp with 3 blocks in flight 89 (87). Across and from the end, of each element two sums are
+    scanned: 64 x 16 in 2 warps take 134 registers a thread, 128 x 16 in 1 warp 255 and 688 bytes of stack (not timed).
     """
     launch = (Launch(walk.name, grid),)
     across = (
-        ("ROWS", "max(1, min(128 if itemsize <= 2 else 64, pow2(rows)))"),
-        ("BLOCK", "max(16, min(2048 // ROWS, pow2(cols)))"),
+        (
+            "ROWS",
+            f"max(1, min({'64' if walk.reverse else '128 if itemsize <= 2 else 64'}, pow2(rows)))",
+        ),
+        ("BLOCK", f"max(16, min({1024 if walk.reverse else 2048} // ROWS, pow2(cols)))"),
         ("STAGES", "3 if itemsize <= 2 else 1"),
-        ("num_warps", "1 if itemsize <= 2 else 2"),
+        ("num_warps", "2" if walk.reverse else "1 if itemsize <= 2 else 2"),
     )
     few = (
         ("ROWS", "1"),
