@@ -598,6 +598,7 @@ def choose_attention_s(
             GROUP_M=8,
             num_warps=4,
             num_stages=6 if BLOCK_N == 64 else 4,
+            PROGRAMS=1,
         )
     # long, and bound by memory: small tiles, three programs a multiprocessor
     if (
@@ -615,6 +616,7 @@ def choose_attention_s(
             GROUP_M=8,
             num_warps=4,
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+            PROGRAMS=3,
         )
     # one wave, with work behind the sums: two programs a multiprocessor take turns
     if (
@@ -627,7 +629,13 @@ def choose_attention_s(
         and 4 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 7 * sms
     ):
         return "twin", dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=3,
+            PROGRAMS=2,
         )
     # large, and its widest tiles fill whole waves of multiprocessors
     if (
@@ -644,6 +652,7 @@ def choose_attention_s(
             GROUP_M=8,
             num_warps=8,
             num_stages=4 if stored_bytes <= 2 else 3,
+            PROGRAMS=1,
         )
     # large, and tiles of 128 x 128 fill the waves better
     if (
@@ -660,6 +669,7 @@ def choose_attention_s(
             GROUP_M=8,
             num_warps=8,
             num_stages=5 if itemsize <= 2 else 3,
+            PROGRAMS=1,
         )
     # large, but few tiles: small ones, to have one for every multiprocessor
     if tma and batches * M * N * K >= 2**29 and itemsize <= 2 and M > 64:
@@ -676,6 +686,7 @@ def choose_attention_s(
             GROUP_M=8,
             num_warps=4,
             num_stages=4 if BLOCK_N == 128 else 6,
+            PROGRAMS=1,
         )
     # enough work for the widest tile on every multiprocessor
     if not hip and itemsize <= 2 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
@@ -782,14 +793,14 @@ def launch_attention_s(q, k, v, s, m, o_sum2, o, scale) -> None:
             BLOCK_N=256,
             PARTS=config["PARTS"],
         )
-    elif variant in ("slender", "persistent", "square", "narrow"):
+    elif variant in ("slender", "stream", "twin", "persistent", "square", "narrow"):
         q_tiles, q_turned = _tiles(q, config["BLOCK_M"], config["BLOCK_K"])
         k_tiles, k_turned = _tiles(k.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         s_tiles = _tiles_to_store(s, config["BLOCK_M"], config["BLOCK_N"] // 2)
         attention_s_persistent[
             (
                 min(
-                    sms,
+                    config["PROGRAMS"] * sms,
                     batches * triton.cdiv(S, config["BLOCK_M"]) * triton.cdiv(L, config["BLOCK_N"]),
                 ),
             )
@@ -811,69 +822,12 @@ def launch_attention_s(q, k, v, s, m, o_sum2, o, scale) -> None:
             PRECISION=PRECISION,
             SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
             enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "stream":
-        q_tiles, q_turned = _tiles(q, config["BLOCK_M"], config["BLOCK_K"])
-        k_tiles, k_turned = _tiles(k.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        s_tiles = _tiles_to_store(s, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        attention_s_persistent[
-            (
-                min(
-                    3 * sms,
-                    batches * triton.cdiv(S, config["BLOCK_M"]) * triton.cdiv(L, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            q_tiles,
-            k_tiles,
-            s_tiles,
-            s,
-            scale,
-            B * H,
-            S,
-            L,
-            E,
-            s.stride(0),
-            s.stride(1),
-            s.stride(2),
-            Q_TURNED=q_turned,
-            K_TURNED=k_turned,
-            PRECISION=PRECISION,
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "twin":
-        q_tiles, q_turned = _tiles(q, config["BLOCK_M"], config["BLOCK_K"])
-        k_tiles, k_turned = _tiles(k.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        s_tiles = _tiles_to_store(s, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        attention_s_persistent[
-            (
-                min(
-                    2 * sms,
-                    batches * triton.cdiv(S, config["BLOCK_M"]) * triton.cdiv(L, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            q_tiles,
-            k_tiles,
-            s_tiles,
-            s,
-            scale,
-            B * H,
-            S,
-            L,
-            E,
-            s.stride(0),
-            s.stride(1),
-            s.stride(2),
-            Q_TURNED=q_turned,
-            K_TURNED=k_turned,
-            PRECISION=PRECISION,
-            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
-            enable_fp_fusion=True,
-            **config,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
         )
     else:
         attention_s_tiles[

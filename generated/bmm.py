@@ -463,6 +463,7 @@ def choose_bmm(
             GROUP_M=8,
             num_warps=4,
             num_stages=6 if BLOCK_N == 64 else 4,
+            PROGRAMS=1,
         )
     # long, and bound by memory: small tiles, three programs a multiprocessor
     if (
@@ -480,6 +481,7 @@ def choose_bmm(
             GROUP_M=8,
             num_warps=4,
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+            PROGRAMS=3,
         )
     # large, and its widest tiles fill whole waves of multiprocessors
     if (
@@ -490,7 +492,13 @@ def choose_bmm(
         <= 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
     ):
         return "persistent", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=3,
+            PROGRAMS=1,
         )
     # large, and tiles of 128 x 128 fill the waves better
     if (
@@ -507,6 +515,7 @@ def choose_bmm(
             GROUP_M=8,
             num_warps=8,
             num_stages=5 if itemsize <= 2 else 3,
+            PROGRAMS=1,
         )
     # large, but few tiles: small ones, to have one for every multiprocessor
     if tma and batches * M * N * K >= 2**29 and itemsize <= 2 and M > 64:
@@ -523,6 +532,7 @@ def choose_bmm(
             GROUP_M=8,
             num_warps=4,
             num_stages=4 if BLOCK_N == 128 else 6,
+            PROGRAMS=1,
         )
     # enough work for the widest tile on every multiprocessor
     if not hip and itemsize <= 2 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
@@ -647,39 +657,14 @@ def launch_bmm(a, b, y) -> None:
             BLOCK_N=256,
             PARTS=config["PARTS"],
         )
-    elif variant in ("slender", "persistent", "square", "narrow"):
-        a_tiles, a_turned = _tiles(a, config["BLOCK_M"], config["BLOCK_K"])
-        b_tiles, b_turned = _tiles(b, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        bmm_persistent[
-            (min(sms, B * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"])),)
-        ](
-            a_tiles,
-            b_tiles,
-            y_tiles,
-            y,
-            B,
-            M,
-            N,
-            K,
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            A_TURNED=a_turned,
-            B_TURNED=b_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "stream":
+    elif variant in ("slender", "stream", "persistent", "square", "narrow"):
         a_tiles, a_turned = _tiles(a, config["BLOCK_M"], config["BLOCK_K"])
         b_tiles, b_turned = _tiles(b, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
         bmm_persistent[
             (
                 min(
-                    3 * sms,
+                    config["PROGRAMS"] * sms,
                     B * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
                 ),
             )
@@ -700,7 +685,12 @@ def launch_bmm(a, b, y) -> None:
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,
-            **config,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
         )
     else:
         bmm_tiles[(B * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)](

@@ -1066,6 +1066,7 @@ def choose_conv2d(
             GROUP_M=8,
             num_warps=4,
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+            PROGRAMS=3,
         )
     # one tap, so a product whose rows are the positions of all images; large, and its widest tiles fill whole waves of multiprocessors
     if (
@@ -1084,6 +1085,7 @@ def choose_conv2d(
             GROUP_M=8,
             num_warps=8,
             num_stages=4 if stored_bytes <= 2 else 3,
+            PROGRAMS=1,
         )
     # one tap, so a product whose rows are the positions of all images; large, and tiles of 128 x 128 fill the waves better
     if (
@@ -1102,6 +1104,7 @@ def choose_conv2d(
             GROUP_M=8,
             num_warps=8,
             num_stages=5 if itemsize <= 2 else 3,
+            PROGRAMS=1,
         )
     # one tap, so a product whose rows are the positions of one image; long, and bound by memory: small tiles, three programs a multiprocessor
     if (
@@ -1120,6 +1123,7 @@ def choose_conv2d(
             GROUP_M=8,
             num_warps=4,
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+            PROGRAMS=3,
         )
     # one tap, so a product whose rows are the positions of one image; large, and its widest tiles fill whole waves of multiprocessors
     if (
@@ -1137,6 +1141,7 @@ def choose_conv2d(
             GROUP_M=8,
             num_warps=8,
             num_stages=4 if stored_bytes <= 2 else 3,
+            PROGRAMS=1,
         )
     # one tap, so a product whose rows are the positions of one image; large, and tiles of 128 x 128 fill the waves better
     if (
@@ -1154,6 +1159,7 @@ def choose_conv2d(
             GROUP_M=8,
             num_warps=8,
             num_stages=5 if itemsize <= 2 else 3,
+            PROGRAMS=1,
         )
     # a window small enough to unroll, memory running along the channels
     if N < 8 and channels_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
@@ -1349,7 +1355,16 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * P * Q, Cg * R * S, *x.shape) < 2_000_000_000 else tl.int64
     PRECISION = "ieee" if torch.version.hip else "tf32x3"
-    if variant == "rows_stream":
+    if variant in ("patches", "wide", "mixed", "taps"):
+        if x.stride(1) != 1:  # its channels lie apart
+            x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
+            launch_conv2d_x_packed(x, x_packed)
+            x = x_packed.permute(0, 3, 1, 2)
+        if w.stride(1) != 1:  # its channels lie apart
+            w_packed = torch.empty((F, R, S, Cg), dtype=w.dtype, device=w.device)
+            launch_conv2d_w_packed(w, w_packed)
+            w = w_packed.permute(0, 3, 1, 2)
+    if variant in ("rows_stream", "rows_persistent", "rows_square"):
         w = w.reshape(F, Cg)
         x = x.permute(0, 2, 3, 1).reshape(N * P * Q, Cg)
         y = y.permute(0, 2, 3, 1).view(N * P * Q, F)
@@ -1357,7 +1372,12 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
         conv2d_rows[
-            (min(3 * sms, triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"])),)
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),
+                ),
+            )
         ](
             x_tiles,
             w_tiles,
@@ -1375,37 +1395,14 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,
-            **config,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
         )
-    elif variant in ("rows_persistent", "rows_square"):
-        w = w.reshape(F, Cg)
-        x = x.permute(0, 2, 3, 1).reshape(N * P * Q, Cg)
-        y = y.permute(0, 2, 3, 1).view(N * P * Q, F)
-        x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        conv2d_rows[
-            (min(sms, triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"])),)
-        ](
-            x_tiles,
-            w_tiles,
-            b,
-            y_tiles,
-            y,
-            N * P * Q,
-            F,
-            Cg,
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            X_TURNED=x_turned,
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "planes_stream":
+    elif variant in ("planes_stream", "planes_persistent", "planes_square"):
         w = w.reshape(F, Cg)
         x = x.reshape(N, Cg, P * Q)
         y = y.view(N, F, P * Q)
@@ -1414,7 +1411,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         conv2d_planes[
             (
                 min(
-                    3 * sms,
+                    config["PROGRAMS"] * sms,
                     N * triton.cdiv(places, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),
                 ),
             )
@@ -1436,40 +1433,12 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,
-            **config,
-        )
-    elif variant in ("planes_persistent", "planes_square"):
-        w = w.reshape(F, Cg)
-        x = x.reshape(N, Cg, P * Q)
-        y = y.view(N, F, P * Q)
-        x_tiles, x_turned = _tiles(x.mT, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        conv2d_planes[
-            (
-                min(
-                    sms,
-                    N * triton.cdiv(places, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            x_tiles,
-            w_tiles,
-            b,
-            y,
-            N,
-            P * Q,
-            F,
-            Cg,
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            X_TURNED=x_turned,
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
         )
     elif variant == "channels":
         conv2d_channels[
@@ -1601,14 +1570,6 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             **config,
         )
     elif variant == "patches":
-        if x.stride(1) != 1:  # its channels lie apart
-            x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
-            launch_conv2d_x_packed(x, x_packed)
-            x = x_packed.permute(0, 3, 1, 2)
-        if w.stride(1) != 1:  # its channels lie apart
-            w_packed = torch.empty((F, R, S, Cg), dtype=w.dtype, device=w.device)
-            launch_conv2d_w_packed(w, w_packed)
-            w = w_packed.permute(0, 3, 1, 2)
         PATCH_N, PATCH_P, PATCH_Q = _patch(config["BLOCK_M"], N, P, Q)
         PATCHES = triton.cdiv(N, PATCH_N) * triton.cdiv(P, PATCH_P) * triton.cdiv(Q, PATCH_Q)
         x_patches = _descriptor(
@@ -1663,14 +1624,6 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             **config,
         )
     elif variant in ("wide", "taps"):
-        if x.stride(1) != 1:  # its channels lie apart
-            x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
-            launch_conv2d_x_packed(x, x_packed)
-            x = x_packed.permute(0, 3, 1, 2)
-        if w.stride(1) != 1:  # its channels lie apart
-            w_packed = torch.empty((F, R, S, Cg), dtype=w.dtype, device=w.device)
-            launch_conv2d_w_packed(w, w_packed)
-            w = w_packed.permute(0, 3, 1, 2)
         w = w.reshape(F // (F // groups), F // groups, Cg, R * S)
         b = b.reshape(F // (F // groups), F // groups)
         conv2d_taps[
@@ -1710,62 +1663,6 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             stride=stride,
             pad=pad,
             dil=dil,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            groups=groups,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "mixed":
-        if x.stride(1) != 1:  # its channels lie apart
-            x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
-            launch_conv2d_x_packed(x, x_packed)
-            x = x_packed.permute(0, 3, 1, 2)
-        if w.stride(1) != 1:  # its channels lie apart
-            w_packed = torch.empty((F, R, S, Cg), dtype=w.dtype, device=w.device)
-            launch_conv2d_w_packed(w, w_packed)
-            w = w_packed.permute(0, 3, 1, 2)
-        w = w.reshape(F // (F // groups), F // groups, Cg, R * S)
-        b = b.reshape(F // (F // groups), F // groups)
-        conv2d_tiles[
-            (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
-        ](
-            x,
-            w,
-            b,
-            y,
-            F // (F // groups),
-            N * P * Q,
-            F // groups,
-            P * Q,
-            Q,
-            P,
-            H,
-            W,
-            F,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            w.stride(3),
-            b.stride(0),
-            b.stride(1),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            Cg=Cg,
-            R=R,
-            S=S,
-            INDEX=INDEX,
-            STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
-            stride=stride,
-            pad=pad,
-            dil=dil,
-            STEP_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)),
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             groups=groups,

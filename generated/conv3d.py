@@ -900,6 +900,7 @@ def choose_conv3d(
             GROUP_M=8,
             num_warps=4,
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+            PROGRAMS=3,
         )
     # one tap, so a product whose rows are the positions of all images; large, and its widest tiles fill whole waves of multiprocessors
     if (
@@ -918,6 +919,7 @@ def choose_conv3d(
             GROUP_M=8,
             num_warps=8,
             num_stages=4 if stored_bytes <= 2 else 3,
+            PROGRAMS=1,
         )
     # one tap, so a product whose rows are the positions of all images; large, and tiles of 128 x 128 fill the waves better
     if (
@@ -936,6 +938,7 @@ def choose_conv3d(
             GROUP_M=8,
             num_warps=8,
             num_stages=5 if itemsize <= 2 else 3,
+            PROGRAMS=1,
         )
     # one tap, so a product whose rows are the positions of one image; long, and bound by memory: small tiles, three programs a multiprocessor
     if (
@@ -954,6 +957,7 @@ def choose_conv3d(
             GROUP_M=8,
             num_warps=4,
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+            PROGRAMS=3,
         )
     # one tap, so a product whose rows are the positions of one image; large, and its widest tiles fill whole waves of multiprocessors
     if (
@@ -971,6 +975,7 @@ def choose_conv3d(
             GROUP_M=8,
             num_warps=8,
             num_stages=4 if stored_bytes <= 2 else 3,
+            PROGRAMS=1,
         )
     # one tap, so a product whose rows are the positions of one image; large, and tiles of 128 x 128 fill the waves better
     if (
@@ -988,6 +993,7 @@ def choose_conv3d(
             GROUP_M=8,
             num_warps=8,
             num_stages=5 if itemsize <= 2 else 3,
+            PROGRAMS=1,
         )
     # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
     if (
@@ -1127,129 +1133,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * O * P * Q, C * K * R * S, *x.shape) < 2_000_000_000 else tl.int64
     PRECISION = "ieee" if torch.version.hip else "tf32x3"
-    if variant == "rows_stream":
-        w = w.reshape(F, C)
-        x = x.permute(0, 2, 3, 4, 1).reshape(N * O * P * Q, C)
-        y = y.permute(0, 2, 3, 4, 1).view(N * O * P * Q, F)
-        x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        conv3d_rows[
-            (min(3 * sms, triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"])),)
-        ](
-            x_tiles,
-            w_tiles,
-            b,
-            y_tiles,
-            y,
-            N * O * P * Q,
-            F,
-            C,
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            X_TURNED=x_turned,
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant in ("rows_persistent", "rows_square"):
-        w = w.reshape(F, C)
-        x = x.permute(0, 2, 3, 4, 1).reshape(N * O * P * Q, C)
-        y = y.permute(0, 2, 3, 4, 1).view(N * O * P * Q, F)
-        x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        conv3d_rows[
-            (min(sms, triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"])),)
-        ](
-            x_tiles,
-            w_tiles,
-            b,
-            y_tiles,
-            y,
-            N * O * P * Q,
-            F,
-            C,
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            X_TURNED=x_turned,
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "planes_stream":
-        w = w.reshape(F, C)
-        x = x.reshape(N, C, O * P * Q)
-        y = y.view(N, F, O * P * Q)
-        x_tiles, x_turned = _tiles(x.mT, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        conv3d_planes[
-            (
-                min(
-                    3 * sms,
-                    N * triton.cdiv(places, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            x_tiles,
-            w_tiles,
-            b,
-            y,
-            N,
-            O * P * Q,
-            F,
-            C,
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            X_TURNED=x_turned,
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant in ("planes_persistent", "planes_square"):
-        w = w.reshape(F, C)
-        x = x.reshape(N, C, O * P * Q)
-        y = y.view(N, F, O * P * Q)
-        x_tiles, x_turned = _tiles(x.mT, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        conv3d_planes[
-            (
-                min(
-                    sms,
-                    N * triton.cdiv(places, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            x_tiles,
-            w_tiles,
-            b,
-            y,
-            N,
-            O * P * Q,
-            F,
-            C,
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            X_TURNED=x_turned,
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "patches":
+    if variant in ("patches", "wide", "mixed", "taps"):
         if x.stride(1) != 1:  # its channels lie apart
             x_packed = torch.empty((N, D, H, W, C), dtype=x.dtype, device=x.device)
             launch_conv3d_x_packed(x, x_packed)
@@ -1258,6 +1142,83 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             w_packed = torch.empty((F, K, R, S, C), dtype=w.dtype, device=w.device)
             launch_conv3d_w_packed(w, w_packed)
             w = w_packed.permute(0, 4, 1, 2, 3)
+    if variant in ("rows_stream", "rows_persistent", "rows_square"):
+        w = w.reshape(F, C)
+        x = x.permute(0, 2, 3, 4, 1).reshape(N * O * P * Q, C)
+        y = y.permute(0, 2, 3, 4, 1).view(N * O * P * Q, F)
+        x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        conv3d_rows[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            x_tiles,
+            w_tiles,
+            b,
+            y_tiles,
+            y,
+            N * O * P * Q,
+            F,
+            C,
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            X_TURNED=x_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant in ("planes_stream", "planes_persistent", "planes_square"):
+        w = w.reshape(F, C)
+        x = x.reshape(N, C, O * P * Q)
+        y = y.view(N, F, O * P * Q)
+        x_tiles, x_turned = _tiles(x.mT, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        conv3d_planes[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    N * triton.cdiv(places, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            x_tiles,
+            w_tiles,
+            b,
+            y,
+            N,
+            O * P * Q,
+            F,
+            C,
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            X_TURNED=x_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant == "patches":
         PATCH_N, PATCH_O, PATCH_P, PATCH_Q = _patch(config["BLOCK_M"], N, O, P, Q)
         PATCHES = (
             triton.cdiv(N, PATCH_N)
@@ -1319,14 +1280,6 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             **config,
         )
     elif variant in ("wide", "taps"):
-        if x.stride(1) != 1:  # its channels lie apart
-            x_packed = torch.empty((N, D, H, W, C), dtype=x.dtype, device=x.device)
-            launch_conv3d_x_packed(x, x_packed)
-            x = x_packed.permute(0, 4, 1, 2, 3)
-        if w.stride(1) != 1:  # its channels lie apart
-            w_packed = torch.empty((F, K, R, S, C), dtype=w.dtype, device=w.device)
-            launch_conv3d_w_packed(w, w_packed)
-            w = w_packed.permute(0, 4, 1, 2, 3)
         w = w.reshape(F, C, K * R * S)
         conv3d_taps[(triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)](
             x,
@@ -1369,15 +1322,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "mixed":
-        if x.stride(1) != 1:  # its channels lie apart
-            x_packed = torch.empty((N, D, H, W, C), dtype=x.dtype, device=x.device)
-            launch_conv3d_x_packed(x, x_packed)
-            x = x_packed.permute(0, 4, 1, 2, 3)
-        if w.stride(1) != 1:  # its channels lie apart
-            w_packed = torch.empty((F, K, R, S, C), dtype=w.dtype, device=w.device)
-            launch_conv3d_w_packed(w, w_packed)
-            w = w_packed.permute(0, 4, 1, 2, 3)
+    elif variant in ("mixed", "terms", "small"):
         w = w.reshape(F, C, K * R * S)
         conv3d_tiles[(triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)](
             x,
@@ -1422,7 +1367,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "lanes":
+    else:
         # c_lanes channels where x has C: zeros behind those.
         x_lanes = torch.zeros((N, D, H, W, c_lanes), dtype=x.dtype, device=x.device)
         launch_conv3d_x_packed(x, x_lanes[..., :C])
@@ -1469,51 +1414,6 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             stride=stride,
             pad=pad,
             STEP_W_LANES=math.gcd(16, w_lanes.stride(0)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
-    else:
-        w = w.reshape(F, C, K * R * S)
-        conv3d_tiles[(triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)](
-            x,
-            w,
-            b,
-            y,
-            N * O * P * Q,
-            F,
-            O * P * Q,
-            P * Q,
-            O,
-            Q,
-            P,
-            D,
-            H,
-            W,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            x.stride(4),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            y.stride(4),
-            C=C,
-            K=K,
-            R=R,
-            S=S,
-            INDEX=INDEX,
-            STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3), x.stride(4)),
-            stride=stride,
-            pad=pad,
-            STEP_W=math.gcd(16, w.stride(0), w.stride(2)),
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,

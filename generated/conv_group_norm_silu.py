@@ -1092,6 +1092,7 @@ def choose_conv_group_norm_silu_conv2d(
             GROUP_M=8,
             num_warps=4,
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+            PROGRAMS=3,
         )
     # one tap, so a product whose rows are the positions of all images; large, and its widest tiles fill whole waves of multiprocessors
     if (
@@ -1110,6 +1111,7 @@ def choose_conv_group_norm_silu_conv2d(
             GROUP_M=8,
             num_warps=8,
             num_stages=4 if stored_bytes <= 2 else 3,
+            PROGRAMS=1,
         )
     # one tap, so a product whose rows are the positions of all images; large, and tiles of 128 x 128 fill the waves better
     if (
@@ -1128,6 +1130,7 @@ def choose_conv_group_norm_silu_conv2d(
             GROUP_M=8,
             num_warps=8,
             num_stages=5 if itemsize <= 2 else 3,
+            PROGRAMS=1,
         )
     # one tap, so a product whose rows are the positions of one image; long, and bound by memory: small tiles, three programs a multiprocessor
     if (
@@ -1146,6 +1149,7 @@ def choose_conv_group_norm_silu_conv2d(
             GROUP_M=8,
             num_warps=4,
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+            PROGRAMS=3,
         )
     # one tap, so a product whose rows are the positions of one image; large, and its widest tiles fill whole waves of multiprocessors
     if (
@@ -1163,6 +1167,7 @@ def choose_conv_group_norm_silu_conv2d(
             GROUP_M=8,
             num_warps=8,
             num_stages=4 if stored_bytes <= 2 else 3,
+            PROGRAMS=1,
         )
     # one tap, so a product whose rows are the positions of one image; large, and tiles of 128 x 128 fill the waves better
     if (
@@ -1180,6 +1185,7 @@ def choose_conv_group_norm_silu_conv2d(
             GROUP_M=8,
             num_warps=8,
             num_stages=5 if itemsize <= 2 else 3,
+            PROGRAMS=1,
         )
     # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
     if patched and 2 <= itemsize <= 4 and channels % 16 == 0 and M * N * channels >= 2**26:
@@ -1312,133 +1318,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
     )
     INDEX = tl.int32 if max(N * P * Q, C * R * S, *x.shape) < 2_000_000_000 else tl.int64
     PRECISION = "tf32"
-    if variant == "rows_stream":
-        w = w.reshape(Cg * (F // Cg), C)
-        x = x.permute(0, 2, 3, 1).reshape(N * P * Q, C)
-        b = b.reshape(Cg * (F // Cg))
-        conv2d = conv2d.permute(0, 2, 3, 1).view(N * P * Q, Cg * (F // Cg))
-        x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        conv2d_tiles = _tiles_to_store(conv2d, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        conv_group_norm_silu_conv2d_rows[
-            (min(3 * sms, triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"])),)
-        ](
-            x_tiles,
-            w_tiles,
-            b,
-            conv2d_tiles,
-            conv2d,
-            N * P * Q,
-            Cg * (F // Cg),
-            C,
-            b.stride(0),
-            conv2d.stride(0),
-            conv2d.stride(1),
-            X_TURNED=x_turned,
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant in ("rows_persistent", "rows_square"):
-        w = w.reshape(Cg * (F // Cg), C)
-        x = x.permute(0, 2, 3, 1).reshape(N * P * Q, C)
-        b = b.reshape(Cg * (F // Cg))
-        conv2d = conv2d.permute(0, 2, 3, 1).view(N * P * Q, Cg * (F // Cg))
-        x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        conv2d_tiles = _tiles_to_store(conv2d, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        conv_group_norm_silu_conv2d_rows[
-            (min(sms, triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"])),)
-        ](
-            x_tiles,
-            w_tiles,
-            b,
-            conv2d_tiles,
-            conv2d,
-            N * P * Q,
-            Cg * (F // Cg),
-            C,
-            b.stride(0),
-            conv2d.stride(0),
-            conv2d.stride(1),
-            X_TURNED=x_turned,
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "planes_stream":
-        w = w.reshape(Cg * (F // Cg), C)
-        x = x.reshape(N, C, P * Q)
-        b = b.reshape(Cg * (F // Cg))
-        conv2d = conv2d.view(N, Cg * (F // Cg), P * Q)
-        x_tiles, x_turned = _tiles(x.mT, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        conv_group_norm_silu_conv2d_planes[
-            (
-                min(
-                    3 * sms,
-                    N * triton.cdiv(places, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            x_tiles,
-            w_tiles,
-            b,
-            conv2d,
-            N,
-            P * Q,
-            Cg * (F // Cg),
-            C,
-            b.stride(0),
-            conv2d.stride(0),
-            conv2d.stride(1),
-            conv2d.stride(2),
-            X_TURNED=x_turned,
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant in ("planes_persistent", "planes_square"):
-        w = w.reshape(Cg * (F // Cg), C)
-        x = x.reshape(N, C, P * Q)
-        b = b.reshape(Cg * (F // Cg))
-        conv2d = conv2d.view(N, Cg * (F // Cg), P * Q)
-        x_tiles, x_turned = _tiles(x.mT, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        conv_group_norm_silu_conv2d_planes[
-            (
-                min(
-                    sms,
-                    N * triton.cdiv(places, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            x_tiles,
-            w_tiles,
-            b,
-            conv2d,
-            N,
-            P * Q,
-            Cg * (F // Cg),
-            C,
-            b.stride(0),
-            conv2d.stride(0),
-            conv2d.stride(1),
-            conv2d.stride(2),
-            X_TURNED=x_turned,
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "patches":
+    if variant in ("patches", "wide", "mixed", "taps"):
         if x.stride(1) != 1:  # its channels lie apart
             x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
             launch_conv_group_norm_silu_conv2d_x_packed(x, x_packed)
@@ -1447,6 +1327,85 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             w_packed = torch.empty((F, R, S, C), dtype=w.dtype, device=w.device)
             launch_conv_group_norm_silu_conv2d_w_packed(w, w_packed)
             w = w_packed.permute(0, 3, 1, 2)
+    if variant in ("rows_stream", "rows_persistent", "rows_square"):
+        w = w.reshape(Cg * (F // Cg), C)
+        x = x.permute(0, 2, 3, 1).reshape(N * P * Q, C)
+        b = b.reshape(Cg * (F // Cg))
+        conv2d = conv2d.permute(0, 2, 3, 1).view(N * P * Q, Cg * (F // Cg))
+        x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        conv2d_tiles = _tiles_to_store(conv2d, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        conv_group_norm_silu_conv2d_rows[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            x_tiles,
+            w_tiles,
+            b,
+            conv2d_tiles,
+            conv2d,
+            N * P * Q,
+            Cg * (F // Cg),
+            C,
+            b.stride(0),
+            conv2d.stride(0),
+            conv2d.stride(1),
+            X_TURNED=x_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant in ("planes_stream", "planes_persistent", "planes_square"):
+        w = w.reshape(Cg * (F // Cg), C)
+        x = x.reshape(N, C, P * Q)
+        b = b.reshape(Cg * (F // Cg))
+        conv2d = conv2d.view(N, Cg * (F // Cg), P * Q)
+        x_tiles, x_turned = _tiles(x.mT, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        conv_group_norm_silu_conv2d_planes[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    N * triton.cdiv(places, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            x_tiles,
+            w_tiles,
+            b,
+            conv2d,
+            N,
+            P * Q,
+            Cg * (F // Cg),
+            C,
+            b.stride(0),
+            conv2d.stride(0),
+            conv2d.stride(1),
+            conv2d.stride(2),
+            X_TURNED=x_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant == "patches":
         PATCH_N, PATCH_P, PATCH_Q = _patch(config["BLOCK_M"], N, P, Q)
         PATCHES = triton.cdiv(N, PATCH_N) * triton.cdiv(P, PATCH_P) * triton.cdiv(Q, PATCH_Q)
         x_patches = _descriptor(x.permute(0, 2, 3, 1), PATCH_N, PATCH_P, PATCH_Q, config["BLOCK_K"])
@@ -1489,14 +1448,6 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             **config,
         )
     elif variant in ("wide", "taps"):
-        if x.stride(1) != 1:  # its channels lie apart
-            x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
-            launch_conv_group_norm_silu_conv2d_x_packed(x, x_packed)
-            x = x_packed.permute(0, 3, 1, 2)
-        if w.stride(1) != 1:  # its channels lie apart
-            w_packed = torch.empty((F, R, S, C), dtype=w.dtype, device=w.device)
-            launch_conv_group_norm_silu_conv2d_w_packed(w, w_packed)
-            w = w_packed.permute(0, 3, 1, 2)
         w = w.reshape(Cg * (F // Cg), C, R * S)
         b = b.reshape(Cg * (F // Cg))
         conv_group_norm_silu_conv2d_taps[
@@ -1536,15 +1487,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "mixed":
-        if x.stride(1) != 1:  # its channels lie apart
-            x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
-            launch_conv_group_norm_silu_conv2d_x_packed(x, x_packed)
-            x = x_packed.permute(0, 3, 1, 2)
-        if w.stride(1) != 1:  # its channels lie apart
-            w_packed = torch.empty((F, R, S, C), dtype=w.dtype, device=w.device)
-            launch_conv_group_norm_silu_conv2d_w_packed(w, w_packed)
-            w = w_packed.permute(0, 3, 1, 2)
+    elif variant in ("mixed", "terms", "small"):
         w = w.reshape(Cg * (F // Cg), C, R * S)
         b = b.reshape(Cg * (F // Cg))
         conv_group_norm_silu_conv2d_tiles[
@@ -1586,7 +1529,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "lanes":
+    else:
         # c2_lanes channels where x has C: zeros behind those.
         x_lanes = torch.zeros((N, H, W, c2_lanes), dtype=x.dtype, device=x.device)
         launch_conv_group_norm_silu_conv2d_x_packed(x, x_lanes[..., :C])
@@ -1628,48 +1571,6 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2)),
             pad=pad,
             STEP_W_LANES=math.gcd(16, w_lanes.stride(0)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
-    else:
-        w = w.reshape(Cg * (F // Cg), C, R * S)
-        b = b.reshape(Cg * (F // Cg))
-        conv_group_norm_silu_conv2d_tiles[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
-        ](
-            x,
-            w,
-            b,
-            conv2d,
-            N * P * Q,
-            Cg * (F // Cg),
-            P * Q,
-            Q,
-            P,
-            H,
-            W,
-            Cg,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            b.stride(0),
-            conv2d.stride(0),
-            conv2d.stride(1),
-            conv2d.stride(2),
-            conv2d.stride(3),
-            C=C,
-            R=R,
-            S=S,
-            INDEX=INDEX,
-            STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
-            pad=pad,
-            STEP_W=math.gcd(16, w.stride(0), w.stride(2)),
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,

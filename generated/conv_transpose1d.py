@@ -498,7 +498,7 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * P, C * R, *x.shape) < 2_000_000_000 else tl.int64
     PRECISION = "ieee" if torch.version.hip else "tf32x3"
-    if variant in ("wide", "taps"):
+    if variant in ("wide", "mixed", "taps"):
         if x.stride(1) != 1:  # its channels lie apart
             x_packed = torch.empty((N, L, C), dtype=x.dtype, device=x.device)
             launch_conv_transpose1d_x_packed(x, x_packed)
@@ -507,6 +507,7 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
             w_packed = torch.empty((F, R, C), dtype=w.dtype, device=w.device)
             launch_conv_transpose1d_w_packed(w, w_packed)
             w = w_packed.permute(2, 0, 1)
+    if variant in ("wide", "taps"):
         conv_transpose1d_taps[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](
@@ -539,15 +540,7 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "mixed":
-        if x.stride(1) != 1:  # its channels lie apart
-            x_packed = torch.empty((N, L, C), dtype=x.dtype, device=x.device)
-            launch_conv_transpose1d_x_packed(x, x_packed)
-            x = x_packed.permute(0, 2, 1)
-        if w.stride(0) != 1:  # its channels lie apart
-            w_packed = torch.empty((F, R, C), dtype=w.dtype, device=w.device)
-            launch_conv_transpose1d_w_packed(w, w_packed)
-            w = w_packed.permute(2, 0, 1)
+    elif variant in ("mixed", "terms", "small"):
         conv_transpose1d_tiles[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](
@@ -582,7 +575,7 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "lanes":
+    else:
         # c_lanes channels where x has C: zeros behind those.
         x_lanes = torch.zeros((N, L, c_lanes), dtype=x.dtype, device=x.device)
         launch_conv_transpose1d_x_packed(x, x_lanes[..., :C])
@@ -618,41 +611,6 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
             dil=dil,
             stride=stride,
             STEP_W_LANES=math.gcd(16, w_lanes.stride(0)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
-    else:
-        conv_transpose1d_tiles[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
-        ](
-            x,
-            w,
-            b,
-            y,
-            N * P,
-            F,
-            P,
-            L,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            C=C,
-            R=R,
-            INDEX=INDEX,
-            STEP_X=math.gcd(16, x.stride(0), x.stride(2)),
-            pad=pad,
-            dil=dil,
-            stride=stride,
-            STEP_W=math.gcd(16, w.stride(1), w.stride(2)),
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,

@@ -822,7 +822,7 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype) else tl.float32
     INDEX = tl.int32 if max(N * p_steps * q_steps, *x.shape) < 2_000_000_000 else tl.int64
     PRECISION = "ieee" if torch.version.hip else "tf32x3"
-    if variant == "patches":
+    if variant in ("patches", "wide", "mixed", "taps"):
         if x.stride(1) != 1:  # its channels lie apart
             x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
             launch_conv_transpose2d_x_packed(x, x_packed)
@@ -831,6 +831,7 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
             w_packed = torch.empty((F, R, S, C), dtype=w.dtype, device=w.device)
             launch_conv_transpose2d_w_packed(w, w_packed)
             w = w_packed.permute(3, 0, 1, 2)
+    if variant == "patches":
         PATCH_N, PATCH_P1, PATCH_Q1 = _patch(config["BLOCK_M"], N, p_steps, q_steps)
         PATCHES = (
             triton.cdiv(N, PATCH_N)
@@ -881,14 +882,6 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
             **config,
         )
     elif variant in ("wide", "taps"):
-        if x.stride(1) != 1:  # its channels lie apart
-            x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
-            launch_conv_transpose2d_x_packed(x, x_packed)
-            x = x_packed.permute(0, 3, 1, 2)
-        if w.stride(0) != 1:  # its channels lie apart
-            w_packed = torch.empty((F, R, S, C), dtype=w.dtype, device=w.device)
-            launch_conv_transpose2d_w_packed(w, w_packed)
-            w = w_packed.permute(3, 0, 1, 2)
         conv_transpose2d_taps[
             (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](
@@ -928,15 +921,7 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "mixed":
-        if x.stride(1) != 1:  # its channels lie apart
-            x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
-            launch_conv_transpose2d_x_packed(x, x_packed)
-            x = x_packed.permute(0, 3, 1, 2)
-        if w.stride(0) != 1:  # its channels lie apart
-            w_packed = torch.empty((F, R, S, C), dtype=w.dtype, device=w.device)
-            launch_conv_transpose2d_w_packed(w, w_packed)
-            w = w_packed.permute(3, 0, 1, 2)
+    elif variant in ("mixed", "terms", "small"):
         conv_transpose2d_tiles[
             (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](
@@ -978,7 +963,7 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "lanes":
+    else:
         # c_lanes channels where x has C: zeros behind those.
         x_lanes = torch.zeros((N, H, W, c_lanes), dtype=x.dtype, device=x.device)
         launch_conv_transpose2d_x_packed(x, x_lanes[..., :C])
@@ -1021,48 +1006,6 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
             INDEX=INDEX,
             STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2)),
             STEP_W_LANES=math.gcd(16, w_lanes.stride(0), w_lanes.stride(1), w_lanes.stride(2)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
-    else:
-        conv_transpose2d_tiles[
-            (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
-        ](
-            x,
-            w,
-            y,
-            stride * stride,
-            N * p_steps * q_steps,
-            F,
-            R,
-            S,
-            p_steps * q_steps,
-            q_steps,
-            p_steps,
-            H,
-            W,
-            P,
-            Q,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            w.stride(3),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            stride=stride,
-            pad=pad,
-            C=C,
-            INDEX=INDEX,
-            STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
-            STEP_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3)),
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,

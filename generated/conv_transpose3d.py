@@ -974,7 +974,7 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * o_steps * p_steps * q_steps, *x.shape) < 2_000_000_000 else tl.int64
     PRECISION = "ieee" if torch.version.hip else "tf32x3"
-    if variant == "patches":
+    if variant in ("patches", "wide", "mixed", "taps"):
         if x.stride(1) != 1:  # its channels lie apart
             x_packed = torch.empty((N, D, H, W, C), dtype=x.dtype, device=x.device)
             launch_conv_transpose3d_x_packed(x, x_packed)
@@ -983,6 +983,7 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             w_packed = torch.empty((F, K, R, S, C), dtype=w.dtype, device=w.device)
             launch_conv_transpose3d_w_packed(w, w_packed)
             w = w_packed.permute(4, 0, 1, 2, 3)
+    if variant == "patches":
         PATCH_N, PATCH_O1, PATCH_P1, PATCH_Q1 = _patch(
             config["BLOCK_M"], N, o_steps, p_steps, q_steps
         )
@@ -1043,14 +1044,6 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             **config,
         )
     elif variant in ("wide", "taps"):
-        if x.stride(1) != 1:  # its channels lie apart
-            x_packed = torch.empty((N, D, H, W, C), dtype=x.dtype, device=x.device)
-            launch_conv_transpose3d_x_packed(x, x_packed)
-            x = x_packed.permute(0, 4, 1, 2, 3)
-        if w.stride(0) != 1:  # its channels lie apart
-            w_packed = torch.empty((F, K, R, S, C), dtype=w.dtype, device=w.device)
-            launch_conv_transpose3d_w_packed(w, w_packed)
-            w = w_packed.permute(4, 0, 1, 2, 3)
         conv_transpose3d_taps[
             (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](
@@ -1100,15 +1093,7 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "mixed":
-        if x.stride(1) != 1:  # its channels lie apart
-            x_packed = torch.empty((N, D, H, W, C), dtype=x.dtype, device=x.device)
-            launch_conv_transpose3d_x_packed(x, x_packed)
-            x = x_packed.permute(0, 4, 1, 2, 3)
-        if w.stride(0) != 1:  # its channels lie apart
-            w_packed = torch.empty((F, K, R, S, C), dtype=w.dtype, device=w.device)
-            launch_conv_transpose3d_w_packed(w, w_packed)
-            w = w_packed.permute(4, 0, 1, 2, 3)
+    elif variant in ("mixed", "terms", "small"):
         conv_transpose3d_tiles[
             (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](
@@ -1160,7 +1145,7 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "lanes":
+    else:
         # c_lanes channels where x has C: zeros behind those.
         x_lanes = torch.zeros((N, D, H, W, c_lanes), dtype=x.dtype, device=x.device)
         launch_conv_transpose3d_x_packed(x, x_lanes[..., :C])
@@ -1217,58 +1202,6 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             STEP_W_LANES=math.gcd(
                 16, w_lanes.stride(0), w_lanes.stride(1), w_lanes.stride(2), w_lanes.stride(3)
             ),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
-    else:
-        conv_transpose3d_tiles[
-            (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
-        ](
-            x,
-            w,
-            b,
-            y,
-            stride * stride * stride,
-            N * o_steps * p_steps * q_steps,
-            F,
-            K,
-            R,
-            S,
-            o_steps * p_steps * q_steps,
-            p_steps * q_steps,
-            o_steps,
-            q_steps,
-            p_steps,
-            D,
-            H,
-            W,
-            O,
-            P,
-            Q,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            x.stride(4),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            w.stride(3),
-            w.stride(4),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            y.stride(4),
-            stride=stride,
-            pad=pad,
-            C=C,
-            INDEX=INDEX,
-            STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3), x.stride(4)),
-            STEP_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3), w.stride(4)),
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,

@@ -535,6 +535,7 @@ def choose_linear_gelu(
             GROUP_M=8,
             num_warps=4,
             num_stages=6 if BLOCK_N == 64 else 4,
+            PROGRAMS=1,
         )
     # long, and bound by memory: small tiles, three programs a multiprocessor
     if tma and M * N * K >= 2**29 and itemsize <= 4 and M >= 64 * sms and N * K <= 128 * (N + K):
@@ -546,6 +547,7 @@ def choose_linear_gelu(
             GROUP_M=8,
             num_warps=4,
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+            PROGRAMS=3,
         )
     # one wave, with work behind the sums: two programs a multiprocessor take turns
     if (
@@ -558,7 +560,13 @@ def choose_linear_gelu(
         and 4 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 7 * sms
     ):
         return "twin", dict(
-            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=3,
+            PROGRAMS=2,
         )
     # large, and its widest tiles fill whole waves of multiprocessors
     if (
@@ -575,6 +583,7 @@ def choose_linear_gelu(
             GROUP_M=8,
             num_warps=8,
             num_stages=4 if stored_bytes <= 2 else 3,
+            PROGRAMS=1,
         )
     # large, and tiles of 128 x 128 fill the waves better
     if (
@@ -591,6 +600,7 @@ def choose_linear_gelu(
             GROUP_M=8,
             num_warps=8,
             num_stages=5 if itemsize <= 2 else 3,
+            PROGRAMS=1,
         )
     # large, but few tiles: small ones, to have one for every multiprocessor
     if tma and M * N * K >= 2**29 and itemsize <= 2 and M > 64:
@@ -607,6 +617,7 @@ def choose_linear_gelu(
             GROUP_M=8,
             num_warps=4,
             num_stages=4 if BLOCK_N == 128 else 6,
+            PROGRAMS=1,
         )
     # enough work for the widest tile on every multiprocessor
     if not hip and itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
@@ -731,12 +742,17 @@ def launch_linear_gelu(x, w, b, y) -> None:
             BLOCK_N=256,
             PARTS=config["PARTS"],
         )
-    elif variant in ("slender", "persistent", "square", "narrow"):
+    elif variant in ("slender", "stream", "twin", "persistent", "square", "narrow"):
         x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
         linear_gelu_persistent[
-            (min(sms, triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"])),)
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
+                ),
+            )
         ](
             x_tiles,
             w_tiles,
@@ -755,59 +771,12 @@ def launch_linear_gelu(x, w, b, y) -> None:
             PRECISION=PRECISION,
             HALF=x.element_size() == 2,
             enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "stream":
-        x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        linear_gelu_persistent[
-            (min(3 * sms, triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"])),)
-        ](
-            x_tiles,
-            w_tiles,
-            b,
-            y_tiles,
-            y,
-            M,
-            N,
-            K,
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            X_TURNED=x_turned,
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            HALF=x.element_size() == 2,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "twin":
-        x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        linear_gelu_persistent[
-            (min(2 * sms, triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"])),)
-        ](
-            x_tiles,
-            w_tiles,
-            b,
-            y_tiles,
-            y,
-            M,
-            N,
-            K,
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            X_TURNED=x_turned,
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            HALF=x.element_size() == 2,
-            enable_fp_fusion=True,
-            **config,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
         )
     else:
         linear_gelu_tiles[(triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)](

@@ -407,6 +407,7 @@ def choose_matmul(
             GROUP_M=8,
             num_warps=4,
             num_stages=6 if BLOCK_N == 64 else 4,
+            PROGRAMS=1,
         )
     # long, and bound by memory: small tiles, three programs a multiprocessor
     if tma and M * N * K >= 2**29 and itemsize <= 4 and M >= 64 * sms and N * K <= 128 * (N + K):
@@ -418,6 +419,7 @@ def choose_matmul(
             GROUP_M=8,
             num_warps=4,
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+            PROGRAMS=3,
         )
     # large, and its widest tiles fill whole waves of multiprocessors
     if (
@@ -428,7 +430,13 @@ def choose_matmul(
         <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
     ):
         return "persistent", dict(
-            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=3,
+            PROGRAMS=1,
         )
     # large, and tiles of 128 x 128 fill the waves better
     if (
@@ -445,6 +453,7 @@ def choose_matmul(
             GROUP_M=8,
             num_warps=8,
             num_stages=5 if itemsize <= 2 else 3,
+            PROGRAMS=1,
         )
     # large, but few tiles: small ones, to have one for every multiprocessor
     if tma and M * N * K >= 2**29 and itemsize <= 2 and M > 64:
@@ -461,6 +470,7 @@ def choose_matmul(
             GROUP_M=8,
             num_warps=4,
             num_stages=4 if BLOCK_N == 128 else 6,
+            PROGRAMS=1,
         )
     # enough work for the widest tile on every multiprocessor
     if not hip and itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
@@ -578,12 +588,17 @@ def launch_matmul(a, b, y) -> None:
             BLOCK_N=256,
             PARTS=config["PARTS"],
         )
-    elif variant in ("slender", "persistent", "square", "narrow"):
+    elif variant in ("slender", "stream", "persistent", "square", "narrow"):
         a_tiles, a_turned = _tiles(a, config["BLOCK_M"], config["BLOCK_K"])
         b_tiles, b_turned = _tiles(b, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
         matmul_persistent[
-            (min(sms, triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"])),)
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
+                ),
+            )
         ](
             a_tiles,
             b_tiles,
@@ -599,30 +614,12 @@ def launch_matmul(a, b, y) -> None:
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "stream":
-        a_tiles, a_turned = _tiles(a, config["BLOCK_M"], config["BLOCK_K"])
-        b_tiles, b_turned = _tiles(b, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        matmul_persistent[
-            (min(3 * sms, triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"])),)
-        ](
-            a_tiles,
-            b_tiles,
-            y_tiles,
-            y,
-            M,
-            N,
-            K,
-            y.stride(0),
-            y.stride(1),
-            A_TURNED=a_turned,
-            B_TURNED=b_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
         )
     else:
         matmul_tiles[(triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)](

@@ -77,12 +77,15 @@ def launch_view(
         line for t in shared for line in view_line(context, t, views.get(t))
     ]
     fact_lines = [f"{name} = {text}" for name, text in fact_texts(context, step, views)]
-    branches = alike([(v.name, branch(context, step, v, kernels)) for v in step.variants])
+    shared_packs, packing = packed_first(context, step)
+    branches = alike(
+        [(v.name, branch(context, step, v, kernels, shared_packs)) for v in step.variants]
+    )
     if len(branches) == 1:
         call = f"_, config = choose_{step.name}({', '.join(given)})"
     else:
         call = f"variant, config = choose_{step.name}({', '.join(given)})"
-    body = [*view_lines, *fact_lines, call, *lines]
+    body = [*view_lines, *fact_lines, call, *lines, *packing]
     everything = "\n".join([*body, *(x for _, ls in branches for x in ls)])
     opening = size_lines(op, everything)
     opening += batch_lines(op, everything)
@@ -121,6 +124,20 @@ def is_shared(step: Step, tensor: str) -> bool:
     """Whether all kernels see a tensor alike, and none wants it packed: then its view is said once."""
     ways = {seen_by(step, k.name, tensor) for k in step.kernels}
     return len(ways) == 1 and all(p.tensor != tensor for p in step.packs)
+
+
+def packed_first(context: Context, step: Step) -> tuple[tuple[Pack, ...], list[str]]:
+    """The packs that several variants want alike, and their lines, said once in front of all launches."""
+    wanting: dict[tuple[Pack, ...], list[str]] = {}
+    for v in step.variants:
+        if v.packs:
+            wanting.setdefault(v.packs, []).append(v.name)
+    packs, names = max(wanting.items(), key=lambda item: len(item[1]), default=((), []))
+    if len(names) < 2:
+        return (), []
+    listed = ", ".join(f'"{name}"' for name in names)
+    indented = [f"    {line}" for pack in packs for line in pack_lines(context, pack)]
+    return packs, [f"if variant in ({listed}):", *indented]
 
 
 def pack_lines(context: Context, pack: Pack) -> list[str]:
@@ -249,13 +266,18 @@ def step_values(context: Context, step: Step, kernels: dict[str, KernelView]) ->
 
 
 def branch(
-    context: Context, step: Step, variant: Variant, kernels: dict[str, KernelView]
+    context: Context,
+    step: Step,
+    variant: Variant,
+    kernels: dict[str, KernelView],
+    packed: tuple[Pack, ...],
 ) -> tuple[str, ...]:
-    """Scratch and launches of one variant."""
+    """Scratch and launches of one variant; `packed`: what stands in front of all branches."""
     renames = {name: f'config["{name}"]' for name, _ in variant.config}
     renames |= fact_names(context, step)
     renames |= {name: launch_text(p) for name, p in step.facts if bare(p) and bare(p) != ir.BATCH}
-    lines = [line for pack in variant.packs for line in pack_lines(context, pack)]
+    own = () if variant.packs == packed else variant.packs
+    lines = [line for pack in own for line in pack_lines(context, pack)]
     device = touched(step)[0]
     for tensor in touched(step):
         if not is_shared(step, tensor) and not step.merged:

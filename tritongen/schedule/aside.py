@@ -15,7 +15,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Fetch, Poly, Sym, poly, substitute_atoms, symbols
 
 CONFIG = re.compile(
-    r"(INDEX|STEP|BLOCK|GROUP|ROWS|STEPS|PARTS|CHUNK|PATCH|PATCHES|FLAT|TERMS|COMPUTE|HALF|PRECISION|LOWEST|HIGHEST)"
+    r"(INDEX|STEP|BLOCK|GROUP|ROWS|STEPS|PARTS|PROGRAMS|CHUNK|PATCH|PATCHES|FLAT|TERMS|COMPUTE|HALF|PRECISION|LOWEST|HIGHEST)"
     r"(_[A-Z]+)?"
 )
 HOST = frozenset(

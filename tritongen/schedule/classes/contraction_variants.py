@@ -62,7 +62,8 @@ def make(name, group, stores, dims, facts) -> Step:
 
 
 # ---- tiles ---------------------------------------------------------------------------------------
-def tile(m, n, k, warps, stages) -> tuple[tuple[str, str], ...]:
+def tile(m, n, k, warps, stages, programs: int = 0) -> tuple[tuple[str, str], ...]:
+    """`programs` a multiprocessor, each taking one tile after another; 0: as many programs as tiles."""
     return (
         ("BLOCK_M", m),
         ("BLOCK_N", n),
@@ -70,6 +71,7 @@ def tile(m, n, k, warps, stages) -> tuple[tuple[str, str], ...]:
         ("GROUP_M", "8"),
         ("num_warps", warps),
         ("num_stages", stages),
+        *((("PROGRAMS", str(programs)),) if programs else ()),
     )
 
 
@@ -110,10 +112,8 @@ def by_descriptors(
     def waves(m: int, n: int) -> str:
         return f"cdiv({tiles(m, n)}, sms)"
 
-    def programs(each: str = "") -> tuple[Launch, ...]:
-        grid = f"min({each}sms, {times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N))"
-        return (Launch(kernel.name, (grid,)),)
-
+    grid = f"min(PROGRAMS * sms, {times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N))"
+    launch = (Launch(kernel.name, (grid,)),)
     when = described_at(f"{times}M * N * K")
     wide = f"{when} and itemsize <= 2 and 9 * {waves(128, 256)} <= 5 * {waves(128, 128)}"
     twin = Variant(
@@ -121,8 +121,8 @@ def by_descriptors(
         f"{wide} and {waves(128, 256)} == 1 and 4 * {tiles(128, 128)} >= 7 * sms",
         "one wave, with work behind the sums: two programs a multiprocessor take turns",
         # gelu by erf at 2048^3 31.3 us, one program of 128 x 256 32.8; at 4096^3, four waves, 198 and 192.
-        tile("128", str(128 // share), WIDE, "8", "3"),
-        programs("2 * "),
+        tile("128", str(128 // share), WIDE, "8", "3", programs=2),
+        launch,
     )
     persistent = Variant(
         "persistent",
@@ -136,8 +136,9 @@ def by_descriptors(
             WIDE,
             "8",
             "4 if stored_bytes <= 2 else 3" if computes(kernel) else "3",
+            programs=1,
         ),
-        programs(),
+        launch,
     )
     # int8 weights of 4096^2 and bf16 rows: 16 us to convert, 176 to multiply 4096 rows, beside 297 where each tile
     # converts anew (in registers, with the factors exchanged, 249); 1024 rows 62, beside 67.
@@ -149,8 +150,8 @@ def by_descriptors(
         packs=packs,
     )
     return (
-        *few_rows(kernel, when, programs()),
-        streamed(kernel, when, times, programs("3 * ")),
+        *few_rows(kernel, when, launch),
+        streamed(kernel, when, times, launch),
         *((many,) if packs else ()),
         *((twin,) if computes(kernel) else ()),
         persistent,
@@ -158,8 +159,8 @@ def by_descriptors(
             "square",
             f"{when} and itemsize <= 4 and 8 * {waves(128, 128)} <= 5 * {waves(64, 128)}",
             "large, and tiles of 128 x 128 fill the waves better",
-            tile("128", str(128 // share), WIDE, "8", "5 if itemsize <= 2 else 3"),
-            programs(),
+            tile("128", str(128 // share), WIDE, "8", "5 if itemsize <= 2 else 3", programs=1),
+            launch,
         ),
         Variant(
             "narrow",
@@ -172,8 +173,9 @@ def by_descriptors(
                 "256 // itemsize",
                 "4",
                 f"4 if BLOCK_N == {128 // share} else 6",
+                programs=1,
             ),
-            programs(),
+            launch,
         ),
     )
 
@@ -197,6 +199,7 @@ def few_rows(kernel: KernelPlan, when: str, launch: tuple[Launch, ...]) -> tuple
             f"(512 if BLOCK_N == {32 // share} else 256) // itemsize",
             "4",
             f"6 if BLOCK_N == {64 // share} else 4",
+            programs=1,
         ),
         launch,
     )
@@ -221,6 +224,7 @@ def streamed(kernel: KernelPlan, when: str, times: str, launch: tuple[Launch, ..
             WIDE,
             "4",
             f"2 if BLOCK_N == {128 // share} and itemsize <= 2 else 3",
+            programs=3,
         ),
         launch,
     )
