@@ -276,8 +276,8 @@ def branch(
     renames = {name: f'config["{name}"]' for name, _ in variant.config}
     renames |= fact_names(context, step)
     renames |= {name: launch_text(p) for name, p in step.facts if bare(p) and bare(p) != ir.BATCH}
-    own = () if variant.packs == packed else variant.packs
-    lines = [line for pack in own for line in pack_lines(context, pack)]
+    packs = () if variant.packs == packed else variant.packs
+    lines = [line for pack in packs for line in pack_lines(context, pack)]
     device = touched(step)[0]
     for tensor in touched(step):
         if not is_shared(step, tensor) and not step.merged:
