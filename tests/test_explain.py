@@ -154,6 +154,20 @@ def test_every_launch_is_counted(name):
     assert set(whole.writes) <= {w for c in costs for w in c.writes}
 
 
+def test_factors_split_ahead_are_bytes_of_the_plan():
+    module, plans = opened(spec("matmul"))
+    call = {
+        "a": torch.empty(4096, 4096, device="meta"),
+        "b": torch.empty(4096, 4096, device="meta"),
+    }
+    e = explain_call(module, plans[0], call, sms=132)
+    assert [k.name for k in e.steps[0].kernels] == ["_split_tf32", "_split_tf32", "matmul_tf32x3"]
+    operand = 4 * 4096**2
+    assert (
+        e.totals.plan_bytes == (3 + 3 + 3 + 3 + 1) * operand
+    )  # split, split, read for three products each, y
+
+
 def test_a_constant_left_out_has_its_default():
     x, w, b = torch.empty(2, 8, 9, 9), torch.empty(4, 8, 3, 3), torch.empty(4)
     told = str(tritongen.load("specs/conv2d.op").conv2d.explain(x, w, b))

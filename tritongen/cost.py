@@ -120,11 +120,14 @@ def step_costs(plan: Plan, args: Mapping[str, Any], calls: Calls) -> tuple[StepC
     """Each step of a call that was traced, with the launches that are its own."""
     numbers = call_numbers(plan, args)
     steps = {s.name: s for own in plan.steps for s in (own, *(p.step for p in own.packs))}
+    owner = {k.name: s.name for s in steps.values() for k in s.kernels}
+    owners: list[str] = []
+    for launch in reversed(calls.launches):  # what prepares operands belongs to what follows it
+        owners.insert(0, owner.get(launch.kernel.fn.__name__, owners[0] if owners else ""))
     found = []
     for choice in calls.choices:
         step = steps[choice.step]
-        names = {k.name for k in step.kernels}
-        own = [launch for launch in calls.launches if launch.kernel.fn.__name__ in names]
+        own = [run for run, name in zip(calls.launches, owners, strict=True) if name == step.name]
         found.append(StepCost(step, choice, tuple(_kernels(plan, step, own, numbers))))
     return tuple(found)
 
@@ -134,8 +137,15 @@ def _kernels(
 ) -> Iterator[KernelCost]:
     nests = nests_of(plan, step)
     written: set[str] = set()
-    for k, launch in enumerate(launches):
-        kernel = step.kernel(launch.kernel.fn.__name__)
+    named = {k.name: k for k in step.kernels}
+    planned = [launch.kernel.fn.__name__ in named for launch in launches]
+    for launch, known in zip(launches, planned, strict=True):
+        if not known:  # a helper of the module's: one operand in, a copy out
+            (source, x), (copy, out) = tensors_of(launch)
+            cost = Cost({source: _stored_bytes(x)}, {copy: _stored_bytes(out)}, 0)
+            yield KernelCost(launch.kernel.fn.__name__, launch.grid, cost)
+    for k, launch in enumerate(run for run, known in zip(launches, planned, strict=True) if known):
+        kernel = named[launch.kernel.fn.__name__]
         seen, given = {}, {}
         for name, tensor in tensors_of(launch):
             if name in step.stores or (not numbers.knows(name) and name not in written):
@@ -145,13 +155,18 @@ def _kernels(
                 seen[name] = numbers.bytes_read(nests, name) * passes(kernel, name)
             else:
                 seen[name] = _stored_bytes(tensor)
-        work = tuple(_share(step, kernel, nests, k, len(launches)))
+        work = tuple(_share(step, kernel, nests, k, sum(planned)))
         cost = Cost(seen, given, sum(map(numbers.flops, work)), numbers.precision(work))
         yield KernelCost(kernel.name, launch.grid, cost)
 
 
 def passes(kernel: KernelPlan, tensor: str) -> int:
-    """How often a kernel reads a tensor: rows that are walked level by level are loaded in each walk."""
+    """How often a kernel reads a tensor: rows that are walked level by level are loaded in each walk.
+
+    Of a factor in two TF32 parts, one of both is read for each of three products.
+    """
+    if kernel.skeleton == "tf32x3":
+        return 3 if tensor in {tile.tensor for tile in kernel.tiles} else 1
     if kernel.skeleton != "loop":
         return 1
     row = {d.index for d in kernel.axes[0].digits}
