@@ -59,7 +59,7 @@ def as_product(head: ir.Nest, virtual, facts: Facts) -> Product | None:
     if head.dtype not in ("compute", "f32", "i32"):
         return None
     k = {b.index for b in reduce.binders}
-    factors = _factors(paste(reduce.body, virtual, set()))
+    factors = _factors(paste(reduce.body, virtual, None))
     used = [free_indices(f) for f in factors]
     left = next((i for i, names in enumerate(used) if names >= k), None)
     if left is None or any(b.lo.terms for b in reduce.binders):
@@ -75,6 +75,8 @@ def as_product(head: ir.Nest, virtual, facts: Facts) -> Product | None:
     box = {binder.index for binder in head.box}
     if (a | b) != box or not (a - b) or not (b - a):
         return None
+    if head.dtype == "i32" and not (len(factors) == 2 and all(map(_is_int8, factors))):
+        return None  # tl.dot multiplies signed bytes alone
     product = Product(
         tuple(x for x in head.box if x.index in a & b),
         tuple(x for x in head.box if x.index in a - b),
@@ -84,6 +86,13 @@ def as_product(head: ir.Nest, virtual, facts: Facts) -> Product | None:
         _multiply([factors[i] for i in others], head.dtype),
     )
     return _with_taps(product)
+
+
+def _is_int8(factor: ir.Expr) -> bool:
+    match factor:
+        case ir.Cast(ir.Read(dtype="i8")):
+            return True
+    return False
 
 
 def _factors(expr: ir.Expr) -> list[ir.Expr]:
