@@ -68,6 +68,9 @@ def _descriptor(x: torch.Tensor, *block: int) -> TensorDescriptor:
 def _takes_patches(*operands: torch.Tensor) -> bool:
     """Whether patches can be loaded by descriptor, along the last dim, of these or of packed copies."""
     step = 16 // operands[0].element_size()
+    # With a stride, a row of a descriptor reaches over others; its coordinates have 32 bits.
+    if max(n * s for x in operands for n, s in zip(x.shape[1:], x.stride()[1:])) >= 2**29:
+        return False
     return _takes_tiles(*operands) and all(
         _is_aligned(x) or x.stride(-1) != 1 and x.shape[-1] % step == 0 for x in operands
     )
