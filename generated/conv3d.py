@@ -1461,18 +1461,12 @@ def allocate_conv3d(
         raise ValueError(f"conv3d: b: dim 0 (F): expected {F} (from w), given {b.shape[0]}")
     if stride < 1:
         raise ValueError(f"conv3d: requires stride >= 1: {stride} < {1}")
-    if stride == 0:
-        raise ValueError("conv3d: division by zero in (D + 2 * pad - K) // stride + 1")
     O = (D + 2 * pad - K) // stride + 1
     if O < 0:
         raise ValueError(f"conv3d: size O = (D + 2 * pad - K) // stride + 1 is negative: {O}")
-    if stride == 0:
-        raise ValueError("conv3d: division by zero in (H + 2 * pad - R) // stride + 1")
     P = (H + 2 * pad - R) // stride + 1
     if P < 0:
         raise ValueError(f"conv3d: size P = (H + 2 * pad - R) // stride + 1 is negative: {P}")
-    if stride == 0:
-        raise ValueError("conv3d: division by zero in (W + 2 * pad - S) // stride + 1")
     Q = (W + 2 * pad - S) // stride + 1
     if Q < 0:
         raise ValueError(f"conv3d: size Q = (W + 2 * pad - S) // stride + 1 is negative: {Q}")
