@@ -58,6 +58,29 @@ def test_one_bad_spec_and_nothing_is_written(project):
     assert not Path("generated").exists()
 
 
+def test_warnings_are_shown_and_refuse_nothing(project):
+    Path("specs/odd.op").write_text(RELU.replace("y = max", "t = x\n  y = max"))
+    result = run("build", "specs/odd.op")
+    assert result.exit_code == 0 and "warning[W001]: `t` is never read" in result.stderr
+    assert Path("generated/odd.py").exists()
+
+
+def test_a_spec_elsewhere_is_found_by_its_path_and_built_under_its_name(project, monkeypatch):
+    (project / "elsewhere").mkdir()
+    monkeypatch.chdir(project / "elsewhere")
+    assert "--> ../specs/bad.op:2" in run("build", "../specs/bad.op").stderr
+    run("build", "../specs/relu.op")
+    assert "from relu.op (" in Path("generated/relu.py").read_text()
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(project):
+    show = f"{sys.executable} -m tritongen show --stage ast specs/relu.op"
+    done = subprocess.run(  # `true` ends before anything is printed
+        ["bash", "-c", f"{show} | true; exit ${{PIPESTATUS[0]}}"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_check_tells_a_failure_from_a_bad_spec(project):
     good = run("check", "specs/relu.op", "--examples", "2", "--device", "cpu")
     assert good.exit_code == 0 and "specs/relu.op" in good.stdout
@@ -93,6 +116,8 @@ def test_standalone_drops_the_runtime_and_nothing_else(project):
         (["show", "specs/relu.op", "--stage", "llvm"], "llvm"),
         (["show", "specs/relu.op", "--stage", "ptx", "--target", "z80"], "unknown target"),
         (["show", "specs/relu.op", "--stage", "ptx", "--size", "D"], "NAME=N"),
+        (["show", "specs/relu.op", "--stage", "ptx", "--size", f"D={10**20}"], "NAME=N"),
+        (["show", "specs/relu.op", "--stage", "ptx", "--size", "D=3"], "relu has no size D"),
     ],
 )
 def test_bad_usage_is_exit_code_2(project, args, message):

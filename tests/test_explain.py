@@ -47,6 +47,9 @@ def test_shapes_double_together():
         ("D=1..4,batch=1..2", None, "move together"),
         ("D=x", None, "'x' is no number"),
         ("batch=4,5", None, "expected NAME=NUMBER"),
+        ("batch=4,D=1.5", None, "D=1.5: a size is a whole number"),
+        ("batch=4,D=-1", None, "D=-1: a size is a whole number"),
+        ("batch=4,D=99999999999999999999", None, "no number of 64 bits"),
         ("D=4", None, "softmax needs batch: --shape batch=1024"),
         ("batch=4,d=4", None, "has no size d, but D, batch"),
         ("batch=4,D=4", "i64", "softmax takes T: f64 f32 f16 bf16"),
@@ -67,6 +70,10 @@ def test_an_equation_settles_a_size_and_a_bad_call_is_the_wrappers_error():
     base = "N=2,F=8,H=9,W=9,R=3,S=3"
     _, case = call_of(ops, parse_shapes([f"{base},Cg=4,groups=2"])[0])
     assert case.sizes["C"] == 8
+    _, other = call_of(ops, parse_shapes([f"{base},C=8,groups=2"])[0])
+    assert other == case
+    with pytest.raises(BadShape, match="divides by zero with stride=0"):
+        call_of(ops, parse_shapes([f"{base},C=8,groups=2,stride=0"])[0])
     with pytest.raises(BadShape, match="C == .*"):
         call_of(ops, parse_shapes([f"{base},C=9,Cg=4,groups=2"])[0])
 
