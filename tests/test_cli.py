@@ -1,6 +1,8 @@
 """The command line: exit codes, what is written, and what is refused."""
 
+import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +29,14 @@ def project(tmp_path, monkeypatch):
 
 def run(*args: str):
     return CliRunner().invoke(main, list(args))
+
+
+def test_the_readme_shows_the_kernel_that_is_generated():
+    root = Path(__file__).parent.parent
+    readme, module = (root / p for p in ("README.md", "generated/softmax.py"))
+    (shown,) = re.findall(r"```python\n(@triton.*?)```", readme.read_text(), re.DOTALL)
+    (kernel,) = ast.parse(shown).body
+    assert ast.dump(kernel) in map(ast.dump, ast.parse(module.read_text()).body)
 
 
 def test_build_writes_what_check_accepts(project):

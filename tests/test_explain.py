@@ -38,6 +38,17 @@ def test_shapes_double_together():
     assert shapes[3] == {"...": (2, 3), "causal": True, "slope": 0.5}
 
 
+def test_the_page_shows_what_is_printed():
+    """`docs/tools.md`, lines left out being `...`."""
+    page = open("docs/tools.md").read()
+    (shown,) = re.findall(r"```\n\$ tritongen (explain .*?)```", page, re.DOTALL)
+    command, *lines = shown.splitlines()
+    printed = CliRunner().invoke(main, command.split()).output
+    text = "\n".join(lines)
+    parts = [re.escape(part.strip("\n")) for part in text.split("\n...\n")]
+    assert re.fullmatch(r"[\s\S]*\n".join(parts) + r"[\s\S]*", printed), printed
+
+
 @pytest.mark.parametrize(
     "shape, dtype, said",
     [
