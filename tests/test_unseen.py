@@ -374,6 +374,10 @@ op conv_t_group<T: float>(x: T[N, C, L], w: T[C, Fg, R], const groups: int = 2, 
     with F = groups * Fg, P = (L - 1) * stride + R, C % groups == 0 {
   y[n, f, p] = sum[c < C // groups, r]((x[n, f // Fg * (C // groups) + c, (p - r) / stride] else 0) * w[f // Fg * (C // groups) + c, f % Fg, r])
 }
+op conv_t_diagonal<T: float>(x: T[N, C, H, W], w: T[C, F, R, S]) -> y: T[N, F, P, Q]
+    with P = (H - 1) * 2 + R, Q = (W - 1) * 2 + S {
+  y[n, f, p, q] = sum[c, r, s]((x[n, c, (q - r) / 2, (q - s) / 2] else 0) * w[c, f, r, s])
+}
 op causal_attn<T: float>(q: T[B, S, E], k: T[B, L, E], v: T[B, L, E], scale: f32 = 0.5)
     -> o: T[B, S, E] {
   s[b, i, j] = where(j <= i, scale * sum[e](q[b, i, e] * k[b, j, e]), -inf)

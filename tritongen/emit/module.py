@@ -196,6 +196,7 @@ def op_view(item: OpPlans) -> SimpleNamespace:
         first=op.tensors[0].name,
         dispatch=dispatch(item),
         reference=reference_lines(*ops),
+        autocast=f', autocast="{op.autocast}"' if op.autocast else "",
         kernels=kernels,
         launches=launches,
         sequences=sequences,

@@ -25,7 +25,7 @@ from tritongen.ir.algebra import (
     symbols,
 )
 from tritongen.ir.bounds import Facts
-from tritongen.ir.known import plainly_nonnegative
+from tritongen.ir.known import plainly_nonnegative, simplify
 from tritongen.schedule.canonical import binders_of, coordinates, reads, same
 from tritongen.schedule.classes import box
 from tritongen.schedule.members import Group, is_reducer
@@ -92,7 +92,7 @@ def reach(group: Group, col: int, facts: Facts) -> Poly | None:
         for atom, weight in parts[0].items():
             if not isinstance(atom, Idx):
                 return None
-            if not plainly_nonnegative(weight, facts):
+            if not plainly_nonnegative(simplify(weight, facts), facts):
                 weight = extreme("max", (weight, -weight))
             total = total + weight * extents[atom.name]
     return total
