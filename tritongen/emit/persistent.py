@@ -45,6 +45,7 @@ def persistent_view(body: Body) -> KernelView:
         body.lines += lines
     else:
         setup += epilogue(body, heads, tail, var)
+    var["apart"] = "where one loop sets several sums back to 0, ptxas lets no two products overlap."
     doc = "Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."
     if split:
         doc = "Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."
@@ -108,9 +109,12 @@ def corner_lines(body: Body, var: dict[str, str], column: str, width: str) -> li
             lines.insert(0, f"{name} = {text}")
     body.lines, body.prologue = [], []
     if mentions(lines, var["m"]):
-        row = f"{var['first_m']}.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]"
-        body.line(f"{var['m']} = {row}")
+        body.line(row_line(var))
     return lines
+
+
+def row_line(var: dict[str, str]) -> str:
+    return f"{var['m']} = {var['first_m']}.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]"
 
 
 def mentions(lines: Iterable[str], name: str) -> bool:
