@@ -489,7 +489,7 @@ def choose_linear(
         and M > 64
         and N >= 64
         and M <= 768
-        and M <= N
+        and M < N
     ):
         BLOCK_M = (
             128
@@ -499,7 +499,7 @@ def choose_linear(
         )
         return "left_ahead", dict(
             BLOCK_M=BLOCK_M,
-            BLOCK_N=min(BLOCK_M, triton.next_power_of_2(N)),
+            BLOCK_N=BLOCK_M if N > 64 else 64,
             BLOCK_K=32,
             GROUP_M=8,
             num_warps=8 if BLOCK_M == 128 else 4,
@@ -548,7 +548,7 @@ def choose_linear(
         )
         return "right_ahead", dict(
             BLOCK_M=BLOCK_M,
-            BLOCK_N=min(BLOCK_M, triton.next_power_of_2(N)),
+            BLOCK_N=BLOCK_M if N > 64 else 64,
             BLOCK_K=32,
             GROUP_M=8,
             num_warps=8 if BLOCK_M == 128 else 4,

@@ -98,7 +98,7 @@ def half(name: str, when: str, why: str, kernel: KernelPlan, times: str) -> Vari
     tile = f"128 if 7 * {times}cdiv(M, 128) * cdiv(N, 128) >= 5 * sms * {waves(times, 128, 128)} else 64"
     config = tiles_of(
         tile,
-        "min(BLOCK_M, pow2(N))",
+        "BLOCK_M if N > 64 else 64",
         "8 if BLOCK_M == 128 else 4",
         "3",
         "1 if BLOCK_M == 128 else 3",
@@ -121,7 +121,7 @@ def few_rows(kernel: KernelPlan, times: str) -> Variant:
     16384 x 16384 654 us (both ahead 1,546, torch 1,436), 1024 x 8192 x 8192 1,308 (1,240, 2,700).
     """
     why = "few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers"
-    return half("left_ahead", " and M <= 768 and M <= N", why, kernel, times)
+    return half("left_ahead", " and M <= 768 and M < N", why, kernel, times)
 
 
 def rows(kernel: KernelPlan, times: str) -> Variant:
