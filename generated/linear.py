@@ -212,8 +212,8 @@ def linear_left_ahead(
     """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     tiles = tiles_m * tiles_n
-    # Not flattened: a program of few rows has many steps a tile, and few tiles.
-    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
@@ -486,31 +486,31 @@ def choose_linear(
         and itemsize == 4
         and M * N * K >= 2**30
         and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
-        and M > 64
-        and N >= 64
+        and 16 < M
         and M <= 768
         and M < N
     ):
-        BLOCK_M = (
+        BLOCK_N = (
             128
             if 7 * triton.cdiv(M, 128) * triton.cdiv(N, 128)
-            >= 5 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+            >= 5 * 1 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), 1 * sms)
             else 64
         )
         return "left_ahead", dict(
-            BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_M if N > 64 else 64,
+            BLOCK_M=64 if M <= 64 else BLOCK_N,
+            BLOCK_N=BLOCK_N,
             BLOCK_K=32,
             GROUP_M=8,
-            num_warps=8 if BLOCK_M == 128 else 4,
+            num_warps=8 if BLOCK_N == 128 else 4,
             num_stages=3,
-            PROGRAMS=1 if BLOCK_M == 128 else 3,
+            PROGRAMS=1 if BLOCK_N == 128 else 3,
         )
     # large in f32: both operands split once into TF32 numbers and their rests
     if (
         tma
         and itemsize == 4
         and K >= 1024
+        and M > 768
         and N > 768
         and M * N * K >= 2**32
         and 2 * triton.cdiv(M, 128) * triton.cdiv(N, 128) > sms
@@ -542,18 +542,18 @@ def choose_linear(
     ):
         BLOCK_M = (
             128
-            if 7 * triton.cdiv(M, 128) * triton.cdiv(N, 128)
-            >= 5 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+            if 7 * triton.cdiv(M, 128) * triton.cdiv(N, 64)
+            >= 5 * 2 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 64), 2 * sms)
             else 64
         )
         return "right_ahead", dict(
             BLOCK_M=BLOCK_M,
-            BLOCK_N=BLOCK_M if N > 64 else 64,
+            BLOCK_N=64,
             BLOCK_K=32,
             GROUP_M=8,
-            num_warps=8 if BLOCK_M == 128 else 4,
+            num_warps=4,
             num_stages=3,
-            PROGRAMS=1 if BLOCK_M == 128 else 3,
+            PROGRAMS=2 if BLOCK_M == 128 else 3,
         )
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if (

@@ -147,7 +147,9 @@ def test_which_operands_of_f32_are_split_ahead():
     assert chosen("matmul", f32, a=(4096, 4096), b=(4096, 4096)) == "prepared"
     assert chosen("matmul", f32, a=(1024, 1024), b=(1024, 1024)) == "right_ahead"
     assert chosen("matmul", f32, a=(200704, 64), b=(64, 128)) == "right_ahead"
-    assert chosen("linear", f32, x=(128, 16384), w=(16384, 16384), b=(16384,)) == "left_ahead"
+    w, b = (16384, 16384), (16384,)
+    assert chosen("linear", f32, x=(128, 16384), w=w, b=b) == "left_ahead"
+    assert chosen("linear", f32, x=(16, 16384), w=w, b=b) == "slim"
     assert chosen("matmul", f32, a=(256, 524288), b=(524288, 256)) == "split"
     heads = (8, 16, 512, 1024)
     assert chosen("l1_097_attention", f32, q=heads, k=heads, v=heads) == "right_ahead"

@@ -45,7 +45,6 @@ def persistent_view(body: Body) -> KernelView:
         body.lines += lines
     else:
         setup += epilogue(body, heads, tail, var)
-    var["apart"] = "where one loop sets several sums back to 0, ptxas lets no two products overlap."
     doc = "Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."
     if split:
         doc = "Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."

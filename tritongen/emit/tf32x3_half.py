@@ -52,7 +52,6 @@ def tf32x3_half_view(body: Body) -> KernelView:
         body.lines.remove(opening[0])
     if turned:
         body.lines.insert(0, f"{total} = {total}.T")
-        var["apart"] = "a program of few rows has many steps a tile, and few tiles."
     return view(
         body,
         var,
@@ -62,7 +61,7 @@ def tf32x3_half_view(body: Body) -> KernelView:
         lines=tuple(body.lines),
         setup=tuple(setup),
         turn=tuple(turn),
-        flags={"flat": not turned},
+        flags={"flat": True},
     )
 
 

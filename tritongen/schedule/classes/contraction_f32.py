@@ -35,7 +35,7 @@ def forms(
         return (), ()
     both = kernel("tf32x3", "tf32x3", tiles=tiles, stored=out)
     left = kernel("left_ahead", "tf32x3_half", tiles=tiles, stored=out, exchanged=True)
-    variants = (few_rows(left, times), prepared(both, times), rows(right, times))
+    variants = (few_rows(left, times), prepared(both, times), many_rows(right, times))
     return (both, left, right), variants
 
 
@@ -87,55 +87,77 @@ def waves(times: str, m: int, n: int) -> str:
 
 
 # ---- one operand ahead ---------------------------------------------------------------------------
-def half(name: str, when: str, why: str, kernel: KernelPlan, times: str) -> Variant:
-    """Tiles of 128 x 128, or of 64 x 64 where those leave much of their last wave empty.
-
-    us, torch at "highest" in brackets: 1024^3 35 in 64 x 64, three programs a multiprocessor (63; two programs
-    of 64 x 128 54, one 39, of 128 x 64 38; both operands ahead 39 to 43; both in registers 53 to 120); 2048^3
-    186 in 128 x 128 (343; 64 x 128 216). BLOCK_K 64: 2048^3 226. All behind the sums of one loop (`flatten`):
-    200704 x 128 x 64 60, else 87 (114); x 256 156, else 171 (334).
-    """
-    tile = f"128 if 7 * {times}cdiv(M, 128) * cdiv(N, 128) >= 5 * sms * {waves(times, 128, 128)} else 64"
-    config = tiles_of(
-        tile,
-        "BLOCK_M if N > 64 else 64",
-        "8 if BLOCK_M == 128 else 4",
-        "3",
-        "1 if BLOCK_M == 128 else 3",
-    )
+def half(name: str, when: str, why: str, kernel: KernelPlan, times: str, config) -> Variant:
+    """Products of 2**30 terms and more, but few sums of many terms: those are left to parts of k."""
+    large = f"{times}M * N * K >= 2**30 and 2 * {times}cdiv(M, 64) * cdiv(N, 64) > sms"
     return Variant(
-        name, f"{large(times)} and M > 64 and N >= 64{when}", why, config, launch(kernel, times)
+        name, f"tma and itemsize == 4 and {large} and {when}", why, config, launch(kernel, times)
     )
 
 
-def large(times: str) -> str:
-    """Fewer sums are left to parts of k."""
-    tiles = f"{times}cdiv(M, 64) * cdiv(N, 64)"
-    return f"tma and itemsize == 4 and {times}M * N * K >= 2**30 and 2 * {tiles} > sms"
+def filled(times: str, n: int, programs: int) -> str:
+    """Whether tiles of 128 x n leave at most two sevenths of their last wave empty."""
+    tiles, slots = f"{times}cdiv(M, 128) * cdiv(N, {n})", f"{programs} * sms"
+    return f"7 * {tiles} >= 5 * {slots} * cdiv({tiles}, {slots})"
 
 
 def few_rows(kernel: KernelPlan, times: str) -> Variant:
     """At most 768 rows: products as fast as with both ahead save less than splitting the right operand costs.
 
-    Both ahead are 128 TFLOP/s, one 106; 12 bytes an element are read and written: even at 900 rows. 128 x
-    16384 x 16384 654 us (both ahead 1,546, torch 1,436), 1024 x 8192 x 8192 1,308 (1,240, 2,700).
+    Both ahead are 128 TFLOP/s, one 106; 12 bytes an element are read and written: even at 900 rows.
+    us (both ahead; torch at "highest"): 64 x 16384 x 16384 445 (1,632; 751), 128 rows 652 (1,546; 1,456); 128 x
+    32768 x 32768 2,568 (6,604; 5,307); x 8192 x 8192, 512 rows 667 (731; 1,357), 768 989 (1,092; 2,028), 1024
+    1,308 (1,240; 2,700). Not in the loop of one tile after another: 662 and 2,603 for 652 and 2,568.
     """
-    why = "few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers"
-    return half("left_ahead", " and M <= 768 and M < N", why, kernel, times)
-
-
-def rows(kernel: KernelPlan, times: str) -> Variant:
-    """Few columns, few terms, or a small product: 1024 times 512 x 512 x 1024 7.4 ms (both ahead 8.3)."""
-    why = (
-        "large in f32: the right operand split ahead into TF32 numbers and rests, rows in registers"
+    return half(
+        "left_ahead",
+        "16 < M and M <= 768 and M < N",
+        "few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers",
+        kernel,
+        times,
+        tiles_of(
+            "64 if M <= 64 else BLOCK_N",
+            f"128 if {filled(times, 128, 1)} else 64",
+            "8 if BLOCK_N == 128 else 4",
+            "3",
+            "1 if BLOCK_N == 128 else 3",
+        ),
     )
-    return half("right_ahead", "", why, kernel, times)
+
+
+def many_rows(kernel: KernelPlan, times: str) -> Variant:
+    """Few columns, few terms, or a small product.
+
+    us (torch at "highest"): 1024^3 34.9 in 64 x 64 (63.5; 128 x 64 39.8; both ahead 39 to 43, both in registers
+    53 to 120), 1536^3 94.7 (191; 128 x 64 121); in 128 x 64 200704 x 128 x 64 53 (115; 128 x 128 61, 64 x 128
+    65), x 256 145 (334; 156, 173), 200704 x 64 x 256 83 (165), 4096 x 4096 x 512 176 (358; 188), 32768^2 x 64
+    1,800 (4,021; 1,983; in a loop of its own each 3,168), x 32 1,508 (2,570; 1,404). BLOCK_K 64: 1024^3 36.8.
+    """
+    return half(
+        "right_ahead",
+        "M > 64 and N >= 64",
+        "large in f32: the right operand split ahead into TF32 numbers and rests, rows in registers",
+        kernel,
+        times,
+        tiles_of(
+            f"128 if {filled(times, 64, 2)} else 64", "64", "4", "3", "2 if BLOCK_M == 128 else 3"
+        ),
+    )
 
 
 def computed(kernel: KernelPlan, times: str) -> Variant:
-    """Weights of attention, 1024 times 512 x 1024 x 512: 7.7 ms, 17.7 where both are split in registers."""
-    why = "rows that are computed, in f32: split in registers, the right operand ahead"
-    return half("right_ahead", " and stored_bytes == 4", why, kernel, times)
+    """Weights of attention, 1024 times 512 x 1024 x 512: 7.7 ms, 17.7 where both are split in registers.
+
+    64 x 128 by 4 warps, two programs: 8.2.
+    """
+    return half(
+        "right_ahead",
+        "M > 64 and N >= 64 and stored_bytes == 4",
+        "rows that are computed, in f32: split in registers, the right operand ahead",
+        kernel,
+        times,
+        tiles_of("128", "128", "8", "3", "1"),
+    )
 
 
 # ---- both ----------------------------------------------------------------------------------------
@@ -148,7 +170,7 @@ def prepared(kernel: KernelPlan, times: str) -> Variant:
     columns = f"256 if 5 * {waves(times, 128, 256)} <= 3 * {waves(times, 128, 128)} else 128"
     return Variant(
         "prepared",
-        f"tma and itemsize == 4 and K >= 1024 and N > 768 and {times}M * N * K >= 2**32"
+        f"tma and itemsize == 4 and K >= 1024 and M > 768 and N > 768 and {times}M * N * K >= 2**32"
         f" and 2 * {times}cdiv(M, 128) * cdiv(N, 128) > sms",
         "large in f32: both operands split once into TF32 numbers and their rests",
         tiles_of("128", columns, "8", "4 if BLOCK_N == 256 else 6", "1", ("TERMS", "256")),
