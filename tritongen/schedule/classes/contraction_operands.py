@@ -50,14 +50,21 @@ def stored_tiles(side: ir.Expr, kept, axes, seen, dims, facts) -> View | None:
     return view if sorted(inner) == sorted(wanted) and len(view.runs) <= 5 else None
 
 
-def is_split(group) -> bool:
-    """Whether the one sum is of products of f32 as stored, each three products of TF32."""
+def is_stored(group) -> bool:
+    """Whether there is one sum, of products of two operands as they are stored."""
     if group.products > 1 or group.nests[0].dtype != "compute":
         return False
     factors = [s.arg if isinstance(s, ir.Cast) else s for s in group.nests[0].fold.factors]
     if not all(isinstance(factor, ir.Read) for factor in factors):
         return False
-    return len({factor.dtype for factor in factors}) == 1 and factors[0].dtype in group.split
+    return len({factor.dtype for factor in factors}) == 1
+
+
+def is_split(group) -> bool:
+    """Whether these are products of f32, each three products of TF32."""
+    factor = group.nests[0].fold.factors[0]
+    stored = factor.arg if isinstance(factor, ir.Cast) else factor
+    return is_stored(group) and stored.dtype in group.split
 
 
 def stored_whole(group, stores, axes, seen) -> tuple[View, ...]:
