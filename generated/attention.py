@@ -709,8 +709,7 @@ def choose_attention_s(
         tma
         and batches * M * N * K >= 2**29
         and itemsize == 2
-        and 5 * triton.cdiv(batches * triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
-        <= 6 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+        and triton.cdiv(batches * triton.cdiv(M, 192) * triton.cdiv(N, 128), sms) == 1
         and 8 * triton.cdiv(batches * triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
         <= 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
     ):

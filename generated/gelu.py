@@ -76,21 +76,15 @@ def _ndtr(x, HALF: tl.constexpr = False):
     if x.dtype == tl.float64:
         return 0.5 * libdevice.erfc(x * -0.7071067811865476)
     elif HALF:
-        # e**(-x**2 / 2) and what it is multiplied with at once: one exp2, and no division
-        a = tl.minimum(tl.abs(x), 15.0, propagate_nan=tl.PropagateNan.ALL)
-        p = -1.10926112e-12 * a + 9.23865776e-11
-        p = p * a - 3.31990657e-09
-        p = p * a + 6.64322712e-08
-        p = p * a - 7.78887738e-07
-        p = p * a + 4.60515685e-06
-        p = p * a + 6.76341642e-06
-        p = p * a - 0.00040157832
-        p = p * a + 0.00415503979
-        p = p * a - 0.0268969927
-        p = p * a - 0.229264319
-        p = p * a - 0.575621605
-        root = tl.exp2(p * a - 0.499997705)  # tl.exp2 takes denormals for 0
-        tail = root * root
+        t = libdevice.fast_dividef(1.0, 1.0 + 0.3 * tl.abs(x))
+        p = 0.0360364579 * t - 0.158714205
+        p = p * t + 0.208965525
+        p = p * t - 0.0560966544
+        p = p * t + 0.129843786
+        p = p * t + 0.0995229632
+        p = p * t + 0.120816909
+        p = p * t + 0.119625196
+        tail = p * t * tl.exp2(x * x * -0.72134752)
         return tl.where(x < 0, tail, 1.0 - tail)
     else:
         a = tl.minimum(tl.abs(x), 15.0, propagate_nan=tl.PropagateNan.ALL)
@@ -119,8 +113,21 @@ def _ndtr(x, HALF: tl.constexpr = False):
 @triton.jit
 def _times_ndtr(x, HALF: tl.constexpr = False):
     """x times the normal distribution function, gelu: x's tail is no smaller than it must be, and cheaper."""
-    if x.dtype == tl.float64 or HALF:
-        return x * _ndtr(x, HALF)
+    if x.dtype == tl.float64:
+        return x * _ndtr(x)
+    elif HALF:
+        # max(x, 0) - a * tail, where tail = root**2: one exp2, as nothing overlaps it behind a product
+        a = tl.abs(tl.minimum(x, 15.0, propagate_nan=tl.PropagateNan.ALL))
+        p = -1.07908926e-09 * a + 7.71195516e-08
+        p = p * a - 2.42223541e-06
+        p = p * a + 4.43062017e-05
+        p = p * a - 0.000529290119
+        p = p * a + 0.00441704923
+        p = p * a - 0.0271870531
+        p = p * a - 0.229130998
+        p = p * a - 0.575626791
+        root = tl.exp2(p * a - 0.5)  # tl.exp2 takes denormals for 0
+        return tl.where(x < 0, 0.0, x) - a * root * root
     else:
         # max(x, 0) - a * tail, where tail = inverse * (1 + q(z) * z) * e**(-a**2 / 2) / 2
         part = tl.abs(tl.minimum(x, 15.0, propagate_nan=tl.PropagateNan.ALL))

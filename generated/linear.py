@@ -509,8 +509,7 @@ def choose_linear(
         tma
         and M * N * K >= 2**29
         and itemsize == 2
-        and 5 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
-        <= 6 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+        and triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms) == 1
         and 8 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
         <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
     ):

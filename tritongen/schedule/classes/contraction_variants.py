@@ -201,11 +201,11 @@ def in_strips(kernel: KernelPlan, when: str, times: str) -> Variant:
         return f"cdiv({times}cdiv(M, {m}) * cdiv(N, {n}), sms)"
 
     own = waves(64 * STRIPS, 128)
+    few = f"{own} == 1" if computes(kernel) else f"5 * {own} <= 6 * {waves(128, 256)}"
     rows = f"cdiv(M, {STRIPS} * BLOCK_M)"
     return Variant(
         "strips",
-        f"{when} and itemsize == 2 and 5 * {own} <= 6 * {waves(128, 256)}"
-        f" and 8 * {own} <= 5 * {waves(128, 128)}",
+        f"{when} and itemsize == 2 and {few} and 8 * {own} <= 5 * {waves(128, 128)}",
         f"large, and tiles of {STRIPS} strips of 64 rows fill the waves better",
         tile("64", "128", WIDE, "4", "4", programs=1),
         (Launch(kernel.name, (f"min(PROGRAMS * sms, {times}{rows} * cdiv(N, BLOCK_N))",)),),
