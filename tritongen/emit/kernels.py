@@ -12,6 +12,7 @@ from tritongen.emit.runs import RunsBody
 from tritongen.emit.scatter import scatter
 from tritongen.emit.strips import strips_view
 from tritongen.emit.tf32x3 import tf32x3_view
+from tritongen.emit.tf32x3_half import tf32x3_half_view
 from tritongen.emit.view import KernelView
 from tritongen.emit.window import window_view, windows_view
 from tritongen.schedule.plan import KernelPlan
@@ -38,6 +39,7 @@ PRINTERS = {
     "patches": patches_view,
     "combine": combine_view,
     "tf32x3": tf32x3_view,
+    "tf32x3_half": tf32x3_half_view,
     "nest": nest_view,
 }
 

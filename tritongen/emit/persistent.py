@@ -108,9 +108,12 @@ def corner_lines(body: Body, var: dict[str, str], column: str, width: str) -> li
             lines.insert(0, f"{name} = {text}")
     body.lines, body.prologue = [], []
     if mentions(lines, var["m"]):
-        row = f"{var['first_m']}.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]"
-        body.line(f"{var['m']} = {row}")
+        body.line(row_line(var))
     return lines
+
+
+def row_line(var: dict[str, str]) -> str:
+    return f"{var['m']} = {var['first_m']}.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]"
 
 
 def mentions(lines: Iterable[str], name: str) -> bool:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tritongen.ir import nodes as ir
+from tritongen.schedule.classes import contraction_f32
 from tritongen.schedule.classes.contraction_operands import (
     converted,
     described,
-    is_split,
-    is_stored,
+    is_of_halves,
     stored_whole,
 )
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Pack, Step, Variant
@@ -47,15 +47,15 @@ def make(name, group, stores, dims, facts) -> Step:
         kernels = (whole, part, finish, pointers)
         packs = converted(whole, dims, facts)
         strips = None
-        if is_stored(group):
+        if is_of_halves(group):
             strips = kernel("strips", "strips", tiles=tiles, stored=out)
             kernels = (whole, strips, part, finish, pointers)
         several = by_descriptors(whole, times, packs, strips)
         variants = (*in_parts(part, finish, times), *several, *variants)
-        if is_split(group):
-            split = kernel("tf32x3", "tf32x3", tiles=tiles, stored=out)
-            kernels = (split, *kernels)
-            variants = (prepared(split, times), *variants)
+    split = contraction_f32.split_tiles(group, axes, seen, dims, facts)
+    out = stored_whole(group, stores, axes, seen)
+    ahead, when = contraction_f32.forms(kernel, group, stores, axes, out, split)
+    kernels, variants = (*ahead, *kernels), (*when, *variants)
     numbers = (
         ("batches", axes[0].extent),
         ("M", axes[1].extent),
@@ -259,35 +259,6 @@ def streamed(kernel: KernelPlan, when: str, times: str, launch: tuple[Launch, ..
             programs=3,
         ),
         launch,
-    )
-
-
-def prepared(kernel: KernelPlan, times: str) -> Variant:
-    """f32 as three products of TF32 numbers, the operands split once: 4096^3 in 1,017 us and 111 for splitting.
-
-    Split anew in registers for each tile 1,907 us, torch at "highest" 2,676. Three tl.dot a step, from four
-    tiles: 1,256. TERMS of 512: 972, of twice the error (torch's); tiles of 128 x 128: 1,221.
-    """
-
-    def waves(m: int, n: int) -> str:
-        return f"cdiv({times}cdiv(M, {m}) * cdiv(N, {n}), sms)"
-
-    return Variant(
-        "prepared",
-        f"tma and itemsize == 4 and K >= 1024 and {times}M * N * K >= 2**32"
-        f" and 2 * {times}cdiv(M, 128) * cdiv(N, 128) > sms",
-        "large in f32: both operands split once into TF32 numbers and their rests",
-        (
-            *tile(
-                "128",
-                f"256 if 5 * {waves(128, 256)} <= 3 * {waves(128, 128)} else 128",
-                "32",
-                "8",
-                "4 if BLOCK_N == 256 else 6",
-            ),
-            ("TERMS", "256"),
-        ),
-        (Launch(kernel.name, (f"min(sms, {times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N))",)),),
     )
 
 
