@@ -389,6 +389,89 @@ def bmm_persistent(
 
 
 @triton.jit
+def bmm_strips(
+    a_tiles,
+    b_tiles,
+    y_tiles,
+    y_ptr,
+    B,
+    M,
+    N,
+    K,
+    y_i,
+    y_m,
+    y_n,
+    A_TURNED: tl.constexpr,
+    B_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of 3 strips of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    tiles_m, tiles_n = tl.cdiv(M, 3 * BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for turn in range(tl.program_id(0), B * tiles, tl.num_programs(0)):
+        tile = turn % tiles
+        i = (turn // tiles).to(tl.int64)
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * 3 * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        y_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        y_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        y_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, K, BLOCK_K):
+            b = (
+                b_tiles.load([i.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                if B_TURNED
+                else b_tiles.load([i.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+            )
+            a = (
+                a_tiles.load([i.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                if A_TURNED
+                else a_tiles.load([i.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+            )
+            y_sum_0 = tl.dot(a, b, y_sum_0, input_precision=PRECISION, out_dtype=COMPUTE)
+            a2 = (
+                a_tiles.load([i.to(tl.int32), start, first_m + BLOCK_M]).reshape(BLOCK_K, BLOCK_M).T
+                if A_TURNED
+                else a_tiles.load([i.to(tl.int32), first_m + BLOCK_M, start]).reshape(
+                    BLOCK_M, BLOCK_K
+                )
+            )
+            y_sum_1 = tl.dot(a2, b, y_sum_1, input_precision=PRECISION, out_dtype=COMPUTE)
+            a3 = (
+                a_tiles.load([i.to(tl.int32), start, first_m + 2 * BLOCK_M])
+                .reshape(BLOCK_K, BLOCK_M)
+                .T
+                if A_TURNED
+                else a_tiles.load([i.to(tl.int32), first_m + 2 * BLOCK_M, start]).reshape(
+                    BLOCK_M, BLOCK_K
+                )
+            )
+            y_sum_2 = tl.dot(a3, b, y_sum_2, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        for strip in tl.static_range(3):
+            first_row = first_m + strip * BLOCK_M
+            m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < M) & (n < N)
+            y_sum = (y_sum_0, y_sum_1, y_sum_2)[strip]
+            if y_tiles is None:
+                tl.store(y_ptr + i * y_i + m * y_m + n * y_n, y_sum, mask=inside)
+            else:
+                y_tiles.store(
+                    [i.to(tl.int32), first_row, first_n],
+                    y_sum.to(y_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N),
+                )
+
+
+@triton.jit
 def bmm_parts(
     a_tiles,
     b_tiles,
@@ -675,6 +758,25 @@ def choose_bmm(
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
             PROGRAMS=3,
         )
+    # large, and tiles of 3 strips of 64 rows fill the waves better
+    if (
+        tma
+        and batches * M * N * K >= 2**29
+        and itemsize == 2
+        and 5 * triton.cdiv(batches * triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
+        <= 6 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+        and 8 * triton.cdiv(batches * triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "strips", dict(
+            BLOCK_M=64,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4,
+            PROGRAMS=1,
+        )
     # large, and its widest tiles fill whole waves of multiprocessors
     if (
         tma
@@ -935,6 +1037,41 @@ def launch_bmm(a, b, y) -> None:
                 min(
                     config["PROGRAMS"] * sms,
                     B * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            a_tiles,
+            b_tiles,
+            y_tiles,
+            y,
+            B,
+            M,
+            N,
+            K,
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            A_TURNED=a_turned,
+            B_TURNED=b_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant == "strips":
+        a_tiles, a_turned = _tiles(a, config["BLOCK_M"], config["BLOCK_K"])
+        b_tiles, b_turned = _tiles(b, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"])
+        bmm_strips[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    B * triton.cdiv(M, 3 * config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
                 ),
             )
         ](

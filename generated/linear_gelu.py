@@ -202,8 +202,21 @@ def _ndtr(x, HALF: tl.constexpr = False):
 @triton.jit
 def _times_ndtr(x, HALF: tl.constexpr = False):
     """x times the normal distribution function, gelu: x's tail is no smaller than it must be, and cheaper."""
-    if x.dtype == tl.float64 or HALF:
-        return x * _ndtr(x, HALF)
+    if x.dtype == tl.float64:
+        return x * _ndtr(x)
+    elif HALF:
+        # max(x, 0) - a * tail, where tail = root**2: one exp2, as nothing overlaps it behind a product
+        a = tl.abs(tl.minimum(x, 15.0, propagate_nan=tl.PropagateNan.ALL))
+        p = -1.07908926e-09 * a + 7.71195516e-08
+        p = p * a - 2.42223541e-06
+        p = p * a + 4.43062017e-05
+        p = p * a - 0.000529290119
+        p = p * a + 0.00441704923
+        p = p * a - 0.0271870531
+        p = p * a - 0.229130998
+        p = p * a - 0.575626791
+        root = tl.exp2(p * a - 0.5)  # tl.exp2 takes denormals for 0
+        return tl.where(x < 0, 0.0, x) - a * root * root
     else:
         # max(x, 0) - a * tail, where tail = inverse * (1 + q(z) * z) * e**(-a**2 / 2) / 2
         part = tl.abs(tl.minimum(x, 15.0, propagate_nan=tl.PropagateNan.ALL))
@@ -467,6 +480,73 @@ def linear_gelu_persistent(
 
 
 @triton.jit
+def linear_gelu_strips(
+    x_tiles,
+    w_tiles,
+    b_ptr,
+    y_tiles,
+    y_ptr,
+    M,
+    N,
+    K,
+    b_n,
+    y_m,
+    y_n,
+    X_TURNED: tl.constexpr,
+    W_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    HALF: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of 3 strips of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    tiles_m, tiles_n = tl.cdiv(M, 3 * BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * 3 * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        acc_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        acc_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        acc_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, K, BLOCK_K):
+            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
+            acc_0 = tl.dot(x, w, acc_0, input_precision=PRECISION, out_dtype=COMPUTE)
+            x2 = (
+                x_tiles.load([start, first_m + BLOCK_M]).T
+                if X_TURNED
+                else x_tiles.load([first_m + BLOCK_M, start])
+            )
+            acc_1 = tl.dot(x2, w, acc_1, input_precision=PRECISION, out_dtype=COMPUTE)
+            x3 = (
+                x_tiles.load([start, first_m + 2 * BLOCK_M]).T
+                if X_TURNED
+                else x_tiles.load([first_m + 2 * BLOCK_M, start])
+            )
+            acc_2 = tl.dot(x3, w, acc_2, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        for strip in tl.static_range(3):
+            first_row = first_m + strip * BLOCK_M
+            m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < M) & (n < N)
+            acc = (acc_0, acc_1, acc_2)[strip]
+            b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+            y = _times_ndtr(acc + b, HALF)
+            if y_tiles is None:
+                tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
+            else:
+                y_tiles.store([first_row, first_n], y.to(y_tiles.dtype))
+
+
+@triton.jit
 def linear_gelu_parts(
     x_tiles,
     w_tiles,
@@ -722,6 +802,24 @@ def choose_linear_gelu(
             num_warps=4,
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
             PROGRAMS=3,
+        )
+    # large, and tiles of 3 strips of 64 rows fill the waves better
+    if (
+        tma
+        and M * N * K >= 2**29
+        and itemsize == 2
+        and triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms) == 1
+        and 8 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "strips", dict(
+            BLOCK_M=64,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4,
+            PROGRAMS=1,
         )
     # one wave, with work behind the sums: two programs a multiprocessor take turns
     if (
@@ -1004,6 +1102,42 @@ def launch_linear_gelu(x, w, b, y) -> None:
                 min(
                     config["PROGRAMS"] * sms,
                     triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            x_tiles,
+            w_tiles,
+            b,
+            y_tiles,
+            y,
+            M,
+            N,
+            K,
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            X_TURNED=x_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant == "strips":
+        x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"])
+        linear_gelu_strips[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    triton.cdiv(M, 3 * config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
                 ),
             )
         ](

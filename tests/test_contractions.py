@@ -37,7 +37,7 @@ def check(path, name, shapes, want):
     described, tiles, split = [], module._tiles, module._tf32_tiles
     module._tiles = lambda x, *sizes, **how: described.append(x) or tiles(x, *sizes, **how)
     module._tf32_tiles = lambda x, *sizes: described.append(x) or split(x, *sizes)
-    taken = [w for w in ways(plan) if w.name in (*SPLIT, "split", "persistent")]
+    taken = [w for w in ways(plan) if w.name in (*SPLIT, "split", "persistent", "strips")]
     for turned, way in itertools.product(itertools.product((False, True), repeat=2), taken):
         dtype = torch.float32 if way.name in SPLIT else torch.float16
         args = [stored(s, t, dtype) for s, t in zip(shapes, turned)]
@@ -48,7 +48,7 @@ def check(path, name, shapes, want):
         error = ((got.double() - wanted).abs() / (1 + wanted.abs())).max().item()
         results[f"{name} {turned} {way.name}"] = error
     counts[name] = len(described)
-    assert len(taken) == 5
+    assert len(taken) == 6
 
 def one_tap(name, place, stride):
     built = pipeline.build(open("specs/conv2d.op").read(), "specs/conv2d.op")
@@ -116,10 +116,10 @@ def test_persistent_kernels_in_every_order_of_memory():
     whole = {"(1, 1)": False, "(1, 3)": False, "(1, 8)": True, "(3, 8)": True, "(3, 9)": False}
     assert end == whole
     assert counts == {
-        "matmul": 40,
-        "bmm": 40,
-        "linear_gelu": 40,
-    }  # two operands, four orders, five ways
+        "matmul": 48,
+        "bmm": 48,
+        "linear_gelu": 48,
+    }  # two operands, four orders, six ways
     assert max(results.values()) < 2e-3, results
     # A TF32 number alone would be off by 1e-3 of a factor.
     split = [e for name, e in results.items() if "prepared" in name or "ahead" in name]
@@ -134,9 +134,11 @@ def chosen(name: str, dtype: torch.dtype = torch.bfloat16, **shapes) -> str:
 
 
 def test_what_fits_a_product():
-    """Few rows; bound by memory; one wave with work behind the sums; several waves."""
+    """Few rows; bound by memory; waves that only 192 rows fill; one wave with work behind the sums; several waves."""
     assert chosen("matmul", a=(64, 4096), b=(4096, 4096)) == "slender"
     assert chosen("matmul", a=(200704, 64), b=(64, 256)) == "stream"
+    assert chosen("matmul", a=(3072, 3072), b=(3072, 3072)) == "strips"
+    assert chosen("matmul", a=(2560, 2560), b=(2560, 2560)) == "persistent"
     assert chosen("linear_gelu", x=(2048, 2048), w=(2048, 2048), b=(2048,)) == "twin"
     assert chosen("linear_gelu", x=(4096, 4096), w=(4096, 4096), b=(4096,)) == "persistent"
 

@@ -137,12 +137,14 @@ def products(
     return loads, dots
 
 
-def dot_line(body: Body, head: ir.Nest, left: str, right: str) -> str:
+def dot_line(body: Body, head: ir.Nest, left: str, right: str, name: str = "") -> str:
+    """`name`: the accumulator, where it is not called as the sum is."""
+    name = name or head.name
     dtype, precision = body.dtype(head.dtype), ""
     if ir.kind_of(head.dtype, body.op) != "int":
         body.args.constants["PRECISION"] = "PRECISION"
         precision = "input_precision=PRECISION, "
-    return f"{head.name} = tl.dot({left}, {right}, {head.name}, {precision}out_dtype={dtype})"
+    return f"{name} = tl.dot({left}, {right}, {name}, {precision}out_dtype={dtype})"
 
 
 def accumulators(

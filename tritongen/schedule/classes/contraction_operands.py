@@ -56,6 +56,17 @@ def stored_tiles(
     return view if sorted(inner) == sorted(wanted) and len(view.runs) <= 5 else None
 
 
+def is_of_halves(group) -> bool:
+    """Whether there is one sum, of products of two operands as they are stored, which may be of a half type."""
+    if group.products > 1 or group.nests[0].dtype != "compute":
+        return False
+    factors = [s.arg if isinstance(s, ir.Cast) else s for s in group.nests[0].fold.factors]
+    if not all(isinstance(factor, ir.Read) for factor in factors):
+        return False
+    stored = {factor.dtype for factor in factors}
+    return len(stored) == 1 and not stored & (SMALL | {"f32", "f64"})
+
+
 def stored_whole(group, stores, axes, seen) -> tuple[View, ...]:
     """Outputs that follow from the sums and lie in memory as tiles of m x n."""
     m, n = (tuple(d.index for d in axis.digits) for axis in axes[1:3])
