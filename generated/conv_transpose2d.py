@@ -261,7 +261,8 @@ def conv_transpose2d_patches(
         y_p = p0 + p1 * stride
         y_q = q0 + q1 * stride
         inside = (n < N) & (p1 < p_steps) & (q1 < q_steps) & (y_p < P) & (y_q < Q) & (f < F)
-        tl.store(y_ptr + n * y_0 + f * y_1 + y_p * y_2 + y_q * y_3, y_sum, mask=inside)
+        y_places = y_ptr + n * y_0 + y_p * y_2 + y_q * y_3
+        tl.store(y_places + f * y_1, y_sum, mask=inside)
 
 
 @triton.jit
@@ -700,14 +701,24 @@ def launch_conv_transpose2d_w_packed(w, w_packed) -> None:
 
 
 def choose_conv_transpose2d(
-    batches: int, M: int, N: int, channels: int, patched: bool, itemsize: int, hip: bool, sms: int
+    batches: int,
+    M: int,
+    N: int,
+    channels: int,
+    apart: int,
+    row: int,
+    patched: bool,
+    itemsize: int,
+    hip: bool,
+    sms: int,
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
+    # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor, stored apart by 16 and more
     if (
         patched
         and 2 <= itemsize <= 4
         and channels % 16 == 0
+        and (apart < 2 or 20 * 16 * triton.cdiv(row, 16) <= 21 * row)
         and batches * M * N * channels >= 2**26
     ):
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
@@ -806,11 +817,15 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
     batches = stride * stride
     M = N * p_steps * q_steps
     channels = C
+    apart = stride
+    row = q_steps
     patched = _takes_patches(x.permute(0, 2, 3, 1), w.permute(1, 2, 3, 0))
     itemsize = x.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
-    variant, config = choose_conv_transpose2d(batches, M, F, channels, patched, itemsize, hip, sms)
+    variant, config = choose_conv_transpose2d(
+        batches, M, F, channels, apart, row, patched, itemsize, hip, sms
+    )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype) else tl.float32
     INDEX = tl.int32 if max(N * p_steps * q_steps, *x.shape) < 2_000_000_000 else tl.int64
     PRECISION = "ieee" if torch.version.hip else "tf32x3"

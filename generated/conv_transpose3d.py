@@ -295,9 +295,10 @@ def conv_transpose3d_patches(
             & (y_q < Q)
             & (f < F)
         )
+        y_places = y_ptr + n * y_0 + y_o * y_2 + y_p * y_3 + y_q * y_4
         b = tl.load(b_ptr + f * b_0, mask=f < F).to(COMPUTE)
         y = b + y_sum
-        tl.store(y_ptr + n * y_0 + f * y_1 + y_o * y_2 + y_p * y_3 + y_q * y_4, y, mask=inside)
+        tl.store(y_places + f * y_1, y, mask=inside)
 
 
 @triton.jit
@@ -849,14 +850,24 @@ def launch_conv_transpose3d_w_packed(w, w_packed) -> None:
 
 
 def choose_conv_transpose3d(
-    batches: int, M: int, N: int, channels: int, patched: bool, itemsize: int, hip: bool, sms: int
+    batches: int,
+    M: int,
+    N: int,
+    channels: int,
+    apart: int,
+    row: int,
+    patched: bool,
+    itemsize: int,
+    hip: bool,
+    sms: int,
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
+    # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor, stored apart by 16 and more
     if (
         patched
         and 2 <= itemsize <= 4
         and channels % 16 == 0
+        and (apart < 2 or 20 * 16 * triton.cdiv(row, 16) <= 21 * row)
         and batches * M * N * channels >= 2**26
     ):
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
@@ -958,11 +969,15 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
     batches = stride * stride * stride
     M = N * o_steps * p_steps * q_steps
     channels = C
+    apart = stride
+    row = q_steps
     patched = _takes_patches(x.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0))
     itemsize = x.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
-    variant, config = choose_conv_transpose3d(batches, M, F, channels, patched, itemsize, hip, sms)
+    variant, config = choose_conv_transpose3d(
+        batches, M, F, channels, apart, row, patched, itemsize, hip, sms
+    )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * o_steps * p_steps * q_steps, *x.shape) < 2_000_000_000 else tl.int64
     PRECISION = "ieee" if torch.version.hip else "tf32x3"
