@@ -56,6 +56,16 @@ def test_places_that_are_stored_apart_come_first():
     assert ragged.kernel.fn.__name__ == "conv_transpose2d_taps"
 
 
+def test_patches_are_of_images_whose_places_count_in_32_bits(monkeypatch):
+    """With a stride, a descriptor's row reaches over the rows in between, to its 2^31st element at most."""
+    built = pipeline.build((SPECS / "conv2d.op").read_text(), "c.op")
+    module = load_text(built.name, built.raw)
+    monkeypatch.setattr(module, "_takes_tiles", lambda *operands: True)
+    w = meta(64, 3, 3, 64)
+    assert module._takes_patches(meta(8, 1024, 1024, 64), w)
+    assert not module._takes_patches(meta(8, 64, 2**20, 2048), w)
+
+
 def test_eight_channels_are_loaded_16_bytes_at_a_time():
     call = dict(x=meta(2, 8, 32, 32), w=meta(16, 8, 3, 3), b=meta(16))
     code = trace.ptx(launches("conv2d", **call)[-1], "sm_90")
