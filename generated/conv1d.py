@@ -68,6 +68,9 @@ def _descriptor(x: torch.Tensor, *block: int) -> TensorDescriptor:
 def _takes_patches(*operands: torch.Tensor) -> bool:
     """Whether patches can be loaded by descriptor, along the last dim, of these or of packed copies."""
     step = 16 // operands[0].element_size()
+    # With a stride, a row of a descriptor reaches over others; its coordinates have 32 bits.
+    if max(n * s for x in operands for n, s in zip(x.shape[1:], x.stride()[1:])) >= 2**29:
+        return False
     return _takes_tiles(*operands) and all(
         _is_aligned(x) or x.stride(-1) != 1 and x.shape[-1] % step == 0 for x in operands
     )
@@ -228,7 +231,6 @@ def conv1d_patches(
     w_tiles,
     b_ptr,
     y_ptr,
-    batches,
     N2,
     Cg,
     N,
@@ -239,13 +241,13 @@ def conv1d_patches(
     y_0,
     y_1,
     y_2,
+    groups: tl.constexpr,
     R: tl.constexpr,
     PATCH_N: tl.constexpr,
     PATCH_P: tl.constexpr,
     dil: tl.constexpr,
     pad: tl.constexpr,
     stride: tl.constexpr,
-    groups: tl.constexpr,
     COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -259,10 +261,7 @@ def conv1d_patches(
     tiles_n = tl.cdiv(N2, BLOCK_N)
     # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
     for tile in tl.range(
-        tl.program_id(0),
-        batches * patches_n * patches_p * tiles_n,
-        tl.num_programs(0),
-        flatten=FLAT,
+        tl.program_id(0), groups * patches_n * patches_p * tiles_n, tl.num_programs(0), flatten=FLAT
     ):
         first_f0 = tile % tiles_n * BLOCK_N
         first_p = tile // tiles_n % patches_p * PATCH_P
@@ -303,7 +302,6 @@ def conv1d_taps(
     w_ptr,
     b_ptr,
     y_ptr,
-    batches,
     M,
     N2,
     Cg,
@@ -322,6 +320,7 @@ def conv1d_taps(
     y_0,
     y_1,
     y_2,
+    groups: tl.constexpr,
     R: tl.constexpr,
     INDEX: tl.constexpr,
     stride: tl.constexpr,
@@ -329,7 +328,6 @@ def conv1d_taps(
     dil: tl.constexpr,
     COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr,
-    groups: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -393,7 +391,6 @@ def conv1d_channels(
     y_ptr,
     rows,
     P,
-    cols,
     F,
     L,
     x_0,
@@ -406,10 +403,10 @@ def conv1d_channels(
     y_0,
     y_1,
     y_2,
+    groups: tl.constexpr,
     COMPUTE: tl.constexpr,
     Cg: tl.constexpr,
     R: tl.constexpr,
-    groups: tl.constexpr,
     stride: tl.constexpr,
     pad: tl.constexpr,
     dil: tl.constexpr,
@@ -419,7 +416,7 @@ def conv1d_channels(
 ):
     """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once."""
     tile = tl.program_id(0)
-    tiles, spans = tl.cdiv(cols, BLOCK), tl.cdiv(P, STEPS)
+    tiles, spans = tl.cdiv(groups, BLOCK), tl.cdiv(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     p = (tile // tiles % spans).to(tl.int64) * STEPS
     f1 = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -436,17 +433,17 @@ def conv1d_channels(
                 x_l = x_l0 + (i * stride + r * dil)
                 x = tl.load(
                     x_ptr + n * x_0 + tl.cast(x_c, tl.int64) * x_1 + x_l * x_2,
-                    mask=((row < rows) & (x_l >= 0) & (x_l < L)) & (f1 < cols),
+                    mask=((row < rows) & (x_l >= 0) & (x_l < L)) & (f1 < groups),
                     other=0.0,
                 ).to(COMPUTE)
                 w_f = f0 + f1 * (F // groups)
                 w = tl.load(
                     w_ptr + w_f * w_0 + tl.cast(c, tl.int64) * w_1 + tl.cast(r, tl.int64) * w_2,
-                    mask=(row < rows) & (f1 < cols),
+                    mask=(row < rows) & (f1 < groups),
                 ).to(COMPUTE)
                 y_sum += x * w
         b_f = f0 + f1 * (F // groups)
-        b = tl.load(b_ptr + b_f * b_0, mask=(row < rows) & (f1 < cols)).to(COMPUTE)
+        b = tl.load(b_ptr + b_f * b_0, mask=(row < rows) & (f1 < groups)).to(COMPUTE)
         y = b + y_sum
         ys = ys + (y,)
     for i in tl.static_range(STEPS):
@@ -454,7 +451,7 @@ def conv1d_channels(
         tl.store(
             y_ptr + n * y_0 + y_f * y_1 + (p + i) * y_2,
             ys[i],
-            mask=(row < rows) & (p + i < P) & (f1 < cols),
+            mask=(row < rows) & (p + i < P) & (f1 < groups),
         )
 
 
@@ -502,8 +499,8 @@ def conv1d_runs(
     FIRST: tl.constexpr = (-pad) // RUN
     LAST: tl.constexpr = ((EACH - 1) * stride + R * dil - dil - pad) // RUN
     x_l0 = tile % tiles * (STEPS * BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
-    n = (row // ((F // (F // groups)) * (F // groups))).to(tl.int64)
-    f1 = (row // (F // groups) % (F // (F // groups))).to(tl.int64)
+    n = (row // ((F // groups) * groups)).to(tl.int64)
+    f1 = (row // (F // groups) % groups).to(tl.int64)
     x_c0 = f1 * Cg
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), WIDE_X)
     x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), WIDE_X)
@@ -582,8 +579,8 @@ def conv1d_window(
     tiles = tl.cdiv(P, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
     p = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
-    n = (row // ((F // (F // groups)) * (F // groups))).to(tl.int64)
-    f1 = (row // (F // groups) % (F // (F // groups))).to(tl.int64)
+    n = (row // ((F // groups) * groups)).to(tl.int64)
+    f1 = (row // (F // groups) % groups).to(tl.int64)
     x_c0 = f1 * Cg
     x_l0 = p * stride - pad
     f0 = (row % (F // groups)).to(tl.int64)
@@ -734,7 +731,6 @@ def conv1d_tiles(
     w_ptr,
     b_ptr,
     y_ptr,
-    batches,
     M,
     N2,
     P,
@@ -752,6 +748,7 @@ def conv1d_tiles(
     y_0,
     y_1,
     y_2,
+    groups: tl.constexpr,
     Cg: tl.constexpr,
     R: tl.constexpr,
     INDEX: tl.constexpr,
@@ -762,7 +759,6 @@ def conv1d_tiles(
     STEP_W: tl.constexpr,
     COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr,
-    groups: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -1153,7 +1149,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
     N, C, L = x.shape
     F, Cg, R = w.shape
     P = y.shape[2]
-    batches = F // (F // groups)
+    batches = groups
     M = N * P
     N_ = F // groups
     channels = Cg
@@ -1162,17 +1158,11 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
     over = L % stride
     terms = Cg * R
     outer = (F // groups) * N
-    lanes = F // (F // groups)
-    span = (
-        Cg
-        + Cg * (F // (F // groups))
-        + F // (F // groups)
-        + (F // (F // groups)) * max(F // groups, -(F // groups))
-        + F // groups
-    )
+    lanes = groups
+    span = Cg + Cg * groups + F // groups + (F // groups) * groups + groups
     along = P
     hop_p = stride
-    lines = (F // (F // groups)) * (F // groups) * N
+    lines = (F // groups) * N * groups
     cols = P
     reach = P + P * stride + R * max(dil, -dil)
     apart = stride
@@ -1309,7 +1299,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             (
                 triton.cdiv(outer, config["ROWS"])
                 * triton.cdiv(P, config["STEPS"])
-                * triton.cdiv(lanes, config["BLOCK"]),
+                * triton.cdiv(groups, config["BLOCK"]),
             )
         ](
             x,
@@ -1318,7 +1308,6 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             y,
             (F // groups) * N,
             P,
-            F // (F // groups),
             F,
             L,
             x.stride(0),
@@ -1331,10 +1320,10 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             y.stride(0),
             y.stride(1),
             y.stride(2),
+            groups=groups,
             COMPUTE=COMPUTE,
             Cg=Cg,
             R=R,
-            groups=groups,
             stride=stride,
             pad=pad,
             dil=dil,
@@ -1352,7 +1341,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             w,
             b,
             y,
-            (F // (F // groups)) * (F // groups) * N,
+            (F // groups) * N * groups,
             P,
             F,
             L,
@@ -1389,7 +1378,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             w,
             b,
             y,
-            (F // (F // groups)) * (F // groups) * N,
+            (F // groups) * N * groups,
             P,
             F,
             L,
@@ -1421,9 +1410,9 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
         conv1d_patches[
             (
                 (
-                    min(3 * sms, batches * PATCHES * triton.cdiv(N_, config["BLOCK_N"]))
+                    min(3 * sms, groups * PATCHES * triton.cdiv(N_, config["BLOCK_N"]))
                     if config["FLAT"]
-                    else batches * PATCHES * triton.cdiv(N_, config["BLOCK_N"])
+                    else groups * PATCHES * triton.cdiv(N_, config["BLOCK_N"])
                 ),
             )
         ](
@@ -1431,7 +1420,6 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             w_tiles,
             b,
             y,
-            F // (F // groups),
             F // groups,
             Cg,
             N,
@@ -1442,29 +1430,28 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             y.stride(0),
             y.stride(1),
             y.stride(2),
+            groups=groups,
             R=R,
             PATCH_N=PATCH_N,
             PATCH_P=PATCH_P,
             dil=dil,
             pad=pad,
             stride=stride,
-            groups=groups,
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,
             **config,
         )
     elif variant in ("wide", "taps"):
-        w = w.reshape(F // (F // groups), F // groups, Cg, R)
-        b = b.reshape(F // (F // groups), F // groups)
+        w = w.reshape(groups, F // groups, Cg, R)
+        b = b.reshape(groups, F // groups)
         conv1d_taps[
-            (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
+            (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
             x,
             w,
             b,
             y,
-            F // (F // groups),
             N * P,
             F // groups,
             Cg,
@@ -1483,6 +1470,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             y.stride(0),
             y.stride(1),
             y.stride(2),
+            groups=groups,
             R=R,
             INDEX=INDEX,
             stride=stride,
@@ -1490,21 +1478,19 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             dil=dil,
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
-            groups=groups,
             enable_fp_fusion=True,
             **config,
         )
     else:
-        w = w.reshape(F // (F // groups), F // groups, Cg, R)
-        b = b.reshape(F // (F // groups), F // groups)
+        w = w.reshape(groups, F // groups, Cg, R)
+        b = b.reshape(groups, F // groups)
         conv1d_tiles[
-            (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
+            (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
             x,
             w,
             b,
             y,
-            F // (F // groups),
             N * P,
             F // groups,
             P,
@@ -1522,6 +1508,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             y.stride(0),
             y.stride(1),
             y.stride(2),
+            groups=groups,
             Cg=Cg,
             R=R,
             INDEX=INDEX,
@@ -1532,7 +1519,6 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             STEP_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)),
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
-            groups=groups,
             enable_fp_fusion=True,
             **config,
         )
@@ -1580,10 +1566,6 @@ def allocate_conv1d(
         raise ValueError(f"conv1d: b: dim 0 (F): expected {F} (from w), given {b.shape[0]}")
     if stride < 1:
         raise ValueError(f"conv1d: requires stride >= 1: {stride} < {1}")
-    if stride == 0:
-        raise ValueError(
-            "conv1d: division by zero in (L + dil + 2 * pad - R * dil - 1) // stride + 1"
-        )
     P = (L + dil + 2 * pad - R * dil - 1) // stride + 1
     if P < 0:
         raise ValueError(
@@ -1593,8 +1575,6 @@ def allocate_conv1d(
         raise ValueError(f"conv1d: requires C == groups * Cg: {C} != {Cg * groups}")
     if groups < 1:
         raise ValueError(f"conv1d: requires groups >= 1: {groups} < {1}")
-    if groups == 0:
-        raise ValueError("conv1d: division by zero in F % groups")
     if (F % groups) != 0:
         raise ValueError(f"conv1d: requires F % groups == 0: {F % groups} != {0}")
     y = torch.empty((N, F, P), dtype=x.dtype, device=x.device)

@@ -80,6 +80,9 @@ def _descriptor(x: torch.Tensor, *block: int) -> TensorDescriptor:
 def _takes_patches(*operands: torch.Tensor) -> bool:
     """Whether patches can be loaded by descriptor, along the last dim, of these or of packed copies."""
     step = 16 // operands[0].element_size()
+    # With a stride, a row of a descriptor reaches over others; its coordinates have 32 bits.
+    if max(n * s for x in operands for n, s in zip(x.shape[1:], x.stride()[1:])) >= 2**29:
+        return False
     return _takes_tiles(*operands) and all(
         _is_aligned(x) or x.stride(-1) != 1 and x.shape[-1] % step == 0 for x in operands
     )
@@ -1461,18 +1464,12 @@ def allocate_conv3d(
         raise ValueError(f"conv3d: b: dim 0 (F): expected {F} (from w), given {b.shape[0]}")
     if stride < 1:
         raise ValueError(f"conv3d: requires stride >= 1: {stride} < {1}")
-    if stride == 0:
-        raise ValueError("conv3d: division by zero in (D + 2 * pad - K) // stride + 1")
     O = (D + 2 * pad - K) // stride + 1
     if O < 0:
         raise ValueError(f"conv3d: size O = (D + 2 * pad - K) // stride + 1 is negative: {O}")
-    if stride == 0:
-        raise ValueError("conv3d: division by zero in (H + 2 * pad - R) // stride + 1")
     P = (H + 2 * pad - R) // stride + 1
     if P < 0:
         raise ValueError(f"conv3d: size P = (H + 2 * pad - R) // stride + 1 is negative: {P}")
-    if stride == 0:
-        raise ValueError("conv3d: division by zero in (W + 2 * pad - S) // stride + 1")
     Q = (W + 2 * pad - S) // stride + 1
     if Q < 0:
         raise ValueError(f"conv3d: size Q = (W + 2 * pad - S) // stride + 1 is negative: {Q}")
