@@ -67,7 +67,8 @@ def variant(plan: KernelPlan, numbers: dict[str, Poly], packs, times: str) -> Va
 
     Places stored apart, phases of transposed convolutions of stride 2, f32 as TF32 (taps; cuDNN), ms with packing: 4x4 of
     64 -> 64 channels 1.00 (1.43; 1.39), bf16 0.55 (0.81; 0.98), 3-d 3x3x3 of 32 -> 32 1.06 (1.77; 1.85). Rows of 65 and
-    257 in patches of 4 and 8 places 2.94 (2.41; 4.20) and 4.46 (3.81; 7.52): there no 16 fit that cost 1/20 more.
+    257 in patches of 4 and 8 places 2.94 (2.41; 4.20) and 4.46 (3.81; 7.52): there no 16 fit for 1/20 more patches (of
+    16 places 1.02 and 0.99, of 32 1.12 and 0.87 times what taps take).
     """
     steps = " and 0 < hop and over == 0" if "hop" in numbers else ""
     why = "neighbouring places read neighbours at every tap: patches of them, by tensor descriptor"
