@@ -112,9 +112,9 @@ def half_at_a_time(
     first = f"{var['tile_n']}.to(tl.int64) * BLOCK_N + {half} * (BLOCK_N // 2)"
     body.line(f"{var['n']} = {first} + tl.arange(0, BLOCK_N // 2)[None, :]")
     body.line(f"{var['inside']} = {var['both']}")
-    body.halved, body.looping = own, frozenset({n.name})
+    body.columns, body.looping = own, frozenset({n.name})
     follow(body, heads, tail)
-    body.halved, body.looping = set(), frozenset()
+    body.columns, body.looping = set(), frozenset()
     splits.append(f"for {half} in tl.static_range(2):")
     body.lines = [*splits, *(f"    {line}" for line in body.lines)]
     return (*points, *body.points)
