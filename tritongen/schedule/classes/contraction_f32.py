@@ -63,12 +63,12 @@ def bare(side: ir.Expr) -> ir.Expr:
     return side.arg if isinstance(side, ir.Cast) else side
 
 
-def tiles_of(m: str, n: str, warps: str, stages: str, programs: str, *more: tuple[str, str]):
+def tiles_of(m: str, n: str, warps: str, stages: str, programs: str, *more, k: str = "32"):
     """A config; `programs` a multiprocessor, each taking one tile after another."""
     return (
         ("BLOCK_M", m),
         ("BLOCK_N", n),
-        ("BLOCK_K", "32"),
+        ("BLOCK_K", k),
         ("GROUP_M", "8"),
         ("num_warps", warps),
         ("num_stages", stages),
@@ -105,9 +105,10 @@ def few_rows(kernel: KernelPlan, times: str) -> Variant:
     """At most 768 rows: products as fast as with both ahead save less than splitting the right operand costs.
 
     Both ahead are 128 TFLOP/s, one 106; 12 bytes an element are read and written: even at 900 rows.
-    us (both ahead; torch at "highest"): 64 x 16384 x 16384 445 (1,632; 751), 128 rows 652 (1,546; 1,456); 128 x
-    32768 x 32768 2,568 (6,604; 5,307); x 8192 x 8192, 512 rows 667 (731; 1,357), 768 989 (1,092; 2,028), 1024
-    1,308 (1,240; 2,700). Not in the loop of one tile after another: 662 and 2,603 for 652 and 2,568.
+    us (both ahead; torch at "highest"): 64 x 16384 x 16384 396 (1,632; 757; 64 x 128 by 8 warps 432), 128 rows 652
+    (1,546; 1,456); 128 x 32768 x 32768 2,536 (6,604; 5,266); x 8192 x 8192, 512 rows 667 (731; 1,357), 768 989
+    (1,092; 2,028), 1024 1,308 (1,240; 2,700). One tile a multiprocessor is deep in K: 128 x 4096 x 4096 66 us,
+    80 in five stages of 32, 90 in three (both in registers 122; torch 104). 16 rows: 269, 290 both in registers.
     """
     return half(
         "left_ahead",
@@ -116,11 +117,12 @@ def few_rows(kernel: KernelPlan, times: str) -> Variant:
         kernel,
         times,
         tiles_of(
-            "64 if M <= 64 else BLOCK_N",
-            f"128 if {filled(times, 128, 1)} else 64",
-            "8 if BLOCK_N == 128 else 4",
+            f"128 if M > 64 and {filled(times, 128, 1)} else 64",
+            "BLOCK_M",
+            "8 if BLOCK_M == 128 else 4",
             "3",
-            "1 if BLOCK_N == 128 else 3",
+            "1 if BLOCK_M == 128 else 3",
+            k=f"64 if BLOCK_M == 64 and {times}cdiv(M, 64) * cdiv(N, 64) <= sms else 32",
         ),
     )
 
@@ -128,10 +130,10 @@ def few_rows(kernel: KernelPlan, times: str) -> Variant:
 def many_rows(kernel: KernelPlan, times: str) -> Variant:
     """Few columns, few terms, or a small product.
 
-    us (torch at "highest"): 1024^3 34.9 in 64 x 64 (63.5; 128 x 64 39.8; both ahead 39 to 43, both in registers
-    53 to 120), 1536^3 94.7 (191; 128 x 64 121); in 128 x 64 200704 x 128 x 64 53 (115; 128 x 128 61, 64 x 128
-    65), x 256 145 (334; 156, 173), 200704 x 64 x 256 83 (165), 4096 x 4096 x 512 176 (358; 188), 32768^2 x 64
-    1,800 (4,021; 1,983; in a loop of its own each 3,168), x 32 1,508 (2,570; 1,404). BLOCK_K 64: 1024^3 36.8.
+    us (torch at "highest"): 1024^3 34.9 in 64 x 64 (63.5; 64 x 32 54, 128 x 32 39, 128 x 64 40; both ahead 39 to
+    43, both in registers 53 to 120), 1536^3 94.7 (191; 128 x 64 121); in 128 x 64 200704 x 128 x 64 53 (115; 128
+    x 128 61, 64 x 128 65), x 256 145 (334; 156, 173), 200704 x 64 x 256 82 (165), 4096 x 4096 x 512 176 (358;
+    188), 32768^2 x 64 1,800 (4,021; 1,983; no loop over tiles flattened 3,168), x 32 1,493 (2,543; 1,404).
     """
     return half(
         "right_ahead",
