@@ -556,20 +556,21 @@ def choose_linear(
         and M <= 768
         and M < N
     ):
-        BLOCK_N = (
+        BLOCK_M = (
             128
-            if 7 * triton.cdiv(M, 128) * triton.cdiv(N, 128)
+            if M > 64
+            and 7 * triton.cdiv(M, 128) * triton.cdiv(N, 128)
             >= 5 * 1 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), 1 * sms)
             else 64
         )
         return "left_ahead", dict(
-            BLOCK_M=64 if M <= 64 else BLOCK_N,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=32,
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_M,
+            BLOCK_K=64 if BLOCK_M == 64 and triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms else 32,
             GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
+            num_warps=8 if BLOCK_M == 128 else 4,
             num_stages=3,
-            PROGRAMS=1 if BLOCK_N == 128 else 3,
+            PROGRAMS=1 if BLOCK_M == 128 else 3,
         )
     # large in f32: both operands split once into TF32 numbers and their rests
     if (
