@@ -462,6 +462,25 @@ def test_an_op_called_as_another_ones_kernel():
     assert len(names) == len(set(names))
 
 
+def test_no_local_name_hides_a_kernel():
+    """`op y(...) -> y: T[M, N]`: the tiles of y are not called what the kernel `y_tiles` is."""
+    import ast
+
+    from tritongen import pipeline
+
+    op = "op y<T: float>(x: T[M, K], w: T[N, K]) -> y: T[M, N] {\n  y[m, n] = sum[k](x[m, k] * w[n, k])\n}\n"
+    functions = [
+        n for n in ast.parse(pipeline.build(op).raw).body if isinstance(n, ast.FunctionDef)
+    ]
+    stored = {
+        node.id
+        for f in functions
+        for node in ast.walk(f)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+    assert not stored & ({f.name for f in functions} - {"y"})
+
+
 def test_two_ops_of_a_file_may_pad():
     """Their references each define the same helper, inside."""
     from tritongen import pipeline
