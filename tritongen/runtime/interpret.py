@@ -1,9 +1,11 @@
-"""What Triton's interpreter lacks: libdevice, whose functions return None there, bf16, and speed in reductions.
+"""What Triton's interpreter lacks: libdevice, whose functions return None there, bf16, comparisons of scalars,
+whose results it holds for numbers of the type compared, and speed in reductions.
 
     install_libdevice()  # with TRITON_INTERPRET=1, before the first kernel runs
     libdevice.tanh(x)    # inside a kernel: torch's tanh in f64, rounded to x's dtype
     install_bf16()       # conversions that round, products of values and not of their bits
     install_tree_reduce()  # tl.reduce and scans with a combiner of one's own: a few calls, not one an element
+    install_bool_splat()  # (x > 0) & (s > 0), where x is a tile and s a scalar
 
 Only functions with a row in `_TORCH` are replaced; a kernel that calls another one fails in the
 interpreter, as without this module. On a GPU nothing here is used.
@@ -168,6 +170,19 @@ def _values(bits: np.ndarray) -> np.ndarray:
 def _bits(values: np.ndarray) -> np.ndarray:
     rounded = torch.from_numpy(np.ascontiguousarray(values)).to(torch.bfloat16)
     return rounded.view(torch.uint16).numpy()
+
+
+# ---- comparisons --------------------------------------------------------------------------------
+def install_bool_splat() -> None:
+    """A comparison of scalars stays one where it is spread over a tile."""
+    plain = InterpreterBuilder.create_splat
+
+    def create_splat(self: Any, ret_ty: Any, arg: TensorHandle) -> TensorHandle:
+        if arg.data.dtype == np.bool_:
+            arg = TensorHandle(arg.data, tl.int1)
+        return plain(self, ret_ty, arg)
+
+    InterpreterBuilder.create_splat = create_splat
 
 
 # ---- reductions ---------------------------------------------------------------------------------

@@ -309,9 +309,11 @@ def _pack(name, read: ir.Read, order, dims, facts) -> Pack:
         copy, box, tuple(at[k] for k in order), tuple(b.hi for b in box), body, read.dtype
     )
     all_dims = {**dims, read.tensor: own, copy: nest.dims}
-    step = pointwise.make(
-        f"{name}_{copy}", Group("pointwise", (nest,), box), (copy,), all_dims, facts
-    )
+    group, step_name = Group("pointwise", (nest,), box), f"{name}_{copy}"
+    if order == tuple(range(len(order))):  # the dims stay where they are: only memory differs
+        step = pointwise.restrided(step_name, group, (copy,))
+    else:
+        step = pointwise.make(step_name, group, (copy,), all_dims, facts)
     return Pack(read.tensor, own, order, "its channels lie apart", step)
 
 
