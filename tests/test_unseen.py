@@ -320,6 +320,9 @@ op depth_multiplier<T: float>(x: T[N, C, L], w: T[F, R]) -> y: T[N, F, P]
 op turn_pairs<T: float>(x: T[N, D], a: f32[K], b: f32[K]) -> y: T[N, D] with D == 2 * K {
   y[n, d] = x[n, d] * a[d // 2] + where(d % 2 == 0, -1, 1) * x[n, d // 2 * 2 + 1 - d % 2] * b[d // 2]
 }
+op three_in_a_row<T: float>(a: T[M, K], b: T[K, L], c: T[L, N]) -> y: T[M, N] {
+  y[m, n] = 2 * sum[k, l](a[m, k] * b[k, l] * c[l, n])
+}
 op apart_in_a_line<T: float>(x: T[N, L]) -> y: T[N, P] with P = L // 2 {
   y[n, p] = sum[r < 2](x[n, 2 * p + r]) - 3 * sum[s < 2]((x[n, 2 * p + s + 2] else 0))
 }
@@ -551,6 +554,7 @@ def test_two_ops_of_a_file_may_pad():
         ("upper_mm", ["contraction"]),  # though k begins at 1
         ("late_mms", ["contraction"]),
         ("grouped_scores", ["contraction"]),  # over two digits of h
+        ("three_in_a_row", ["contraction", "contraction"]),  # not K * L terms for each
         ("cosines", ["rows", "rows", "contraction"]),  # whatever order the sums are written in
     ],
 )

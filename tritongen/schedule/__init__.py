@@ -15,6 +15,7 @@ from tritongen.schedule.apart import apart
 from tritongen.schedule.aside import names_of, step_aside
 from tritongen.schedule.canonical import canonical, split_all, tensors_read
 from tritongen.schedule.classes import CLASSES
+from tritongen.schedule.factored import factored
 from tritongen.schedule.group import group
 from tritongen.schedule.plan import Plan
 
@@ -23,6 +24,7 @@ def plan_op(op: ir.Op, name: str | None = None, only: str | None = None) -> Plan
     """The plan of one verified op."""
     own, checked = name or op.name, op
     op = with_forms(step_aside(checked))
+    op = replace(op, nests=tuple(replace(n, body=factored(n.body)) for n in op.nests))
     facts = facts_of(op)
     nests, groups = best_form(op, facts, only)
     outputs = {o.name for o in op.outputs}

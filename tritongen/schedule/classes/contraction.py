@@ -16,6 +16,7 @@ from tritongen.schedule.canonical import (
     substitute_indices,
 )
 from tritongen.schedule.classes import contraction_variants, convolution, lanes
+from tritongen.schedule.factored import factors_of
 from tritongen.schedule.members import Group, Product, gather_lines, is_reducer, paste
 from tritongen.schedule.plan import Step
 
@@ -74,7 +75,7 @@ def as_product(head: ir.Nest, virtual, facts: Facts) -> Product | None:
     if head.dtype not in ("compute", "f32", "i32"):
         return None
     k = {b.index for b in reduce.binders}
-    factors = _factors(paste(reduce.body, virtual, None))
+    factors = factors_of(paste(reduce.body, virtual, None))
     used = [free_indices(f) for f in factors]
     left = next((i for i, names in enumerate(used) if names >= k), None)
     if left is None:
@@ -108,15 +109,6 @@ def _is_int8(factor: ir.Expr) -> bool:
         case ir.Cast(ir.Read(dtype="i8")):
             return True
     return False
-
-
-def _factors(expr: ir.Expr) -> list[ir.Expr]:
-    match expr:
-        case ir.Call("mul", (a, b)):
-            return _factors(a) + _factors(b)
-        case ir.Cast(ir.Call("mul") as product, dtype) if dtype == product.dtype:
-            return _factors(product)
-    return [expr]
 
 
 def _multiply(factors: list[ir.Expr], dtype: str) -> ir.Expr:

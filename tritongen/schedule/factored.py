@@ -1,0 +1,61 @@
+"""Sums of three factors and more, one index at a time where that saves products.
+
+    y[m, n] = sum[k, l](a[m, k] * b[k, l] * c[l, n])
+
+adds M * N * K * L terms. As `sum[l](sum[k](a[m, k] * b[k, l]) * c[l, n])` it is two contractions, of
+M * K * L terms and M * L * N: the factors that one index stands in depend on fewer indices than the whole.
+
+Input and output: an expression. Where the factors of an index reach all others (a bilinear form over a
+batch), nothing would be saved and nothing changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import reduce as fold
+
+from tritongen.ir import nodes as ir
+from tritongen.schedule.canonical import free_indices
+
+
+def factored(expr: ir.Expr) -> ir.Expr:
+    """The expression with every sum of products taken apart as far as that saves terms."""
+
+    def change(node: ir.Expr) -> ir.Expr:
+        match node:
+            case ir.Reduce("sum", binders, (), _, "compute" | "f32") if len(binders) > 1:
+                everything = free_indices(node) | {b.index for b in binders}
+                for own in binders:
+                    if (apart := _apart(node, own, everything)) is not None:
+                        return change(apart)
+        return node
+
+    return ir.rebuild(expr, change)
+
+
+def _apart(whole: ir.Reduce, own: ir.Binder, everything: set[str]) -> ir.Reduce | None:
+    """The sum with the one over `own` inside, where its factors leave an index out."""
+    factors = factors_of(whole.body)
+    mine = [f for f in factors if own.index in free_indices(f)]
+    rest = [f for f in factors if f not in mine]
+    if len(mine) < 2 or not rest or own.lo.terms:
+        return None
+    others = tuple(b for b in whole.binders if b is not own)
+    reached = set().union(*map(free_indices, mine))
+    if not others or reached >= everything or not reached & {b.index for b in others}:
+        return None
+    inner = replace(whole, binders=(own,), body=_product(mine, whole.dtype))
+    return replace(whole, binders=others, body=_product([*rest, inner], whole.dtype))
+
+
+def factors_of(expr: ir.Expr) -> list[ir.Expr]:
+    match expr:
+        case ir.Call("mul", (a, b)):
+            return factors_of(a) + factors_of(b)
+        case ir.Cast(ir.Call("mul") as product, dtype) if dtype == product.dtype:
+            return factors_of(product)
+    return [expr]
+
+
+def _product(factors: list[ir.Expr], dtype: str) -> ir.Expr:
+    return fold(lambda a, b: ir.Call("mul", (a, b), dtype), factors)
