@@ -167,7 +167,7 @@ def passes(kernel: KernelPlan, tensor: str) -> int:
     """
     if kernel.skeleton == "tf32x3":
         return 3 if tensor in {tile.tensor for tile in kernel.tiles} else 1
-    if kernel.skeleton != "loop":
+    if kernel.skeleton not in ("loop", "lines_loop"):
         return 1
     row = {d.index for d in kernel.axes[0].digits}
     nests = {n.name: n for n in kernel.nests}

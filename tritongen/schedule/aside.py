@@ -15,7 +15,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Fetch, Poly, Sym, poly, substitute_atoms, symbols
 
 CONFIG = re.compile(
-    r"(INDEX|STEP|BLOCK|GROUP|ROWS|STEPS|PARTS|PROGRAMS|CHUNK|PATCH|PATCHES|FLAT|TERMS|COMPUTE|HALF|PRECISION|LOWEST|HIGHEST)"
+    r"(INDEX|STEP|BLOCK|GROUP|ROWS|LINES|STEPS|PARTS|PROGRAMS|CHUNK|PATCH|PATCHES|FLAT|TERMS|COMPUTE|HALF|PRECISION|LOWEST|HIGHEST)"
     r"(_[A-Z]+)?"
 )
 HOST = frozenset(
@@ -24,7 +24,7 @@ HOST = frozenset(
     points width places box_rows box_cols stored_bytes added_bytes""".split()
 )
 KERNELS = "|".join(
-    """persistent tf32x3 parts combine patches taps lanes rows runs planes loop part[0-9]* finish flat
+    """persistent tf32x3 parts combine patches taps lanes rows lines runs planes loop part[0-9]* finish flat
     strided tile tiles nest box window channels scan scatter epilogue deal merge""".split()
 )
 # Fields that hold a name of the op's one scope, by class; indices are renamed where they are printed.

@@ -24,8 +24,10 @@ def block(col: Axis, rule: str) -> str:
     return f"min({rule}, max(16, pow2(col_run)))" if col.tail else rule
 
 
-def split_variant(parts, finish, state: tuple[tuple[str, str], ...], counts: bool) -> Variant:
-    """`state`: (name, dtype) of what one part of a row leaves behind.
+def split_variant(
+    parts, finish, state: tuple[tuple[str, str], ...], counts: bool, along: bool = False
+) -> Variant:
+    """`state`: (name, dtype) of what one part of a row leaves behind; `along`: rows across memory run otherwise.
 
     softmax of 128 and of 8 rows of 1,048,576 in bf16: 8,192 columns in 8 warps, 16 programs a
     multiprocessor, 55 and 35% (2,048 and 4: 47 and 22). Sums of 1 and of 16 rows, 2^27 and 2^26 f32: 2,048
@@ -42,6 +44,7 @@ def split_variant(parts, finish, state: tuple[tuple[str, str], ...], counts: boo
     """
     row, col = finish.axes
     grid = tiles(row)
+    either = (lambda across, else_: else_) if along else "{} if across else {}".format
     merges = finish.skeleton == "merge"
     paired = any(level.pairs for level in finish.levels)
     # Across: rows and columns of a tile, its warps, programs a multiprocessor.
@@ -51,16 +54,16 @@ def split_variant(parts, finish, state: tuple[tuple[str, str], ...], counts: boo
         tall, deep, few, many = (f"({new} if rows > 1024 else {old})" for old, new in pairs)
     deep = "256" if paired else deep
     if col.tail:
-        block_ = block(col, f"{deep} if across else 1024")
-        height = f"{tall} if across else min(16, 4096 // BLOCK)"
-        warps = f"{few} if across else 4"
+        block_ = block(col, either(deep, "1024"))
+        height = either(tall, "min(16, 4096 // BLOCK)")
+        warps = either(few, "4")
         chunk = "cdiv(col_runs * cdiv(col_run, BLOCK), PARTS)"
     else:
         near = "2048" if merges else "8192 if cols > 262144 and rows > 1 else 4096"
         block_ = f"{deep} if across else {near}"
         height, warps = f"{tall} if across else 1", f"{few} if across else 8" if counts else "8"
         chunk = "BLOCK * cdiv(cols, BLOCK * PARTS)"
-    programs = f"cdiv(({many} if across else 16) * sms, max(1, {grid}))"
+    programs = f"cdiv({'16' if along else f'({many} if across else 16)'} * sms, max(1, {grid}))"
     most = "2048" if merges else "256"
     config = (
         ("BLOCK", block_),
@@ -78,12 +81,79 @@ def split_variant(parts, finish, state: tuple[tuple[str, str], ...], counts: boo
     least = "8192" if merges or col.tail else "(8192 if across else 32768)"
     return Variant(
         "split",
-        f"{tiles(row, '32 if across else 1')} < 2 * sms and cols > {least}",
+        f"{tiles(row, either('32', '1')) if not along else 'rows'} < 2 * sms and cols > {least}",
         "too few rows to fill the GPU: several programs share one",
         config,
         (*(Launch(p.name, ("PARTS", grid)) for p in parts), Launch(finish.name, last)),
         tuple((part, dtype, ("rows", "PARTS")) for part, dtype in state),
     )
+
+
+def lanes_variant(finish, state: tuple[tuple[str, str], ...], part, merge) -> Variant:
+    """Few rows across memory, such as the channels of images stored channels last: each lane keeps its own state.
+
+    batch_norm of [64, 64, 256, 256] and [64, 64, 112, 112] in f32, per cent of a copy: the parts 99 and 87
+    (64 x 64 in 8 warps 59 and 51, 64 x 128 in 8 96 and 84; a reduction a block, as `split` has it, 76 and 64);
+    merged once, in 5 us, and then written by short programs 91 and 89 (merged by each, 163 registers a
+    thread, 78 and 75).
+    """
+    row, col = finish.axes
+    grid = tiles(row)
+    config = (
+        ("ROWS", rows(row, "min(64, pow2(max(1, rows)))")),
+        ("BLOCK", block(col, "4096 // ROWS")),
+        ("PARTS", f"pow2(max(1, min(512, cdiv(3 * sms, max(1, {grid})))))"),
+        ("CHUNK", "cdiv(col_runs * cdiv(col_run, BLOCK), PARTS)"),
+        ("MERGE", "1"),
+        ("num_warps", "4"),
+    )
+    writes = (("LANES", "1"), ("CHUNK", "4"), ("num_warps", "4"))
+    return Variant(
+        "lanes",
+        f"across and {tiles(row, '32')} < 2 * sms and cols > 8192",
+        "few rows that lie across memory: several programs share them, each lane keeps a state",
+        config,
+        (
+            Launch(part.name, ("PARTS", grid)),
+            Launch(merge.name, (tiles(row, "MERGE"),)),
+            Launch(finish.name, ("cdiv(col_runs * cdiv(col_run, BLOCK), 4)", grid), writes),
+        ),
+        tuple((name, dtype, ("rows", "PARTS")) for name, dtype in state),
+    )
+
+
+def lines_variants(lines=None, loop=None) -> tuple[Variant, ...]:
+    """A row of several runs: no element's run is found by a division, and a run has one gain.
+
+    group_norm in bf16, us and per cent of the bytes in and out: [256, 256, 14, 14] in 8 groups 17 (71%) in 4 warps,
+    18 in 8, 19 in 16; flat, with a division an element, 58, with one by floats 33; without WIDE 27. In 32
+    groups 16 in 1 warp, [256, 128, 28, 28] 27 (90%) in 4, [256, 512, 7, 7] 12 in 1 (flat 18). batch_norm of
+    [256, 256, 14, 14] by the loop 22 us, 83% of its plan's bytes (32 x 256 in 8 warps 25; `split` 75; parts of 64
+    images and a second launch 26 to 30).
+    """
+    found = []
+    if lines:
+        config = (
+            ("LINES", "pow2(col_runs)"),
+            ("BLOCK", "max(16, pow2(col_run))"),
+            ("num_warps", "max(1, LINES * BLOCK // (2048 if LINES * BLOCK <= 8192 else 1024))"),
+        )
+        size = "pow2(col_runs) * max(16, pow2(col_run))"
+        when = f"512 <= cols and {size} <= min(32768, 2 * pow2(cols)) and not across"
+        launch = (Launch(lines.name, ("rows",)),)
+        found.append(
+            Variant("lines", when, "a row fits in registers, its runs as lines", config, launch)
+        )
+    if loop:
+        config = (
+            ("BLOCK", "max(16, pow2(col_run))"),
+            ("LINES", "16384 // BLOCK"),
+            ("num_warps", "16"),
+        )
+        when = "sms <= rows and 16 <= col_run <= 1024 and 16384 < cols <= 131072 and not across"
+        launch = (Launch(loop.name, ("rows",)),)
+        found.append(Variant("lines_loop", when, "short runs: many of them a tile", config, launch))
+    return tuple(found)
 
 
 def resident_variants(resident, columns: bool, counts: bool) -> tuple[Variant, ...]:
