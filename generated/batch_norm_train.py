@@ -172,17 +172,21 @@ def batch_norm_train_lines(
 ):
     """One row a program, held in registers as LINES lines of BLOCK elements."""
     c = tl.program_id(0).to(tl.int64)
-    n = tl.arange(0, LINES)[:, None].to(tl.int64)
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    n = tl.arange(0, LINES)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    cols = tl.multiple_of(tl.cast(cols, tl.int64), WIDE)
+    cols = cols // WIDE * WIDE  # says what it is a multiple of
     x_n = tl.multiple_of(tl.cast(x_n, tl.int64), WIDE)
     x_c = tl.multiple_of(tl.cast(x_c, tl.int64), WIDE)
     y_n = tl.multiple_of(tl.cast(y_n, tl.int64), WIDE)
     y_c = tl.multiple_of(tl.cast(y_c, tl.int64), WIDE)
     inside = (n < N) & (col < cols)
 
-    x = tl.load(x_ptr + n * x_n + c * x_c + col * x_hw, mask=inside, other=0.0).to(COMPUTE)
+    x = tl.load(
+        x_ptr + tl.cast(n, tl.int64) * x_n + c * x_c + tl.cast(col, tl.int64) * x_hw,
+        mask=inside,
+        other=0.0,
+    ).to(COMPUTE)
     mu = tl.sum(x) / count
     t = x - mu
     var = tl.sum(tl.where(inside, t * t, 0.0)) / count
@@ -190,7 +194,9 @@ def batch_norm_train_lines(
     gain = tl.load(gain_ptr + c * gain_c).to(COMPUTE)
     bias = tl.load(bias_ptr + c * bias_c).to(COMPUTE)
     y = (x - mu) * rsqrt_var * gain + bias
-    tl.store(y_ptr + n * y_n + c * y_c + col * y_hw, y, mask=inside)
+    tl.store(
+        y_ptr + tl.cast(n, tl.int64) * y_n + c * y_c + tl.cast(col, tl.int64) * y_hw, y, mask=inside
+    )
 
 
 @triton.jit
@@ -492,7 +498,7 @@ def choose_batch_norm_train(
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # few rows that lie across memory: several programs share them, each lane keeps a state
-    if across and triton.cdiv(rows, 32) < 2 * sms and cols > 8192:
+    if across and triton.cdiv(rows, 32) < 2 * sms and cols > 512:
         ROWS = min(64, triton.next_power_of_2(max(1, rows)))
         BLOCK = min(4096 // ROWS, max(16, triton.next_power_of_2(col_run)))
         PARTS = triton.next_power_of_2(
@@ -506,6 +512,15 @@ def choose_batch_norm_train(
             MERGE=1,
             num_warps=4,
         )
+    # short runs: many of them a tile
+    if (
+        sms <= rows
+        and 16 <= col_run <= 1024
+        and triton.next_power_of_2(col_runs) * max(16, triton.next_power_of_2(col_run)) > 16384
+        and not across
+    ):
+        BLOCK = max(16, triton.next_power_of_2(col_run))
+        return "lines_loop", dict(BLOCK=BLOCK, LINES=16384 // BLOCK, num_warps=16)
     # a row fits in registers, its runs as lines
     if (
         512 <= cols
@@ -516,14 +531,8 @@ def choose_batch_norm_train(
         LINES = triton.next_power_of_2(col_runs)
         BLOCK = max(16, triton.next_power_of_2(col_run))
         return "lines", dict(
-            LINES=LINES,
-            BLOCK=BLOCK,
-            num_warps=max(1, LINES * BLOCK // (2048 if LINES * BLOCK <= 8192 else 1024)),
+            LINES=LINES, BLOCK=BLOCK, num_warps=min(16, max(1, LINES * BLOCK // 1024))
         )
-    # short runs: many of them a tile
-    if sms <= rows and 16 <= col_run <= 1024 and 16384 < cols <= 131072 and not across:
-        BLOCK = max(16, triton.next_power_of_2(col_run))
-        return "lines_loop", dict(BLOCK=BLOCK, LINES=16384 // BLOCK, num_warps=16)
     # too few rows to fill the GPU: several programs share one
     if rows < 2 * sms and cols > 8192:
         BLOCK = min(1024, max(16, triton.next_power_of_2(col_run)))
@@ -678,8 +687,8 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             BLOCK=config["BLOCK"],
             PARTS=config["PARTS"],
         )
-    elif variant == "lines":
-        batch_norm_train_lines[(C,)](
+    elif variant == "lines_loop":
+        batch_norm_train_lines_loop[(C,)](
             x,
             gain,
             bias,
@@ -702,8 +711,8 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "lines_loop":
-        batch_norm_train_lines_loop[(C,)](
+    elif variant == "lines":
+        batch_norm_train_lines[(C,)](
             x,
             gain,
             bias,

@@ -859,25 +859,31 @@ def conv_group_norm_silu_y_lines(
 ):
     """One row a program, held in registers as LINES lines of BLOCK elements."""
     row = tl.program_id(0).to(tl.int64)
-    f0 = tl.arange(0, LINES)[:, None].to(tl.int64)
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    cols = tl.multiple_of(tl.cast(cols, tl.int64), WIDE)
+    f0 = tl.arange(0, LINES)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
+    cols = cols // WIDE * WIDE  # says what it is a multiple of
     conv2d_row = tl.multiple_of(tl.cast(conv2d_row, tl.int64), WIDE)
     f0pq = f0 * cols + col
     f1 = row % groups
     y_row = tl.multiple_of(tl.cast(y_row, tl.int64), WIDE)
     inside = (f0 < Cg) & (col < cols)
 
-    conv2d = tl.load(conv2d_ptr + row * conv2d_row + f0pq * conv2d_col, mask=inside, other=0.0)
+    conv2d = tl.load(
+        conv2d_ptr + row * conv2d_row + tl.cast(f0pq, tl.int64) * conv2d_col, mask=inside, other=0.0
+    )
     mu = tl.sum(conv2d) / count
     t = conv2d - mu
     var = tl.sum(tl.where(inside, t * t, 0.0)) / count
     rsqrt_var = _rsqrt(var + 1e-05)
-    gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=f0 < Cg).to(COMPUTE)
-    bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=f0 < Cg).to(COMPUTE)
+    gain = tl.load(gain_ptr + f1 * gain_f1 + tl.cast(f0, tl.int64) * gain_f0, mask=f0 < Cg).to(
+        COMPUTE
+    )
+    bias = tl.load(bias_ptr + f1 * bias_f1 + tl.cast(f0, tl.int64) * bias_f0, mask=f0 < Cg).to(
+        COMPUTE
+    )
     group_norm = (conv2d - mu) * rsqrt_var * gain + bias
     y = group_norm * _sigmoid(group_norm, HALF)
-    tl.store(y_ptr + row * y_row + f0pq * y_col, y, mask=inside)
+    tl.store(y_ptr + row * y_row + tl.cast(f0pq, tl.int64) * y_col, y, mask=inside)
 
 
 @triton.jit
@@ -1788,7 +1794,7 @@ def choose_conv_group_norm_silu_y(
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # few rows that lie across memory: several programs share them, each lane keeps a state
-    if across and triton.cdiv(rows, 32) < 2 * sms and cols > 8192:
+    if across and triton.cdiv(rows, 32) < 2 * sms and cols > 512:
         ROWS = min(64, triton.next_power_of_2(max(1, rows)))
         BLOCK = min(4096 // ROWS, max(16, triton.next_power_of_2(col_run)))
         PARTS = triton.next_power_of_2(
@@ -1802,6 +1808,15 @@ def choose_conv_group_norm_silu_y(
             MERGE=1,
             num_warps=4,
         )
+    # short runs: many of them a tile
+    if (
+        sms <= rows
+        and 16 <= col_run <= 1024
+        and triton.next_power_of_2(col_runs) * max(16, triton.next_power_of_2(col_run)) > 16384
+        and not across
+    ):
+        BLOCK = max(16, triton.next_power_of_2(col_run))
+        return "lines_loop", dict(BLOCK=BLOCK, LINES=16384 // BLOCK, num_warps=16)
     # a row fits in registers, its runs as lines
     if (
         512 <= cols
@@ -1812,14 +1827,8 @@ def choose_conv_group_norm_silu_y(
         LINES = triton.next_power_of_2(col_runs)
         BLOCK = max(16, triton.next_power_of_2(col_run))
         return "lines", dict(
-            LINES=LINES,
-            BLOCK=BLOCK,
-            num_warps=max(1, LINES * BLOCK // (2048 if LINES * BLOCK <= 8192 else 1024)),
+            LINES=LINES, BLOCK=BLOCK, num_warps=min(16, max(1, LINES * BLOCK // 1024))
         )
-    # short runs: many of them a tile
-    if sms <= rows and 16 <= col_run <= 1024 and 16384 < cols <= 131072 and not across:
-        BLOCK = max(16, triton.next_power_of_2(col_run))
-        return "lines_loop", dict(BLOCK=BLOCK, LINES=16384 // BLOCK, num_warps=16)
     # too few rows to fill the GPU: several programs share one
     if rows < 2 * sms and cols > 8192:
         BLOCK = min(1024, max(16, triton.next_power_of_2(col_run)))
@@ -1984,30 +1993,6 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, pad, groups) -
             BLOCK=config["BLOCK"],
             PARTS=config["PARTS"],
         )
-    elif variant == "lines":
-        conv_group_norm_silu_y_lines[(rows,)](
-            conv2d,
-            gain,
-            bias,
-            y,
-            Cg,
-            P * Q,
-            Cg * P * Q,
-            conv2d.stride(0),
-            conv2d.stride(1),
-            gain.stride(0),
-            gain.stride(1),
-            bias.stride(0),
-            bias.stride(1),
-            y.stride(0),
-            y.stride(1),
-            groups=groups,
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            WIDE=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)),
-            enable_fp_fusion=True,
-            **config,
-        )
     elif variant == "lines_loop":
         conv_group_norm_silu_y_lines_loop[(rows,)](
             conv2d,
@@ -2027,6 +2012,30 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, pad, groups) -
             y.stride(1),
             COMPUTE=COMPUTE,
             groups=groups,
+            HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)),
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "lines":
+        conv_group_norm_silu_y_lines[(rows,)](
+            conv2d,
+            gain,
+            bias,
+            y,
+            Cg,
+            P * Q,
+            Cg * P * Q,
+            conv2d.stride(0),
+            conv2d.stride(1),
+            gain.stride(0),
+            gain.stride(1),
+            bias.stride(0),
+            bias.stride(1),
+            y.stride(0),
+            y.stride(1),
+            groups=groups,
+            COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
             WIDE=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)),
             enable_fp_fusion=True,

@@ -166,25 +166,31 @@ def group_norm_lines(
 ):
     """One row a program, held in registers as LINES lines of BLOCK elements."""
     row = tl.program_id(0).to(tl.int64)
-    c0 = tl.arange(0, LINES)[:, None].to(tl.int64)
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    c0 = tl.arange(0, LINES)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    cols = tl.multiple_of(tl.cast(cols, tl.int64), WIDE)
+    cols = cols // WIDE * WIDE  # says what it is a multiple of
     x_row = tl.multiple_of(tl.cast(x_row, tl.int64), WIDE)
     c0b = c0 * cols + col
     c1 = row % groups
     y_row = tl.multiple_of(tl.cast(y_row, tl.int64), WIDE)
     inside = (c0 < Cg) & (col < cols)
 
-    x = tl.load(x_ptr + row * x_row + c0b * x_col, mask=inside, other=0.0).to(COMPUTE)
+    x = tl.load(x_ptr + row * x_row + tl.cast(c0b, tl.int64) * x_col, mask=inside, other=0.0).to(
+        COMPUTE
+    )
     mu = tl.sum(x) / count
     t = x - mu
     var = tl.sum(tl.where(inside, t * t, 0.0)) / count
     rsqrt_var = _rsqrt(var + eps)
-    gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=c0 < Cg).to(COMPUTE)
-    bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=c0 < Cg).to(COMPUTE)
+    gain = tl.load(gain_ptr + c1 * gain_c1 + tl.cast(c0, tl.int64) * gain_c0, mask=c0 < Cg).to(
+        COMPUTE
+    )
+    bias = tl.load(bias_ptr + c1 * bias_c1 + tl.cast(c0, tl.int64) * bias_c0, mask=c0 < Cg).to(
+        COMPUTE
+    )
     y = (x - mu) * rsqrt_var * gain + bias
-    tl.store(y_ptr + row * y_row + c0b * y_col, y, mask=inside)
+    tl.store(y_ptr + row * y_row + tl.cast(c0b, tl.int64) * y_col, y, mask=inside)
 
 
 @triton.jit
@@ -493,7 +499,7 @@ def choose_group_norm(
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # few rows that lie across memory: several programs share them, each lane keeps a state
-    if across and triton.cdiv(rows, 32) < 2 * sms and cols > 8192:
+    if across and triton.cdiv(rows, 32) < 2 * sms and cols > 512:
         ROWS = min(64, triton.next_power_of_2(max(1, rows)))
         BLOCK = min(4096 // ROWS, max(16, triton.next_power_of_2(col_run)))
         PARTS = triton.next_power_of_2(
@@ -507,6 +513,15 @@ def choose_group_norm(
             MERGE=1,
             num_warps=4,
         )
+    # short runs: many of them a tile
+    if (
+        sms <= rows
+        and 16 <= col_run <= 1024
+        and triton.next_power_of_2(col_runs) * max(16, triton.next_power_of_2(col_run)) > 16384
+        and not across
+    ):
+        BLOCK = max(16, triton.next_power_of_2(col_run))
+        return "lines_loop", dict(BLOCK=BLOCK, LINES=16384 // BLOCK, num_warps=16)
     # a row fits in registers, its runs as lines
     if (
         512 <= cols
@@ -517,14 +532,8 @@ def choose_group_norm(
         LINES = triton.next_power_of_2(col_runs)
         BLOCK = max(16, triton.next_power_of_2(col_run))
         return "lines", dict(
-            LINES=LINES,
-            BLOCK=BLOCK,
-            num_warps=max(1, LINES * BLOCK // (2048 if LINES * BLOCK <= 8192 else 1024)),
+            LINES=LINES, BLOCK=BLOCK, num_warps=min(16, max(1, LINES * BLOCK // 1024))
         )
-    # short runs: many of them a tile
-    if sms <= rows and 16 <= col_run <= 1024 and 16384 < cols <= 131072 and not across:
-        BLOCK = max(16, triton.next_power_of_2(col_run))
-        return "lines_loop", dict(BLOCK=BLOCK, LINES=16384 // BLOCK, num_warps=16)
     # too few rows to fill the GPU: several programs share one
     if rows < 2 * sms and cols > 8192:
         BLOCK = min(1024, max(16, triton.next_power_of_2(col_run)))
@@ -684,8 +693,8 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             BLOCK=config["BLOCK"],
             PARTS=config["PARTS"],
         )
-    elif variant == "lines":
-        group_norm_lines[(rows,)](
+    elif variant == "lines_loop":
+        group_norm_lines_loop[(rows,)](
             x,
             gain,
             bias,
@@ -709,8 +718,8 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant == "lines_loop":
-        group_norm_lines_loop[(rows,)](
+    elif variant == "lines":
+        group_norm_lines[(rows,)](
             x,
             gain,
             bias,

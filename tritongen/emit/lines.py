@@ -58,13 +58,18 @@ class LinesBody(Body):
         line, place = self.run_text(run[: -len(along)]), self.axis_var[self.kernel.axes[1].name]
         return f"{line} * {self.length} + {place}"
 
-    def say_multiple(self, name: str, passed: str) -> None:
+    def say_multiple(self, name: str, passed: str, short: bool = False) -> None:
         if name not in self.multiples and name.isidentifier():
             self.multiples[name] = passed
-            self.prologue.append(f"{name} = tl.multiple_of(tl.cast({name}, tl.int64), {self.wide})")
+            hint = f"tl.multiple_of(tl.cast({name}, tl.int64), {self.wide})"
+            if short:  # a hint on an argument as it is gets lost
+                hint = f"{name} // {self.wide} * {self.wide}  # says what it is a multiple of"
+            self.prologue.append(f"{name} = {hint}")
 
 
 def lines(body: LinesBody) -> KernelView:
+    """A row in registers is counted in 32 bits: 100 registers a thread where 64 bits take 128."""
+    body.narrow |= {d.index for d in body.kernel.axes[1].digits}
     var = open_lines(body)
     fold_tile(body, var, covered(body), axis=None)
     doc = "One row a program, held in registers as LINES lines of BLOCK elements."
@@ -92,7 +97,7 @@ def open_lines(body: LinesBody) -> dict[str, str]:
     body.axis_mask |= {row.name: "", col.outer.name: var["lines_mask"]}  # as many programs as rows
     body.together = {frozenset({col.outer.name, col.name}): var["inside"]}
     body.length = var["cols"]
-    body.say_multiple(body.length, launch_text(col.run.extent))
+    body.say_multiple(body.length, launch_text(col.run.extent), short=bool(body.narrow))
     return var
 
 

@@ -95,7 +95,7 @@ def lanes_variant(finish, state: tuple[tuple[str, str], ...], part, merge) -> Va
     batch_norm of [64, 64, 256, 256] and [64, 64, 112, 112] in f32, per cent of a copy: the parts 99 and 87
     (64 x 64 in 8 warps 59 and 51, 64 x 128 in 8 96 and 84; a reduction a block, as `split` has it, 76 and 64);
     merged once, in 5 us, and then written by short programs 91 and 89 (merged by each, 163 registers a
-    thread, 78 and 75).
+    thread, 78 and 75); all of it 94 and 88, with 8,192 elements in 8 warps 93 and 85.
     """
     row, col = finish.axes
     grid = tiles(row)
@@ -110,7 +110,7 @@ def lanes_variant(finish, state: tuple[tuple[str, str], ...], part, merge) -> Va
     writes = (("LANES", "1"), ("CHUNK", "4"), ("num_warps", "4"))
     return Variant(
         "lanes",
-        f"across and {tiles(row, '32')} < 2 * sms and cols > 8192",
+        f"across and {tiles(row, '32')} < 2 * sms and cols > 512",
         "few rows that lie across memory: several programs share them, each lane keeps a state",
         config,
         (
@@ -125,34 +125,34 @@ def lanes_variant(finish, state: tuple[tuple[str, str], ...], part, merge) -> Va
 def lines_variants(lines=None, loop=None) -> tuple[Variant, ...]:
     """A row of several runs: no element's run is found by a division, and a run has one gain.
 
-    group_norm in bf16, us and per cent of the bytes in and out: [256, 256, 14, 14] in 8 groups 17 (71%) in 4 warps,
-    18 in 8, 19 in 16; flat, with a division an element, 58, with one by floats 33; without WIDE 27. In 32
-    groups 16 in 1 warp, [256, 128, 28, 28] 27 (90%) in 4, [256, 512, 7, 7] 12 in 1 (flat 18). batch_norm of
-    [256, 256, 14, 14] by the loop 22 us, 83% of its plan's bytes (32 x 256 in 8 warps 25; `split` 75; parts of 64
-    images and a second launch 26 to 30).
+    group_norm in bf16, us and per cent of the bytes in and out: [256, 256, 14, 14] in 8 groups 19 (64%; a copy of as many
+    bytes 79), in 4 warps 21, flat 49; in 32 groups 17 (flat 40), [256, 128, 28, 28] 27 (90%), in 2 warps 30, flat 76;
+    [256, 512, 7, 7] 13, in 2 warps 14, flat 18; [64, 256, 56, 56] 71, in 32 warps 73, flat 485. By hand,
+    without WIDE 27 instead of 18. batch_norm by the loop: [256, 256, 14, 14] in bf16 23 us (8,192
+    elements in 8 warps 25, `split` 77), [256, 256, 28, 28] 88 (103, 102), f32 [64, 512, 28, 28] 67 (75, `loop`
+    154) and [128, 512, 14, 14] 32 (35; 32,768 elements held in registers 38).
     """
     found = []
-    if lines:
-        config = (
-            ("LINES", "pow2(col_runs)"),
-            ("BLOCK", "max(16, pow2(col_run))"),
-            ("num_warps", "max(1, LINES * BLOCK // (2048 if LINES * BLOCK <= 8192 else 1024))"),
-        )
-        size = "pow2(col_runs) * max(16, pow2(col_run))"
-        when = f"512 <= cols and {size} <= min(32768, 2 * pow2(cols)) and not across"
-        launch = (Launch(lines.name, ("rows",)),)
-        found.append(
-            Variant("lines", when, "a row fits in registers, its runs as lines", config, launch)
-        )
+    size = "pow2(col_runs) * max(16, pow2(col_run))"
     if loop:
         config = (
             ("BLOCK", "max(16, pow2(col_run))"),
             ("LINES", "16384 // BLOCK"),
             ("num_warps", "16"),
         )
-        when = "sms <= rows and 16 <= col_run <= 1024 and 16384 < cols <= 131072 and not across"
+        when = f"sms <= rows and 16 <= col_run <= 1024 and {size} > 16384 and not across"
         launch = (Launch(loop.name, ("rows",)),)
         found.append(Variant("lines_loop", when, "short runs: many of them a tile", config, launch))
+    if lines:
+        config = (
+            ("LINES", "pow2(col_runs)"),
+            ("BLOCK", "max(16, pow2(col_run))"),
+            ("num_warps", "min(16, max(1, LINES * BLOCK // 1024))"),
+        )
+        when = f"512 <= cols and {size} <= min(32768, 2 * pow2(cols)) and not across"
+        launch = (Launch(lines.name, ("rows",)),)
+        why = "a row fits in registers, its runs as lines"
+        found.append(Variant("lines", when, why, config, launch))
     return tuple(found)
 
 
@@ -214,14 +214,16 @@ def loop_variant(loop, wide_tiles: bool, counts: bool) -> Variant:
     (32,768: 65; held in registers 66), at 131,072 69% with 32,768 in 32 (16,384: 63). group_norm of
     [64, 64, 256, 256] in 8 groups 93% with 4,096 in 8, of [64, 64, 112, 112] 89. An argmax carries
     two accumulators a lane: 8 rows by 128 columns in 2 warps 79 and 90% at 1,024 and 4,096 wide (held: 60), 1,024
-    in 4 warps 89% at 65,536. Across, mean and argmax over the middle of [128, 4096, 4095] and
-    [64, 1024, 4096] in f32: 64 rows by 32 columns in 8 warps 94 and 101%, 64 x 16 92 and 102.
+    in 4 warps 89% at 65,536. Across, argmax over the middle of [128, 4096, 4095] and
+    [64, 1024, 4096] in f32: 64 rows by 32 columns in 8 warps 94 and 101%, 64 x 16 92 and 102. Mean and max of the
+    first, whose rows begin anywhere: 32 x 64 in 16 warps 95 and 95% (in 8 88 and 89), 64 x 32 in 8 92 and 86,
+    256 x 8 81; of [128, 4096, 4096] 105.
     """
     row, col = loop.axes
-    far = (
-        "256 if across else " if any(level.pairs for level in loop.levels) else "32 if across else "
-    )
-    height = "32 if across else 1" if far[0] == "2" else "64 if across else 1"
+    paired = any(level.pairs for level in loop.levels)
+    single = row.tail and not (paired or col.tail or wide_tiles or counts)
+    far = f"{256 if paired else 64 if single else 32} if across else "
+    height = f"{32 if paired or single else 64} if across else 1"
     if col.tail:
         height, width, warps = height.replace("else 1", "else 4096 // BLOCK"), "4096", "8"
     elif wide_tiles:
@@ -233,7 +235,7 @@ def loop_variant(loop, wide_tiles: bool, counts: bool) -> Variant:
         height = height.replace("else 1", "else 8 if cols <= 8192 else 1")
         width, warps = "128 if cols <= 8192 else 1024", "8 if across else 2 if cols <= 8192 else 4"
     else:
-        width, warps = "4096", "8"
+        width, warps = "4096", "16 if across else 8" if single else "8"
     config = (
         ("BLOCK", block(col, far + width)),
         ("ROWS", rows(row, height)),
