@@ -550,13 +550,9 @@ def allocate_avg_pool2d(
     N, C, H, W = x.shape
     if stride < 1:
         raise ValueError(f"avg_pool2d: requires stride >= 1: {stride} < {1}")
-    if stride == 0:
-        raise ValueError("avg_pool2d: division by zero in (H + 2 * pad - win) // stride + 1")
     P = (H + 2 * pad - win) // stride + 1
     if P < 0:
         raise ValueError(f"avg_pool2d: size P = (H + 2 * pad - win) // stride + 1 is negative: {P}")
-    if stride == 0:
-        raise ValueError("avg_pool2d: division by zero in (W + 2 * pad - win) // stride + 1")
     Q = (W + 2 * pad - win) // stride + 1
     if Q < 0:
         raise ValueError(f"avg_pool2d: size Q = (W + 2 * pad - win) // stride + 1 is negative: {Q}")

@@ -68,6 +68,9 @@ def _descriptor(x: torch.Tensor, *block: int) -> TensorDescriptor:
 def _takes_patches(*operands: torch.Tensor) -> bool:
     """Whether patches can be loaded by descriptor, along the last dim, of these or of packed copies."""
     step = 16 // operands[0].element_size()
+    # With a stride, a row of a descriptor reaches over others; its coordinates have 32 bits.
+    if max(n * s for x in operands for n, s in zip(x.shape[1:], x.stride()[1:])) >= 2**29:
+        return False
     return _takes_tiles(*operands) and all(
         _is_aligned(x) or x.stride(-1) != 1 and x.shape[-1] % step == 0 for x in operands
     )
@@ -84,19 +87,21 @@ def _every(x: torch.Tensor, *steps: int) -> torch.Tensor:
 
 
 @cache
-def _patch(places: int, *extents: int) -> tuple[int, ...]:
-    """The sides of patches of so many places, powers of two, that cover the extents with the fewest; long ones last."""
+def _patch(places: int, *extents: int, most: float = 1.05) -> tuple[int, ...]:
+    """The sides of patches of so many places, powers of two, that cover the extents with the fewest; long ones last.
+
+    Places along the last dim are stored side by side: a longer side there is worth `most` times as many.
+    """
     if len(extents) == 1:
         return (places,)
     *outer, last = extents
-    found, fewest = (), 0
+    found = []
     for side in (256, 128, 64, 32, 16, 8, 4, 2, 1):
         if places % side == 0:
-            sides = (*_patch(places // side, *outer), side)
-            count = math.prod(triton.cdiv(n, s) for n, s in zip(extents, sides))
-            if not found or count < fewest:
-                found, fewest = sides, count
-    return found
+            sides = (*_patch(places // side, *outer, most=1.0), side)
+            found.append((math.prod(triton.cdiv(n, s) for n, s in zip(extents, sides)), sides))
+    fewest, _ = min(found)
+    return [sides for count, sides in found if count <= most * fewest][0]
 
 
 def _tiles(
@@ -226,7 +231,6 @@ def conv1d_patches(
     w_tiles,
     b_ptr,
     y_ptr,
-    batches,
     N2,
     Cg,
     N,
@@ -237,13 +241,13 @@ def conv1d_patches(
     y_0,
     y_1,
     y_2,
+    groups: tl.constexpr,
     R: tl.constexpr,
     PATCH_N: tl.constexpr,
     PATCH_P: tl.constexpr,
     dil: tl.constexpr,
     pad: tl.constexpr,
     stride: tl.constexpr,
-    groups: tl.constexpr,
     COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -257,10 +261,7 @@ def conv1d_patches(
     tiles_n = tl.cdiv(N2, BLOCK_N)
     # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
     for tile in tl.range(
-        tl.program_id(0),
-        batches * patches_n * patches_p * tiles_n,
-        tl.num_programs(0),
-        flatten=FLAT,
+        tl.program_id(0), groups * patches_n * patches_p * tiles_n, tl.num_programs(0), flatten=FLAT
     ):
         first_f0 = tile % tiles_n * BLOCK_N
         first_p = tile // tiles_n % patches_p * PATCH_P
@@ -300,7 +301,6 @@ def conv1d_taps(
     w_ptr,
     b_ptr,
     y_ptr,
-    batches,
     M,
     N2,
     Cg,
@@ -319,6 +319,7 @@ def conv1d_taps(
     y_0,
     y_1,
     y_2,
+    groups: tl.constexpr,
     R: tl.constexpr,
     INDEX: tl.constexpr,
     stride: tl.constexpr,
@@ -326,7 +327,6 @@ def conv1d_taps(
     dil: tl.constexpr,
     COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr,
-    groups: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -390,7 +390,6 @@ def conv1d_channels(
     y_ptr,
     rows,
     P,
-    cols,
     F,
     L,
     x_0,
@@ -403,10 +402,10 @@ def conv1d_channels(
     y_0,
     y_1,
     y_2,
+    groups: tl.constexpr,
     COMPUTE: tl.constexpr,
     Cg: tl.constexpr,
     R: tl.constexpr,
-    groups: tl.constexpr,
     stride: tl.constexpr,
     pad: tl.constexpr,
     dil: tl.constexpr,
@@ -416,7 +415,7 @@ def conv1d_channels(
 ):
     """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once."""
     tile = tl.program_id(0)
-    tiles, spans = tl.cdiv(cols, BLOCK), tl.cdiv(P, STEPS)
+    tiles, spans = tl.cdiv(groups, BLOCK), tl.cdiv(P, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     p = (tile // tiles % spans).to(tl.int64) * STEPS
     f1 = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -433,17 +432,17 @@ def conv1d_channels(
                 x_l = x_l0 + (i * stride + r * dil)
                 x = tl.load(
                     x_ptr + n * x_0 + tl.cast(x_c, tl.int64) * x_1 + x_l * x_2,
-                    mask=((row < rows) & (x_l >= 0) & (x_l < L)) & (f1 < cols),
+                    mask=((row < rows) & (x_l >= 0) & (x_l < L)) & (f1 < groups),
                     other=0.0,
                 ).to(COMPUTE)
                 w_f = f0 + f1 * (F // groups)
                 w = tl.load(
                     w_ptr + w_f * w_0 + tl.cast(c, tl.int64) * w_1 + tl.cast(r, tl.int64) * w_2,
-                    mask=(row < rows) & (f1 < cols),
+                    mask=(row < rows) & (f1 < groups),
                 ).to(COMPUTE)
                 y_sum += x * w
         b_f = f0 + f1 * (F // groups)
-        b = tl.load(b_ptr + b_f * b_0, mask=(row < rows) & (f1 < cols)).to(COMPUTE)
+        b = tl.load(b_ptr + b_f * b_0, mask=(row < rows) & (f1 < groups)).to(COMPUTE)
         y = b + y_sum
         ys = ys + (y,)
     for i in tl.static_range(STEPS):
@@ -451,7 +450,7 @@ def conv1d_channels(
         tl.store(
             y_ptr + n * y_0 + y_f * y_1 + (p + i) * y_2,
             ys[i],
-            mask=(row < rows) & (p + i < P) & (f1 < cols),
+            mask=(row < rows) & (p + i < P) & (f1 < groups),
         )
 
 
@@ -499,8 +498,8 @@ def conv1d_runs(
     FIRST: tl.constexpr = (-pad) // RUN
     LAST: tl.constexpr = ((EACH - 1) * stride + R * dil - dil - pad) // RUN
     x_l0 = tile % tiles * (STEPS * BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
-    n = (row // ((F // (F // groups)) * (F // groups))).to(tl.int64)
-    f1 = (row // (F // groups) % (F // (F // groups))).to(tl.int64)
+    n = (row // ((F // groups) * groups)).to(tl.int64)
+    f1 = (row // (F // groups) % groups).to(tl.int64)
     x_c0 = f1 * Cg
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), WIDE_X)
     x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), WIDE_X)
@@ -579,8 +578,8 @@ def conv1d_window(
     tiles = tl.cdiv(P, STEPS * BLOCK)
     row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
     p = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
-    n = (row // ((F // (F // groups)) * (F // groups))).to(tl.int64)
-    f1 = (row // (F // groups) % (F // (F // groups))).to(tl.int64)
+    n = (row // ((F // groups) * groups)).to(tl.int64)
+    f1 = (row // (F // groups) % groups).to(tl.int64)
     x_c0 = f1 * Cg
     x_l0 = p * stride - pad
     f0 = (row % (F // groups)).to(tl.int64)
@@ -731,7 +730,6 @@ def conv1d_tiles(
     w_ptr,
     b_ptr,
     y_ptr,
-    batches,
     M,
     N2,
     P,
@@ -749,6 +747,7 @@ def conv1d_tiles(
     y_0,
     y_1,
     y_2,
+    groups: tl.constexpr,
     Cg: tl.constexpr,
     R: tl.constexpr,
     INDEX: tl.constexpr,
@@ -759,7 +758,6 @@ def conv1d_tiles(
     STEP_W: tl.constexpr,
     COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr,
-    groups: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -1088,7 +1086,7 @@ def choose_conv1d(
                 else 128
             ),
             BLOCK_K=BLOCK_K,
-            FLAT=BLOCK_N <= 64 and taps * triton.cdiv(channels, BLOCK_K) <= 16,
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(channels, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
             num_stages=3,
         )
@@ -1150,7 +1148,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
     N, C, L = x.shape
     F, Cg, R = w.shape
     P = y.shape[2]
-    batches = F // (F // groups)
+    batches = groups
     M = N * P
     N_ = F // groups
     channels = Cg
@@ -1159,17 +1157,11 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
     over = L % stride
     terms = Cg * R
     outer = (F // groups) * N
-    lanes = F // (F // groups)
-    span = (
-        Cg
-        + Cg * (F // (F // groups))
-        + F // (F // groups)
-        + (F // (F // groups)) * max(F // groups, -(F // groups))
-        + F // groups
-    )
+    lanes = groups
+    span = Cg + Cg * groups + F // groups + (F // groups) * groups + groups
     along = P
     hop_p = stride
-    lines = (F // (F // groups)) * (F // groups) * N
+    lines = (F // groups) * N * groups
     cols = P
     reach = P + P * stride + R * max(dil, -dil)
     apart = stride
@@ -1306,7 +1298,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             (
                 triton.cdiv(outer, config["ROWS"])
                 * triton.cdiv(P, config["STEPS"])
-                * triton.cdiv(lanes, config["BLOCK"]),
+                * triton.cdiv(groups, config["BLOCK"]),
             )
         ](
             x,
@@ -1315,7 +1307,6 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             y,
             (F // groups) * N,
             P,
-            F // (F // groups),
             F,
             L,
             x.stride(0),
@@ -1328,10 +1319,10 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             y.stride(0),
             y.stride(1),
             y.stride(2),
+            groups=groups,
             COMPUTE=COMPUTE,
             Cg=Cg,
             R=R,
-            groups=groups,
             stride=stride,
             pad=pad,
             dil=dil,
@@ -1349,7 +1340,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             w,
             b,
             y,
-            (F // (F // groups)) * (F // groups) * N,
+            (F // groups) * N * groups,
             P,
             F,
             L,
@@ -1386,7 +1377,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             w,
             b,
             y,
-            (F // (F // groups)) * (F // groups) * N,
+            (F // groups) * N * groups,
             P,
             F,
             L,
@@ -1418,9 +1409,9 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
         conv1d_patches[
             (
                 (
-                    min(3 * sms, batches * PATCHES * triton.cdiv(N_, config["BLOCK_N"]))
+                    min(3 * sms, groups * PATCHES * triton.cdiv(N_, config["BLOCK_N"]))
                     if config["FLAT"]
-                    else batches * PATCHES * triton.cdiv(N_, config["BLOCK_N"])
+                    else groups * PATCHES * triton.cdiv(N_, config["BLOCK_N"])
                 ),
             )
         ](
@@ -1428,7 +1419,6 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             w_tiles,
             b,
             y,
-            F // (F // groups),
             F // groups,
             Cg,
             N,
@@ -1439,29 +1429,28 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             y.stride(0),
             y.stride(1),
             y.stride(2),
+            groups=groups,
             R=R,
             PATCH_N=PATCH_N,
             PATCH_P=PATCH_P,
             dil=dil,
             pad=pad,
             stride=stride,
-            groups=groups,
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,
             **config,
         )
     elif variant in ("wide", "taps"):
-        w = w.reshape(F // (F // groups), F // groups, Cg, R)
-        b = b.reshape(F // (F // groups), F // groups)
+        w = w.reshape(groups, F // groups, Cg, R)
+        b = b.reshape(groups, F // groups)
         conv1d_taps[
-            (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
+            (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
             x,
             w,
             b,
             y,
-            F // (F // groups),
             N * P,
             F // groups,
             Cg,
@@ -1480,6 +1469,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             y.stride(0),
             y.stride(1),
             y.stride(2),
+            groups=groups,
             R=R,
             INDEX=INDEX,
             stride=stride,
@@ -1487,21 +1477,19 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             dil=dil,
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
-            groups=groups,
             enable_fp_fusion=True,
             **config,
         )
     else:
-        w = w.reshape(F // (F // groups), F // groups, Cg, R)
-        b = b.reshape(F // (F // groups), F // groups)
+        w = w.reshape(groups, F // groups, Cg, R)
+        b = b.reshape(groups, F // groups)
         conv1d_tiles[
-            (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
+            (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
             x,
             w,
             b,
             y,
-            F // (F // groups),
             N * P,
             F // groups,
             P,
@@ -1519,6 +1507,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             y.stride(0),
             y.stride(1),
             y.stride(2),
+            groups=groups,
             Cg=Cg,
             R=R,
             INDEX=INDEX,
@@ -1529,7 +1518,6 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
             STEP_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)),
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
-            groups=groups,
             enable_fp_fusion=True,
             **config,
         )
@@ -1577,10 +1565,6 @@ def allocate_conv1d(
         raise ValueError(f"conv1d: b: dim 0 (F): expected {F} (from w), given {b.shape[0]}")
     if stride < 1:
         raise ValueError(f"conv1d: requires stride >= 1: {stride} < {1}")
-    if stride == 0:
-        raise ValueError(
-            "conv1d: division by zero in (L + dil + 2 * pad - R * dil - 1) // stride + 1"
-        )
     P = (L + dil + 2 * pad - R * dil - 1) // stride + 1
     if P < 0:
         raise ValueError(
@@ -1590,8 +1574,6 @@ def allocate_conv1d(
         raise ValueError(f"conv1d: requires C == groups * Cg: {C} != {Cg * groups}")
     if groups < 1:
         raise ValueError(f"conv1d: requires groups >= 1: {groups} < {1}")
-    if groups == 0:
-        raise ValueError("conv1d: division by zero in F % groups")
     if (F % groups) != 0:
         raise ValueError(f"conv1d: requires F % groups == 0: {F % groups} != {0}")
     y = torch.empty((N, F, P), dtype=x.dtype, device=x.device)

@@ -80,6 +80,9 @@ def _descriptor(x: torch.Tensor, *block: int) -> TensorDescriptor:
 def _takes_patches(*operands: torch.Tensor) -> bool:
     """Whether patches can be loaded by descriptor, along the last dim, of these or of packed copies."""
     step = 16 // operands[0].element_size()
+    # With a stride, a row of a descriptor reaches over others; its coordinates have 32 bits.
+    if max(n * s for x in operands for n, s in zip(x.shape[1:], x.stride()[1:])) >= 2**29:
+        return False
     return _takes_tiles(*operands) and all(
         _is_aligned(x) or x.stride(-1) != 1 and x.shape[-1] % step == 0 for x in operands
     )
@@ -96,19 +99,21 @@ def _every(x: torch.Tensor, *steps: int) -> torch.Tensor:
 
 
 @cache
-def _patch(places: int, *extents: int) -> tuple[int, ...]:
-    """The sides of patches of so many places, powers of two, that cover the extents with the fewest; long ones last."""
+def _patch(places: int, *extents: int, most: float = 1.05) -> tuple[int, ...]:
+    """The sides of patches of so many places, powers of two, that cover the extents with the fewest; long ones last.
+
+    Places along the last dim are stored side by side: a longer side there is worth `most` times as many.
+    """
     if len(extents) == 1:
         return (places,)
     *outer, last = extents
-    found, fewest = (), 0
+    found = []
     for side in (256, 128, 64, 32, 16, 8, 4, 2, 1):
         if places % side == 0:
-            sides = (*_patch(places // side, *outer), side)
-            count = math.prod(triton.cdiv(n, s) for n, s in zip(extents, sides))
-            if not found or count < fewest:
-                found, fewest = sides, count
-    return found
+            sides = (*_patch(places // side, *outer, most=1.0), side)
+            found.append((math.prod(triton.cdiv(n, s) for n, s in zip(extents, sides)), sides))
+    fewest, _ = min(found)
+    return [sides for count, sides in found if count <= most * fewest][0]
 
 
 def _tiles(
@@ -238,7 +243,6 @@ def conv2d_patches(
     w_tiles,
     b_ptr,
     y_ptr,
-    batches,
     N2,
     Cg,
     N,
@@ -252,6 +256,7 @@ def conv2d_patches(
     y_1,
     y_2,
     y_3,
+    groups: tl.constexpr,
     R: tl.constexpr,
     S: tl.constexpr,
     PATCH_N: tl.constexpr,
@@ -260,7 +265,6 @@ def conv2d_patches(
     dil: tl.constexpr,
     pad: tl.constexpr,
     stride: tl.constexpr,
-    groups: tl.constexpr,
     COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -276,7 +280,7 @@ def conv2d_patches(
     # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
     for tile in tl.range(
         tl.program_id(0),
-        batches * patches_n * patches_p * patches_q * tiles_n,
+        groups * patches_n * patches_p * patches_q * tiles_n,
         tl.num_programs(0),
         flatten=FLAT,
     ):
@@ -328,7 +332,6 @@ def conv2d_taps(
     w_ptr,
     b_ptr,
     y_ptr,
-    batches,
     M,
     N2,
     Cg,
@@ -352,6 +355,7 @@ def conv2d_taps(
     y_1,
     y_2,
     y_3,
+    groups: tl.constexpr,
     R: tl.constexpr,
     S: tl.constexpr,
     INDEX: tl.constexpr,
@@ -360,7 +364,6 @@ def conv2d_taps(
     dil: tl.constexpr,
     COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr,
-    groups: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -441,7 +444,6 @@ def conv2d_channels(
     y_ptr,
     rows,
     Q,
-    cols,
     F,
     P,
     H,
@@ -459,11 +461,11 @@ def conv2d_channels(
     y_1,
     y_2,
     y_3,
+    groups: tl.constexpr,
     COMPUTE: tl.constexpr,
     Cg: tl.constexpr,
     R: tl.constexpr,
     S: tl.constexpr,
-    groups: tl.constexpr,
     stride: tl.constexpr,
     pad: tl.constexpr,
     dil: tl.constexpr,
@@ -473,7 +475,7 @@ def conv2d_channels(
 ):
     """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once."""
     tile = tl.program_id(0)
-    tiles, spans = tl.cdiv(cols, BLOCK), tl.cdiv(Q, STEPS)
+    tiles, spans = tl.cdiv(groups, BLOCK), tl.cdiv(Q, STEPS)
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     q = (tile // tiles % spans).to(tl.int64) * STEPS
     f1 = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -495,7 +497,7 @@ def conv2d_channels(
                     x = tl.load(
                         x_ptr + n * x_0 + tl.cast(x_c, tl.int64) * x_1 + x_h * x_2 + x_w * x_3,
                         mask=((row < rows) & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W))
-                        & (f1 < cols),
+                        & (f1 < groups),
                         other=0.0,
                     ).to(COMPUTE)
                     w_f = f0 + f1 * (F // groups)
@@ -505,11 +507,11 @@ def conv2d_channels(
                         + tl.cast(c, tl.int64) * w_1
                         + tl.cast(r, tl.int64) * w_2
                         + tl.cast(s, tl.int64) * w_3,
-                        mask=(row < rows) & (f1 < cols),
+                        mask=(row < rows) & (f1 < groups),
                     ).to(COMPUTE)
                     y_sum += x * w
         b_f = f0 + f1 * (F // groups)
-        b = tl.load(b_ptr + b_f * b_0, mask=(row < rows) & (f1 < cols)).to(COMPUTE)
+        b = tl.load(b_ptr + b_f * b_0, mask=(row < rows) & (f1 < groups)).to(COMPUTE)
         y = b + y_sum
         ys = ys + (y,)
     for i in tl.static_range(STEPS):
@@ -517,7 +519,7 @@ def conv2d_channels(
         tl.store(
             y_ptr + n * y_0 + y_f * y_1 + p * y_2 + (q + i) * y_3,
             ys[i],
-            mask=(row < rows) & (q + i < Q) & (f1 < cols),
+            mask=(row < rows) & (q + i < Q) & (f1 < groups),
         )
 
 
@@ -572,8 +574,8 @@ def conv2d_runs(
     FIRST: tl.constexpr = (-pad) // RUN
     LAST: tl.constexpr = ((EACH - 1) * stride + S * dil - dil - pad) // RUN
     x_w0 = tile % tiles * (BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
-    n = (row // ((F // (F // groups)) * (F // groups))).to(tl.int64)
-    f1 = (row // (F // groups) % (F // (F // groups))).to(tl.int64)
+    n = (row // ((F // groups) * groups)).to(tl.int64)
+    f1 = (row // (F // groups) % groups).to(tl.int64)
     x_c0 = f1 * Cg
     x_h0 = p * stride - pad
     x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), WIDE_X)
@@ -668,8 +670,8 @@ def conv2d_window(
     row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
     p = (tile // tiles % spans).to(tl.int64) * STEPS
     q = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
-    n = (row // ((F // (F // groups)) * (F // groups))).to(tl.int64)
-    f1 = (row // (F // groups) % (F // (F // groups))).to(tl.int64)
+    n = (row // ((F // groups) * groups)).to(tl.int64)
+    f1 = (row // (F // groups) % groups).to(tl.int64)
     x_c0 = f1 * Cg
     x_h0 = p * stride - pad
     x_w0 = q * stride - pad
@@ -828,7 +830,6 @@ def conv2d_tiles(
     w_ptr,
     b_ptr,
     y_ptr,
-    batches,
     M,
     N2,
     PQ,
@@ -851,6 +852,7 @@ def conv2d_tiles(
     y_1,
     y_2,
     y_3,
+    groups: tl.constexpr,
     Cg: tl.constexpr,
     R: tl.constexpr,
     S: tl.constexpr,
@@ -862,7 +864,6 @@ def conv2d_tiles(
     STEP_W: tl.constexpr,
     COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr,
-    groups: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -1221,7 +1222,7 @@ def choose_conv2d(
                 else 128
             ),
             BLOCK_K=BLOCK_K,
-            FLAT=BLOCK_N <= 64 and taps * triton.cdiv(channels, BLOCK_K) <= 16,
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(channels, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
             num_stages=3,
         )
@@ -1284,7 +1285,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     F, Cg, R, S = w.shape
     P = y.shape[2]
     Q = y.shape[3]
-    batches = F // (F // groups)
+    batches = groups
     M = N * P * Q
     N_ = F // groups
     channels = Cg
@@ -1293,17 +1294,11 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     over = H % stride + W % stride
     terms = Cg * R * S
     outer = (F // groups) * N * P
-    lanes = F // (F // groups)
-    span = (
-        Cg
-        + Cg * (F // (F // groups))
-        + F // (F // groups)
-        + (F // (F // groups)) * max(F // groups, -(F // groups))
-        + F // groups
-    )
+    lanes = groups
+    span = Cg + Cg * groups + F // groups + (F // groups) * groups + groups
     along = Q
     hop_q = stride
-    lines = (F // (F // groups)) * (F // groups) * N
+    lines = (F // groups) * N * groups
     cols = Q
     reach = Q + Q * stride + S * max(dil, -dil)
     steps = P
@@ -1445,7 +1440,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             (
                 triton.cdiv(outer, config["ROWS"])
                 * triton.cdiv(Q, config["STEPS"])
-                * triton.cdiv(lanes, config["BLOCK"]),
+                * triton.cdiv(groups, config["BLOCK"]),
             )
         ](
             x,
@@ -1454,7 +1449,6 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             y,
             (F // groups) * N * P,
             Q,
-            F // (F // groups),
             F,
             P,
             H,
@@ -1472,11 +1466,11 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             y.stride(1),
             y.stride(2),
             y.stride(3),
+            groups=groups,
             COMPUTE=COMPUTE,
             Cg=Cg,
             R=R,
             S=S,
-            groups=groups,
             stride=stride,
             pad=pad,
             dil=dil,
@@ -1495,7 +1489,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             w,
             b,
             y,
-            (F // (F // groups)) * (F // groups) * N,
+            (F // groups) * N * groups,
             P,
             Q,
             F,
@@ -1539,7 +1533,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             w,
             b,
             y,
-            (F // (F // groups)) * (F // groups) * N,
+            (F // groups) * N * groups,
             P,
             Q,
             F,
@@ -1585,9 +1579,9 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         conv2d_patches[
             (
                 (
-                    min(3 * sms, batches * PATCHES * triton.cdiv(N_, config["BLOCK_N"]))
+                    min(3 * sms, groups * PATCHES * triton.cdiv(N_, config["BLOCK_N"]))
                     if config["FLAT"]
-                    else batches * PATCHES * triton.cdiv(N_, config["BLOCK_N"])
+                    else groups * PATCHES * triton.cdiv(N_, config["BLOCK_N"])
                 ),
             )
         ](
@@ -1595,7 +1589,6 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             w_tiles,
             b,
             y,
-            F // (F // groups),
             F // groups,
             Cg,
             N,
@@ -1609,6 +1602,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             y.stride(1),
             y.stride(2),
             y.stride(3),
+            groups=groups,
             R=R,
             S=S,
             PATCH_N=PATCH_N,
@@ -1617,23 +1611,21 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             dil=dil,
             pad=pad,
             stride=stride,
-            groups=groups,
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,
             **config,
         )
     elif variant in ("wide", "taps"):
-        w = w.reshape(F // (F // groups), F // groups, Cg, R * S)
-        b = b.reshape(F // (F // groups), F // groups)
+        w = w.reshape(groups, F // groups, Cg, R * S)
+        b = b.reshape(groups, F // groups)
         conv2d_taps[
-            (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
+            (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
             x,
             w,
             b,
             y,
-            F // (F // groups),
             N * P * Q,
             F // groups,
             Cg,
@@ -1657,6 +1649,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             y.stride(1),
             y.stride(2),
             y.stride(3),
+            groups=groups,
             R=R,
             S=S,
             INDEX=INDEX,
@@ -1665,21 +1658,19 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             dil=dil,
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
-            groups=groups,
             enable_fp_fusion=True,
             **config,
         )
     else:
-        w = w.reshape(F // (F // groups), F // groups, Cg, R * S)
-        b = b.reshape(F // (F // groups), F // groups)
+        w = w.reshape(groups, F // groups, Cg, R * S)
+        b = b.reshape(groups, F // groups)
         conv2d_tiles[
-            (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
+            (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
             x,
             w,
             b,
             y,
-            F // (F // groups),
             N * P * Q,
             F // groups,
             P * Q,
@@ -1702,6 +1693,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             y.stride(1),
             y.stride(2),
             y.stride(3),
+            groups=groups,
             Cg=Cg,
             R=R,
             S=S,
@@ -1713,7 +1705,6 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             STEP_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)),
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
-            groups=groups,
             enable_fp_fusion=True,
             **config,
         )
@@ -1761,18 +1752,10 @@ def allocate_conv2d(
         raise ValueError(f"conv2d: b: dim 0 (F): expected {F} (from w), given {b.shape[0]}")
     if stride < 1:
         raise ValueError(f"conv2d: requires stride >= 1: {stride} < {1}")
-    if stride == 0:
-        raise ValueError(
-            "conv2d: division by zero in (H + dil + 2 * pad - R * dil - 1) // stride + 1"
-        )
     P = (H + dil + 2 * pad - R * dil - 1) // stride + 1
     if P < 0:
         raise ValueError(
             f"conv2d: size P = (H + dil + 2 * pad - R * dil - 1) // stride + 1 is negative: {P}"
-        )
-    if stride == 0:
-        raise ValueError(
-            "conv2d: division by zero in (W + dil + 2 * pad - S * dil - 1) // stride + 1"
         )
     Q = (W + dil + 2 * pad - S * dil - 1) // stride + 1
     if Q < 0:
@@ -1783,8 +1766,6 @@ def allocate_conv2d(
         raise ValueError(f"conv2d: requires C == groups * Cg: {C} != {Cg * groups}")
     if groups < 1:
         raise ValueError(f"conv2d: requires groups >= 1: {groups} < {1}")
-    if groups == 0:
-        raise ValueError("conv2d: division by zero in F % groups")
     if (F % groups) != 0:
         raise ValueError(f"conv2d: requires F % groups == 0: {F % groups} != {0}")
     y = torch.empty((N, F, P, Q), dtype=x.dtype, device=x.device, memory_format=_memory_format(x))

@@ -80,6 +80,9 @@ def _descriptor(x: torch.Tensor, *block: int) -> TensorDescriptor:
 def _takes_patches(*operands: torch.Tensor) -> bool:
     """Whether patches can be loaded by descriptor, along the last dim, of these or of packed copies."""
     step = 16 // operands[0].element_size()
+    # With a stride, a row of a descriptor reaches over others; its coordinates have 32 bits.
+    if max(n * s for x in operands for n, s in zip(x.shape[1:], x.stride()[1:])) >= 2**29:
+        return False
     return _takes_tiles(*operands) and all(
         _is_aligned(x) or x.stride(-1) != 1 and x.shape[-1] % step == 0 for x in operands
     )
@@ -96,19 +99,21 @@ def _every(x: torch.Tensor, *steps: int) -> torch.Tensor:
 
 
 @cache
-def _patch(places: int, *extents: int) -> tuple[int, ...]:
-    """The sides of patches of so many places, powers of two, that cover the extents with the fewest; long ones last."""
+def _patch(places: int, *extents: int, most: float = 1.05) -> tuple[int, ...]:
+    """The sides of patches of so many places, powers of two, that cover the extents with the fewest; long ones last.
+
+    Places along the last dim are stored side by side: a longer side there is worth `most` times as many.
+    """
     if len(extents) == 1:
         return (places,)
     *outer, last = extents
-    found, fewest = (), 0
+    found = []
     for side in (256, 128, 64, 32, 16, 8, 4, 2, 1):
         if places % side == 0:
-            sides = (*_patch(places // side, *outer), side)
-            count = math.prod(triton.cdiv(n, s) for n, s in zip(extents, sides))
-            if not found or count < fewest:
-                found, fewest = sides, count
-    return found
+            sides = (*_patch(places // side, *outer, most=1.0), side)
+            found.append((math.prod(triton.cdiv(n, s) for n, s in zip(extents, sides)), sides))
+    fewest, _ = min(found)
+    return [sides for count, sides in found if count <= most * fewest][0]
 
 
 def _tiles(
@@ -1018,7 +1023,7 @@ def choose_conv3d(
                 else 128
             ),
             BLOCK_K=BLOCK_K,
-            FLAT=BLOCK_N <= 64 and taps * triton.cdiv(channels, BLOCK_K) <= 16,
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(channels, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
             num_stages=3,
         )
@@ -1458,18 +1463,12 @@ def allocate_conv3d(
         raise ValueError(f"conv3d: b: dim 0 (F): expected {F} (from w), given {b.shape[0]}")
     if stride < 1:
         raise ValueError(f"conv3d: requires stride >= 1: {stride} < {1}")
-    if stride == 0:
-        raise ValueError("conv3d: division by zero in (D + 2 * pad - K) // stride + 1")
     O = (D + 2 * pad - K) // stride + 1
     if O < 0:
         raise ValueError(f"conv3d: size O = (D + 2 * pad - K) // stride + 1 is negative: {O}")
-    if stride == 0:
-        raise ValueError("conv3d: division by zero in (H + 2 * pad - R) // stride + 1")
     P = (H + 2 * pad - R) // stride + 1
     if P < 0:
         raise ValueError(f"conv3d: size P = (H + 2 * pad - R) // stride + 1 is negative: {P}")
-    if stride == 0:
-        raise ValueError("conv3d: division by zero in (W + 2 * pad - S) // stride + 1")
     Q = (W + 2 * pad - S) // stride + 1
     if Q < 0:
         raise ValueError(f"conv3d: size Q = (W + 2 * pad - S) // stride + 1 is negative: {Q}")

@@ -83,19 +83,21 @@ def _takes_patches(*operands: torch.Tensor) -> bool:
 
 
 @cache
-def _patch(places: int, *extents: int) -> tuple[int, ...]:
-    """The sides of patches of so many places, powers of two, that cover the extents with the fewest; long ones last."""
+def _patch(places: int, *extents: int, most: float = 1.05) -> tuple[int, ...]:
+    """The sides of patches of so many places, powers of two, that cover the extents with the fewest; long ones last.
+
+    Places along the last dim are stored side by side: a longer side there is worth `most` times as many.
+    """
     if len(extents) == 1:
         return (places,)
     *outer, last = extents
-    found, fewest = (), 0
+    found = []
     for side in (256, 128, 64, 32, 16, 8, 4, 2, 1):
         if places % side == 0:
-            sides = (*_patch(places // side, *outer), side)
-            count = math.prod(triton.cdiv(n, s) for n, s in zip(extents, sides))
-            if not found or count < fewest:
-                found, fewest = sides, count
-    return found
+            sides = (*_patch(places // side, *outer, most=1.0), side)
+            found.append((math.prod(triton.cdiv(n, s) for n, s in zip(extents, sides)), sides))
+    fewest, _ = min(found)
+    return [sides for count, sides in found if count <= most * fewest][0]
 
 
 def _runs_kernels(x: torch.Tensor) -> bool:

@@ -657,15 +657,11 @@ def allocate_depthwise_conv2d(
         )
     if stride < 1:
         raise ValueError(f"depthwise_conv2d: requires stride >= 1: {stride} < {1}")
-    if stride == 0:
-        raise ValueError("depthwise_conv2d: division by zero in (H + 2 * pad - R) // stride + 1")
     P = (H + 2 * pad - R) // stride + 1
     if P < 0:
         raise ValueError(
             f"depthwise_conv2d: size P = (H + 2 * pad - R) // stride + 1 is negative: {P}"
         )
-    if stride == 0:
-        raise ValueError("depthwise_conv2d: division by zero in (W + 2 * pad - S) // stride + 1")
     Q = (W + 2 * pad - S) // stride + 1
     if Q < 0:
         raise ValueError(

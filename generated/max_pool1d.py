@@ -489,10 +489,6 @@ def allocate_max_pool1d(
     N, C, L = x.shape
     if stride < 1:
         raise ValueError(f"max_pool1d: requires stride >= 1: {stride} < {1}")
-    if stride == 0:
-        raise ValueError(
-            "max_pool1d: division by zero in (L + dil + 2 * pad - dil * win - 1) // stride + 1"
-        )
     P = (L + dil + 2 * pad - dil * win - 1) // stride + 1
     if P < 0:
         raise ValueError(

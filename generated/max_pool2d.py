@@ -555,13 +555,9 @@ def allocate_max_pool2d(
     N, C, H, W = x.shape
     if stride < 1:
         raise ValueError(f"max_pool2d: requires stride >= 1: {stride} < {1}")
-    if stride == 0:
-        raise ValueError("max_pool2d: division by zero in (H + 2 * pad - win) // stride + 1")
     P = (H + 2 * pad - win) // stride + 1
     if P < 0:
         raise ValueError(f"max_pool2d: size P = (H + 2 * pad - win) // stride + 1 is negative: {P}")
-    if stride == 0:
-        raise ValueError("max_pool2d: division by zero in (W + 2 * pad - win) // stride + 1")
     Q = (W + 2 * pad - win) // stride + 1
     if Q < 0:
         raise ValueError(f"max_pool2d: size Q = (W + 2 * pad - win) // stride + 1 is negative: {Q}")

@@ -646,18 +646,12 @@ def allocate_max_pool3d(
     N, C, D, H, W = x.shape
     if stride < 1:
         raise ValueError(f"max_pool3d: requires stride >= 1: {stride} < {1}")
-    if stride == 0:
-        raise ValueError("max_pool3d: division by zero in (D + 2 * pad - win) // stride + 1")
     O = (D + 2 * pad - win) // stride + 1
     if O < 0:
         raise ValueError(f"max_pool3d: size O = (D + 2 * pad - win) // stride + 1 is negative: {O}")
-    if stride == 0:
-        raise ValueError("max_pool3d: division by zero in (H + 2 * pad - win) // stride + 1")
     P = (H + 2 * pad - win) // stride + 1
     if P < 0:
         raise ValueError(f"max_pool3d: size P = (H + 2 * pad - win) // stride + 1 is negative: {P}")
-    if stride == 0:
-        raise ValueError("max_pool3d: division by zero in (W + 2 * pad - win) // stride + 1")
     Q = (W + 2 * pad - win) // stride + 1
     if Q < 0:
         raise ValueError(f"max_pool3d: size Q = (W + 2 * pad - win) // stride + 1 is negative: {Q}")

@@ -1,5 +1,7 @@
 """compile_expr, compile_op and load, on CPU tensors."""
 
+import copy
+import pickle
 import time
 
 import pytest
@@ -130,3 +132,45 @@ def test_torch_compile_sees_one_op():
     f(x)
     both = torch.compile(lambda v: f(2 * v) + 1, backend="aot_eager", fullgraph=True)
     torch.testing.assert_close(both(x), (2 * x).clamp(max=0) + 1)
+
+
+def test_what_is_no_tensor_is_named():
+    f = tritongen.compile_expr("max(x, 0) * scale")
+    with pytest.raises(TypeError, match="needs a tensor"):
+        f(1.0, 2.0)
+    op = tritongen.compile_op("op twice<T: float>(x: T[N]) -> y: T[N] { y[n] = 2 * x[n] }")
+    for value in (None, [1.0], torch.ones(2).numpy()):
+        with pytest.raises(
+            TypeError, match=f"twice: x: expected a tensor, given {type(value).__name__}"
+        ):
+            op(value)
+    for make in (tritongen.compile_expr, tritongen.compile_op):
+        with pytest.raises(TypeError, match="is a text, given int"):
+            make(3)
+
+
+def test_an_op_is_copied_and_pickled_with_what_holds_it():
+    for f in (tritongen.compile_expr("x * 3"), tritongen.load("specs/softmax.op").softmax):
+        assert copy.deepcopy({"f": f})["f"] is f and pickle.loads(pickle.dumps(f)) is f
+
+
+LINEAR = """op linear_{name}<T: float>(x: T[M, K], w: T[N, K]) -> y: T[M, N] {{
+  y[m, n] = sum[k](x[m, k] * w[n, k]) {clause}
+}}"""
+
+
+@pytest.mark.parametrize(
+    "clause, dtype", [("", "f32"), ("autocast f32", "f32"), ("autocast low", "bf16")]
+)
+def test_autocast_does_what_the_spec_says_and_by_default_nothing(clause, dtype):
+    op = tritongen.compile_op(LINEAR.format(name=clause[9:] or "none", clause=clause))
+    x, w = torch.randn(20, 50), torch.randn(30, 50)
+    given = x.bfloat16() if clause == "autocast f32" else x
+    want = torch.nn.functional.linear(given.float(), w)
+    for f in (op, torch.compile(op, backend="eager", fullgraph=True)):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            got = f(given, w)
+        assert got.dtype == {"f32": torch.float32, "bf16": torch.bfloat16}[dtype]
+        error = (got - want).abs().max() / want.abs().max()
+        assert error < (1e-2 if dtype == "bf16" else 1e-6)
+    assert op(x, w).dtype == torch.float32

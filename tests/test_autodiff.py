@@ -431,6 +431,31 @@ def test_a_gradient_is_text_of_the_language(path):
     assert print_op(again) == text
 
 
+OWN_NAMES = """
+op own_names<T: float>(x: T[N, L], w: T[R]) -> y: T[N, P] with P = L - R + 1 {
+  dx[n, p < P] = sum[dw](x[n, p + dw] * w[dw])
+  y[n, p] = dx[n, p] * dx[n, p]
+}"""
+TWO_READS = """
+op two_reads<T: float>(x: T[E, D], off: i64[S1]) -> (y: T[S, D], m: T[S, D]) with S = S1 - 1 {
+  y[s, d] = sum[off[s] <= k < off[s + 1]](x[k, d])
+  m[s, d] = max[off[s] <= k < off[s + 1]](x[k, d])
+}"""
+
+
+@pytest.mark.parametrize("text", [OWN_NAMES, TWO_READS], ids=["own_names", "two_reads"])
+def test_a_gradient_of_unlucky_names_is_text_of_the_language(text):
+    """A temporary `dx`, an index `dw`; an index that subscripts dims of two sizes in a guard."""
+    text = print_op(backward(op_of(text)))
+    assert print_op(check(parse(text))[-1].typings[0]) == text
+
+
+def test_a_name_of_its_own_beside_a_gradients_is_refused():
+    op = op_of("op f<T: float>(x: T[N], dx: T[N]) -> y: T[N] { y = x * dx }")
+    with pytest.raises(NotDifferentiable, match="`dx` is a name of its own"):
+        backward(op)
+
+
 def lines(op) -> list[str]:
     return [line.strip() for line in print_op(backward(op)).split("\n")]
 

@@ -1,6 +1,8 @@
 """The command line: exit codes, what is written, and what is refused."""
 
+import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +29,14 @@ def project(tmp_path, monkeypatch):
 
 def run(*args: str):
     return CliRunner().invoke(main, list(args))
+
+
+def test_the_readme_shows_the_kernel_that_is_generated():
+    root = Path(__file__).parent.parent
+    readme, module = (root / p for p in ("README.md", "generated/softmax.py"))
+    (shown,) = re.findall(r"```python\n(@triton.*?)```", readme.read_text(), re.DOTALL)
+    (kernel,) = ast.parse(shown).body
+    assert ast.dump(kernel) in map(ast.dump, ast.parse(module.read_text()).body)
 
 
 def test_build_writes_what_check_accepts(project):
@@ -56,6 +66,29 @@ def test_one_bad_spec_and_nothing_is_written(project):
     assert "error[E202]: index `d` is not bound" in result.stderr
     assert "--> specs/bad.op:2" in result.stderr
     assert not Path("generated").exists()
+
+
+def test_warnings_are_shown_and_refuse_nothing(project):
+    Path("specs/odd.op").write_text(RELU.replace("y = max", "t = x\n  y = max"))
+    result = run("build", "specs/odd.op")
+    assert result.exit_code == 0 and "warning[W001]: `t` is never read" in result.stderr
+    assert Path("generated/odd.py").exists()
+
+
+def test_a_spec_elsewhere_is_found_by_its_path_and_built_under_its_name(project, monkeypatch):
+    (project / "elsewhere").mkdir()
+    monkeypatch.chdir(project / "elsewhere")
+    assert "--> ../specs/bad.op:2" in run("build", "../specs/bad.op").stderr
+    run("build", "../specs/relu.op")
+    assert "from relu.op (" in Path("generated/relu.py").read_text()
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(project):
+    show = f"{sys.executable} -m tritongen show --stage ast specs/relu.op"
+    done = subprocess.run(  # `true` ends before anything is printed
+        ["bash", "-c", f"{show} | true; exit ${{PIPESTATUS[0]}}"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_check_tells_a_failure_from_a_bad_spec(project):
@@ -93,6 +126,8 @@ def test_standalone_drops_the_runtime_and_nothing_else(project):
         (["show", "specs/relu.op", "--stage", "llvm"], "llvm"),
         (["show", "specs/relu.op", "--stage", "ptx", "--target", "z80"], "unknown target"),
         (["show", "specs/relu.op", "--stage", "ptx", "--size", "D"], "NAME=N"),
+        (["show", "specs/relu.op", "--stage", "ptx", "--size", f"D={10**20}"], "NAME=N"),
+        (["show", "specs/relu.op", "--stage", "ptx", "--size", "D=3"], "relu has no size D"),
     ],
 )
 def test_bad_usage_is_exit_code_2(project, args, message):

@@ -38,6 +38,17 @@ def test_shapes_double_together():
     assert shapes[3] == {"...": (2, 3), "causal": True, "slope": 0.5}
 
 
+def test_the_page_shows_what_is_printed():
+    """`docs/tools.md`, lines left out being `...`."""
+    page = open("docs/tools.md").read()
+    (shown,) = re.findall(r"```\n\$ tritongen (explain .*?)```", page, re.DOTALL)
+    command, *lines = shown.splitlines()
+    printed = CliRunner().invoke(main, command.split()).output
+    text = "\n".join(lines)
+    parts = [re.escape(part.strip("\n")) for part in text.split("\n...\n")]
+    assert re.fullmatch(r"[\s\S]*\n".join(parts) + r"[\s\S]*", printed), printed
+
+
 @pytest.mark.parametrize(
     "shape, dtype, said",
     [
@@ -47,6 +58,9 @@ def test_shapes_double_together():
         ("D=1..4,batch=1..2", None, "move together"),
         ("D=x", None, "'x' is no number"),
         ("batch=4,5", None, "expected NAME=NUMBER"),
+        ("batch=4,D=1.5", None, "D=1.5: a size is a whole number"),
+        ("batch=4,D=-1", None, "D=-1: a size is a whole number"),
+        ("batch=4,D=99999999999999999999", None, "no number of 64 bits"),
         ("D=4", None, "softmax needs batch: --shape batch=1024"),
         ("batch=4,d=4", None, "has no size d, but D, batch"),
         ("batch=4,D=4", "i64", "softmax takes T: f64 f32 f16 bf16"),
@@ -67,6 +81,10 @@ def test_an_equation_settles_a_size_and_a_bad_call_is_the_wrappers_error():
     base = "N=2,F=8,H=9,W=9,R=3,S=3"
     _, case = call_of(ops, parse_shapes([f"{base},Cg=4,groups=2"])[0])
     assert case.sizes["C"] == 8
+    _, other = call_of(ops, parse_shapes([f"{base},C=8,groups=2"])[0])
+    assert other == case
+    with pytest.raises(BadShape, match="divides by zero with stride=0"):
+        call_of(ops, parse_shapes([f"{base},C=8,groups=2,stride=0"])[0])
     with pytest.raises(BadShape, match="C == .*"):
         call_of(ops, parse_shapes([f"{base},C=9,Cg=4,groups=2"])[0])
 

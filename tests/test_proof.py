@@ -344,14 +344,19 @@ def test_under_tf32_torch_is_given_what_tf32_leaves():
     assert operands_of_torch(spec_op("matmul"), args, "normal", on_gpu=True) is args
 
 
-def test_tensor_cores_truncate_the_sum_so_far():
+@pytest.mark.parametrize("channels", [120, 3, 1])
+def test_tensor_cores_truncate_the_sum_so_far(channels):
     a = torch.arange(120, 0, -1, dtype=torch.float32)[None] / 7  # most of the sum comes first
-    args = {"a": a, "b": torch.ones(120, 1)}
+    args = {"a": a.view(1, -1, channels), "b": torch.ones(120 // channels, channels, 1)}
     total = torch.zeros((), dtype=torch.float64)
-    for start in range(0, 120, 4):
-        total = total + a[0, start : start + 4].double().sum()
+    together = min(4, channels)  # a tap of a convolution is a step, whatever it holds
+    for start in range(0, 120, together):
+        total = total + a[0, start : start + together].double().sum()
         total = (total.view(torch.int64) >> 29 << 29).view(torch.float64)
-    op = spec_op("matmul")
+    op = op_of(
+        "op f<T: float>(a: T[M, K, C], b: T[K, C, N]) -> y: T[M, N] {\n"
+        "  y[m, n] = sum[k, c](a[m, k, c] * b[k, c, n])\n}\n"
+    )
     strict, split = expect(op, args)["y"], expect(op, args, split=True)["y"]
     got = total.float().reshape(1, 1)
     assert not judge(got, strict).ok and judge(got, strict, split).ok

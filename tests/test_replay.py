@@ -39,6 +39,17 @@ def test_every_spec_is_replayed():
     run_checks("every_spec")
 
 
+def test_a_note_does_not_import_what_compiles():
+    """torch._dynamo would cost the first second call of a process six seconds."""
+    lines = (
+        "import sys, torch",
+        "from tritongen.runtime.tape import Tape",
+        "Tape((), {}, ()).record(lambda: torch.empty(3))",
+        "sys.exit('torch._dynamo' in sys.modules)",
+    )
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True, cwd=ROOT)
+
+
 class Noting:
     """Stands for a C function: what it is called with is kept."""
 

@@ -265,3 +265,14 @@ torch.testing.assert_close(y, want)
 """
     env = {**os.environ, "TRITON_INTERPRET": "1"}
     subprocess.run([sys.executable, "-c", script], check=True, env=env)
+
+
+def test_memory_that_holds_the_opposite_goes_to_the_torch_op(ops, monkeypatch):
+    """`.conj().imag` is a view whose sign is a flag: a kernel would read the memory as it is."""
+    seen = []
+    monkeypatch.setattr(ops, "axpb_reference", lambda x, *a: seen.append(x.is_neg()) or x * 2)
+    x = torch.randn(4, dtype=torch.complex64).conj().imag
+    assert x.is_neg()
+    torch.testing.assert_close(ops.axpb(x), 2 * x.resolve_neg())
+    assert seen == [False]
+    assert ops.axpb(x.to("meta")).is_meta

@@ -291,6 +291,38 @@ op pool_backwards<T: float>(x: T[N, L], const win: int = 3) -> y: T[N, L] {
 op two_windows<T: float>(x: T[N, H, W]) -> y: T[N, P, Q] with P = H - 2, Q = W - 2 {
   y[n, p, q] = sum[r < 3](x[n, p + r, q]) + max[s < 3](x[n, p, q + s])
 }
+op number_in_product<T: float>(x: T[M, K], w: T[N, K], alpha: f32 = 2.0) -> y: T[M, N] {
+  each = alpha / K
+  y[m, n] = sum[k](x[m, k] * each * w[n, k])
+}
+op diagonals<T: float>(x: T[M, M]) -> y: T[K] with K = 2 * M - 1 {
+  y[k] = sum[j < M](x[j + k + 1 - M, j] else 0)
+}
+op bytes_mm(a: u8[M, K], b: i8[K, N]) -> y: i64[M, N] {
+  y[m, n] = sum[k](a[m, k] * b[k, n])
+}
+op upper_mm(a: i8[N, N], b: i8[N, M]) -> y: i64[N, M] {
+  y[i, m] = sum[k > i](a[i, k] * b[k, m])
+}
+op late_mms<T: float>(a: T[M, K], b: T[K, N], c: T[K, N]) -> y: T[M, N] {
+  y[m, n] = sum[k >= 3](a[m, k] * b[k, n]) * sum[k >= 3](a[m, k] * c[k, n])
+}
+op grouped_scores<T: float>(q: T[B, H, S, E], k: T[B, G, L, E]) -> y: T[B, H, S, L] with H % G == 0 {
+  y[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h // (H // G), j, e])
+}
+op cosines<T: float>(x: T[N, D], w: T[M, D]) -> y: T[N, M] {
+  y[n, m] = sum[d](x[n, d] * w[m, d]) * rsqrt(sum[d](x[n, d] ** 2) * sum[d](w[m, d] ** 2) + 1e-5)
+}
+op depth_multiplier<T: float>(x: T[N, C, L], w: T[F, R]) -> y: T[N, F, P]
+    with F % C == 0, P = L - R + 1 {
+  y[n, f, p] = sum[r](x[n, f // (F // C), p + r] * w[f, r])
+}
+op turn_pairs<T: float>(x: T[N, D], a: f32[K], b: f32[K]) -> y: T[N, D] with D == 2 * K {
+  y[n, d] = x[n, d] * a[d // 2] + where(d % 2 == 0, -1, 1) * x[n, d // 2 * 2 + 1 - d % 2] * b[d // 2]
+}
+op tile_and_scalar<T: float>(x: T[N], s: f32 = 1.0) -> y: T[N] {
+  y[n] = where(x[n] > 0 and s > 0.5, x[n], -x[n])
+}
 """
 
 SLOW = """
@@ -334,6 +366,10 @@ op conv_t_group<T: float>(x: T[N, C, L], w: T[C, Fg, R], const groups: int = 2, 
     -> y: T[N, F, P]
     with F = groups * Fg, P = (L - 1) * stride + R, C % groups == 0 {
   y[n, f, p] = sum[c < C // groups, r]((x[n, f // Fg * (C // groups) + c, (p - r) / stride] else 0) * w[f // Fg * (C // groups) + c, f % Fg, r])
+}
+op conv_t_diagonal<T: float>(x: T[N, C, H, W], w: T[C, F, R, S]) -> y: T[N, F, P, Q]
+    with P = (H - 1) * 2 + R, Q = (W - 1) * 2 + S {
+  y[n, f, p, q] = sum[c, r, s]((x[n, c, (q - r) / 2, (q - s) / 2] else 0) * w[c, f, r, s])
 }
 op causal_attn<T: float>(q: T[B, S, E], k: T[B, L, E], v: T[B, L, E], scale: f32 = 0.5)
     -> o: T[B, S, E] {
@@ -396,6 +432,16 @@ op bn_any<T: float>(x: T[N, C, ...], gain: T[C]) -> y: T[N, C, ...] {
   mu[c] = mean[n, ...](x[n, c, ...])
   va[c] = mean[n, ...]((x[n, c, ...] - mu[c]) ** 2)
   y[n, c, ...] = (x[n, c, ...] - mu[c]) * rsqrt(va[c] + 1e-5) * gain[c]
+}
+op convs_last<T: float>(x: T[N, H, C], w: T[C, F, R], g: T[N, P, F]) -> (y: T[N, H, C], z: T[C, F, R])
+    with P == 2 * H + R - 3 {
+  y[n, h, c] = sum[f, r]((g[n, 2 * h + r - 1, f] else 0) * w[c, f, r])
+  z[c, f, r] = sum[n, p](g[n, p, f] * (x[n, (p + 1 - r) / 2, c] else 0))
+}
+op grouped_weights<T: float>(x: T[N, C, L], g: T[N, F, P], like: T[F, Cg, R], const groups: int = 2)
+    -> y: T[F, Cg, R]
+    with C == groups * Cg, F % groups == 0, P == L - R + 3 {
+  y[f, c, r] = sum[n, p](g[n, f, p] * (x[n, f // (F // groups) * Cg + c, p + r - 1] else 0))
 }
 """
 
@@ -466,6 +512,11 @@ def test_two_ops_of_a_file_may_pad():
         ("batch_norm_softmax", ["rows", "rows"]),  # the columns' statistics are pasted
         ("pool_of_sum", ["window"]),  # not rows of 4 terms
         ("single_terms", ["rows"]),  # a reducer over one term is that term
+        ("bytes_mm", ["rows"]),  # tl.dot takes no unsigned bytes
+        ("upper_mm", ["contraction"]),  # though k begins at 1
+        ("late_mms", ["contraction"]),
+        ("grouped_scores", ["contraction"]),  # over two digits of h
+        ("cosines", ["rows", "rows", "contraction"]),  # whatever order the sums are written in
     ],
 )
 def test_planned_as(name, steps):

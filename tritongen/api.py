@@ -52,12 +52,13 @@ class CompiledOp:
 
     __name__: str
 
-    def __init__(self, module: ModuleType, name: str, built: pipeline.Module, spec: str):
+    def __init__(self, module: ModuleType, name: str, built: pipeline.Module, spec: str, file: str):
         function = getattr(module, name)
         functools.update_wrapper(self, function)
         self._function = function
         self._module = module
         self._built = built
+        self._file = file
         self.spec = spec
         self.reference = function.reference
 
@@ -66,6 +67,10 @@ class CompiledOp:
 
     def __repr__(self) -> str:
         return f"<op {self.__name__}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, in a model say, is the same op; pickled, it is its text."""
+        return _recompiled, (self.spec, self._file, self.__name__)
 
     @functools.cached_property
     def source(self) -> str:
@@ -116,6 +121,9 @@ class Expression:
             op = self._compile(key)
         return op(*args)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return compile_expr, (self.spec,)
+
     def __repr__(self) -> str:
         return f"<expression {self.spec!r} of {', '.join(self._names)}>"
 
@@ -150,6 +158,8 @@ class Expression:
         with _lock:
             if key not in self._ops:
                 arguments = tuple(_argument(kind) for kind in key)
+                if not any(a.is_tensor for a in arguments):
+                    raise TypeError(f"{self.spec!r} needs a tensor; given numbers only")
                 op = self._draft.op(arguments, _result(self._draft, arguments))
                 (self._ops[key],) = _compile(text_of(op), "<text>")
             return self._ops[key]
@@ -157,6 +167,8 @@ class Expression:
 
 def compile_expr(text: str) -> Expression:
     """An expression over tensors; operands in order of appearance, Python numbers are scalars."""
+    if not isinstance(text, str):
+        raise TypeError(f"an expression is a text, given {type(text).__name__}")
     found = _expressions.get(text)
     if found is None:
         with _lock:
@@ -166,6 +178,8 @@ def compile_expr(text: str) -> Expression:
 
 def compile_op(text: str, name: str | None = None) -> CompiledOp:
     """The op of a spec's text; where it holds several, the one called `name`."""
+    if not isinstance(text, str):
+        raise TypeError(f"a spec is a text, given {type(text).__name__}; a file is for `load`")
     ops = {op.__name__: op for op in _compile(text, "<text>")}
     if name is None and len(ops) == 1:
         return next(iter(ops.values()))
@@ -192,9 +206,13 @@ def _compile(text: str, name: str) -> Ops:
         if key not in _compiled:
             built = pipeline.build(text, name)
             module = load_text(built.name, built.raw)
-            ops = {n: CompiledOp(module, n, built, text) for n in built.plans}
+            ops = {n: CompiledOp(module, n, built, text, name) for n in built.plans}
             _compiled[key] = Ops(name, ops)
         return _compiled[key]
+
+
+def _recompiled(text: str, file: str, name: str) -> CompiledOp:
+    return getattr(_compile(text, file), name)
 
 
 # ---- the types of a call's arguments --------------------------------------------------------------

@@ -11,6 +11,7 @@ heavy is imported before a command needs it: `build` needs neither torch nor tri
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
@@ -37,6 +38,9 @@ class _Commands(click.Group):
         except SpecError as error:
             _report(error)
             raise SystemExit(2) from None
+        except BrokenPipeError:  # whoever reads what we print has seen enough: `... | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise SystemExit(0) from None
         except (OutputError, OSError) as error:
             click.echo(f"error: {error}", err=True)
             raise SystemExit(2) from None
@@ -110,7 +114,9 @@ def _compile(spec: Path, standalone: bool, formatted: bool) -> str:
 
     source = read_source(spec)
     try:
-        built = pipeline.build(source.text, shown_name(spec), standalone=standalone)
+        built = pipeline.build(source.text, str(spec), standalone, origin=shown_name(spec))
+        for warning in built.warnings:
+            click.echo(f"{render(warning)}\n", err=True)
         return built.source if formatted else built.raw
     except SpecError:
         raise
@@ -181,7 +187,7 @@ def show(spec: Path, stage: str, grad: bool, arch: str, sizes: tuple[str, ...]) 
     source = read_source(spec)
     try:
         text = stages.stage_text(
-            source.text, shown_name(spec), stage, grad, arch, dict(map(_size, sizes))
+            source.text, str(spec), stage, grad, arch, dict(map(_size, sizes)), shown_name(spec)
         )
     except stages.CannotShow as error:
         raise click.UsageError(str(error)) from None
@@ -190,7 +196,7 @@ def show(spec: Path, stage: str, grad: bool, arch: str, sizes: tuple[str, ...]) 
 
 def _size(text: str) -> tuple[str, int]:
     name, _, number = text.partition("=")
-    if not (name.isidentifier() and number.isdigit()):
+    if not (name.isidentifier() and number.isdecimal() and int(number) < 2**63):
         raise click.BadParameter(f"expected NAME=N, given {text!r}", param_hint="--size")
     return name, int(number)
 

@@ -47,10 +47,15 @@ class Module:
 
 
 def build(
-    text: str, name: str = "<text>", standalone: bool = False, only: str | None = None
+    text: str,
+    name: str = "<text>",
+    standalone: bool = False,
+    only: str | None = None,
+    origin: str | None = None,
 ) -> Module:
     """Compile a file of ops; raises SpecError with everything that is wrong with it.
 
+    Findings call the file `name`; the module calls it `origin`, where that is another.
     `only="nest"` plans every step as the general nest: what the tests hold all other variants against.
     """
     checked = check(parse(text, name))
@@ -58,8 +63,9 @@ def build(
         OpPlans(c.name, plans(c, only, frozenset(o.name for o in checked))) for c in checked
     )
     stem = Path(name).stem if name != "<text>" else checked[0].name
-    raw = module_source(stem, name, text, items, standalone)
-    return Module(stem, name, raw, items, tuple(w for c in checked for w in c.warnings))
+    origin = origin or name
+    raw = module_source(stem, origin, text, items, standalone)
+    return Module(stem, origin, raw, items, tuple(w for c in checked for w in c.warnings))
 
 
 def plans(

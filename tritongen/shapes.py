@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from tritongen.ir.algebra import Sym, evaluate, symbols
 from tritongen.ir.binding import TORCH_NAMES, bind, torch_dtype
 from tritongen.ir.nodes import BATCH, BATCH_SIZE, Op
 from tritongen.proof.cases import (
@@ -81,6 +82,8 @@ def _values(name: str, value: str, text: str) -> list[Any]:
     if value in ("true", "false"):
         return [value == "true"]
     if _WHOLE.fullmatch(value):
+        if abs(int(value)) >= 2**63:
+            raise BadShape(f"--shape {text!r}: {value} is no number of 64 bits")
         return [int(value)]
     try:
         return [float(value)]
@@ -110,6 +113,11 @@ def call_of(typings: Sequence[Op], numbers: Numbers, dtype: str | None = None) -
     scalars = {s.name: given.get(s.name, 1 if s.default is None else s.default) for s in op.scalars}
     whole = {c.name: constants[c.name] for c in op.constants if c.dtype == "int"}
     sizes = {n: given[n] for n in free_sizes(op) if n in given} | whole
+    for name, n in sizes.items():
+        if name not in whole and not (type(n) is int and n >= 0):
+            raise BadShape(f"{name}={n}: a size is a whole number, 0 or more")
+        if name in whole and n is not None and type(n) is not int:
+            raise BadShape(f"{name}={n}: this constant is a whole number")
     missing = [n for n, v in constants.items() if v is None]
     sizes |= _settled(op, sizes)
     missing += [n for n in free_sizes(op) if n not in sizes]
@@ -123,7 +131,10 @@ def call_of(typings: Sequence[Op], numbers: Numbers, dtype: str | None = None) -
     case = Case(dtypes, sizes, constants | scalars, batches, layouts)
     try:
         bind(op, meta_arguments(op, case))
-    except (ValueError, ZeroDivisionError, RuntimeError) as error:
+    except ZeroDivisionError:
+        zeros = ", ".join(f"{name}=0" for name, n in sizes.items() if n == 0)
+        raise BadShape(f"{op.name} divides by zero with {zeros}") from None
+    except (ValueError, RuntimeError) as error:
         raise BadShape(str(error)) from None
     return op, case
 
@@ -173,8 +184,24 @@ def _settled(op: Op, sizes: Mapping[str, int]) -> dict[str, int]:
             known = {**sizes, **found}
             if name not in known:
                 number = solved(op, known, name)
+                number = _quotient(op, known, name) if number is None else number
                 found |= {} if number is None else {name: number}
     return found
+
+
+def _quotient(op: Op, known: Mapping[str, int], name: str) -> int | None:
+    """Cg of `C == groups * Cg`, where that is a whole number."""
+    for fact in op.requires:
+        for product, other in ((fact.left, fact.right), (fact.right, fact.left)):
+            powers = [dict(factors).get(Sym(name)) for factors, _ in product.terms]
+            if fact.op != "==" or powers != [1] or name in symbols(other):
+                continue
+            try:
+                whole, rest = divmod(evaluate(other, known), evaluate(product, {**known, name: 1}))
+            except (KeyError, ZeroDivisionError):
+                continue
+            return int(whole) if rest == 0 else None
+    return None
 
 
 # ---- its arguments ------------------------------------------------------------------------------

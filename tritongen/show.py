@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import pprint
 from collections.abc import Mapping
+from contextlib import redirect_stdout
+from io import StringIO
 from typing import Any
 
 from tritongen import pipeline
@@ -30,6 +32,7 @@ def stage_text(
     grad: bool = False,
     arch: str = "sm_90",
     sizes: Mapping[str, int] | None = None,
+    origin: str | None = None,
 ) -> str:
     """One of ast, ir, plan, source, ptx of a file of ops, or of their derived gradients."""
     if grad:
@@ -38,7 +41,7 @@ def stage_text(
         return "\n\n".join(pprint.pformat(i, width=100) for i in parse(text, name).items)
     if stage == "ir":
         return "\n".join(print_op(op) for c in check(parse(text, name)) for op in c.typings)
-    built = pipeline.build(text, name)
+    built = pipeline.build(text, name, origin=origin)
     if stage == "plan":
         return "\n\n".join(plan_text(p) for plans in built.plans.values() for p in plans)
     if stage == "source":
@@ -100,15 +103,43 @@ def _ptx_texts(built: pipeline.Module, arch: str, sizes: Mapping[str, int]) -> l
     out = []
     for plans in built.plans.values():
         op = plans[0].op
+        _check_sizes(op, sizes)
         try:
             calls = trace.trace(module, op.name, example_arguments(op, sizes))
-        except ValueError as error:
+        except (ValueError, RuntimeError) as error:  # torch's own, where sizes overflow
             raise CannotShow(f"{error}: give sizes that fit, as `--size D=1024`") from None
+        if not calls.launches:
+            out.append(f"// {op.name}: nothing is launched: the result is empty")
         for launch in calls.launches:
             config = ", ".join(f"{k}={v}" for k, v in launch.config.items())
             head = f"// {launch.kernel.fn.__name__}[{', '.join(map(str, launch.grid))}] {config}"
-            out.append(f"{head}\n{trace.ptx(launch, arch)}")
+            out.append(f"{head}\n{_assembly(launch, arch)}")
     return out
+
+
+def _check_sizes(op: ir.Op, sizes: Mapping[str, int]) -> None:
+    from tritongen.ir.algebra import symbols
+
+    known = {name for t in op.tensors for d in t.dims for name in symbols(d)}
+    known |= {c.name for c in op.constants if c.dtype == "int"}
+    for name in sizes:
+        if name not in known:
+            raise CannotShow(f"{op.name} has no size {name}, but {', '.join(sorted(known))}")
+
+
+def _assembly(launch: Any, arch: str) -> str:
+    from triton.runtime.errors import PTXASError
+
+    from tritongen import trace
+
+    try:
+        with redirect_stdout(StringIO()):  # where ptxas fails, Triton prints all that it was given
+            return trace.ptx(launch, arch)
+    except PTXASError as error:
+        fatal = [line for line in str(error).splitlines() if "fatal" in line or "error" in line]
+        raise CannotShow(f"{arch}: {(fatal or ['ptxas failed'])[-1].strip()}") from None
+    except RuntimeError as error:
+        raise CannotShow(str(error)) from None
 
 
 def example_arguments(op: ir.Op, sizes: Mapping[str, int], default: int = 64) -> dict[str, Any]:

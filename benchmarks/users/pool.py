@@ -1,9 +1,11 @@
 """Jobs in processes of their own: one that dies or hangs costs its job, and is replaced.
 
-    for job, answer in run(jobs, processes=14, seconds=60): ...
+    with crew() as children:
+        for job, answer in run(jobs, 14, 60, children): ...   # at most 14 at a time, of 60 s each
+        for job, answer in run(others, 1, 60, children): ...  # each where its problem was before
 
-A job is (name of a function in `jobs.py`, its arguments); the answer is what it returns, or the text of
-what went wrong. This process imports no torch, so that a child may decide how triton runs.
+A job is (name of a function in `jobs.py`, its arguments, the problem first); the answer is what it returns,
+or the text of what went wrong. This process imports no torch, so that a child may decide how triton runs.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ import multiprocessing
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -25,9 +28,13 @@ class Child:
     pipe: Connection
     job: Job | None = None
     deadline: float = 0.0
+    seen: set[Any] = field(
+        default_factory=set
+    )  # problems: what a child keeps of one serves its next job
 
     def give(self, job: Job, seconds: float) -> None:
         self.job, self.deadline = job, time.monotonic() + seconds
+        self.seen.update(job[1][:1])
         self.pipe.send(job)
 
     def end(self) -> None:
@@ -36,34 +43,52 @@ class Child:
         self.pipe.close()
 
 
-def run(
-    jobs: Sequence[Job], processes: int, seconds: float
-) -> Iterator[tuple[Job, dict[str, Any] | str]]:
-    """Each job with its answer, as they end; `seconds` is what one may take."""
-    waiting = list(reversed(jobs))
+@contextmanager
+def crew() -> Iterator[list[Child]]:
+    """Children that outlive a run, and not this block."""
     children: list[Child] = []
     try:
-        while waiting or any(c.job for c in children):
-            for child in children:
-                if child.job is None and waiting:
-                    child.give(waiting.pop(), seconds)
-            while waiting and len(children) < processes:
-                children.append(start())
-                children[-1].give(waiting.pop(), seconds)
-            busy = [c for c in children if c.job]
-            nearest = min(c.deadline for c in busy) - time.monotonic()
-            ready = wait([c.pipe for c in busy], max(0.0, nearest))
-            for child in busy:
-                if child.pipe in ready or child.deadline <= time.monotonic():
-                    job, child.job = child.job, None
-                    answer, alive = answer_of(child, child.pipe in ready, seconds)
-                    if not alive:
-                        child.end()
-                        children.remove(child)
-                    yield job, answer
+        yield children
     finally:
         for child in children:
             child.end()
+
+
+def run(
+    jobs: Sequence[Job], processes: int, seconds: float, children: list[Child]
+) -> Iterator[tuple[Job, dict[str, Any] | str]]:
+    """Each job with its answer, as they end; `seconds` is what one may take."""
+    waiting = list(reversed(jobs))
+    while waiting or any(c.job for c in children):
+        while waiting and sum(c.job is not None for c in children) < processes:
+            child = child_for(waiting[-1], children)
+            if child is None:
+                break  # busy with another job
+            child.give(waiting.pop(), seconds)
+        busy = [c for c in children if c.job]
+        nearest = min(c.deadline for c in busy) - time.monotonic()
+        ready = wait([c.pipe for c in busy], max(0.0, nearest))
+        for child in busy:
+            if child.pipe in ready or child.deadline <= time.monotonic():
+                assert child.job
+                job, child.job = child.job, None
+                answer, alive = answer_of(child, child.pipe in ready, seconds)
+                if not alive:
+                    child.end()
+                    children.remove(child)
+                yield job, answer
+
+
+def child_for(job: Job, children: list[Child]) -> Child | None:
+    """The one that had the problem before, else an idle one or a new one; None where the first is busy."""
+    for child in children:
+        if child.seen.intersection(job[1][:1]):
+            return None if child.job else child
+    for child in children:
+        if child.job is None:
+            return child
+    children.append(start())
+    return children[-1]
 
 
 def answer_of(child: Child, ready: bool, seconds: float) -> tuple[dict[str, Any] | str, bool]:

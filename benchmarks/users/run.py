@@ -7,7 +7,8 @@
     python -m benchmarks.users.run --check --device cpu   # in the interpreter, the small odd size
 
 Compiling is most of it, so it goes first, in as many processes as there are cores; timing then has
-the GPU for itself. A problem that fails, hangs or kills its process is a row like the others.
+the GPU for itself, in the process that holds what torch.compile made. A problem that fails, hangs or kills
+its process is a row like the others. What there is when a run is ended (SIGTERM, Ctrl-C) is reported.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import json
 import math
 import os
 import re
+import signal
 import sys
 import time
 from collections import defaultdict
@@ -27,6 +29,7 @@ from benchmarks.users import pool
 from benchmarks.users.problems import BY_SPEC, KINDS, PROBLEMS
 
 Row = dict[str, Any]
+Crew = list[pool.Child]
 
 
 def main() -> int:
@@ -40,18 +43,22 @@ def main() -> int:
         for p in PROBLEMS
         if re.search(options.only, p.spec) and options.level in (0, p.level)
     ]
-    ((_, about),) = pool.run([("about", ())], 1, 60)
-    report: dict[str, Any] = {"about": about}
-    if options.check:
-        report["check"] = checked(specs, options)
-    if options.time:
-        report["time"] = timed(specs, options)
-        report["classes"] = classes(report["time"])
-        print(table(report["classes"]))
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=1))
-    rows = report.get("check", []) + report.get("time", [])
-    return int(any(row["verdict"] != "ok" for row in rows))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    report: dict[str, Any] = {"check": [], "time": []}
+    try:
+        with pool.crew() as crew:
+            ((_, report["about"]),) = pool.run([("about", ())], 1, 60, crew)
+            if options.check:
+                checked(specs, options, crew, report["check"])
+            if options.time:
+                timed(specs, options, crew, report["time"])
+    finally:
+        if report["time"]:
+            report["classes"] = classes(report["time"])
+            print(table(report["classes"]))
+        if options.json:
+            options.json.write_text(json.dumps(report, indent=1))
+    return int(any(row["verdict"] != "ok" for row in report["check"] + report["time"]))
 
 
 def arguments() -> argparse.Namespace:
@@ -77,30 +84,25 @@ def arguments() -> argparse.Namespace:
 
 
 # ---- phases ------------------------------------------------------------------------------------
-def checked(specs: list[str], options: argparse.Namespace) -> list[Row]:
+def checked(specs: list[str], options: argparse.Namespace, crew: Crew, rows: list[Row]) -> None:
     sizes = ["small"] if options.device == "cpu" else ["small", "large"]
     sizes += ["given"] * options.given
     jobs = [("check", (spec, size, options.device)) for size in sizes for spec in specs]
-    rows = []
     start = time.monotonic()
-    for (_, (spec, size, _)), answer in pool.run(jobs, options.processes, options.seconds):
+    for (_, (spec, size, _)), answer in pool.run(jobs, options.processes, options.seconds, crew):
         rows.append({"spec": spec, "size": size} | as_row(answer))
         if rows[-1]["verdict"] != "ok":
             print(f"{spec:62} {size:6} {rows[-1]['verdict'][:300]}", flush=True)
     right = sum(row["verdict"] == "ok" for row in rows)
     print(f"check: {right} of {len(rows)} right, {time.monotonic() - start:.0f} s", flush=True)
-    return rows
 
 
-def timed(specs: list[str], options: argparse.Namespace) -> list[Row]:
-    prepare([("compile_ours", (spec, "given")) for spec in specs], "our kernels", options)
-    if not options.no_compile:
-        prepare([("compile_torch", (spec,)) for spec in specs], "torch.compile", options)
+def timed(specs: list[str], options: argparse.Namespace, crew: Crew, rows: list[Row]) -> None:
+    prepare([("prepare", (spec, not options.no_compile)) for spec in specs], options, crew)
     how = (not options.no_compile, options.slow_ms, options.kernels)
     jobs = [("measure", (spec, *how)) for spec in specs]
-    rows = []
     print(f"{'problem':62} {'ours':>8} {'eager':>8} {'compile':>8} {'x eager':>8} {'x comp':>7}")
-    for (_, (spec, *_)), answer in pool.run(jobs, 1, options.seconds):
+    for (_, (spec, *_)), answer in pool.run(jobs, 1, options.seconds, crew):
         row = {"spec": spec} | as_row(answer)
         rows.append(row)
         ours, eager, compiled = (row.get(k, math.nan) for k in ("ours", "eager", "compile"))
@@ -111,16 +113,15 @@ def timed(specs: list[str], options: argparse.Namespace) -> list[Row]:
         )
         for name, spent in row.get("kernels", {}).items():
             print(f"    {spent:8.3f} {name}", flush=True)
-    return rows
 
 
-def prepare(jobs: list[pool.Job], what: str, options: argparse.Namespace) -> None:
+def prepare(jobs: list[pool.Job], options: argparse.Namespace, crew: Crew) -> None:
     """Compile ahead; what fails here is compiled, or fails, where it is timed."""
     start = time.monotonic()
-    for (_, (spec, *_)), answer in pool.run(jobs, options.processes, 4 * options.seconds):
+    for (_, (spec, _)), answer in pool.run(jobs, options.processes, 4 * options.seconds, crew):
         if isinstance(answer, str):
-            print(f"{what}: {spec}: {answer[:300]}", flush=True)
-    print(f"{what}: compiled in {time.monotonic() - start:.0f} s", flush=True)
+            print(f"compiling {spec}: {answer[:300]}", flush=True)
+    print(f"compiled in {time.monotonic() - start:.0f} s", flush=True)
 
 
 def as_row(answer: dict[str, Any] | str) -> Row:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tritongen.autodiff import exprs, flow, zero
 from tritongen.autodiff.assemble import assemble, cotangent, reached, tensors_read
@@ -46,6 +46,7 @@ from tritongen.ir.nodes import (
     kind_of,
     walk,
 )
+from tritongen.ir.rename import renamed
 from tritongen.syntax.names import kind_of as reserved_as
 
 ZERO = Poly()
@@ -66,6 +67,7 @@ def gradient(op: Op, wrt: Iterable[str] | None = None) -> Op:
     wanted = _wanted(op, wrt)
     if isinstance(op.gradient, tuple):
         return assemble(op, (*op.nests, *op.gradient), wanted)
+    op = _stepped_aside(op, wanted)
     tape = _Tape(op, facts_of(op), wanted)
     tape.forward = lift(op, op.nests, tape.free_name)
     tape.find_active()
@@ -73,6 +75,23 @@ def gradient(op: Op, wrt: Iterable[str] | None = None) -> Op:
         tape.pull(nest)
     nests = (*tape.values, *tape.backward, *(tape.operand(p) for p in wanted))
     return assemble(op, _tidied(op, nests, {f"d{p.name}" for p in wanted}), wanted)
+
+
+def _stepped_aside(op: Op, wanted: tuple[Param, ...]) -> Op:
+    """The op with other names for temporaries and indices called what a gradient is: `dp` beside an operand p."""
+    gradients = {f"d{p.name}" for p in (*wanted, *op.outputs)}
+    own = {p.name for p in (*op.params, *op.outputs)}
+    if clash := sorted(gradients & own):
+        raise NotDifferentiable(
+            op, f"`{clash[0]}` is a name of its own and that of the gradient of `{clash[0][1:]}`"
+        )
+    temporaries = {nest.name for nest in op.nests} - own
+    taken, names = _names_of(op), {}
+    for name in sorted(gradients & (temporaries | _indices_of(op))):
+        names[name] = exprs.free_name(name, taken)
+        taken.add(names[name])
+    kept = {name: new for name, new in names.items() if name in temporaries}
+    return replace(op, nests=renamed(op.nests, kept, names)) if names else op
 
 
 def _tidied(op: Op, nests: tuple[Nest, ...], gradients: set[str]) -> tuple[Nest, ...]:
@@ -310,7 +329,10 @@ def _sum(terms: list[Expr]) -> Expr:
 def _names_of(op: Op) -> set[str]:
     names = {p.name for p in (*op.params, *op.outputs)}
     names |= {f"d{name}" for name in names} | {nest.name for nest in op.nests}
-    for nest in op.nests:
-        names |= {b.index for b in nest.box}
-        names |= {b.index for e in walk(nest.body) for b in getattr(e, "binders", ())}
-    return names
+    return names | _indices_of(op)
+
+
+def _indices_of(op: Op) -> set[str]:
+    boxes = (b for nest in op.nests for b in nest.box)
+    inner = (b for n in op.nests for e in walk(n.body) for b in getattr(e, "binders", ()))
+    return {b.index for b in (*boxes, *inner)}

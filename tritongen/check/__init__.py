@@ -14,7 +14,7 @@ from tritongen.check.functions import check_macro, library_of
 from tritongen.check.op import Checked, check_op
 from tritongen.check.report import Report
 from tritongen.check.scope import Scope
-from tritongen.errors import Diagnostic, SpecError
+from tritongen.errors import Diagnostic, Span, SpecError
 from tritongen.syntax import ast
 
 __all__ = ["Checked", "check"]
@@ -24,6 +24,8 @@ def check(file: ast.File, typing: Mapping[str, str] | None = None) -> tuple[Chec
     """Every op of a file, in order; SpecError with all that is wrong."""
     library = library_of(file)
     findings: list[Diagnostic] = _file_findings(file, library)
+    if any(d.code == "E502" for d in findings):
+        raise SpecError(tuple(findings))  # an op that calls such a macro has no end
     checked = []
     for item in file.items:
         if isinstance(item, ast.OpDef):
@@ -47,4 +49,11 @@ def _file_findings(file: ast.File, library) -> list[Diagnostic]:
         seen.setdefault(item.name, item)
         if isinstance(item, ast.Fn):
             check_macro(Scope(item, report, library=library), item)
+    if not any(isinstance(item, ast.OpDef) for item in file.items):
+        help = "`op name<T: float>(x: T[N]) -> y: T[N] { y[n] = ... }`"
+        report.add("E101", "there is no `op` here", _end(file), help=help)
     return list(report.errors)
+
+
+def _end(file: ast.File) -> Span | None:
+    return file.span and Span(file.span.source, file.span.end, file.span.end)

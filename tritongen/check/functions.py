@@ -15,6 +15,7 @@ from tritongen.check.report import Skip
 from tritongen.check.scope import Scope
 from tritongen.check.trees import walk
 from tritongen.ir.functions import BUILTINS, FUNCTIONS, Function
+from tritongen.ir.nodes import FLOATS, INTS
 from tritongen.resources import folder
 from tritongen.syntax import ast
 from tritongen.syntax.parse import parse_file
@@ -66,7 +67,7 @@ def macro(scope: Scope, node: ast.Call) -> ast.Fn:
 
 
 def unknown(scope: Scope, node: ast.Call) -> NoReturn:
-    known = scope.library.names() | {p.name for p in scope.typarams}
+    known = scope.library.names() | {p.name for p in scope.typarams} | {*FLOATS, *INTS}
     scope.report.fail(
         "E113", f"unknown function `{node.name}`", node.span, help=scope.nearest(node.name, known)
     )
@@ -103,7 +104,8 @@ def match_arguments(
 ) -> dict[str, ast.Expr]:
     """Arguments by position and by name."""
     if len(node.args) > len(names):
-        message = f"`{node.name}` takes {len(names)} arguments, {len(node.args)} given"
+        plural = "argument" if len(names) == 1 else "arguments"
+        message = f"`{node.name}` takes {len(names)} {plural}, {len(node.args)} given"
         scope.report.fail("E501", message, node.span, help=f"it is `{shown}`")
     found = dict(zip(names, node.args, strict=False))
     for keyword in node.keywords:
@@ -148,7 +150,7 @@ def check_macro(scope: Scope, fn: ast.Fn) -> None:
                 scope.report.add("E503", message, node.span, help="write an op")
             case ast.Call(name):
                 _check_callee(scope, node)
-    path = _recursion(scope, fn, ())
+    path = _recursion(scope, fn.name, (fn,), {fn.name})
     if path:
         message = f"`{fn.name}` calls itself: {' -> '.join(path)}"
         scope.report.add("E502", message, fn.span)
@@ -166,14 +168,18 @@ def _check_callee(scope: Scope, node: ast.Call) -> None:
         pass
 
 
-def _recursion(scope: Scope, fn: ast.Fn, above: tuple[str, ...]) -> tuple[str, ...]:
-    """The chain of calls that leads from a macro to itself."""
-    if fn.name in above:
-        return (*above, fn.name) if above[0] == fn.name else ()
-    for node in walk(fn.body):
-        if isinstance(node, ast.Call) and node.name not in BUILTINS:
-            callee = scope.library.fn(node.name)
-            found = _recursion(scope, callee, (*above, fn.name)) if callee is not None else ()
-            if found:
+def _recursion(
+    scope: Scope, goal: str, above: tuple[ast.Fn, ...], seen: set[str]
+) -> tuple[str, ...]:
+    """The chain of calls that leads from a macro to itself; each macro on the way is looked at once."""
+    for node in walk(above[-1].body):
+        callee = scope.library.fn(node.name) if isinstance(node, ast.Call) else None
+        if callee is None or callee.name in BUILTINS:
+            continue
+        if callee.name == goal:
+            return (*(fn.name for fn in above), goal)
+        if callee.name not in seen:
+            seen.add(callee.name)
+            if found := _recursion(scope, goal, (*above, callee), seen):
                 return found
     return ()

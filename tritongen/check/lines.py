@@ -12,7 +12,7 @@ from tritongen.check.lower import lower
 from tritongen.check.ranges import Frame, Target, target_of
 from tritongen.check.report import Skip
 from tritongen.check.scope import Scope, Variable
-from tritongen.check.trees import has_index, mentions
+from tritongen.check.trees import has_index, mentions, reads, walk
 from tritongen.check.values import store
 from tritongen.ir.nodes import Nest
 from tritongen.syntax import ast
@@ -56,7 +56,7 @@ def _once(scope: Scope, lines: tuple[ast.Assign, ...]) -> list[ast.Assign]:
 def in_order(scope: Scope, lines: list[ast.Assign]) -> list[ast.Assign]:
     """Lines sorted so that reads follow writes, as written where that allows; E114 for a cycle."""
     own = {line.name for line in lines}
-    waiting = {line.name: (mentions(line.value) & own) for line in lines}
+    waiting = {line.name: _values_read(line) & own for line in lines}
     done: list[ast.Assign] = []
     ready: set[str] = set()
     rest = list(lines)
@@ -69,6 +69,14 @@ def in_order(scope: Scope, lines: list[ast.Assign]) -> list[ast.Assign]:
         done.append(movable)
         ready.add(movable.name)
     return done
+
+
+def _values_read(line: ast.Assign) -> frozenset[str]:
+    """Names of values; one that the line binds as an index is no value there, whatever else it is called."""
+    bound = {i.name for i in line.indices or () if isinstance(i, (ast.Name, ast.Binder))}
+    bound |= {n.name for n in walk(line.value) if isinstance(n, ast.Binder)}
+    read = {n.name for n in reads(line.value)}
+    return frozenset(read | (mentions(line.value) - bound))
 
 
 def _cycle(

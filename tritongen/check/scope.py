@@ -16,7 +16,6 @@ from tritongen.errors import Span
 from tritongen.ir import bounds
 from tritongen.ir.algebra import Poly
 from tritongen.ir.nodes import (
-    BATCH_SIZE,
     FLOATS,
     INTS,
     NARROW_FLOATS,
@@ -91,7 +90,8 @@ class Scope:
 
     @property
     def has_batch(self) -> bool:
-        return any(BATCH_SIZE in v.dims for v in self.variables.values() if v.role == "operand")
+        operands = (p.type for p in self.op.params if isinstance(p, ast.Operand))
+        return any(isinstance(d, ast.Dots) for t in operands for d in t.dims or ())
 
     def readable(self) -> set[str]:
         """What may stand on the right by its name."""

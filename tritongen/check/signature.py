@@ -175,7 +175,8 @@ def _params(scope: Scope, op: ast.OpDef) -> None:
 
 def _scalar(scope: Scope, p: ast.Operand, name: str, dtype: str, default) -> None:
     if not scope.is_dtype(dtype) or dtype in NARROW_FLOATS:
-        scope.report.add("E110", f"unknown dtype `{dtype}`", p.type.span)
+        help = "" if dtype in NARROW_FLOATS else f"a scalar is a number: `{name}: f32`"
+        scope.report.add("E110", f"unknown dtype `{dtype}`", p.type.span, help=help)
         dtype = "f32"
     elif any(t.name == dtype for t in scope.typarams):
         scope.report.add(
@@ -225,7 +226,7 @@ def _dims(scope: Scope, op: ast.OpDef) -> None:
         if not isinstance(p, ast.Operand) or (p.type.dims is None and not is_output):
             continue
         if not scope.is_dtype(p.type.dtype):
-            scope.report.add("E110", f"unknown dtype `{p.type.dtype}`", p.type.span)
+            _unknown_dtype(scope, op, p.type)
             scope.broken.add(p.name)
             continue
         dims = _dims_of(scope, p)
@@ -235,6 +236,12 @@ def _dims(scope: Scope, op: ast.OpDef) -> None:
         role = "output" if is_output else "operand"
         variable = Variable(p.name, dims, p.type.dtype, role, p.span)
         (scope.outputs if is_output else scope.variables)[p.name] = variable
+
+
+def _unknown_dtype(scope: Scope, op: ast.OpDef, type_: ast.Type) -> None:
+    own = "".join(f"{t.name}: {' | '.join(t.dtypes)}, " for t in op.typarams)
+    help = f"declare it: `op {op.name}<{own}{type_.dtype}: float>(...)`"
+    scope.report.add("E110", f"unknown dtype `{type_.dtype}`", type_.span, help=help)
 
 
 def _check_batch(scope: Scope, op: ast.OpDef) -> None:

@@ -155,7 +155,7 @@ def pack_lines(context: Context, pack: Pack) -> list[str]:
             f"{pack.stored} = torch.zeros(({outer}, {whole(pack.lanes)}), dtype={name}.dtype, device={name}.device)",
             f"launch_{pack.step.name}({name}, {pack.stored}[..., :{inner}])",
         ]
-    back = ", ".join(str(pack.order.index(k)) for k in range(len(dims)))
+    back = permuted(tuple(pack.order.index(k) for k in range(len(dims))))
     if pack.like:
         return [
             f"{copy} = torch.empty(({sizes}), dtype={pack.like}.dtype, device={name}.device)",
@@ -166,7 +166,7 @@ def pack_lines(context: Context, pack: Pack) -> list[str]:
         f"if {name}.stride({innermost}) != 1:  # {pack.why}",
         f"    {copy} = torch.empty(({sizes}), dtype={name}.dtype, device={name}.device)",
         f"    launch_{pack.step.name}({name}, {copy})",
-        f"    {name} = {copy}.permute({back})",
+        f"    {name} = {copy}{back}",
     ]
 
 

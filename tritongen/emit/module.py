@@ -162,7 +162,7 @@ def op_view(item: OpPlans) -> SimpleNamespace:
         packs = [(p.step, p) for own in plan.steps for p in own.packs]
         steps: list[tuple[Step, Pack | None]] = [*packs, *((own, None) for own in plan.steps)]
         for step, pack in steps:
-            known = pack_context(context, pack) if pack else context
+            known = pack_context(context, pack) if pack else step_context(context, step)
             views = {k.name: kernel_view(known, k) for k in step.kernels}
             for view in views.values():
                 kernels.append(render_kernel(view))
@@ -197,6 +197,7 @@ def op_view(item: OpPlans) -> SimpleNamespace:
         first=op.tensors[0].name,
         dispatch=dispatch(item),
         reference=reference_lines(*ops),
+        autocast=f', autocast="{op.autocast}"' if op.autocast else "",
         kernels=kernels,
         launches=launches,
         sequences=sequences,
@@ -227,12 +228,17 @@ def context_of(plan: Plan) -> Context:
     for nest in (*plan.nests, *copies):
         dims.setdefault(nest.name, nest.dims)
         dtypes.setdefault(nest.name, nest.dtype)
-    for pack in (p for s in plan.steps for v in s.variants for p in v.packs if p.stored):
-        own = dims[pack.tensor]
-        dims[pack.stored] = (*(own[k] for k in pack.order[:-1]), pack.lanes)
-        dtypes[pack.stored] = dtypes[pack.tensor]
     wide = any(may_be_f64(t, op) for t in op.tensors)
     return Context(op, dims, dtypes, facts_of(op), wide, frozenset(n.name for n in op.nests))
+
+
+def step_context(context: Context, step: Step) -> Context:
+    """With the copies that the step makes of its operands: another step's may have the same names."""
+    dims, dtypes = dict(context.dims), dict(context.dtypes)
+    for pack in (p for v in step.variants for p in v.packs if p.stored):
+        dims[pack.stored] = (*(dims[pack.tensor][k] for k in pack.order[:-1]), pack.lanes)
+        dtypes[pack.stored] = dtypes[pack.tensor]
+    return replace(context, dims=dims, dtypes=dtypes)
 
 
 def pack_context(context: Context, pack: Pack) -> Context:

@@ -6,6 +6,7 @@ Everything a call can get wrong is said here, on the host, naming operand, dim, 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from tritongen.emit.launch import TORCH_DTYPES
 from tritongen.emit.sizes import (
@@ -19,7 +20,17 @@ from tritongen.emit.sizes import (
 )
 from tritongen.ir import messages
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Floor, Group, denominator, is_fractional, is_size, numerator, walk
+from tritongen.ir.algebra import (
+    Floor,
+    Group,
+    Poly,
+    denominator,
+    is_fractional,
+    is_size,
+    numerator,
+    walk,
+)
+from tritongen.ir.known import Facts, facts_of, plainly_nonnegative
 
 PYTHON_TYPES = {"int": "int", "float": "float", "bool": "bool"}
 RELATION_TEXT = messages.OPPOSITE
@@ -153,10 +164,11 @@ def constant_check(op: ir.Op, c: ir.Constant) -> list[str]:
 
 def fact_lines(op: ir.Op) -> list[str]:
     lines: list[str] = []
-    for fact in op.facts:
+    for k, fact in enumerate(op.facts):
+        known = facts_of(replace(op, facts=op.facts[:k]))
         match fact:
             case ir.Define(name, value):
-                lines += division_checks(op, value)
+                lines += division_checks(op, value, known)
                 if is_fractional(value):
                     num, den = whole_part(value)
                     lines += refuse(
@@ -173,7 +185,7 @@ def fact_lines(op: ir.Op) -> list[str]:
                     ),
                 )
             case ir.Require(left, relation, right, text):
-                lines += division_checks(op, left) + division_checks(op, right)
+                lines += division_checks(op, left, known) + division_checks(op, right, known)
                 a, b = (f"({whole(p)})" if " " in whole(p) else whole(p) for p in (left, right))
                 lines += refuse(
                     f"{a} {messages.OPPOSITE[relation]} {b}",
@@ -191,14 +203,16 @@ def whole_part(p) -> tuple[str, str]:
     return launch_text(numerator(p)), launch_text(denominator(p))
 
 
-def division_checks(op: ir.Op, p) -> list[str]:
-    """A divisor that may be 0 is refused before Python divides by it."""
+def division_checks(op: ir.Op, p: Poly, known: Facts) -> list[str]:
+    """A divisor that may be 0, for all that was checked before, is refused before Python divides by it."""
     lines = []
     for atom in walk(p):
         den = (
             atom.den if isinstance(atom, Floor) else atom.poly if isinstance(atom, Group) else None
         )
-        if den is not None and den.constant is None and is_size(den):
+        if den is None or den.constant is not None or not is_size(den):
+            continue
+        if not plainly_nonnegative(den - 1, known):
             lines += refuse(
                 f"{whole(den)} == 0" if " " not in whole(den) else f"({whole(den)}) == 0",
                 messages.DIVISION.format(op=op.name, value=whole(p)),

@@ -30,6 +30,7 @@ from tritongen.ir.algebra import (
     denominator,
     evaluate,
     floordiv,
+    index,
     is_fractional,
     is_size,
     numerator,
@@ -99,9 +100,24 @@ def prove(
         gap = numerator(gap)
     yes, no = (gap - 1, -gap) if op in ("<", ">") else (gap, -gap - 1)
     seen = [value >= 0 for value in _samples(yes, facts)]
-    if all(seen) and nonnegative(yes, facts):
+    if all(seen) and (nonnegative(yes, facts) or nonnegative(*in_digits(yes, facts))):
         return True
     return False if not any(seen) and nonnegative(no, facts) else None
+
+
+def in_digits(p: Poly, facts: Facts) -> tuple[Poly, Facts]:
+    """p with an index d that stands beside `d // q` as two digits: `2 * (d // 2) + 1 - d % 2` moves both at once."""
+    for atom in walk(p):
+        if not isinstance(atom, Floor) or not is_size(atom.den):
+            continue
+        for name, (lo, hi) in facts.ranges.items():
+            if atom.num == index(name) and not lo.terms:
+                high, low = f"{name} // {atom.den}", f"{name} % {atom.den}"
+                digits = {high: (lo, (hi - 1) // atom.den + 1), low: (lo, atom.den)}
+                whole = index(high) * atom.den + index(low)
+                swap = {atom: index(high), Idx(name): whole}
+                return substitute_atoms(p, swap.get), within(facts, digits)
+    return p, facts
 
 
 def _zero(gap: Poly, facts: Facts) -> bool | None:

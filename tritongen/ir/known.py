@@ -192,6 +192,8 @@ def _equate(facts: Facts, gap: Poly) -> Facts:
 def _divides(facts: Facts, quotient: Floor) -> Facts:
     """With `num % den == 0`: num is den times a name that stands for the quotient."""
     name = text(poly(quotient))
+    if plainly_nonnegative(quotient.den, facts):
+        facts = learn(facts, quotient.den - 1)  # a call that divides by 0 is refused
     facts = replace(facts, quotients={**facts.quotients, name: poly(quotient)})
     if plainly_nonnegative(quotient.num, facts) and plainly_nonnegative(quotient.den - 1, facts):
         facts = replace(facts, low={**facts.low, name: 0})

@@ -301,7 +301,8 @@ class _Printer:
         if b.index == BATCH:
             return ast.Binder(BATCH)
         low = None if b.lo == poly(0) else poly_ast(b.lo)
-        high = None if self.implied(b.index, (body,)) == b.hi else poly_ast(b.hi)
+        plain = self.implied(b.index, (body,)) == b.hi and self.agree(b, guards)
+        high = None if plain else poly_ast(b.hi)
         result = ast.Binder(b.index, low, False, high, True)
         taken = set()
         for guard in tuple(guards):
@@ -317,6 +318,12 @@ class _Printer:
                 result = replace(result, low=e, low_strict=strict)
             guards.remove(guard)
         return result
+
+    def agree(self, b: Binder, guards: list[Guard]) -> bool:
+        """Whether no integer that a guard reads has another dim along the index: `off[s + 1]` and `off[s]` have."""
+        read = (a for g in guards for a in walk_poly(g.poly) if isinstance(a, Fetch))
+        pairs = (p for a in read for p in zip(a.coords, self.dims[a.tensor], strict=True))
+        return all(dim == b.hi for coordinate, dim in pairs if coordinate == poly(Idx(b.index)))
 
     def gives_range(self, b: Binder, body: Expr, upper: bool, bound: Poly) -> bool:
         """Whether the checker makes the binder's end of the bound: the furthest that it reaches."""

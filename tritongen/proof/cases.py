@@ -206,6 +206,10 @@ def solved(op: Op, sizes: dict[str, int], name: str) -> int | None:
         for alone, other in ((fact.left, fact.right), (fact.right, fact.left)):
             if fact.op == "==" and _is_symbol(alone, name) and name not in symbols(other):
                 try:
+                    return int(evaluate(other, sizes))
+                except KeyError:  # it speaks of a size that the op defines
+                    pass
+                try:
                     return int(evaluate(other, all_sizes(op, sizes)))
                 except (KeyError, ZeroDivisionError):
                     return None

@@ -283,6 +283,11 @@ class _Bounded(Run):
             left, right = truncated(a, ea), truncated(b, eb)
         return missing(a, left, b) + missing(b, right, a)
 
+    def together(self, expr: Reduce) -> int:
+        """How many terms tensor cores add at once, at least: the terms of a step lie along one of the axes."""
+        sizes = [self.bound.size(b.hi) - self.bound.size(b.lo) for b in expr.binders]
+        return max(1, min([4, *sizes]))
+
     def sums_of_f8(self, expr: Reduce) -> bool:
         """Whether the tensor cores add with fewer bits than f32 has, as `precision tf32` allows."""
         stored = {self.bound.dtype(e.dtype) for e in walk(expr.body) if isinstance(e, Read)}
@@ -307,7 +312,7 @@ class _Bounded(Run):
             if self.on_cores(expr):
                 # Tensor cores add four terms at a time and truncate the sum so far, which grows: all in all
                 # n / 8 units, as measured on an H200 to the last digit. Twice that, and the part left out.
-                few += count / 4 + (4 if self.split else 0)
+                few += count / self.together(expr) + (4 if self.split else 0)
             largest = size.sum(-1)
             error = few * unit * largest + spread.sum(-1)
             beyond = largest > _LARGEST[self.compute]

@@ -15,9 +15,14 @@ import os
 from tritongen.runtime.registry import Backward, op
 
 if os.environ.get("TRITON_INTERPRET") == "1":
-    from tritongen.runtime.interpret import install_libdevice, install_tree_reduce
+    from tritongen.runtime.interpret import (
+        install_bool_splat,
+        install_libdevice,
+        install_tree_reduce,
+    )
 
     install_libdevice()
     install_tree_reduce()
+    install_bool_splat()
 
 __all__ = ["Backward", "op"]

@@ -1,8 +1,11 @@
-"""What Triton's interpreter lacks: libdevice, whose functions return None there, and speed in reductions.
+"""What Triton's interpreter lacks: libdevice, whose functions return None there, speed in reductions, and
+
+comparisons of scalars: it holds their results for numbers of the type compared.
 
     install_libdevice()  # with TRITON_INTERPRET=1, before the first kernel runs
     libdevice.tanh(x)    # inside a kernel: torch's tanh in f64, rounded to x's dtype
     install_tree_reduce()  # tl.reduce and scans with a combiner of one's own: a few calls, not one an element
+    install_bool_splat()  # (x > 0) & (s > 0), where x is a tile and s a scalar
 
 Only functions with a row in `_TORCH` are replaced; a kernel that calls another one fails in the
 interpreter, as without this module. On a GPU nothing here is used.
@@ -17,7 +20,7 @@ import numpy as np
 import torch
 import triton.language as tl
 from triton.language.extra import libdevice
-from triton.runtime.interpreter import ReduceOps, ScanOps, TensorHandle
+from triton.runtime.interpreter import InterpreterBuilder, ReduceOps, ScanOps, TensorHandle
 
 
 def _fma(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
@@ -131,6 +134,18 @@ _NUMPY = {tl.float32: np.float32, tl.float64: np.float64}
 
 def _number(value: Any) -> np.ndarray:
     return np.array([value.value if isinstance(value, tl.constexpr) else value], np.float64)
+
+
+def install_bool_splat() -> None:
+    """A comparison of scalars stays one where it is spread over a tile."""
+    plain = InterpreterBuilder.create_splat
+
+    def create_splat(self: Any, ret_ty: Any, arg: TensorHandle) -> TensorHandle:
+        if arg.data.dtype == np.bool_:
+            arg = TensorHandle(arg.data, tl.int1)
+        return plain(self, ret_ty, arg)
+
+    InterpreterBuilder.create_splat = create_splat
 
 
 # ---- reductions ---------------------------------------------------------------------------------

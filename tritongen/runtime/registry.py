@@ -26,6 +26,7 @@ import torch
 from torch.autograd import forward_ad
 
 from tritongen.runtime import tuned
+from tritongen.runtime.autocast import cast, disabled
 from tritongen.runtime.replay import Replay
 
 _LIBRARY = torch.library.Library("tritongen", "FRAGMENT")
@@ -58,8 +59,12 @@ def op(
     allocate: Callable[..., Any],
     reference: Callable[..., Any],
     backward: Backward | None = None,
+    autocast: str = "",
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorates the function of one generated op; `allocate` and `reference` take its parameters."""
+    """Decorates the function of one generated op; `allocate` and `reference` take its parameters.
+
+    `autocast`: "low" or "f32", where the spec says what torch.autocast makes of the operands.
+    """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         source = "".join(linecache.getlines(function.__code__.co_filename))
@@ -68,14 +73,21 @@ def op(
         tuned.install(function.__globals__, function.__name__, source)
 
         def call(*args: Any, **kwargs: Any) -> Any:
+            if autocast:
+                args, kwargs = cast(args, kwargs, autocast)
             if _is_compiling():
                 return registered(*args, **kwargs)
-            return eager(*args, **kwargs)
+            try:
+                return eager(*args, **kwargs)
+            except (AttributeError, ValueError):
+                _expect_tensors(function, args, kwargs)
+                raise
 
         def otherwise(*args: Any, **kwargs: Any) -> Any:
             if not _eager(args) or (kwargs and not _eager(kwargs.values())):
                 return registered(*args, **kwargs)
-            return function(*args, **kwargs)
+            with disabled():
+                return function(*args, **kwargs)
 
         eager = replay.over(otherwise)
         # Code of its own: torch.compile counts recompilations per code object, not per function.
@@ -100,12 +112,26 @@ def _eager(values: Iterable[Any]) -> bool:
         if isinstance(value, torch.Tensor):
             if type(value) not in _PLAIN or (grad and value.requires_grad):
                 return False
+            if value.is_neg() or value.is_meta:  # memory holds the opposite, or there is none
+                return False
     return (
         _dispatch_modes() == 0
         and _functorch_level() is None
         and forward_ad._current_level < 0
         and _tracing_state() is None
     )
+
+
+def _expect_tensors(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict) -> None:
+    """TypeError where a call gave something else for a tensor; asked only once it has failed."""
+    params = inspect.signature(function, eval_str=True)
+    for name, value in params.bind(*args, **kwargs).arguments.items():
+        wants_tensor = params.parameters[name].annotation is torch.Tensor
+        if wants_tensor and not isinstance(value, torch.Tensor):
+            given = type(value).__name__
+            raise TypeError(
+                f"{function.__name__}: {name}: expected a tensor, given {given}"
+            ) from None
 
 
 # ---- the torch op -------------------------------------------------------------------------------
@@ -143,7 +169,8 @@ def _register(
 
     def run_reference(*values: Any) -> Any:
         args = _merge(params, values)
-        return _settle(function(*args), allocate(*args))
+        with disabled():
+            return _settle(function(*args), allocate(*args))
 
     def fake(*values: Any) -> Any:
         return allocate(*_merge(params, values))

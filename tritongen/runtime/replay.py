@@ -161,7 +161,7 @@ def _kind_of(
         for value, may_vary in zip(values, varies, strict=False):
             kind = type(value)
             if kind in _PLAIN:
-                if not value.is_cuda or (grad and value.requires_grad):
+                if not value.is_cuda or (grad and value.requires_grad) or value.is_neg():
                     return None
                 if device is None:
                     device = value.get_device()

@@ -95,6 +95,11 @@ class Tape(TorchDispatchMode):
         self.args = tuple(values[: len(args)])
         self.kwargs = dict(zip(kwargs, values[len(args) :], strict=True))
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch would hide the method from torch.compile, which it imports for that: seconds, once."""
+        return False
+
     # ---- the call
     def record(self, function: Callable[..., Any]) -> Any:
         kernels = [v for v in reached(function).values() if isinstance(v, KERNELS)]

@@ -70,8 +70,11 @@ def best_form(op: ir.Op, facts, only: str | None):
     return (digits, split_groups) if better else (whole, groups)
 
 
-def _slowness(groups) -> tuple[int, int]:
-    return sum(g.kind in ("box", "nest") for g in groups), len(groups)
+def _slowness(groups) -> tuple[int, int, int]:
+    """Groups without a class of their own, sums that are no product of tiles, groups in all."""
+    general = sum(g.kind in ("box", "nest") for g in groups)
+    tiled = sum(g.products for g in groups if g.kind.startswith("contraction"))
+    return general, -tiled, len(groups)
 
 
 def _is_root(nest: ir.Nest, groups, own) -> bool:

@@ -9,10 +9,10 @@ it was checked. Input: an op. Output: the op that is planned, the same one nearl
 from __future__ import annotations
 
 import re
-from dataclasses import fields, is_dataclass, replace
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Fetch, Poly, Sym, poly, substitute_atoms, symbols
+from tritongen.ir.algebra import symbols
+from tritongen.ir.rename import renamed
 
 CONFIG = re.compile(
     r"(INDEX|STEP|BLOCK|GROUP|ROWS|LINES|STEPS|PARTS|PROGRAMS|CHUNK|PATCH|PATCHES|FLAT|TERMS|COMPUTE|HALF|PRECISION|LOWEST|HIGHEST)"
@@ -27,18 +27,6 @@ KERNELS = "|".join(
     """persistent tf32x3 parts combine patches taps lanes rows lines runs planes loop part[0-9]* finish flat
     strided tile tiles nest box window channels scan scatter epilogue deal merge""".split()
 )
-# Fields that hold a name of the op's one scope, by class; indices are renamed where they are printed.
-NAMED: dict[type, tuple[str, ...]] = {
-    ir.TypeParam: ("name",),
-    ir.Tensor: ("name", "dtype"),
-    ir.Scalar: ("name",),
-    ir.Constant: ("name",),
-    ir.Define: ("name",),
-    ir.Nest: ("name", "dtype"),
-    ir.Read: ("tensor", "dtype"),
-    ir.ScalarRef: ("name", "dtype"),
-    **{c: ("dtype",) for c in (ir.Const, ir.IndexValue, ir.Call, ir.Cast, ir.Reduce)},
-}
 
 
 def step_aside(op: ir.Op) -> ir.Op:
@@ -77,34 +65,3 @@ def is_generated(name: str, own: str) -> bool:
             rf"{re.escape(own)}_(\w+_)?({KERNELS})|(choose|launch)_{re.escape(own)}(_\w+)?", name
         )
     )
-
-
-def renamed(value, names: dict[str, str]):
-    """A piece of IR with the names of the op's scope replaced."""
-    if isinstance(value, Poly):
-        return _poly(value, names)
-    if isinstance(value, tuple):
-        return tuple(renamed(v, names) for v in value)
-    if not is_dataclass(value) or isinstance(value, type):
-        return value
-    named = NAMED.get(type(value), ())
-    changes = {}
-    for field in fields(value):
-        old = getattr(value, field.name)
-        new = names.get(old, old) if field.name in named else renamed(old, names)
-        if new is not old:
-            changes[field.name] = new
-    return replace(value, **changes) if changes else value
-
-
-def _poly(p: Poly, names: dict[str, str]) -> Poly:
-    def change(atom):
-        match atom:
-            case Sym(name) if name in names:
-                return poly(Sym(names[name]))
-            case Fetch(tensor, coords, fill):
-                inner = tuple(_poly(c, names) for c in coords)
-                return poly(Fetch(names.get(tensor, tensor), inner, fill))
-        return None
-
-    return substitute_atoms(p, change)

@@ -207,8 +207,8 @@ def binders_of(nest: ir.Nest) -> tuple[ir.Binder, ...]:
 
 
 # ---- digits -------------------------------------------------------------------------------------
-def digits_in(nest: ir.Nest, facts: Facts) -> tuple[ir.Binder, Poly] | None:
-    """An index f read through `f // q` (or `f % q`) whose range q divides, and q."""
+def digits_in(nest: ir.Nest, facts: Facts) -> tuple[ir.Binder, Poly, Poly] | None:
+    """An index f read through `f // q` (or `f % q`) whose range q divides, how often, and q."""
     for p in (*coordinates(nest.body), *nest.coords):
         for atom in walk_poly(p):
             if not (isinstance(atom, Floor) and is_size(atom.den)):
@@ -216,11 +216,17 @@ def digits_in(nest: ir.Nest, facts: Facts) -> tuple[ir.Binder, Poly] | None:
             for b in (*nest.box, *binders_of(nest)):
                 if atom.num == index(b.index) and not b.lo.terms:
                     if same(facts, (b.hi // atom.den) * atom.den, b.hi):
-                        return b, atom.den
+                        return b, quotient(b.hi, atom.den, facts), atom.den
     return None
 
 
-def split(nest: ir.Nest, binder: ir.Binder, q: Poly) -> ir.Nest:
+def quotient(n: Poly, q: Poly, facts: Facts) -> Poly:
+    """n // q in the plainer words: `F // (F // groups)` is `groups` where F % groups == 0."""
+    known = substitute(simplify(n // q, facts), facts.quotients)
+    return min(n // q, known, key=lambda p: sum(1 for _ in walk_poly(p)))
+
+
+def split(nest: ir.Nest, binder: ir.Binder, often: Poly, q: Poly) -> ir.Nest:
     """A nest with an index as two digits, f1 * q + f0; as it is where it has no such index."""
     if not any(
         b.index == binder.index and b.hi == binder.hi for b in (*nest.box, *binders_of(nest))
@@ -228,7 +234,7 @@ def split(nest: ir.Nest, binder: ir.Binder, q: Poly) -> ir.Nest:
         return nest
     used = {b.index for b in (*nest.box, *binders_of(nest))}
     high, low = fresh(f"{binder.index}1", used), fresh(f"{binder.index}0", used)
-    digits = (ir.Binder(high, Poly(), binder.hi // q), ir.Binder(low, Poly(), q))
+    digits = (ir.Binder(high, Poly(), often), ir.Binder(low, Poly(), q))
     number = index(high) * q + index(low)
 
     def change_poly(p: Poly) -> Poly:

@@ -27,26 +27,43 @@ def group(
     virtual = {n.name: n for n in nests if n not in roots}
     places: dict[str, int] = {}
     groups: list[list[ir.Nest]] = []
+
+    def joins(place: int, root: ir.Nest) -> bool:
+        together = [*groups[place], root]
+        return classify(together, virtual, by_name, facts, only, extending=True) is not None
+
     for root in roots:
-        needed = closure(root, virtual)
-        earliest = max(
-            (places[t] for n in (root, *needed) for t in tensors_read(n.body) if t in places),
-            default=0,
-        )
+        read = sorted({places[t] for t in _read_by(root, virtual) if t in places})
+        earliest = read[-1] if read else 0
         for place in range(earliest, len(groups)):
-            if classify([*groups[place], root], virtual, by_name, facts, only, extending=True):
+            if joins(place, root):
                 groups[place].append(root)
                 places[root.name] = place
                 break
         else:
-            groups.append([root])
-            places[root.name] = len(groups) - 1
+            movable = (p for p in reversed(read[:-1]) if _may_wait(groups, p, virtual))
+            place = next((p for p in movable if joins(p, root)), len(groups))
+            if place < len(groups):  # an epilogue of more than one group: its own runs last
+                groups.append([*groups.pop(place), root])
+            else:
+                groups.append([root])
+            places = {n.name: k for k, members in enumerate(groups) for n in members}
     found = []
     for members in groups:
         kind = classify(members, virtual, by_name, facts, only)
         assert kind is not None, "the general nest takes any one root"
         found.append(kind)
     return tuple(found)
+
+
+def _read_by(root: ir.Nest, virtual: dict[str, ir.Nest]) -> set[str]:
+    return set().union(*(tensors_read(n.body) for n in (root, *closure(root, virtual))))
+
+
+def _may_wait(groups: list[list[ir.Nest]], place: int, virtual: dict[str, ir.Nest]) -> bool:
+    """Whether no later group reads what this one computes."""
+    own = {n.name for n in groups[place]}
+    return not any(own & _read_by(n, virtual) for members in groups[place + 1 :] for n in members)
 
 
 def padded(nests: tuple[ir.Nest, ...]) -> set[str]:

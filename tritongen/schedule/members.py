@@ -116,17 +116,20 @@ def gather_lines(
 def paste(
     expr: ir.Expr,
     virtual: dict[str, ir.Nest],
-    tile: set[str],
+    tile: set[str] | None,
     lines_over: tuple[set[str], ...] = (),
 ) -> ir.Expr:
+    """expr with temporaries in place of their reads, but for those that a tile holds as lines; None holds none."""
+
     def change(node: ir.Expr) -> ir.Expr:
         if not (isinstance(node, ir.Read) and node.tensor in virtual):
             return node
         nest = virtual[node.tensor]
         used = set().union(*(indices(c) for c in nest.coords), *(indices(c) for c in node.coords))
         is_line = not lines_over or {b.index for b in nest.box} in lines_over
-        if node.coords == nest.coords and used <= tile and node.fill is None and is_line:
-            return node
+        if tile is not None and is_line and node.fill is None:
+            if node.coords == nest.coords and used <= tile:
+                return node
         values: dict[str, Poly] = {}
         for at, own in zip(node.coords, nest.coords, strict=True):
             values |= solve_digits(own, at)

@@ -74,6 +74,9 @@ def unexpected_character(source: Source, position: int, before: list[Token]) -> 
             "E005", f"unexpected character `{char}`", span, help=INSTEAD.get(char, "")
         )
     point = f"U+{ord(char):04X} {unicodedata.name(char, 'unnamed')}"
+    if unicodedata.category(char) == "Zs":
+        message = "a space that is not ASCII"
+        return Diagnostic("E004", message, span, label=point, help="write a plain space")
     return Diagnostic(
         "E004",
         f"`{char}` is not ASCII",

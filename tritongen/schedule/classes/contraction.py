@@ -7,12 +7,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Idx, affine, indices
+from tritongen.ir.algebra import Idx, Poly, affine, index, indices
 from tritongen.ir.bounds import Facts
 from tritongen.schedule.canonical import (
     coordinates,
     free_indices,
     reads,
+    substitute_indices,
 )
 from tritongen.schedule.classes import contraction_variants, convolution, lanes
 from tritongen.schedule.members import Group, Product, gather_lines, is_reducer, paste
@@ -22,12 +23,13 @@ from tritongen.schedule.plan import Step
 # ---- what is one ---------------------------------------------------------------------------------
 def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     head, *others = members
+    head = from_zero(head)
     product = as_product(head, virtual, facts)
     if product is None:
         return None
     head = replace(
         head,
-        body=replace(head.body, body=ir.Call("mul", (product.left, product.right), head.dtype)),
+        body=replace(head.fold, body=ir.Call("mul", (product.left, product.right), head.dtype)),
     )
     tail = epilogue((head,), others, virtual)
     if tail is None:
@@ -51,18 +53,31 @@ def epilogue(heads, others, virtual) -> tuple[ir.Nest, ...] | None:
     return lines
 
 
+def from_zero(head: ir.Nest) -> ir.Nest:
+    """A sum whose indices count from 0: `sum[k > i]` begins at 1."""
+    if not isinstance(head.body, ir.Reduce):
+        return head
+    late = {b.index: index(b.index) + b.lo for b in head.body.binders if b.lo.terms}
+    if not late:
+        return head
+    shifted = substitute_indices(head.body, late)
+    assert isinstance(shifted, ir.Reduce)
+    binders = tuple(ir.Binder(b.index, Poly(), b.hi - b.lo) for b in head.body.binders)
+    return replace(head, body=replace(shifted, binders=binders))
+
+
 def as_product(head: ir.Nest, virtual, facts: Facts) -> Product | None:
     """sum[k...](left(batch, m, k) * right(batch, n, k)), with m and n not empty."""
-    reduce = head.body
+    reduce = from_zero(head).body
     if not isinstance(reduce, ir.Reduce) or reduce.op != "sum" or not reduce.binders:
         return None
     if head.dtype not in ("compute", "f32", "i32"):
         return None
     k = {b.index for b in reduce.binders}
-    factors = _factors(paste(reduce.body, virtual, set()))
+    factors = _factors(paste(reduce.body, virtual, None))
     used = [free_indices(f) for f in factors]
     left = next((i for i, names in enumerate(used) if names >= k), None)
-    if left is None or any(b.lo.terms for b in reduce.binders):
+    if left is None:
         return None
     mine: list[int] = [left]
     others: list[int] = []
@@ -75,6 +90,8 @@ def as_product(head: ir.Nest, virtual, facts: Facts) -> Product | None:
     box = {binder.index for binder in head.box}
     if (a | b) != box or not (a - b) or not (b - a):
         return None
+    if head.dtype == "i32" and not (len(factors) == 2 and all(map(_is_int8, factors))):
+        return None  # tl.dot multiplies signed bytes alone
     product = Product(
         tuple(x for x in head.box if x.index in a & b),
         tuple(x for x in head.box if x.index in a - b),
@@ -84,6 +101,13 @@ def as_product(head: ir.Nest, virtual, facts: Facts) -> Product | None:
         _multiply([factors[i] for i in others], head.dtype),
     )
     return _with_taps(product)
+
+
+def _is_int8(factor: ir.Expr) -> bool:
+    match factor:
+        case ir.Cast(ir.Read(dtype="i8")):
+            return True
+    return False
 
 
 def _factors(expr: ir.Expr) -> list[ir.Expr]:

@@ -42,17 +42,22 @@ def by_phases(group: Group) -> Group:
     p is p1 * q + p0 and r is r1 * q + r_first, r_first = (p0 + a) % q: the coordinate is then
     p1 + (p0 + a) // q - r1, the phase p0 a batch index, and p1 ragged, since q need not divide P.
     """
-    product = group.factors
-    found = {c for read in reads(product.left) for c in read.coords if is_fractional(c)}
+    found = {c for c in _coordinates(group.factors) if is_fractional(c)}
     for coordinate in sorted(found, key=str):
-        pair = _phase(product, coordinate)
+        pair = _phase(group.factors, coordinate)
         if pair is not None:
             group = _split(group, coordinate, *pair)
     return group
 
 
+def _coordinates(product) -> set[Poly]:
+    return {c for read in reads(product.left) for c in read.coords}
+
+
 def _phase(product, coordinate: Poly) -> tuple[ir.Binder, ir.Binder] | None:
     """(p, r) of a coordinate (p + a - r) / q, where r stands in no other coordinate of left."""
+    if coordinate not in _coordinates(product):
+        return None  # it shares p with one that was split, and has another form since
     parts = affine(numerator(coordinate))
     if parts is None or sorted(str(w) for w in parts[0].values()) != ["-1", "1"]:
         return None
@@ -63,7 +68,7 @@ def _phase(product, coordinate: Poly) -> tuple[ir.Binder, ir.Binder] | None:
     r = next((b for b in product.taps if b.index == by_weight["-1"]), None)
     if p is None or r is None or p.lo.terms or r.lo.terms:
         return None
-    elsewhere = {c for read in reads(product.left) for c in read.coords if c != coordinate}
+    elsewhere = _coordinates(product) - {coordinate}
     if any(Idx(r.index) in (affine(c) or ({}, 0))[0] for c in elsewhere):
         return None
     return p, r
@@ -304,9 +309,11 @@ def _pack(name, read: ir.Read, order, dims, facts) -> Pack:
         copy, box, tuple(at[k] for k in order), tuple(b.hi for b in box), body, read.dtype
     )
     all_dims = {**dims, read.tensor: own, copy: nest.dims}
-    step = pointwise.make(
-        f"{name}_{copy}", Group("pointwise", (nest,), box), (copy,), all_dims, facts
-    )
+    group, step_name = Group("pointwise", (nest,), box), f"{name}_{copy}"
+    if order == tuple(range(len(order))):  # the dims stay where they are: only memory differs
+        step = pointwise.restrided(step_name, group, (copy,))
+    else:
+        step = pointwise.make(step_name, group, (copy,), all_dims, facts)
     return Pack(read.tensor, own, order, "its channels lie apart", step)
 
 

@@ -61,12 +61,13 @@ def variant(plan: KernelPlan, numbers: dict[str, Poly], packs, times: str) -> Va
     as TF32, channels first, packing included: 64 -> 128 channels of 512 x 1024 225 (167; taps 141). 16 channels:
     4 warps 157, 8 warps 137, flattened 121 (112). 64 columns and few steps: flattened, three programs a
     multiprocessor 355, one tile a program 264 (339); 128 columns 343 and 424 (409). The last two with
-    the patch as the first factor. Places stored apart, as phases of transposed convolutions are, f32 as TF32: 24 and 10
+    the patch as the first factor. f32 as TF32, 128 places of a row, flattened 130, else 142 (1-d, 32 channels, 5 taps;
+    cuDNN 47); 32 places 94 and 114 (32 channels, 9 taps; 51). Places stored apart, as phases of transposed convolutions are, f32 as TF32: 24 and 10
     (cuDNN 100 and 23; taps 93 and 31, in another run): Triton 3.6 lays lanes along the columns of such stores.
     """
     steps = " and 0 < hop and over == 0" if "hop" in numbers else ""
     steps += " and apart < 2" if "apart" in numbers else ""
-    short = "BLOCK_N <= 64 and taps * cdiv(channels, BLOCK_K) <= 16"
+    short = "itemsize <= 2 and BLOCK_N <= 64 and taps * cdiv(channels, BLOCK_K) <= 16"
     config = (
         ("BLOCK_N", "max(16, min(128, pow2(N)))"),
         (

@@ -122,13 +122,23 @@ def _with_batch(nest: ir.Nest, digits) -> ir.Nest:
     return replace(nest, box=digits, coords=spread(nest.coords), body=ir.rebuild(nest.body, change))
 
 
+def restrided(name, group, stores) -> Step:
+    """A copy to other strides: rows of the last dim, every dim addressed by itself, whatever lies where."""
+    return _tile_of(name, group, stores, len(group.row) - 1, (), True)
+
+
 def _tile(name, group, stores, dims, facts) -> Step:
     touched = list(accesses(group.nests, stores, dims))
     split = _column_digits(group, touched, dims, facts)
     axes = (Axis("row", group.row[:split]), Axis("col", group.row[split:]))
     seen = views(touched, dims, axes, facts)
+    return _tile_of(name, group, stores, split, seen, _disagree(seen, axes))
+
+
+def _tile_of(name, group, stores, split: int, seen: tuple[View, ...], square: bool) -> Step:
+    axes = (Axis("row", group.row[:split]), Axis("col", group.row[split:]))
     kernel = KernelPlan(f"{name}_tile", "tile", "whole", axes, group.nests, stores, seen)
-    if _disagree(seen, axes):
+    if square:
         config = (
             ("BLOCK", "min(64, max(4, pow2(cols)))"),
             ("ROWS", "4096 // BLOCK"),

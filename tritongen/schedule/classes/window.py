@@ -25,7 +25,7 @@ from tritongen.ir.algebra import (
     symbols,
 )
 from tritongen.ir.bounds import Facts
-from tritongen.ir.known import plainly_nonnegative
+from tritongen.ir.known import plainly_nonnegative, simplify
 from tritongen.schedule.canonical import binders_of, coordinates, reads, same
 from tritongen.schedule.classes import box
 from tritongen.schedule.members import Group, is_reducer
@@ -92,7 +92,7 @@ def reach(group: Group, col: int, facts: Facts) -> Poly | None:
         for atom, weight in parts[0].items():
             if not isinstance(atom, Idx):
                 return None
-            if not plainly_nonnegative(weight, facts):
+            if not plainly_nonnegative(simplify(weight, facts), facts):
                 weight = extreme("max", (weight, -weight))
             total = total + weight * extents[atom.name]
     return total
@@ -156,8 +156,13 @@ def in_runs(group: Group, facts: Facts) -> tuple[Poly, Poly] | None:
         found.add((hop, name, apart))
     if len({(hop, name) for hop, name, _ in found}) != 1:
         return None
-    (hop, _, apart), *others = found
-    return (hop, apart) if not others else None
+    (hop, name, apart), *others = found
+    slides_once = all(
+        sum(name in indices(c) for c in read.coords) == 1
+        for read in (r for n in group.nests for r in reads(n.body))
+        if any({lane, name} <= indices(c) for c in read.coords)
+    )
+    return (hop, apart) if slides_once and not others else None
 
 
 def with_runs(way, name: str, hop: Poly, apart: Poly):
@@ -198,7 +203,8 @@ def channels(group: Group, facts: Facts) -> tuple[int, Order] | None:
     along = set().union(*slides(group.nests, window_of(group), facts).values())
     if box_names[-1] not in along:
         return None
-    for read in (r for n in group.nests for r in reads(n.body)):
+    computed = {n.name for n in group.nests}  # what lies nowhere tells nothing of memory
+    for read in (r for n in group.nests for r in reads(n.body) if r.tensor not in computed):
         used = [indices(c) & frozenset(box_names) for c in read.coords]
         slid = [k for k, own in enumerate(used) if box_names[-1] in own]
         still = [b for b in box_names if b not in along and b != ir.BATCH and {b} in used]

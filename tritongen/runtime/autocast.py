@@ -1,0 +1,44 @@
+"""torch.autocast and a generated op: nothing by default; `autocast low` or `f32` casts its floating operands.
+
+    with disabled(): softmax_reference(x)       # torch's own ops inside are not cast
+    args, kwargs = cast(args, kwargs, "low")    # to the dtype of the region
+
+Cast is what torch would cast: floating tensors on the device that the region is for, f64 aside.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+
+_any_enabled = torch._C._is_any_autocast_enabled
+_nothing = nullcontext()
+
+
+def disabled() -> AbstractContextManager[Any]:
+    """A region in which autocast does nothing; what is asked outside of one costs next to nothing."""
+    return torch._C._DisableAutocast() if _any_enabled() else _nothing
+
+
+def cast(
+    args: tuple[Any, ...], kwargs: dict[str, Any], mode: str
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call as its `autocast` clause wants them here."""
+    if not _any_enabled():
+        return args, kwargs
+    return tuple(_cast(a, mode) for a in args), {k: _cast(a, mode) for k, a in kwargs.items()}
+
+
+def _cast(value: Any, mode: str) -> Any:
+    if not isinstance(value, torch.Tensor) or value.dtype not in (
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+    ):
+        return value
+    device = value.device.type
+    if not torch.is_autocast_enabled(device):
+        return value
+    return value.to(torch.get_autocast_dtype(device) if mode == "low" else torch.float32)
