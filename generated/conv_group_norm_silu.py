@@ -73,19 +73,21 @@ def _takes_patches(*operands: torch.Tensor) -> bool:
 
 
 @cache
-def _patch(places: int, *extents: int) -> tuple[int, ...]:
-    """The sides of patches of so many places, powers of two, that cover the extents with the fewest; long ones last."""
+def _patch(places: int, *extents: int, most: float = 1.05) -> tuple[int, ...]:
+    """The sides of patches of so many places, powers of two, that cover the extents with the fewest; long ones last.
+
+    Places along the last dim are stored side by side: a longer side there is worth `most` times as many.
+    """
     if len(extents) == 1:
         return (places,)
     *outer, last = extents
-    found, fewest = (), 0
+    found = []
     for side in (256, 128, 64, 32, 16, 8, 4, 2, 1):
         if places % side == 0:
-            sides = (*_patch(places // side, *outer), side)
-            count = math.prod(triton.cdiv(n, s) for n, s in zip(extents, sides))
-            if not found or count < fewest:
-                found, fewest = sides, count
-    return found
+            sides = (*_patch(places // side, *outer, most=1.0), side)
+            found.append((math.prod(triton.cdiv(n, s) for n, s in zip(extents, sides)), sides))
+    fewest, _ = min(found)
+    return [sides for count, sides in found if count <= most * fewest][0]
 
 
 def _tiles(
@@ -1414,7 +1416,7 @@ def choose_conv_group_norm_silu_conv2d(
                 else 128
             ),
             BLOCK_K=BLOCK_K,
-            FLAT=BLOCK_N <= 64 and taps * triton.cdiv(channels, BLOCK_K) <= 16,
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(channels, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
             num_stages=3,
         )
@@ -1493,7 +1495,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
     Cg = F // groups
     c2_lanes = 4 * ((C + 3) // 4)
     M = N * P * Q
-    N_ = Cg * (F // Cg)
+    N_ = Cg * groups
     channels = C
     depth = C * R * S
     taps = R * S
@@ -1539,10 +1541,10 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             launch_conv_group_norm_silu_conv2d_w_packed(w, w_packed)
             w = w_packed.permute(0, 3, 1, 2)
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
-        w = w.reshape(Cg * (F // Cg), C)
+        w = w.reshape(Cg * groups, C)
         x = x.permute(0, 2, 3, 1).reshape(N * P * Q, C)
-        b = b.reshape(Cg * (F // Cg))
-        conv2d = conv2d.permute(0, 2, 3, 1).view(N * P * Q, Cg * (F // Cg))
+        b = b.reshape(Cg * groups)
+        conv2d = conv2d.permute(0, 2, 3, 1).view(N * P * Q, Cg * groups)
         x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         conv2d_tiles = _tiles_to_store(conv2d, config["BLOCK_M"], config["BLOCK_N"] // 2)
@@ -1560,7 +1562,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             conv2d_tiles,
             conv2d,
             N * P * Q,
-            Cg * (F // Cg),
+            Cg * groups,
             C,
             b.stride(0),
             conv2d.stride(0),
@@ -1578,10 +1580,10 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             num_stages=config["num_stages"],
         )
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
-        w = w.reshape(Cg * (F // Cg), C)
+        w = w.reshape(Cg * groups, C)
         x = x.reshape(N, C, P * Q)
-        b = b.reshape(Cg * (F // Cg))
-        conv2d = conv2d.view(N, Cg * (F // Cg), P * Q)
+        b = b.reshape(Cg * groups)
+        conv2d = conv2d.view(N, Cg * groups, P * Q)
         x_tiles, x_turned = _tiles(x.mT, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         conv_group_norm_silu_conv2d_planes[
@@ -1598,7 +1600,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             conv2d,
             N,
             P * Q,
-            Cg * (F // Cg),
+            Cg * groups,
             C,
             b.stride(0),
             conv2d.stride(0),
@@ -1636,7 +1638,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             w_tiles,
             b,
             conv2d,
-            Cg * (F // Cg),
+            Cg * groups,
             C,
             N,
             P,
@@ -1659,8 +1661,8 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             **config,
         )
     elif variant in ("wide", "taps"):
-        w = w.reshape(Cg * (F // Cg), C, R * S)
-        b = b.reshape(Cg * (F // Cg))
+        w = w.reshape(Cg * groups, C, R * S)
+        b = b.reshape(Cg * groups)
         conv_group_norm_silu_conv2d_taps[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
@@ -1669,7 +1671,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             b,
             conv2d,
             N * P * Q,
-            Cg * (F // Cg),
+            Cg * groups,
             C,
             P * Q,
             Q,
@@ -1699,8 +1701,8 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             **config,
         )
     elif variant in ("mixed", "terms", "small"):
-        w = w.reshape(Cg * (F // Cg), C, R * S)
-        b = b.reshape(Cg * (F // Cg))
+        w = w.reshape(Cg * groups, C, R * S)
+        b = b.reshape(Cg * groups)
         conv_group_norm_silu_conv2d_tiles[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
@@ -1709,7 +1711,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             b,
             conv2d,
             N * P * Q,
-            Cg * (F // Cg),
+            Cg * groups,
             P * Q,
             Q,
             P,
@@ -1747,8 +1749,8 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
         # c2_lanes channels where w has C: zeros behind those.
         w_lanes = torch.zeros((F, R, S, c2_lanes), dtype=w.dtype, device=w.device)
         launch_conv_group_norm_silu_conv2d_w_packed(w, w_lanes[..., :C])
-        b = b.reshape(Cg * (F // Cg))
-        w_lanes = w_lanes.view(Cg * (F // Cg), R * S * c2_lanes)
+        b = b.reshape(Cg * groups)
+        w_lanes = w_lanes.view(Cg * groups, R * S * c2_lanes)
         conv_group_norm_silu_conv2d_lanes[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
@@ -1757,7 +1759,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             b,
             conv2d,
             N * P * Q,
-            Cg * (F // Cg),
+            Cg * groups,
             P * Q,
             Q,
             P,
@@ -2275,13 +2277,9 @@ def allocate_conv_group_norm_silu(
         raise ValueError(f"conv_group_norm_silu: size Q = W + 2 * pad - S + 1 is negative: {Q}")
     if groups < 1:
         raise ValueError(f"conv_group_norm_silu: requires groups >= 1: {groups} < {1}")
-    if groups == 0:
-        raise ValueError("conv_group_norm_silu: division by zero in F // groups")
     Cg = F // groups
     if Cg < 0:
         raise ValueError(f"conv_group_norm_silu: size Cg = F // groups is negative: {Cg}")
-    if groups == 0:
-        raise ValueError("conv_group_norm_silu: division by zero in F % groups")
     if (F % groups) != 0:
         raise ValueError(f"conv_group_norm_silu: requires F % groups == 0: {F % groups} != {0}")
     y = torch.empty((N, F, P, Q), dtype=x.dtype, device=x.device)

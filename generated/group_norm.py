@@ -915,13 +915,9 @@ def allocate_group_norm(
         )
     if groups < 1:
         raise ValueError(f"group_norm: requires groups >= 1: {groups} < {1}")
-    if groups == 0:
-        raise ValueError("group_norm: division by zero in C // groups")
     Cg = C // groups
     if Cg < 0:
         raise ValueError(f"group_norm: size Cg = C // groups is negative: {Cg}")
-    if groups == 0:
-        raise ValueError("group_norm: division by zero in C % groups")
     if (C % groups) != 0:
         raise ValueError(f"group_norm: requires C % groups == 0: {C % groups} != {0}")
     y = torch.empty((N, C, *x.shape[2:]), dtype=x.dtype, device=x.device)
