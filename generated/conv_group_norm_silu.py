@@ -1818,7 +1818,7 @@ def choose_conv_group_norm_silu_y(
         and not across
     ):
         BLOCK = max(16, triton.next_power_of_2(col_run))
-        return "lines_loop", dict(BLOCK=BLOCK, LINES=16384 // BLOCK, num_warps=16)
+        return "lines_loop", dict(BLOCK=BLOCK, LINES=16384 // BLOCK, num_warps=8)
     # a row fits in registers, its runs as lines
     if (
         512 <= cols

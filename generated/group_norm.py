@@ -521,7 +521,7 @@ def choose_group_norm(
         and not across
     ):
         BLOCK = max(16, triton.next_power_of_2(col_run))
-        return "lines_loop", dict(BLOCK=BLOCK, LINES=16384 // BLOCK, num_warps=16)
+        return "lines_loop", dict(BLOCK=BLOCK, LINES=16384 // BLOCK, num_warps=8)
     # a row fits in registers, its runs as lines
     if (
         512 <= cols

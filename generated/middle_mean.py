@@ -186,7 +186,7 @@ def choose_middle_mean(
     # any width
     return "loop", dict(
         BLOCK=64 if across else 4096,
-        ROWS=min(32 if across else 1, triton.next_power_of_2(max(1, row_run))),
+        ROWS=min(64 if across else 1, triton.next_power_of_2(max(1, row_run))),
         num_warps=16 if across else 8,
     )
 

@@ -95,7 +95,8 @@ def lanes_variant(finish, state: tuple[tuple[str, str], ...], part, merge) -> Va
     batch_norm of [64, 64, 256, 256] and [64, 64, 112, 112] in f32, per cent of a copy: the parts 99 and 87
     (64 x 64 in 8 warps 59 and 51, 64 x 128 in 8 96 and 84; a reduction a block, as `split` has it, 76 and 64);
     merged once, in 5 us, and then written by short programs 91 and 89 (merged by each, 163 registers a
-    thread, 78 and 75); all of it 94 and 88, with 8,192 elements in 8 warps 93 and 85.
+    thread, 78 and 75); all of it 94 and 88, with 8,192 elements in 8 warps 93 and 85. In bf16 [64, 256, 56, 56]
+    71% (by `split` 48), [256, 256, 14, 14] 50 (22); [64, 512, 7, 7] 20 us (by `loop` 115).
     """
     row, col = finish.axes
     grid = tiles(row)
@@ -125,12 +126,12 @@ def lanes_variant(finish, state: tuple[tuple[str, str], ...], part, merge) -> Va
 def lines_variants(lines=None, loop=None) -> tuple[Variant, ...]:
     """A row of several runs: no element's run is found by a division, and a run has one gain.
 
-    group_norm in bf16, us and per cent of the bytes in and out: [256, 256, 14, 14] in 8 groups 19 (64%; a copy of as many
-    bytes 79), in 4 warps 21, flat 49; in 32 groups 17 (flat 40), [256, 128, 28, 28] 27 (90%), in 2 warps 30, flat 76;
-    [256, 512, 7, 7] 13, in 2 warps 14, flat 18; [64, 256, 56, 56] 71, in 32 warps 73, flat 485. By hand,
-    without WIDE 27 instead of 18. batch_norm by the loop: [256, 256, 14, 14] in bf16 23 us (8,192
-    elements in 8 warps 25, `split` 77), [256, 256, 28, 28] 88 (103, 102), f32 [64, 512, 28, 28] 67 (75, `loop`
-    154) and [128, 512, 14, 14] 32 (35; 32,768 elements held in registers 38).
+    group_norm in bf16, us and per cent of the bytes in and out: [256, 256, 14, 14] in 8 groups 18 (66%; a copy of as many
+    bytes 80), in 4 warps 20, flat 49; in 32 groups 17 (flat 39), [256, 128, 28, 28] 27 (89%; flat 75),
+    [256, 512, 7, 7] 12, in 2 warps 14, flat 18; [64, 256, 56, 56] 73, in 32 warps 75, flat 485. By hand,
+    without WIDE 27 instead of 18. batch_norm by the loop: [256, 256, 14, 14] in bf16 21 us (in 16 warps 23, 8,192
+    elements in 8 warps 25, `split` 75), [256, 256, 28, 28] 89 (88, 103, 101), [512, 256, 28, 28] 184 (183, `split` 196);
+    f32 [64, 512, 28, 28] 67 (67, 75, `loop` 154), [128, 512, 14, 14] 31 (32, 35; 32,768 elements in registers 38).
     """
     found = []
     size = "pow2(col_runs) * max(16, pow2(col_run))"
@@ -138,7 +139,7 @@ def lines_variants(lines=None, loop=None) -> tuple[Variant, ...]:
         config = (
             ("BLOCK", "max(16, pow2(col_run))"),
             ("LINES", "16384 // BLOCK"),
-            ("num_warps", "16"),
+            ("num_warps", "8"),
         )
         when = f"sms <= rows and 16 <= col_run <= 1024 and {size} > 16384 and not across"
         launch = (Launch(loop.name, ("rows",)),)
@@ -216,14 +217,15 @@ def loop_variant(loop, wide_tiles: bool, counts: bool) -> Variant:
     two accumulators a lane: 8 rows by 128 columns in 2 warps 79 and 90% at 1,024 and 4,096 wide (held: 60), 1,024
     in 4 warps 89% at 65,536. Across, argmax over the middle of [128, 4096, 4095] and
     [64, 1024, 4096] in f32: 64 rows by 32 columns in 8 warps 94 and 101%, 64 x 16 92 and 102. Mean and max of the
-    first, whose rows begin anywhere: 32 x 64 in 16 warps 95 and 95% (in 8 88 and 89), 64 x 32 in 8 92 and 86,
-    256 x 8 81; of [128, 4096, 4096] 105.
+    first, whose rows begin anywhere: 64 x 64 in 16 warps 95% (in 8 85), 32 x 64 in 16 95, 64 x 32 in 8 92 and 86,
+    256 x 8 81; sums over dim 0 of [4096, 65536] in f32 and bf16 and of [4096, 65533] in f32 101, 95 and 91% (32 x 64
+    101, 78 and 83; 64 x 32 in 8 99, 92 and 81).
     """
     row, col = loop.axes
     paired = any(level.pairs for level in loop.levels)
-    single = row.tail and not (paired or col.tail or wide_tiles or counts)
+    single = not (paired or col.tail or wide_tiles or counts)
     far = f"{256 if paired else 64 if single else 32} if across else "
-    height = f"{32 if paired or single else 64} if across else 1"
+    height = f"{32 if paired else 64} if across else 1"
     if col.tail:
         height, width, warps = height.replace("else 1", "else 4096 // BLOCK"), "4096", "8"
     elif wide_tiles:
