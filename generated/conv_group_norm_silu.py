@@ -330,14 +330,11 @@ def conv_group_norm_silu_conv2d_patches(
         inside = (n < N) & (p < P) & (q < Q) & (n2 < N2)
         f0 = n2 % Cg
         f1 = n2 // Cg
+        conv2d_places = conv2d_ptr + n * conv2d_0 + p * conv2d_2 + q * conv2d_3
         b_f = f0 + f1 * Cg
         b = tl.load(b_ptr + b_f * b_0, mask=n2 < N2).to(COMPUTE)
         conv2d = b + conv2d_sum
-        tl.store(
-            conv2d_ptr + n * conv2d_0 + b_f * conv2d_1 + p * conv2d_2 + q * conv2d_3,
-            conv2d,
-            mask=inside,
-        )
+        tl.store(conv2d_places + b_f * conv2d_1, conv2d, mask=inside)
 
 
 @triton.jit

@@ -371,6 +371,15 @@ op conv_t_diagonal<T: float>(x: T[N, C, H, W], w: T[C, F, R, S]) -> y: T[N, F, P
     with P = (H - 1) * 2 + R, Q = (W - 1) * 2 + S {
   y[n, f, p, q] = sum[c, r, s]((x[n, c, (q - r) / 2, (q - s) / 2] else 0) * w[c, f, r, s])
 }
+op conv_moved<T: float>(x: T[N, C, L], w: T[F, C, R], const stride: int = 1) -> y: T[N, F, P]
+    with P = (L - R) // stride + 1 {
+  y[n, f, p] = sum[c, r]((x[n, c, p - stride + r] else 0) * w[f, c, r])
+}
+op unread_product<T: float>(x: T[M, K], w: T[N, K], u: T[N, K], v: T[M, N]) -> y: T[M, N] {
+  gate[m, n] = sum[k](x[m, k] * w[n, k])
+  up[m, n] = sum[k](x[m, k] * u[n, k])
+  y[m, n] = v[m, n] * up[m, n]
+}
 op causal_attn<T: float>(q: T[B, S, E], k: T[B, L, E], v: T[B, L, E], scale: f32 = 0.5)
     -> o: T[B, S, E] {
   s[b, i, j] = where(j <= i, scale * sum[e](q[b, i, e] * k[b, j, e]), -inf)
@@ -493,6 +502,25 @@ def test_an_op_called_as_another_ones_kernel():
     tree = ast.parse(pipeline.build(ops, "several").raw)
     names = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
     assert len(names) == len(set(names))
+
+
+def test_no_local_name_hides_a_kernel():
+    """`op y(...) -> y: T[M, N]`: the tiles of y are not called what the kernel `y_tiles` is."""
+    import ast
+
+    from tritongen import pipeline
+
+    op = "op y<T: float>(x: T[M, K], w: T[N, K]) -> y: T[M, N] {\n  y[m, n] = sum[k](x[m, k] * w[n, k])\n}\n"
+    functions = [
+        n for n in ast.parse(pipeline.build(op).raw).body if isinstance(n, ast.FunctionDef)
+    ]
+    stored = {
+        node.id
+        for f in functions
+        for node in ast.walk(f)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+    assert not stored & ({f.name for f in functions} - {"y"})
 
 
 def test_two_ops_of_a_file_may_pad():

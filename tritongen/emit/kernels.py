@@ -10,7 +10,9 @@ from tritongen.emit.patches import patches_view
 from tritongen.emit.persistent import combine_view, persistent_view
 from tritongen.emit.runs import RunsBody
 from tritongen.emit.scatter import scatter
+from tritongen.emit.strips import strips_view
 from tritongen.emit.tf32x3 import tf32x3_view
+from tritongen.emit.tf32x3_half import tf32x3_half_view
 from tritongen.emit.view import KernelView
 from tritongen.emit.window import window_view, windows_view
 from tritongen.schedule.plan import KernelPlan
@@ -37,9 +39,11 @@ PRINTERS = {
     "scan_finish": scan.scan_finish,
     "taps": contraction_view,
     "persistent": persistent_view,
+    "strips": strips_view,
     "patches": patches_view,
     "combine": combine_view,
     "tf32x3": tf32x3_view,
+    "tf32x3_half": tf32x3_half_view,
     "nest": nest_view,
 }
 

@@ -87,8 +87,8 @@ def module_source(
             "_multiprocessors(" in line for v in views for own in v.launches for line in own.lines
         ),
         describes=any(v.describes for v in views),
-        splits="tf32x3" in skeletons,
-        matrices="persistent" in skeletons,
+        splits=bool(skeletons & {"tf32x3", "tf32x3_half"}),
+        matrices=bool(skeletons & {"persistent", "tf32x3_half"}),
         patches="patches" in skeletons,
         steps=any(
             "_every(" in line

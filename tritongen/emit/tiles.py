@@ -28,6 +28,7 @@ TEMPLATES = {
     "box": "tile",
     "scatter": "tile",
     "runs": "window",
+    "tf32x3_half": "persistent",
 }
 
 
