@@ -323,6 +323,9 @@ op turn_pairs<T: float>(x: T[N, D], a: f32[K], b: f32[K]) -> y: T[N, D] with D =
 op three_in_a_row<T: float>(a: T[M, K], b: T[K, L], c: T[L, N]) -> y: T[M, N] {
   y[m, n] = 2 * sum[k, l](a[m, k] * b[k, l] * c[l, n])
 }
+op gram<T: float>(x: T[N, D]) -> y: T[N, N] {
+  y[i, j] = sum[d](x[i, d] * x[j, d])
+}
 op apart_in_a_line<T: float>(x: T[N, L]) -> y: T[N, P] with P = L // 2 {
   y[n, p] = sum[r < 2](x[n, 2 * p + r]) - 3 * sum[s < 2]((x[n, 2 * p + s + 2] else 0))
 }

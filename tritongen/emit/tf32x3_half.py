@@ -89,6 +89,8 @@ def factors(body: Body, head: ir.Nest, var: dict[str, str]):
     loads.append(f"{whole}_number, {whole}_rest = _tf32_parts({whole})")
     host, load = parts(body, other[0], other[2], var)
     name, first = other[0].tensor, var[f"first_{other[2]}"]
+    if name == whole:  # one tensor twice: x times its own transpose
+        name = body.names.free(name)
     loads.append(f"{name}_number = {load(first)}.T")
     loads.append(f"{name}_rest = {load(f'{first} + {var[other[2].upper()]}')}.T")
     return [*setup, host], loads, (whole, f"{name}_number", f"{name}_rest")
