@@ -54,6 +54,7 @@ def machine(tmp_path, monkeypatch):
     header.parent.mkdir()
     header.touch()
     (tmp_path / "cache").mkdir(mode=0o700)
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     for name in ("CC", "TRITON_INTERPRET", "CUDA_VISIBLE_DEVICES", "TRITON_LIBCUDA_PATH", "LD_LIBRARY_PATH"):  # fmt: skip
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(bin_))
@@ -157,6 +158,15 @@ def ill(name, machine, monkeypatch):
         (machine.path / "cache").symlink_to(machine.path / "elsewhere")
     elif name == "a cache of another user":
         monkeypatch.setattr(os, "getuid", lambda: 12345)
+    elif name == "tuned choices that others may write":
+        (machine.path / "cache" / "tuned").mkdir()
+        (machine.path / "cache" / "tuned").chmod(0o777)
+    elif name == "a cache below a file":
+        monkeypatch.setattr(doctor, "cache_path", lambda: machine.ptxas / "cache")
+    elif name == "a cache of Triton's below a file":
+        monkeypatch.setenv("TRITON_CACHE_DIR", str(machine.ptxas / "cache"))
+    elif name == "a folder without libcuda":
+        monkeypatch.setenv("TRITON_LIBCUDA_PATH", str(machine.path))
     elif name == "interpreter":
         monkeypatch.setenv("TRITON_INTERPRET", "1")
     elif name == "a kernel that is wrong":
@@ -183,6 +193,22 @@ def ill(name, machine, monkeypatch):
         ("numpy", "numpy", "warning", "interpreter of Triton 3.6.0 fails", "numpy<2.5"),
         ("a cache that is a link", "cache", "warning", "(a symlink?): not used", "move"),
         ("a cache of another user", "cache", "warning", "another user: not used", "move"),
+        (
+            "tuned choices that others may write",
+            "cache",
+            "warning",
+            "tuned is open to",
+            "chmod 700",
+        ),
+        ("a cache below a file", "cache", "warning", "cannot be made", "XDG_CACHE_HOME"),
+        (
+            "a cache of Triton's below a file",
+            "cache",
+            "problem",
+            "Triton's own",
+            "TRITON_CACHE_DIR",
+        ),
+        ("a folder without libcuda", "libcuda", "problem", "holds no libcuda.so.1", "unset it"),
         ("interpreter", "interpret", "warning", "on the CPU", "unset TRITON_INTERPRET"),
         ("a kernel that is wrong", "kernel", "problem", "off by 1.0", "report it"),
         ("a kernel that fails", "kernel", "problem", "ZeroDivisionError", "report it"),

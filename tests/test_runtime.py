@@ -276,3 +276,17 @@ def test_memory_that_holds_the_opposite_goes_to_the_torch_op(ops, monkeypatch):
     torch.testing.assert_close(ops.axpb(x), 2 * x.resolve_neg())
     assert seen == [False]
     assert ops.axpb(x.to("meta")).is_meta
+
+
+def test_the_interpreter_rounds_bf16_and_multiplies_its_values():
+    script = """
+import torch, tritongen
+x = torch.randn(3000)
+y = tritongen.compile_expr("bf16(x * 1.0)")(x)
+assert torch.equal(y, x.bfloat16()), "cut off, not rounded"
+a, b = torch.randn(17, 40).bfloat16(), torch.randn(40, 19).bfloat16()
+y = tritongen.compile_expr("y[m, n] = sum[k](a[m, k] * b[k, n])")(a, b)
+torch.testing.assert_close(y.double(), a.double() @ b.double(), rtol=2**-8, atol=1e-3)
+"""
+    env = {**os.environ, "TRITON_INTERPRET": "1"}
+    subprocess.run([sys.executable, "-c", script], check=True, env=env)

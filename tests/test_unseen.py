@@ -320,6 +320,13 @@ op depth_multiplier<T: float>(x: T[N, C, L], w: T[F, R]) -> y: T[N, F, P]
 op turn_pairs<T: float>(x: T[N, D], a: f32[K], b: f32[K]) -> y: T[N, D] with D == 2 * K {
   y[n, d] = x[n, d] * a[d // 2] + where(d % 2 == 0, -1, 1) * x[n, d // 2 * 2 + 1 - d % 2] * b[d // 2]
 }
+op apart_in_a_line<T: float>(x: T[N, L]) -> y: T[N, P] with P = L // 2 {
+  y[n, p] = sum[r < 2](x[n, 2 * p + r]) - 3 * sum[s < 2]((x[n, 2 * p + s + 2] else 0))
+}
+op bare_numbers<T: int>(a: T[N], b: T[N]) -> (y: i64[N], z: f32[N]) {
+  y[n] = relu(a[n]) % max(b[n], 1) + clamp(a[n], 2, 9) // max(3, b[n])
+  z[n] = f32(shift_left(a[n], 2)) + f32(shift_right(9, bit_and(b[n], 3)))
+}
 op tile_and_scalar<T: float>(x: T[N], s: f32 = 1.0) -> y: T[N] {
   y[n] = where(x[n] > 0 and s > 0.5, x[n], -x[n])
 }
@@ -370,6 +377,15 @@ op conv_t_group<T: float>(x: T[N, C, L], w: T[C, Fg, R], const groups: int = 2, 
 op conv_t_diagonal<T: float>(x: T[N, C, H, W], w: T[C, F, R, S]) -> y: T[N, F, P, Q]
     with P = (H - 1) * 2 + R, Q = (W - 1) * 2 + S {
   y[n, f, p, q] = sum[c, r, s]((x[n, c, (q - r) / 2, (q - s) / 2] else 0) * w[c, f, r, s])
+}
+op conv_moved<T: float>(x: T[N, C, L], w: T[F, C, R], const stride: int = 1) -> y: T[N, F, P]
+    with P = (L - R) // stride + 1 {
+  y[n, f, p] = sum[c, r]((x[n, c, p - stride + r] else 0) * w[f, c, r])
+}
+op unread_product<T: float>(x: T[M, K], w: T[N, K], u: T[N, K], v: T[M, N]) -> y: T[M, N] {
+  gate[m, n] = sum[k](x[m, k] * w[n, k])
+  up[m, n] = sum[k](x[m, k] * u[n, k])
+  y[m, n] = v[m, n] * up[m, n]
 }
 op causal_attn<T: float>(q: T[B, S, E], k: T[B, L, E], v: T[B, L, E], scale: f32 = 0.5)
     -> o: T[B, S, E] {
@@ -493,6 +509,25 @@ def test_an_op_called_as_another_ones_kernel():
     tree = ast.parse(pipeline.build(ops, "several").raw)
     names = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
     assert len(names) == len(set(names))
+
+
+def test_no_local_name_hides_a_kernel():
+    """`op y(...) -> y: T[M, N]`: the tiles of y are not called what the kernel `y_tiles` is."""
+    import ast
+
+    from tritongen import pipeline
+
+    op = "op y<T: float>(x: T[M, K], w: T[N, K]) -> y: T[M, N] {\n  y[m, n] = sum[k](x[m, k] * w[n, k])\n}\n"
+    functions = [
+        n for n in ast.parse(pipeline.build(op).raw).body if isinstance(n, ast.FunctionDef)
+    ]
+    stored = {
+        node.id
+        for f in functions
+        for node in ast.walk(f)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+    assert not stored & ({f.name for f in functions} - {"y"})
 
 
 def test_two_ops_of_a_file_may_pad():

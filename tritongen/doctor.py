@@ -50,7 +50,7 @@ def examine() -> Iterator[Check]:
     gpu = list(_safely(_gpu))
     yield from gpu
     nvidia = (_ptxas, _libcuda) if not _is_rocm() else ()
-    for look in (*nvidia, _compiler, _headers, _cache, _interpreter):
+    for look in (*nvidia, _compiler, _headers, _triton_cache, _cache, _interpreter):
         yield from _safely(look)
     if gpu[0].state != "problem":
         yield from _safely(_kernel)
@@ -235,7 +235,12 @@ def _headers() -> Check:
 def _libcuda() -> Check:
     """Triton asks `ldconfig -p` where libcuda is, and gives up where it gets no answer."""
     if path := os.environ.get("TRITON_LIBCUDA_PATH"):
-        return Check("libcuda", "ok", f"TRITON_LIBCUDA_PATH={path}")
+        if Path(path, "libcuda.so.1").exists() or Path(path, "libcuda.so").exists():
+            return Check("libcuda", "ok", f"TRITON_LIBCUDA_PATH={path}")
+        found = f"TRITON_LIBCUDA_PATH={path} holds no libcuda.so.1"
+        return Check(
+            "libcuda", "problem", found, "unset it, or set it to the folder of libcuda.so.1"
+        )
     tool = shutil.which("ldconfig") or _existing("/sbin/ldconfig", "/usr/sbin/ldconfig")
     if tool is None:
         remedy = "apt install libc-bin, or set TRITON_LIBCUDA_PATH to the folder of libcuda.so.1"
@@ -273,15 +278,31 @@ def _cache() -> Check:
     """Without it everything works, but nothing that was tuned is kept."""
     folder = cache_path()
     if not folder.exists() and not folder.is_symlink():
-        parent = next(p for p in folder.parents if p.exists())
-        if os.access(parent, os.W_OK):
+        if _may_be_made(folder):
             return Check("cache", "ok", f"{folder}, not made yet")
         remedy = "make it writable, or set XDG_CACHE_HOME to a folder of yours"
-        return Check("cache", "warning", f"{parent} cannot be written", remedy)
-    if complaint := complaint_about(folder):
-        remedy = f"chmod 700 {folder}" if "open to" in complaint else f"move {folder} away"
-        return Check("cache", "warning", f"{complaint.partition(': chmod')[0]}: not used", remedy)
+        return Check("cache", "warning", f"{folder} cannot be made", remedy)
+    for own in (folder, folder / "tuned"):
+        if own.is_symlink() or own.exists():
+            if complaint := complaint_about(own):
+                remedy = f"chmod 700 {own}" if "open to" in complaint else f"move {own} away"
+                found = f"{complaint.partition(': chmod')[0]}: not used"
+                return Check("cache", "warning", found, remedy)
     return Check("cache", "ok", str(folder))
+
+
+def _triton_cache() -> Iterator[Check]:
+    """Triton writes each kernel that it compiles into a folder of its own, and raises where it cannot."""
+    home = os.environ.get("TRITON_HOME") or Path.home()
+    folder = Path(os.environ.get("TRITON_CACHE_DIR") or Path(home, ".triton", "cache"))
+    if not (folder.is_dir() and os.access(folder, os.W_OK) or _may_be_made(folder)):
+        remedy = "make it writable, or set TRITON_CACHE_DIR to a folder of yours"
+        yield Check("cache", "problem", f"Triton's own {folder} cannot be written", remedy)
+
+
+def _may_be_made(folder: Path) -> bool:
+    parent = next(p for p in folder.absolute().parents if p.exists())
+    return not folder.exists() and parent.is_dir() and os.access(parent, os.W_OK)
 
 
 def _interpreter() -> Iterator[Check]:

@@ -45,7 +45,7 @@ CODES = {
     "E111": "arguments of a call out of order or given twice",
     "E112": "a name declared twice, or used for two things",
     "E113": "an unknown name",
-    "E114": "a cycle, or a name read before the line that assigns it",
+    "E114": "a cycle, or a name that no line assigns",
     "E115": "an operand that nothing reads",
     # indices and ranges
     "E201": "a different number of indices than dims",

@@ -57,7 +57,12 @@ def _check(op: ast.OpDef, library: Library, typing: Mapping[str, str] | None) ->
     try:
         for choice in choices:
             report = Report()
-            typed.append(_typed(op, choice, library, report))
+            try:
+                typed.append(_typed(op, choice, library, report))
+            except ZeroDivisionError:  # by a size that is 0 once the facts are put in
+                fact = next((f for f in op.facts if _says_zero(f)), op)
+                report.add("E504", "something is divided by what is 0 here", fact.span)
+                typed.append(None)
             reports.append(report)
     finally:
         library.in_progress.pop()
@@ -69,6 +74,13 @@ def _check(op: ast.OpDef, library: Library, typing: Mapping[str, str] | None) ->
     for t in ops:
         verify(t)
     return Checked(op.name, ops, warnings)
+
+
+def _says_zero(fact: ast.Fact) -> bool:
+    match fact.expr:
+        case ast.Compare("==", a, b):
+            return any(isinstance(side, ast.Number) and side.value == 0 for side in (a, b))
+    return False
 
 
 def _typed(

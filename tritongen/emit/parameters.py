@@ -14,6 +14,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly
 from tritongen.ir.bounds import Facts
 from tritongen.ir.forms import HALVES
+from tritongen.schedule.aside import KERNELS
 from tritongen.schedule.canonical import binders_of
 from tritongen.schedule.plan import KernelPlan
 
@@ -165,9 +166,10 @@ class Parameters:
 
 
 def spoken_names(context: Context, kernel: KernelPlan) -> set[str]:
-    """Names that the spec gave: no variable of ours takes them."""
+    """Names that the spec gave, and those of kernels: no variable of ours takes them."""
     spec = {p.name for p in context.op.params} | {o.name for o in context.op.outputs}
     spec |= {n.name for n in kernel.nests} | set(context.dims)
+    spec |= {f"{context.op.name}_{kind}" for kind in KERNELS.split("|")}
     spec |= {s for d in context.dims.values() for p in d for s in symbol_names(p)}
     binders = (b for n in kernel.nests for b in (*n.box, *binders_of(n)))
     return spec | {b.index for b in binders if b.index != ir.BATCH}

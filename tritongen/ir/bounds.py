@@ -110,6 +110,8 @@ def in_digits(p: Poly, facts: Facts) -> tuple[Poly, Facts]:
     for atom in walk(p):
         if not isinstance(atom, Floor) or not is_size(atom.den):
             continue
+        if not plainly_nonnegative(atom.den - 1, facts):
+            continue  # by a negative number a remainder is negative
         for name, (lo, hi) in facts.ranges.items():
             if atom.num == index(name) and not lo.terms:
                 high, low = f"{name} // {atom.den}", f"{name} % {atom.den}"

@@ -16,11 +16,13 @@ from tritongen.runtime.registry import Backward, op
 
 if os.environ.get("TRITON_INTERPRET") == "1":
     from tritongen.runtime.interpret import (
+        install_bf16,
         install_bool_splat,
         install_libdevice,
         install_tree_reduce,
     )
 
+    install_bf16()
     install_libdevice()
     install_tree_reduce()
     install_bool_splat()

@@ -1,9 +1,9 @@
-"""What Triton's interpreter lacks: libdevice, whose functions return None there, speed in reductions, and
-
-comparisons of scalars: it holds their results for numbers of the type compared.
+"""What Triton's interpreter lacks: libdevice, whose functions return None there, bf16, comparisons of scalars,
+whose results it holds for numbers of the type compared, and speed in reductions.
 
     install_libdevice()  # with TRITON_INTERPRET=1, before the first kernel runs
     libdevice.tanh(x)    # inside a kernel: torch's tanh in f64, rounded to x's dtype
+    install_bf16()       # conversions that round, products of values and not of their bits
     install_tree_reduce()  # tl.reduce and scans with a combiner of one's own: a few calls, not one an element
     install_bool_splat()  # (x > 0) & (s > 0), where x is a tile and s a scalar
 
@@ -136,6 +136,43 @@ def _number(value: Any) -> np.ndarray:
     return np.array([value.value if isinstance(value, tl.constexpr) else value], np.float64)
 
 
+# ---- bf16 ---------------------------------------------------------------------------------------
+def install_bf16() -> None:
+    """The interpreter holds bf16 as its bits: it cuts f32 off where it should round, and multiplies bits.
+
+    Our kernels compute in f32, so conversions and `tl.dot` are all that bf16 meets.
+    """
+    cast, dot = InterpreterBuilder.cast_impl, InterpreterBuilder.create_dot
+
+    def cast_impl(self: Any, src: TensorHandle, dst_type: Any) -> TensorHandle:
+        given, wanted = src.dtype.scalar, dst_type.scalar
+        if given == wanted or tl.bfloat16 not in (given, wanted):
+            return cast(self, src, dst_type)
+        if given == tl.bfloat16:
+            return cast(self, TensorHandle(_values(src.data), tl.float32), dst_type)
+        return TensorHandle(_bits(src.data), tl.bfloat16)
+
+    def create_dot(self: Any, a: TensorHandle, b: TensorHandle, *rest: Any) -> TensorHandle:
+        a, b = (
+            TensorHandle(_values(x.data), tl.float32) if x.dtype.scalar == tl.bfloat16 else x
+            for x in (a, b)
+        )
+        return dot(self, a, b, *rest)
+
+    InterpreterBuilder.cast_impl = cast_impl
+    InterpreterBuilder.create_dot = create_dot
+
+
+def _values(bits: np.ndarray) -> np.ndarray:
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def _bits(values: np.ndarray) -> np.ndarray:
+    rounded = torch.from_numpy(np.ascontiguousarray(values)).to(torch.bfloat16)
+    return rounded.view(torch.uint16).numpy()
+
+
+# ---- comparisons --------------------------------------------------------------------------------
 def install_bool_splat() -> None:
     """A comparison of scalars stays one where it is spread over a tile."""
     plain = InterpreterBuilder.create_splat

@@ -39,8 +39,19 @@ from tritongen.schedule.aside import names_of
 
 def canonical(op: ir.Op, facts: Facts) -> tuple[ir.Nest, ...]:
     """The op's nests, one reducer each, with indices named alike."""
-    nests = tuple(replace(nest, body=without_single_terms(nest.body)) for nest in op.nests)
+    nests = tuple(replace(nest, body=without_single_terms(nest.body)) for nest in needed(op))
     return unify(lift(replace(op, nests=nests)), facts, names_of(op))
+
+
+def needed(op: ir.Op) -> list[ir.Nest]:
+    """The nests that an output follows from: a temporary may be read by nobody (a warning)."""
+    wanted = {o.name for o in op.outputs}
+    kept: list[ir.Nest] = []
+    for nest in reversed(op.nests):  # each stands behind what it reads
+        if nest.name in wanted:
+            wanted |= tensors_read(nest.body)
+            kept.append(nest)
+    return kept[::-1]
 
 
 def without_single_terms(expr: ir.Expr) -> ir.Expr:

@@ -104,11 +104,7 @@ def settle(
             if value.constant != at:
                 return None
             continue
-        deciding = [
-            n
-            for n in sorted(symbols(value))
-            if same(require(facts, size(n), "==", poly(at)), value, at)
-        ]
+        deciding = [n for n in sorted(symbols(value)) if _settles(n, value, at, facts)]
         if len(deciding) != 1:
             return None
         (name,) = deciding
@@ -116,6 +112,14 @@ def settle(
         tests[taps if name in symbols(taps) else size(name)] = at
         facts = require(facts, size(name), "==", poly(at))
     return tuple(tests.items()), sizes, facts
+
+
+def _settles(name: str, value: Poly, at: int, facts: Facts) -> bool:
+    """Whether value is `at` as soon as the size of that name is."""
+    try:
+        return same(require(facts, size(name), "==", poly(at)), value, at)
+    except ZeroDivisionError:  # a size that another is divided by is never 0
+        return False
 
 
 def _hops(p: Product) -> Iterator[tuple[Poly, Poly]]:
