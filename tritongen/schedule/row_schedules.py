@@ -27,8 +27,8 @@ def block(col: Axis, rule: str) -> str:
 def split_variant(parts, finish, state: tuple[tuple[str, str], ...], counts: bool) -> Variant:
     """`state`: (name, dtype) of what one part of a row leaves behind.
 
-    softmax of 128 and of 8 rows of 1,048,576 in bf16: 8,192 columns in 8 warps, 16 programs a
-    multiprocessor, 55 and 35% (2,048 and 4: 47 and 22). Sums of 1 and of 16 rows, 2^27 and 2^26 f32: 2,048
+    softmax, rms_norm and layer_norm of one row of 4,194,304 in bf16: a block of 8,192 columns a program 59, 72 and
+    63% of a copy of its size (four blocks of 4,096: 46, 59, 57), of 8 rows of 1,048,576 59, 59 and 57 (58, 59, 53). Sums of 1 and of 16 rows, 2^27 and 2^26 f32: 2,048
     columns, 96 and 85% (4 programs: 89 and 85). Across, columns of [1048576, 64] and [65536, 4096] in
     f32: 81 and 103% with 32 x 64 and 4 programs; 64 x 32 82 and 89. A pair of folds ends each block with reductions,
     so its blocks are longer there: batch norm of [64, 64, 112, 112] channels last 66% of its plan's
@@ -37,8 +37,7 @@ def split_variant(parts, finish, state: tuple[tuple[str, str], ...], counts: boo
     each merges LANES parts: batch norm of [4096, 128, 4, 4] in bf16 85 us (256 rows: 909; torch 284), of
     [512, 128, 7, 7] 82 (64 rows: 131; torch 81), of [1024, 64, 4, 4] in f32 74 (662; torch 15). An argmax, with two
     accumulators a lane, does best with 64 rows of 16 and 16 programs where there are many columns: over dim 0 of
-    [65536, 4096] 92%, with 32 x 64 and 4 programs 77. softmax of one row of 4,194,304: 55% of a copy of its size in
-    blocks of 4,096 (8,192: 25).
+    [65536, 4096] 92%, with 32 x 64 and 4 programs 77.
     """
     row, col = finish.axes
     grid = tiles(row)
@@ -56,12 +55,14 @@ def split_variant(parts, finish, state: tuple[tuple[str, str], ...], counts: boo
         warps = f"{few} if across else 4"
         chunk = "cdiv(col_runs * cdiv(col_run, BLOCK), PARTS)"
     else:
-        near = "2048" if merges else "8192 if cols > 262144 and rows > 1 else 4096"
+        near = "2048" if merges else "8192 if cols >= 262144 else 4096"
         block_ = f"{deep} if across else {near}"
         height, warps = f"{tall} if across else 1", f"{few} if across else 8" if counts else "8"
         chunk = "BLOCK * cdiv(cols, BLOCK * PARTS)"
-    programs = f"cdiv(({many} if across else 16) * sms, max(1, {grid}))"
-    most = "2048" if merges else "256"
+    most, near = ("2048" if merges else "256"), "16"
+    if not merges and not col.tail:  # very wide rows, read twice: a block a program
+        most, near = "256 if across else 1024", "128 if cols >= 262144 else 16"
+    programs = f"cdiv(({many} if across else {near}) * sms, max(1, {grid}))"
     config = (
         ("BLOCK", block_),
         ("ROWS", rows(row, height)),
