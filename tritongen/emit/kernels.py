@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritongen.emit import scan, tiles, walks
+from tritongen.emit import relay, scan, tiles, walks
 from tritongen.emit.body import Body, Context
 from tritongen.emit.contraction import contraction_view
 from tritongen.emit.nest import box_view, nest_view
@@ -25,6 +25,7 @@ PRINTERS = {
     "part": walks.part,
     "finish": walks.finish,
     "merge": walks.merge,
+    "relay": relay.relay,
     "contraction": contraction_view,
     "scatter": scatter,
     "window": window_view,

@@ -87,6 +87,42 @@ def split_variant(parts, finish, state: tuple[tuple[str, str], ...], counts: boo
     )
 
 
+def relay_variant(relay, state: tuple[tuple[str, str], ...]) -> Variant:
+    """Rows that do not fit in registers, in tensors that do not fit in L2; one L2 for all programs, so no AMD.
+
+    What lies between the two reads of a block, AHEAD blocks and a row, has to stay in L2: rms_norm of 128 rows of
+    1,048,576 in bf16 71% of copy (4 * sms ahead: 67, 6: 63), of 1,024 rows of 131,072 75 (73, 65), as loops 58 and 69.
+    With several rows a program, 2 x 4,096 or 4 x 2,048, 63. Folds in pairs are bound by instructions: in 4 warps
+    each pays for more elements, and 80 registers let 6 programs share a multiprocessor. softmax 68 and 70 (as many
+    registers as it takes, 96: 65 and 66; 8 warps 64 and 65; as loops 58 and 64). layer_norm, which reads a gain and a
+    bias as well, 62 and 67 (57 and 68). softmax, rms_norm and layer_norm of 512 rows of 262,144 66, 73, 66 (58, 61,
+    61). In f32 rms_norm 69 (59), layer_norm 48 (56).
+    """
+    (row, _), own = relay.axes, relay.counter
+    kinds = {pair.kind for level in relay.levels for pair in level.pairs}
+    least = 131072 if "moments" in kinds else 65536
+    blocks = "cdiv(cols, BLOCK)"
+    scratch = tuple((part, dtype, ("rows", blocks)) for part, dtype in state)
+    return Variant(
+        "relay",
+        f"not across and not hip and {'itemsize <= 2 and ' if kinds else ''}"
+        f"{least} < cols <= 2**22 and rows * cols > 2**25",
+        "x does not fit in L2, but what lies between its two reads does",
+        (
+            ("BLOCK", "8192"),
+            ("ROWS", "1"),
+            ("AHEAD", "2 * sms"),
+            ("num_warps", "4" if kinds else "8"),
+            # Fewer lanes than threads would give their layout to the whole tile.
+            ("LANES", f"max(pow2({blocks}), 32 * num_warps)"),
+            *((("maxnreg", "80"),) if kinds else ()),
+        ),
+        (Launch(relay.name, (f"({tiles(row)} + 1) * {blocks} + AHEAD",)),),
+        (*scratch, (own, "i32", (f"1 + {tiles(row)}",))),
+        ((own, own),),
+    )
+
+
 def resident_variants(resident, columns: bool, counts: bool) -> tuple[Variant, ...]:
     """Measured with softmax, rms_norm and layer_norm in bf16 at 256 to 16,384 wide, 2^27 elements.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Fetch, Poly, affine, indices, poly
+from tritongen.ir.algebra import Fetch, Poly, affine, indices, poly, symbols
 from tritongen.ir.algebra import walk as walk_poly
 from tritongen.ir.bounds import Facts
 from tritongen.schedule.canonical import (
@@ -22,6 +22,7 @@ from tritongen.schedule.paired import pairs_of, state_of
 from tritongen.schedule.plan import Axis, KernelPlan, Level, Pair, Step, View
 from tritongen.schedule.row_schedules import (
     loop_variant,
+    relay_variant,
     resident_variants,
     split_variant,
 )
@@ -149,6 +150,9 @@ def make(name, group, stores, dims, facts) -> Step:
     )
     last = "finish" if _writes_tile(group, stores) else "merge"
     finish = KernelPlan(f"{name}_finish", last, "finish", walked, *shared)
+    chained = last == "finish" and len(parts) == 1 and not row_axis.tail and not col_axis.tail
+    counter = _free("turns", group.nests, dims)
+    relay = KernelPlan(f"{name}_relay", "relay", "whole", walked, *shared, counter=counter)
     by_name = {n.name: n for n in group.nests}
     state = tuple(found for level in levels for found in level_state(level, by_name))
     wide_tiles = last == "finish"
@@ -156,11 +160,12 @@ def make(name, group, stores, dims, facts) -> Step:
         is_reducer(n) and n.fold.op.startswith("arg") for n in group.nests
     )
     variants = (
+        *([relay_variant(relay, state)] if chained else []),
         split_variant(parts, finish, state, counts),
         *resident_variants(resident, _has_columns(touched, group), counts),
         loop_variant(loop, wide_tiles, counts),
     )
-    kernels = (resident, loop, *parts, finish)
+    kernels = (resident, loop, *([relay] if chained else []), *parts, finish)
     return Step(
         name,
         "rows",
@@ -170,6 +175,15 @@ def make(name, group, stores, dims, facts) -> Step:
         kernels,
         variants,
     )
+
+
+def _free(wish: str, nests: tuple[ir.Nest, ...], dims: dict[str, tuple[Poly, ...]]) -> str:
+    """A name for scratch that no tensor, size or scalar has."""
+    taken = set(dims).union(*(symbols(p) for d in dims.values() for p in d))
+    taken |= {e.name for n in nests for e in ir.walk(n.body) if isinstance(e, ir.ScalarRef)}
+    while wish in taken:
+        wish += "_"
+    return wish
 
 
 def _by_runs(axes: tuple[Axis, Axis], seen) -> tuple[Axis, Axis]:
