@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritongen.emit import relay, scan, tiles, walks
+from tritongen.emit import lanes, lines, relay, scan, tiles, walks
 from tritongen.emit.body import Body, Context
 from tritongen.emit.contraction import contraction_view
 from tritongen.emit.nest import box_view, nest_view
@@ -21,8 +21,12 @@ PRINTERS = {
     "flat": tiles.flat,
     "tile": tiles.tile,
     "rows": tiles.rows,
+    "lines": lambda body: lines.lines(lines.LinesBody(body.context, body.kernel)),
+    "lines_loop": lambda body: lines.lines_loop(lines.LinesBody(body.context, body.kernel)),
     "loop": walks.loop,
     "part": walks.part,
+    "lanes_part": lanes.lanes_part,
+    "lanes_merge": lanes.lanes_merge,
     "finish": walks.finish,
     "merge": walks.merge,
     "relay": relay.relay,

@@ -291,7 +291,7 @@ SELECT_ROWS = (
         call("torch.relu"),
         ("where(y <= 0, 0, 1)",),
         0,
-        triton_int=Text("tl.maximum({a}, 0)"),
+        triton_int=Text("tl.where({a} > 0, {a}, 0)"),
     ),
     Function("abs", 1, "number", "same", call("tl.abs"), call("torch.abs"), ("sign(a)",), 0),
     Function("sign", 1, "number", "same", call("_sign"), call("torch.sign"), None, 0),
