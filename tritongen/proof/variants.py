@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from tritongen.schedule.plan import Plan, Step, Variant
-from tritongen.schedule.rules import evaluate, names, parse
+from tritongen.schedule.rules import conjuncts, evaluate, names, parse
 
 SMALL = {
     **{"BLOCK": 16, "ROWS": 2, "STEPS": 2, "PARTS": 4, "TERMS": 64},
@@ -57,7 +57,7 @@ def meant_for(
         step = next(s for s in plan.steps if s.name == step_name)
         when = next(v.when for v in step.variants if v.name == variant_name)
         known = {"itemsize": itemsize, "hip": hip, "tma": tma, "patched": tma}
-        settled = [p for p in when.split(" and ") if names(p) and names(p) <= set(known)]
+        settled = [p for p in conjuncts(when) if names(p) and names(p) <= set(known)]
         if not all(evaluate(part, known) for part in settled):
             return False
     return True

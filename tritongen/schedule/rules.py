@@ -57,6 +57,14 @@ def names(rule: str) -> set[str]:
     return {n.id for n in ast.walk(parse(rule)) if isinstance(n, ast.Name)} - set(FUNCTIONS)
 
 
+def conjuncts(rule: str) -> list[str]:
+    """The conditions that all have to hold: what stands between the outermost `and`s."""
+    node = parse(rule)
+    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
+        return [ast.unparse(part) for part in node.values]
+    return [rule]
+
+
 def _value(node: ast.expr, facts: Mapping[str, int]) -> int:
     match node:
         case ast.Constant(value=int() as value):
