@@ -326,6 +326,10 @@ op three_in_a_row<T: float>(a: T[M, K], b: T[K, L], c: T[L, N]) -> y: T[M, N] {
 op gram<T: float>(x: T[N, D]) -> y: T[N, N] {
   y[i, j] = sum[d](x[i, d] * x[j, d])
 }
+op any_number<T: int | bool>(x: T[N, D]) -> (hi: T[N], odd: T[N]) {
+  hi[n] = max[d](x[n, d])
+  odd[n] = T(sum[d](x[n, d]) % 2)
+}
 op apart_in_a_line<T: float>(x: T[N, L]) -> y: T[N, P] with P = L // 2 {
   y[n, p] = sum[r < 2](x[n, 2 * p + r]) - 3 * sum[s < 2]((x[n, 2 * p + s + 2] else 0))
 }

@@ -144,6 +144,8 @@ class Parameters:
         for pointer, tensor in self.args.pointers.items():
             if self.context.dtypes.get(tensor) == dtype:  # parts of folds have none
                 return f"{pointer}.dtype.element_ty"
+        if (only := next((p.dtypes for p in self.op.typarams if p.name == dtype), ())) == ("bool",):
+            return TRITON_DTYPES[only[0]]  # torch and Triton call it by other names
         operand = next(t.name for t in (*self.op.tensors, *self.op.outputs) if t.dtype == dtype)
         self.args.constants.setdefault(dtype, f"getattr(tl, str({operand}.dtype)[6:])")
         return dtype
