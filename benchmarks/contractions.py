@@ -83,6 +83,7 @@ def matmuls() -> Iterator[Case]:
     odd = [(0.8, *s) for s in ((4095, 4095, 4095), (2047, 2047, 2047), (1001, 1003, 1007))]
     odd += [(0.8, 4096, 4096, 500), (0.8, 511, 513, 515)]
     few = [(0.9, m, 4096, 4096) for m in (1, 16, 64, 128)]
+    few += [(0.9, 64, 11008, 4096), (0.9, 64, 8192, 8192)]
     deep = [(0.9, 256, 256, 524288), (0.9, 2048, 1, 1048576), (0.9, 1, 16384, 16384)]
     for floor, m, n, k in [*square, (0.95, 4096, 11008, 4096), *odd, *few, *deep]:
         a, b = randn(m, k), randn(k, n, scale=k**-0.5)
@@ -97,10 +98,12 @@ def matmuls() -> Iterator[Case]:
             f"matmul bf16 {m} x 4096 x 4096, b.T", 0.95 if m > 16 else 0.9, 2 * m * 4096**2,
             lambda a=a: matmul(a, w.t()), lambda a=a: a @ w.t(), lambda a=a: product(a, w.t()),
         )  # fmt: skip
-    for n, scale in ((4096, 1 / 64), (1024, 1 / 32)):
-        a, b = randn(n, n, dtype=torch.float32), randn(n, n, dtype=torch.float32, scale=scale)
+    sides = [(n, n, n) for n in (1024, 1536, 2048, 4096)]
+    for m, n, k in [*sides, (200704, 128, 64), (200704, 128, 256), (64, 16384, 16384)]:
+        a = randn(m, k, dtype=torch.float32)
+        b = randn(k, n, dtype=torch.float32, scale=k**-0.5)
         yield Case(
-            f"matmul f32 {n}^3, torch at highest", 2.0, 2 * n**3,
+            f"matmul f32 {m} x {n} x {k}, torch at highest", 2.0, 2 * m * n * k,
             lambda a=a, b=b: matmul(a, b), lambda a=a, b=b: a @ b, lambda a=a, b=b: product(a, b),
             2e-6,
         )  # fmt: skip
@@ -150,7 +153,7 @@ def narrow() -> Iterator[Case]:
     s = torch.rand(n, device="cuda") / 127
     q = torch.randint(-127, 128, (n, n), device="cuda", dtype=torch.int8)
     dense = q.to(BF16)
-    for m in (1, 16, 64, 4096):
+    for m in (1, 16, 64, 1024, 4096):
         h = randn(m, n)
         yield Case(
             f"int8 weights {m} x 4096 x 4096, bf16 weights", 1.0, 2 * m * n * n,

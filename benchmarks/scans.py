@@ -102,6 +102,7 @@ def scans():
     yield rows("max from the end", running, (32768, 8192), largest_from_the_end)
     yield rows("max from the end", running, (32768, 8192), largest_from_the_end, I8, 0)
     yield rows("cumsum", "cumsum", SQUARE, dtype=BF16)
+    yield rows("reverse cumsum", "reverse_cumsum", SQUARE, from_the_end, dtype=BF16)
     for shape in ((1048576, 256), (16384, 16384), (512, 131072), (132, 262144)):
         yield rows("cumsum", "cumsum", shape)
     yield rows("cumsum", "cumsum", (8, 4194304))

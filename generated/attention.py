@@ -213,6 +213,92 @@ def attention_s_persistent(
 
 
 @triton.jit
+def attention_s_strips(
+    q_tiles,
+    k_tiles,
+    s_tiles,
+    s_ptr,
+    scale,
+    batches,
+    S,
+    L,
+    E,
+    s_batch,
+    s_i,
+    s_j,
+    Q_TURNED: tl.constexpr,
+    K_TURNED: tl.constexpr,
+    PRECISION: tl.constexpr,
+    SCALE_IS_TENSOR: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of 3 strips of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    tiles_m, tiles_n = tl.cdiv(S, 3 * BLOCK_M), tl.cdiv(L, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    scale = _scalar(scale, SCALE_IS_TENSOR, tl.float32)
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for turn in range(tl.program_id(0), batches * tiles, tl.num_programs(0)):
+        tile = turn % tiles
+        z = (turn // tiles).to(tl.int64)
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * 3 * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        s_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        s_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        s_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for start in range(0, E, BLOCK_K):
+            k = (
+                k_tiles.load([z.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                if K_TURNED
+                else k_tiles.load([z.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+            )
+            q = (
+                q_tiles.load([z.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                if Q_TURNED
+                else q_tiles.load([z.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+            )
+            s_sum_0 = tl.dot(q, k, s_sum_0, input_precision=PRECISION, out_dtype=tl.float32)
+            q2 = (
+                q_tiles.load([z.to(tl.int32), start, first_m + BLOCK_M]).reshape(BLOCK_K, BLOCK_M).T
+                if Q_TURNED
+                else q_tiles.load([z.to(tl.int32), first_m + BLOCK_M, start]).reshape(
+                    BLOCK_M, BLOCK_K
+                )
+            )
+            s_sum_1 = tl.dot(q2, k, s_sum_1, input_precision=PRECISION, out_dtype=tl.float32)
+            q3 = (
+                q_tiles.load([z.to(tl.int32), start, first_m + 2 * BLOCK_M])
+                .reshape(BLOCK_K, BLOCK_M)
+                .T
+                if Q_TURNED
+                else q_tiles.load([z.to(tl.int32), first_m + 2 * BLOCK_M, start]).reshape(
+                    BLOCK_M, BLOCK_K
+                )
+            )
+            s_sum_2 = tl.dot(q3, k, s_sum_2, input_precision=PRECISION, out_dtype=tl.float32)
+
+        for strip in tl.static_range(3):
+            first_row = first_m + strip * BLOCK_M
+            i = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+            j = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (i < S) & (j < L)
+            s_sum = (s_sum_0, s_sum_1, s_sum_2)[strip]
+            s = scale * s_sum
+            if s_tiles is None:
+                tl.store(s_ptr + z * s_batch + i * s_i + j * s_j, s, mask=inside)
+            else:
+                s_tiles.store(
+                    [z.to(tl.int32), first_row, first_n],
+                    s.to(s_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N),
+                )
+
+
+@triton.jit
 def attention_s_parts(
     q_tiles,
     k_tiles,
@@ -618,6 +704,24 @@ def choose_attention_s(
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
             PROGRAMS=3,
         )
+    # large, and tiles of 3 strips of 64 rows fill the waves better
+    if (
+        tma
+        and batches * M * N * K >= 2**29
+        and itemsize == 2
+        and triton.cdiv(batches * triton.cdiv(M, 192) * triton.cdiv(N, 128), sms) == 1
+        and 8 * triton.cdiv(batches * triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "strips", dict(
+            BLOCK_M=64,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4,
+            PROGRAMS=1,
+        )
     # one wave, with work behind the sums: two programs a multiprocessor take turns
     if (
         tma
@@ -802,6 +906,44 @@ def launch_attention_s(q, k, v, s, m, o_sum2, o, scale) -> None:
                 min(
                     config["PROGRAMS"] * sms,
                     batches * triton.cdiv(S, config["BLOCK_M"]) * triton.cdiv(L, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            q_tiles,
+            k_tiles,
+            s_tiles,
+            s,
+            scale,
+            B * H,
+            S,
+            L,
+            E,
+            s.stride(0),
+            s.stride(1),
+            s.stride(2),
+            Q_TURNED=q_turned,
+            K_TURNED=k_turned,
+            PRECISION=PRECISION,
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant == "strips":
+        q_tiles, q_turned = _tiles(q, config["BLOCK_M"], config["BLOCK_K"])
+        k_tiles, k_turned = _tiles(k.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        s_tiles = _tiles_to_store(s, config["BLOCK_M"], config["BLOCK_N"])
+        attention_s_strips[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    batches
+                    * triton.cdiv(S, 3 * config["BLOCK_M"])
+                    * triton.cdiv(L, config["BLOCK_N"]),
                 ),
             )
         ](

@@ -159,7 +159,9 @@ def choose_column_sum(rows: int, cols: int, across: bool, sms: int) -> tuple[str
             ),
         )
     # any width
-    return "loop", dict(BLOCK=32 if across else 4096, ROWS=64 if across else 1, num_warps=8)
+    return "loop", dict(
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
+    )
 
 
 def launch_column_sum(x, y) -> None:

@@ -289,10 +289,11 @@ def conv1d_patches(
         p = first_p.to(tl.int64) + place % PATCH_P
         f0 = first_f0.to(tl.int64) + tl.arange(0, BLOCK_N)[:, None]
         inside = (n < N) & (p < P) & (f0 < N2)
+        y_places = y_ptr + n * y_0 + p * y_2
         b_f = f0 + f1 * (F // groups)
         b = tl.load(b_ptr + b_f * b_0, mask=f0 < N2).to(COMPUTE)
         y = b + y_sum
-        tl.store(y_ptr + n * y_0 + b_f * y_1 + p * y_2, y, mask=inside)
+        tl.store(y_places + b_f * y_1, y, mask=inside)
 
 
 @triton.jit

@@ -302,9 +302,10 @@ def conv3d_patches(
         q = first_q.to(tl.int64) + place % PATCH_Q
         f = first_f.to(tl.int64) + tl.arange(0, BLOCK_N)[:, None]
         inside = (n < N) & (o < O) & (p < P) & (q < Q) & (f < F)
+        y_places = y_ptr + n * y_0 + o * y_2 + p * y_3 + q * y_4
         b = tl.load(b_ptr + f * b_0, mask=f < F).to(COMPUTE)
         y = b + y_sum
-        tl.store(y_ptr + n * y_0 + f * y_1 + o * y_2 + p * y_3 + q * y_4, y, mask=inside)
+        tl.store(y_places + f * y_1, y, mask=inside)
 
 
 @triton.jit

@@ -174,6 +174,17 @@ def _sigmoid(x, HALF: tl.constexpr = False):
 
 
 @triton.jit
+def _take_lines(total, squares, n, x, inside, count):
+    """The sum of n values and that of (x - mean)**2, with a block of `count` more (Chan, Golub and LeVeque)."""
+    more = count.to(total.dtype)
+    block = tl.sum(x)
+    t = tl.where(inside, x - block / more, 0.0)
+    apart = block / more - total / tl.where(n > 0, n, 1.0)
+    squares += tl.sum(t * t) + apart * (apart * (n * (more / (n + more))))
+    return total + block, squares, n + more
+
+
+@triton.jit
 def _take_moments(total, squares, n, x, inside, count):
     """The sum of n values and that of (x - mean)**2, with a block of `count` more (Chan, Golub and LeVeque)."""
     more = count.to(total.dtype)
@@ -182,6 +193,14 @@ def _take_moments(total, squares, n, x, inside, count):
     apart = block / more - total / tl.where(n > 0, n, 1.0)
     squares += tl.sum(t * t, 1, keep_dims=True) + apart * (apart * (n * (more / (n + more))))
     return total + block, squares, n + more
+
+
+@triton.jit
+def _take_each(mean, squares, n, x, inside):
+    """The mean of a lane's values and the sum of (x - mean)**2, with x as the n-th (Welford)."""
+    apart = tl.where(inside, x - mean, 0.0)
+    mean += apart * (1.0 / tl.where(n > 0, n, 1.0))
+    return mean, squares + apart * (x - mean)
 
 
 @triton.jit
@@ -311,14 +330,11 @@ def conv_group_norm_silu_conv2d_patches(
         inside = (n < N) & (p < P) & (q < Q) & (n2 < N2)
         f0 = n2 % Cg
         f1 = n2 // Cg
+        conv2d_places = conv2d_ptr + n * conv2d_0 + p * conv2d_2 + q * conv2d_3
         b_f = f0 + f1 * Cg
         b = tl.load(b_ptr + b_f * b_0, mask=n2 < N2).to(COMPUTE)
         conv2d = b + conv2d_sum
-        tl.store(
-            conv2d_ptr + n * conv2d_0 + b_f * conv2d_1 + p * conv2d_2 + q * conv2d_3,
-            conv2d,
-            mask=inside,
-        )
+        tl.store(conv2d_places + b_f * conv2d_1, conv2d, mask=inside)
 
 
 @triton.jit
@@ -817,6 +833,125 @@ def conv_group_norm_silu_y_rows(
 
 
 @triton.jit
+def conv_group_norm_silu_y_lines(
+    conv2d_ptr,
+    gain_ptr,
+    bias_ptr,
+    y_ptr,
+    Cg,
+    cols,
+    count,
+    conv2d_row,
+    conv2d_col,
+    gain_f1,
+    gain_f0,
+    bias_f1,
+    bias_f0,
+    y_row,
+    y_col,
+    groups: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    WIDE: tl.constexpr,
+    LINES: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """One row a program, held in registers as LINES lines of BLOCK elements."""
+    row = tl.program_id(0).to(tl.int64)
+    f0 = tl.arange(0, LINES)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
+    cols = cols // WIDE * WIDE  # says what it is a multiple of
+    conv2d_row = tl.multiple_of(tl.cast(conv2d_row, tl.int64), WIDE)
+    f0pq = f0 * cols + col
+    f1 = row % groups
+    y_row = tl.multiple_of(tl.cast(y_row, tl.int64), WIDE)
+    inside = (f0 < Cg) & (col < cols)
+
+    conv2d = tl.load(
+        conv2d_ptr + row * conv2d_row + tl.cast(f0pq, tl.int64) * conv2d_col, mask=inside, other=0.0
+    )
+    mu = tl.sum(conv2d) / count
+    t = conv2d - mu
+    var = tl.sum(tl.where(inside, t * t, 0.0)) / count
+    rsqrt_var = _rsqrt(var + 1e-05)
+    gain = tl.load(gain_ptr + f1 * gain_f1 + tl.cast(f0, tl.int64) * gain_f0, mask=f0 < Cg).to(
+        COMPUTE
+    )
+    bias = tl.load(bias_ptr + f1 * bias_f1 + tl.cast(f0, tl.int64) * bias_f0, mask=f0 < Cg).to(
+        COMPUTE
+    )
+    group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+    y = group_norm * _sigmoid(group_norm, HALF)
+    tl.store(y_ptr + row * y_row + tl.cast(f0pq, tl.int64) * y_col, y, mask=inside)
+
+
+@triton.jit
+def conv_group_norm_silu_y_lines_loop(
+    conv2d_ptr,
+    gain_ptr,
+    bias_ptr,
+    y_ptr,
+    Cg,
+    cols,
+    count,
+    conv2d_row,
+    conv2d_col,
+    gain_f1,
+    gain_f0,
+    bias_f1,
+    bias_f0,
+    y_row,
+    y_col,
+    COMPUTE: tl.constexpr,
+    groups: tl.constexpr,
+    HALF: tl.constexpr,
+    WIDE: tl.constexpr,
+    LINES: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """One row a program, LINES lines of BLOCK elements at a time: two passes over each row."""
+    row = tl.program_id(0).to(tl.int64)
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    cols = tl.multiple_of(tl.cast(cols, tl.int64), WIDE)
+    conv2d_row = tl.multiple_of(tl.cast(conv2d_row, tl.int64), WIDE)
+    f1 = row % groups
+    y_row = tl.multiple_of(tl.cast(y_row, tl.int64), WIDE)
+    mu_sum = tl.full((), 0.0, COMPUTE)
+    var_sum = tl.full((), 0.0, COMPUTE)
+    var_sum_count = tl.full((), 0.0, COMPUTE)
+    for start in range(0, Cg, LINES):
+        f0 = start + tl.arange(0, LINES)[:, None].to(tl.int64)
+        inside = (f0 < Cg) & (col < cols)
+        f0pq = f0 * cols + col
+        conv2d = tl.load(
+            conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
+            mask=inside,
+            other=0.0,
+            eviction_policy="evict_last",
+        )
+        mu_sum, var_sum, var_sum_count = _take_lines(
+            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(Cg - start, LINES) * cols
+        )
+    mu = mu_sum / count
+    var = var_sum / count
+    rsqrt_var = _rsqrt(var + 1e-05)
+    for start in range(0, Cg, LINES):
+        f0 = start + tl.arange(0, LINES)[:, None].to(tl.int64)
+        inside = (f0 < Cg) & (col < cols)
+        f0pq = f0 * cols + col
+        conv2d = tl.load(
+            conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
+            mask=inside,
+            eviction_policy="evict_first",
+        )
+        gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=f0 < Cg).to(COMPUTE)
+        bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=f0 < Cg).to(COMPUTE)
+        group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+        y = group_norm * _sigmoid(group_norm, HALF)
+        tl.store(y_ptr + row * y_row + f0pq * y_col, y, mask=inside)
+
+
+@triton.jit
 def conv_group_norm_silu_y_loop(
     conv2d_ptr,
     gain_ptr,
@@ -925,6 +1060,79 @@ def conv_group_norm_silu_y_part(
     tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
     tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
     tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
+
+
+@triton.jit
+def conv_group_norm_silu_y_lanes_part(
+    conv2d_ptr,
+    mu_sum_part_ptr,
+    var_sum_part_ptr,
+    var_sum_count_ptr,
+    rows,
+    Cg,
+    cols,
+    CHUNK,
+    P,
+    Q,
+    conv2d_row,
+    conv2d_col,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows, a state a lane."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(cols, BLOCK)
+    part = tl.program_id(0)
+    stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
+    mean = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    squares = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    count = tl.full((1, BLOCK), 0.0, COMPUTE)
+    for step in range(part * CHUNK, stop):
+        f0 = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        f0pq = f0 * (P * Q) + col
+        conv2d = tl.load(conv2d_ptr + row * conv2d_row + f0pq * conv2d_col, mask=inside, other=0.0)
+        count += (col < cols).to(COMPUTE)
+        mean, squares = _take_each(mean, squares, count, conv2d, inside)
+    mu_sum, var_sum = _merge_moments(mean * count, squares, count)
+    tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
+    tl.store(
+        var_sum_count_ptr + row * PARTS + part, tl.sum(count, 1, keep_dims=True), mask=row < rows
+    )
+
+
+@triton.jit
+def conv_group_norm_silu_y_lanes_merge(
+    mu_sum_part_ptr,
+    var_sum_part_ptr,
+    var_sum_count_ptr,
+    rows,
+    MERGE: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """What the parts of MERGE rows left, merged into the first of them."""
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
+    mu_sum_parts = tl.load(
+        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    var_sum_parts = tl.load(
+        var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    var_sum_counts = tl.load(
+        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    tl.store(mu_sum_part_ptr + row * PARTS, mu_sum, mask=row < rows)
+    tl.store(var_sum_part_ptr + row * PARTS, var_sum, mask=row < rows)
+    tl.store(
+        var_sum_count_ptr + row * PARTS, tl.sum(var_sum_counts, 1, keep_dims=True), mask=row < rows
+    )
 
 
 @triton.jit
@@ -1584,16 +1792,52 @@ def choose_conv_group_norm_silu_y(
     rows: int, cols: int, col_run: int, col_runs: int, across: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
+    # few rows that lie across memory: several programs share them, each lane keeps a state
+    if across and triton.cdiv(rows, 32) < 2 * sms and cols > 512:
+        ROWS = min(64, triton.next_power_of_2(max(1, rows)))
+        BLOCK = min(4096 // ROWS, max(16, triton.next_power_of_2(col_run)))
+        PARTS = triton.next_power_of_2(
+            max(1, min(512, triton.cdiv(3 * sms, max(1, triton.cdiv(rows, ROWS)))))
+        )
+        return "lanes", dict(
+            ROWS=ROWS,
+            BLOCK=BLOCK,
+            PARTS=PARTS,
+            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
+            MERGE=1,
+            num_warps=4,
+        )
+    # short runs: many of them a tile
+    if (
+        sms <= rows
+        and 16 <= col_run <= 1024
+        and triton.next_power_of_2(col_runs) * max(16, triton.next_power_of_2(col_run)) > 16384
+        and not across
+    ):
+        BLOCK = max(16, triton.next_power_of_2(col_run))
+        return "lines_loop", dict(BLOCK=BLOCK, LINES=16384 // BLOCK, num_warps=8)
+    # a row fits in registers, its runs as lines
+    if (
+        512 <= cols
+        and triton.next_power_of_2(col_runs) * max(16, triton.next_power_of_2(col_run))
+        <= min(32768, 2 * triton.next_power_of_2(cols))
+        and not across
+    ):
+        LINES = triton.next_power_of_2(col_runs)
+        BLOCK = max(16, triton.next_power_of_2(col_run))
+        return "lines", dict(
+            LINES=LINES, BLOCK=BLOCK, num_warps=min(16, max(1, LINES * BLOCK // 1024))
+        )
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
-        BLOCK = min(256 if across else 1024, max(16, triton.next_power_of_2(col_run)))
-        ROWS = 32 if across else min(16, 4096 // BLOCK)
+    if rows < 2 * sms and cols > 8192:
+        BLOCK = min(1024, max(16, triton.next_power_of_2(col_run)))
+        ROWS = min(16, 4096 // BLOCK)
         PARTS = triton.next_power_of_2(
             max(
                 1,
                 min(
                     256,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(16 * sms, max(1, triton.cdiv(rows, ROWS))),
                     triton.cdiv(cols, BLOCK),
                 ),
             )
@@ -1604,7 +1848,7 @@ def choose_conv_group_norm_silu_y(
             PARTS=PARTS,
             CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
             LANES=max(PARTS, 256),
-            num_warps=8 if across else 4,
+            num_warps=4,
         )
     # short rows whose elements lie far apart: memory runs along the rows' own axis
     if across and 0 < cols <= 512:
@@ -1652,7 +1896,151 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, pad, groups) -
         if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
         else tl.float32
     )
-    if variant == "split":
+    if variant == "lanes":
+        mu_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
+                else torch.float32
+            ),
+            device=conv2d.device,
+        )
+        var_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
+                else torch.float32
+            ),
+            device=conv2d.device,
+        )
+        var_sum_count = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
+                else torch.float32
+            ),
+            device=conv2d.device,
+        )
+        conv_group_norm_silu_y_lanes_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            conv2d,
+            mu_sum_part,
+            var_sum_part,
+            var_sum_count,
+            N * groups,
+            Cg,
+            P * Q,
+            P=P,
+            Q=Q,
+            conv2d_row=conv2d.stride(0),
+            conv2d_col=conv2d.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            ROWS=config["ROWS"],
+            BLOCK=config["BLOCK"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        conv_group_norm_silu_y_lanes_merge[(triton.cdiv(rows, config["MERGE"]),)](
+            mu_sum_part,
+            var_sum_part,
+            var_sum_count,
+            N * groups,
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
+        )
+        conv_group_norm_silu_y_finish[
+            (
+                triton.cdiv(Cg * triton.cdiv(col_run, config["BLOCK"]), 4),
+                triton.cdiv(rows, config["ROWS"]),
+            )
+        ](
+            mu_sum_part,
+            var_sum_part,
+            var_sum_count,
+            conv2d,
+            gain,
+            bias,
+            y,
+            N * groups,
+            Cg,
+            P * Q,
+            count=Cg * P * Q,
+            P=P,
+            Q=Q,
+            conv2d_row=conv2d.stride(0),
+            conv2d_col=conv2d.stride(1),
+            gain_f1=gain.stride(0),
+            gain_f0=gain.stride(1),
+            bias_f1=bias.stride(0),
+            bias_f0=bias.stride(1),
+            y_row=y.stride(0),
+            y_col=y.stride(1),
+            groups=groups,
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            LANES=1,
+            CHUNK=4,
+            num_warps=4,
+            ROWS=config["ROWS"],
+            BLOCK=config["BLOCK"],
+            PARTS=config["PARTS"],
+        )
+    elif variant == "lines_loop":
+        conv_group_norm_silu_y_lines_loop[(rows,)](
+            conv2d,
+            gain,
+            bias,
+            y,
+            Cg,
+            P * Q,
+            Cg * P * Q,
+            conv2d.stride(0),
+            conv2d.stride(1),
+            gain.stride(0),
+            gain.stride(1),
+            bias.stride(0),
+            bias.stride(1),
+            y.stride(0),
+            y.stride(1),
+            COMPUTE=COMPUTE,
+            groups=groups,
+            HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)),
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "lines":
+        conv_group_norm_silu_y_lines[(rows,)](
+            conv2d,
+            gain,
+            bias,
+            y,
+            Cg,
+            P * Q,
+            Cg * P * Q,
+            conv2d.stride(0),
+            conv2d.stride(1),
+            gain.stride(0),
+            gain.stride(1),
+            bias.stride(0),
+            bias.stride(1),
+            y.stride(0),
+            y.stride(1),
+            groups=groups,
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)),
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "split":
         mu_sum_part = torch.empty(
             (rows, config["PARTS"]),
             dtype=(

@@ -211,11 +211,12 @@ def conv_transpose2d_patches(
         tl.num_programs(0),
         flatten=FLAT,
     ):
-        first_f = tile % tiles_n * BLOCK_N
-        first_q1 = tile // tiles_n % patches_q1 * PATCH_Q1
-        first_p1 = tile // (patches_q1 * tiles_n) % patches_p1 * PATCH_P1
-        first_n = tile // (patches_p1 * patches_q1 * tiles_n) % patches_n * PATCH_N
-        z = (tile // (patches_n * patches_p1 * patches_q1 * tiles_n)).to(tl.int64)
+        z = (tile % batches).to(tl.int64)
+        patch = tile // batches
+        first_f = patch % tiles_n * BLOCK_N
+        first_q1 = patch // tiles_n % patches_q1 * PATCH_Q1
+        first_p1 = patch // (patches_q1 * tiles_n) % patches_p1 * PATCH_P1
+        first_n = patch // (patches_p1 * patches_q1 * tiles_n) * PATCH_N
         p0 = z // stride
         r_first = _floor_mod(p0 + pad, stride).to(INDEX)
         r_taps = (_floor_div(R - r_first - 1, stride) + 1).to(INDEX)
@@ -251,15 +252,17 @@ def conv_transpose2d_patches(
             )
             y_sum = tl.dot(w, x.T, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
-        place = tl.arange(0, BLOCK_M)[None, :]
+        y_sum = y_sum.T  # the places first: lanes lie along them
+        place = tl.arange(0, BLOCK_M)[:, None]
         n = first_n.to(tl.int64) + place // (PATCH_P1 * PATCH_Q1)
         p1 = first_p1.to(tl.int64) + place // PATCH_Q1 % PATCH_P1
         q1 = first_q1.to(tl.int64) + place % PATCH_Q1
-        f = first_f.to(tl.int64) + tl.arange(0, BLOCK_N)[:, None]
+        f = first_f.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
         y_p = p0 + p1 * stride
         y_q = q0 + q1 * stride
         inside = (n < N) & (p1 < p_steps) & (q1 < q_steps) & (y_p < P) & (y_q < Q) & (f < F)
-        tl.store(y_ptr + n * y_0 + f * y_1 + y_p * y_2 + y_q * y_3, y_sum, mask=inside)
+        y_places = y_ptr + n * y_0 + y_p * y_2 + y_q * y_3
+        tl.store(y_places + f * y_1, y_sum, mask=inside)
 
 
 @triton.jit
@@ -703,18 +706,19 @@ def choose_conv_transpose2d(
     N: int,
     channels: int,
     apart: int,
+    row: int,
     patched: bool,
     itemsize: int,
     hip: bool,
     sms: int,
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
+    # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor, stored apart by 16 and more
     if (
         patched
         and 2 <= itemsize <= 4
         and channels % 16 == 0
-        and apart < 2
+        and (apart < 2 or 20 * 16 * triton.cdiv(row, 16) <= 21 * row)
         and batches * M * N * channels >= 2**26
     ):
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
@@ -814,12 +818,13 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
     M = N * p_steps * q_steps
     channels = C
     apart = stride
+    row = q_steps
     patched = _takes_patches(x.permute(0, 2, 3, 1), w.permute(1, 2, 3, 0))
     itemsize = x.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
     variant, config = choose_conv_transpose2d(
-        batches, M, F, channels, apart, patched, itemsize, hip, sms
+        batches, M, F, channels, apart, row, patched, itemsize, hip, sms
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype) else tl.float32
     INDEX = tl.int32 if max(N * p_steps * q_steps, *x.shape) < 2_000_000_000 else tl.int64

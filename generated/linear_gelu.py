@@ -87,10 +87,18 @@ def _tiles_to_store(y: torch.Tensor, rows: int, cols: int) -> TensorDescriptor |
 
 
 @triton.jit
+def _tf32_parts(x):
+    """x as TF32 numbers, of 10 bits of mantissa, and what they leave of it."""
+    bits = x.to(tl.int32, bitcast=True) + 0x1000  # rounds what is cut off
+    number = (bits & -0x2000).to(tl.float32, bitcast=True)
+    return number, x - number
+
+
+@triton.jit
 def _split_tf32(
     x_ptr, parts_ptr, rows, terms, x_batch, x_row, x_term, parts_row, BLOCK: tl.constexpr
 ):
-    """A tile of x as TF32 numbers, of 10 bits of mantissa, and what they leave of it, `rows` rows below."""
+    """A tile of x in its two TF32 parts, the rests `rows` rows below the numbers."""
     tiles_m, tiles_n = tl.cdiv(rows, BLOCK), tl.cdiv(terms, BLOCK)
     tile = tl.program_id(0)
     batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
@@ -98,11 +106,10 @@ def _split_tf32(
     term = (tile % tiles_n).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (term < terms)
     x = tl.load(x_ptr + batch * x_batch + row * x_row + term * x_term, mask=inside)
-    bits = x.to(tl.int32, bitcast=True) + 0x1000  # rounds what is cut off
-    number = (bits & -0x2000).to(tl.float32, bitcast=True)
+    number, rest = _tf32_parts(x)
     row += batch * 2 * rows
     tl.store(parts_ptr + row * parts_row + term, number, mask=inside)
-    tl.store(parts_ptr + (row + rows) * parts_row + term, x - number, mask=inside)
+    tl.store(parts_ptr + (row + rows) * parts_row + term, rest, mask=inside)
 
 
 def _tf32_tiles(x: torch.Tensor, rows: int, cols: int) -> TensorDescriptor:
@@ -195,8 +202,21 @@ def _ndtr(x, HALF: tl.constexpr = False):
 @triton.jit
 def _times_ndtr(x, HALF: tl.constexpr = False):
     """x times the normal distribution function, gelu: x's tail is no smaller than it must be, and cheaper."""
-    if x.dtype == tl.float64 or HALF:
-        return x * _ndtr(x, HALF)
+    if x.dtype == tl.float64:
+        return x * _ndtr(x)
+    elif HALF:
+        # max(x, 0) - a * tail, where tail = root**2: one exp2, as nothing overlaps it behind a product
+        a = tl.abs(tl.minimum(x, 15.0, propagate_nan=tl.PropagateNan.ALL))
+        p = -1.07908926e-09 * a + 7.71195516e-08
+        p = p * a - 2.42223541e-06
+        p = p * a + 4.43062017e-05
+        p = p * a - 0.000529290119
+        p = p * a + 0.00441704923
+        p = p * a - 0.0271870531
+        p = p * a - 0.229130998
+        p = p * a - 0.575626791
+        root = tl.exp2(p * a - 0.5)  # tl.exp2 takes denormals for 0
+        return tl.where(x < 0, 0.0, x) - a * root * root
     else:
         # max(x, 0) - a * tail, where tail = inverse * (1 + q(z) * z) * e**(-a**2 / 2) / 2
         part = tl.abs(tl.minimum(x, 15.0, propagate_nan=tl.PropagateNan.ALL))
@@ -291,6 +311,121 @@ def linear_gelu_tf32x3(
 
 
 @triton.jit
+def linear_gelu_left_ahead(
+    w_tiles,
+    x_tiles,
+    b_ptr,
+    y_tiles,
+    y_ptr,
+    M,
+    N,
+    K,
+    b_n,
+    y_m,
+    y_n,
+    W_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        acc = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
+        for start in range(0, K, BLOCK_K):
+            w = w_tiles.load([start, first_n]).T if W_TURNED else w_tiles.load([first_n, start])
+            w_number, w_rest = _tf32_parts(w)
+            x_number = x_tiles.load([first_m, start]).T
+            x_rest = x_tiles.load([first_m + M, start]).T
+            # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
+            acc_terms = tl.dot(w_rest, x_number, input_precision="tf32")
+            acc_terms = tl.dot(w_number, x_rest, acc_terms, input_precision="tf32")
+            acc += tl.dot(w_number, x_number, acc_terms, input_precision="tf32")
+
+        acc = acc.T
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        acc_halves = tl.split(acc.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < N)
+            acc = acc_halves[half]
+            b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+            y = _times_ndtr(acc + b, HALF)
+            if y_tiles is None:
+                tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
+            else:
+                y_tiles.store([first_m, column], y.to(y_tiles.dtype))
+
+
+@triton.jit
+def linear_gelu_right_ahead(
+    x_tiles,
+    w_tiles,
+    b_ptr,
+    y_tiles,
+    y_ptr,
+    M,
+    N,
+    K,
+    b_n,
+    y_m,
+    y_n,
+    X_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, K, BLOCK_K):
+            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
+            x_number, x_rest = _tf32_parts(x)
+            w_number = w_tiles.load([first_n, start]).T
+            w_rest = w_tiles.load([first_n + N, start]).T
+            # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
+            acc_terms = tl.dot(x_rest, w_number, input_precision="tf32")
+            acc_terms = tl.dot(x_number, w_rest, acc_terms, input_precision="tf32")
+            acc += tl.dot(x_number, w_number, acc_terms, input_precision="tf32")
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        acc_halves = tl.split(acc.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < N)
+            acc = acc_halves[half]
+            b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+            y = _times_ndtr(acc + b, HALF)
+            if y_tiles is None:
+                tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
+            else:
+                y_tiles.store([first_m, column], y.to(y_tiles.dtype))
+
+
+@triton.jit
 def linear_gelu_persistent(
     x_tiles,
     w_tiles,
@@ -342,6 +477,73 @@ def linear_gelu_persistent(
                 tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
             else:
                 y_tiles.store([first_m, column], y.to(y_tiles.dtype))
+
+
+@triton.jit
+def linear_gelu_strips(
+    x_tiles,
+    w_tiles,
+    b_ptr,
+    y_tiles,
+    y_ptr,
+    M,
+    N,
+    K,
+    b_n,
+    y_m,
+    y_n,
+    X_TURNED: tl.constexpr,
+    W_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    HALF: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of 3 strips of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    tiles_m, tiles_n = tl.cdiv(M, 3 * BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * 3 * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        acc_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        acc_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        acc_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, K, BLOCK_K):
+            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
+            acc_0 = tl.dot(x, w, acc_0, input_precision=PRECISION, out_dtype=COMPUTE)
+            x2 = (
+                x_tiles.load([start, first_m + BLOCK_M]).T
+                if X_TURNED
+                else x_tiles.load([first_m + BLOCK_M, start])
+            )
+            acc_1 = tl.dot(x2, w, acc_1, input_precision=PRECISION, out_dtype=COMPUTE)
+            x3 = (
+                x_tiles.load([start, first_m + 2 * BLOCK_M]).T
+                if X_TURNED
+                else x_tiles.load([first_m + 2 * BLOCK_M, start])
+            )
+            acc_2 = tl.dot(x3, w, acc_2, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        for strip in tl.static_range(3):
+            first_row = first_m + strip * BLOCK_M
+            m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < M) & (n < N)
+            acc = (acc_0, acc_1, acc_2)[strip]
+            b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+            y = _times_ndtr(acc + b, HALF)
+            if y_tiles is None:
+                tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
+            else:
+                y_tiles.store([first_row, first_n], y.to(y_tiles.dtype))
 
 
 @triton.jit
@@ -471,11 +673,39 @@ def choose_linear_gelu(
     M: int, N: int, K: int, tma: bool, itemsize: int, stored_bytes: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
+    # few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers
+    if (
+        tma
+        and itemsize == 4
+        and M * N * K >= 2**30
+        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
+        and 16 < M
+        and M <= 768
+        and M < N
+    ):
+        BLOCK_M = (
+            128
+            if M > 64
+            and 7 * triton.cdiv(M, 128) * triton.cdiv(N, 128)
+            >= 5 * 1 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), 1 * sms)
+            else 64
+        )
+        return "left_ahead", dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_M,
+            BLOCK_K=64 if BLOCK_M == 64 and triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms else 32,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_M == 128 else 4,
+            num_stages=3,
+            PROGRAMS=1 if BLOCK_M == 128 else 3,
+        )
     # large in f32: both operands split once into TF32 numbers and their rests
     if (
         tma
         and itemsize == 4
         and K >= 1024
+        and M > 768
+        and N > 768
         and M * N * K >= 2**32
         and 2 * triton.cdiv(M, 128) * triton.cdiv(N, 128) > sms
     ):
@@ -492,7 +722,32 @@ def choose_linear_gelu(
             GROUP_M=8,
             num_warps=8,
             num_stages=4 if BLOCK_N == 256 else 6,
+            PROGRAMS=1,
             TERMS=256,
+        )
+    # large in f32: the right operand split ahead into TF32 numbers and rests, rows in registers
+    if (
+        tma
+        and itemsize == 4
+        and M * N * K >= 2**30
+        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
+        and M > 64
+        and N >= 64
+    ):
+        BLOCK_M = (
+            128
+            if 7 * triton.cdiv(M, 128) * triton.cdiv(N, 64)
+            >= 5 * 2 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 64), 2 * sms)
+            else 64
+        )
+        return "right_ahead", dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=64,
+            BLOCK_K=32,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=3,
+            PROGRAMS=2 if BLOCK_M == 128 else 3,
         )
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if (
@@ -548,6 +803,24 @@ def choose_linear_gelu(
             num_warps=4,
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
             PROGRAMS=3,
+        )
+    # large, and tiles of 3 strips of 64 rows fill the waves better
+    if (
+        tma
+        and M * N * K >= 2**29
+        and itemsize == 2
+        and triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms) == 1
+        and 8 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "strips", dict(
+            BLOCK_M=64,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4,
+            PROGRAMS=1,
         )
     # one wave, with work behind the sums: two programs a multiprocessor take turns
     if (
@@ -672,12 +945,51 @@ def launch_linear_gelu(x, w, b, y) -> None:
     variant, config = choose_linear_gelu(M, N, K, tma, itemsize, stored_bytes, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     PRECISION = "ieee" if torch.version.hip else "tf32x3"
-    if variant == "prepared":
+    if variant == "left_ahead":
+        w_tiles, w_turned = _tiles(w, config["BLOCK_N"], config["BLOCK_K"])
+        x_tiles = _tf32_tiles(x, config["BLOCK_M"], config["BLOCK_K"])
+        y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        linear_gelu_left_ahead[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            w_tiles,
+            x_tiles,
+            b,
+            y_tiles,
+            y,
+            M,
+            N,
+            K,
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant == "prepared":
         x_tiles = _tf32_tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles = _tf32_tiles(w, config["BLOCK_N"], config["BLOCK_K"])
         y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 4)
         linear_gelu_tf32x3[
-            (min(sms, triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"])),)
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
+                ),
+            )
         ](
             x_tiles,
             w_tiles,
@@ -693,7 +1005,47 @@ def launch_linear_gelu(x, w, b, y) -> None:
             COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
             enable_fp_fusion=True,
-            **config,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+            TERMS=config["TERMS"],
+        )
+    elif variant == "right_ahead":
+        x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles = _tf32_tiles(w, config["BLOCK_N"], config["BLOCK_K"])
+        y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        linear_gelu_right_ahead[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            x_tiles,
+            w_tiles,
+            b,
+            y_tiles,
+            y,
+            M,
+            N,
+            K,
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            X_TURNED=x_turned,
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
         )
     elif variant == "split":
         acc_parts = torch.empty(
@@ -751,6 +1103,42 @@ def launch_linear_gelu(x, w, b, y) -> None:
                 min(
                     config["PROGRAMS"] * sms,
                     triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            x_tiles,
+            w_tiles,
+            b,
+            y_tiles,
+            y,
+            M,
+            N,
+            K,
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            X_TURNED=x_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant == "strips":
+        x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"])
+        linear_gelu_strips[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    triton.cdiv(M, 3 * config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
                 ),
             )
         ](

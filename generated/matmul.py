@@ -85,10 +85,18 @@ def _tiles_to_store(y: torch.Tensor, rows: int, cols: int) -> TensorDescriptor |
 
 
 @triton.jit
+def _tf32_parts(x):
+    """x as TF32 numbers, of 10 bits of mantissa, and what they leave of it."""
+    bits = x.to(tl.int32, bitcast=True) + 0x1000  # rounds what is cut off
+    number = (bits & -0x2000).to(tl.float32, bitcast=True)
+    return number, x - number
+
+
+@triton.jit
 def _split_tf32(
     x_ptr, parts_ptr, rows, terms, x_batch, x_row, x_term, parts_row, BLOCK: tl.constexpr
 ):
-    """A tile of x as TF32 numbers, of 10 bits of mantissa, and what they leave of it, `rows` rows below."""
+    """A tile of x in its two TF32 parts, the rests `rows` rows below the numbers."""
     tiles_m, tiles_n = tl.cdiv(rows, BLOCK), tl.cdiv(terms, BLOCK)
     tile = tl.program_id(0)
     batch = (tile // (tiles_m * tiles_n)).to(tl.int64)
@@ -96,11 +104,10 @@ def _split_tf32(
     term = (tile % tiles_n).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (term < terms)
     x = tl.load(x_ptr + batch * x_batch + row * x_row + term * x_term, mask=inside)
-    bits = x.to(tl.int32, bitcast=True) + 0x1000  # rounds what is cut off
-    number = (bits & -0x2000).to(tl.float32, bitcast=True)
+    number, rest = _tf32_parts(x)
     row += batch * 2 * rows
     tl.store(parts_ptr + row * parts_row + term, number, mask=inside)
-    tl.store(parts_ptr + (row + rows) * parts_row + term, x - number, mask=inside)
+    tl.store(parts_ptr + (row + rows) * parts_row + term, rest, mask=inside)
 
 
 def _tf32_tiles(x: torch.Tensor, rows: int, cols: int) -> TensorDescriptor:
@@ -178,6 +185,111 @@ def matmul_tf32x3(
 
 
 @triton.jit
+def matmul_left_ahead(
+    b_tiles,
+    a_tiles,
+    y_tiles,
+    y_ptr,
+    M,
+    N,
+    K,
+    y_m,
+    y_n,
+    B_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
+        for start in range(0, K, BLOCK_K):
+            b = b_tiles.load([start, first_n]).T if B_TURNED else b_tiles.load([first_n, start])
+            b_number, b_rest = _tf32_parts(b)
+            a_number = a_tiles.load([first_m, start]).T
+            a_rest = a_tiles.load([first_m + M, start]).T
+            # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
+            y_sum_terms = tl.dot(b_rest, a_number, input_precision="tf32")
+            y_sum_terms = tl.dot(b_number, a_rest, y_sum_terms, input_precision="tf32")
+            y_sum += tl.dot(b_number, a_number, y_sum_terms, input_precision="tf32")
+
+        y_sum = y_sum.T
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < N)
+            y_sum = y_sum_halves[half]
+            if y_tiles is None:
+                tl.store(y_ptr + m * y_m + n * y_n, y_sum, mask=inside)
+            else:
+                y_tiles.store([first_m, column], y_sum.to(y_tiles.dtype))
+
+
+@triton.jit
+def matmul_right_ahead(
+    a_tiles,
+    b_tiles,
+    y_tiles,
+    y_ptr,
+    M,
+    N,
+    K,
+    y_m,
+    y_n,
+    A_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, K, BLOCK_K):
+            a = a_tiles.load([start, first_m]).T if A_TURNED else a_tiles.load([first_m, start])
+            a_number, a_rest = _tf32_parts(a)
+            b_number = b_tiles.load([first_n, start]).T
+            b_rest = b_tiles.load([first_n + N, start]).T
+            # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
+            y_sum_terms = tl.dot(a_rest, b_number, input_precision="tf32")
+            y_sum_terms = tl.dot(a_number, b_rest, y_sum_terms, input_precision="tf32")
+            y_sum += tl.dot(a_number, b_number, y_sum_terms, input_precision="tf32")
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < N)
+            y_sum = y_sum_halves[half]
+            if y_tiles is None:
+                tl.store(y_ptr + m * y_m + n * y_n, y_sum, mask=inside)
+            else:
+                y_tiles.store([first_m, column], y_sum.to(y_tiles.dtype))
+
+
+@triton.jit
 def matmul_persistent(
     a_tiles,
     b_tiles,
@@ -224,6 +336,68 @@ def matmul_persistent(
                 tl.store(y_ptr + m * y_m + n * y_n, y_sum, mask=inside)
             else:
                 y_tiles.store([first_m, column], y_sum.to(y_tiles.dtype))
+
+
+@triton.jit
+def matmul_strips(
+    a_tiles,
+    b_tiles,
+    y_tiles,
+    y_ptr,
+    M,
+    N,
+    K,
+    y_m,
+    y_n,
+    A_TURNED: tl.constexpr,
+    B_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of 3 strips of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    tiles_m, tiles_n = tl.cdiv(M, 3 * BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * 3 * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        y_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        y_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        y_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, K, BLOCK_K):
+            b = b_tiles.load([first_n, start]).T if B_TURNED else b_tiles.load([start, first_n])
+            a = a_tiles.load([start, first_m]).T if A_TURNED else a_tiles.load([first_m, start])
+            y_sum_0 = tl.dot(a, b, y_sum_0, input_precision=PRECISION, out_dtype=COMPUTE)
+            a2 = (
+                a_tiles.load([start, first_m + BLOCK_M]).T
+                if A_TURNED
+                else a_tiles.load([first_m + BLOCK_M, start])
+            )
+            y_sum_1 = tl.dot(a2, b, y_sum_1, input_precision=PRECISION, out_dtype=COMPUTE)
+            a3 = (
+                a_tiles.load([start, first_m + 2 * BLOCK_M]).T
+                if A_TURNED
+                else a_tiles.load([first_m + 2 * BLOCK_M, start])
+            )
+            y_sum_2 = tl.dot(a3, b, y_sum_2, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        for strip in tl.static_range(3):
+            first_row = first_m + strip * BLOCK_M
+            m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < M) & (n < N)
+            y_sum = (y_sum_0, y_sum_1, y_sum_2)[strip]
+            if y_tiles is None:
+                tl.store(y_ptr + m * y_m + n * y_n, y_sum, mask=inside)
+            else:
+                y_tiles.store([first_row, first_n], y_sum.to(y_tiles.dtype))
 
 
 @triton.jit
@@ -343,11 +517,39 @@ def choose_matmul(
     M: int, N: int, K: int, tma: bool, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
+    # few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers
+    if (
+        tma
+        and itemsize == 4
+        and M * N * K >= 2**30
+        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
+        and 16 < M
+        and M <= 768
+        and M < N
+    ):
+        BLOCK_M = (
+            128
+            if M > 64
+            and 7 * triton.cdiv(M, 128) * triton.cdiv(N, 128)
+            >= 5 * 1 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), 1 * sms)
+            else 64
+        )
+        return "left_ahead", dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_M,
+            BLOCK_K=64 if BLOCK_M == 64 and triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms else 32,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_M == 128 else 4,
+            num_stages=3,
+            PROGRAMS=1 if BLOCK_M == 128 else 3,
+        )
     # large in f32: both operands split once into TF32 numbers and their rests
     if (
         tma
         and itemsize == 4
         and K >= 1024
+        and M > 768
+        and N > 768
         and M * N * K >= 2**32
         and 2 * triton.cdiv(M, 128) * triton.cdiv(N, 128) > sms
     ):
@@ -364,7 +566,32 @@ def choose_matmul(
             GROUP_M=8,
             num_warps=8,
             num_stages=4 if BLOCK_N == 256 else 6,
+            PROGRAMS=1,
             TERMS=256,
+        )
+    # large in f32: the right operand split ahead into TF32 numbers and rests, rows in registers
+    if (
+        tma
+        and itemsize == 4
+        and M * N * K >= 2**30
+        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
+        and M > 64
+        and N >= 64
+    ):
+        BLOCK_M = (
+            128
+            if 7 * triton.cdiv(M, 128) * triton.cdiv(N, 64)
+            >= 5 * 2 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 64), 2 * sms)
+            else 64
+        )
+        return "right_ahead", dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=64,
+            BLOCK_K=32,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=3,
+            PROGRAMS=2 if BLOCK_M == 128 else 3,
         )
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if (
@@ -420,6 +647,25 @@ def choose_matmul(
             num_warps=4,
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
             PROGRAMS=3,
+        )
+    # large, and tiles of 3 strips of 64 rows fill the waves better
+    if (
+        tma
+        and M * N * K >= 2**29
+        and itemsize == 2
+        and 5 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
+        <= 6 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+        and 8 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "strips", dict(
+            BLOCK_M=64,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4,
+            PROGRAMS=1,
         )
     # large, and its widest tiles fill whole waves of multiprocessors
     if (
@@ -524,12 +770,48 @@ def launch_matmul(a, b, y) -> None:
     variant, config = choose_matmul(M, N, K, tma, itemsize, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype) else tl.float32
     PRECISION = "ieee" if torch.version.hip else "tf32x3"
-    if variant == "prepared":
+    if variant == "left_ahead":
+        b_tiles, b_turned = _tiles(b.mT, config["BLOCK_N"], config["BLOCK_K"])
+        a_tiles = _tf32_tiles(a, config["BLOCK_M"], config["BLOCK_K"])
+        y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        matmul_left_ahead[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            b_tiles,
+            a_tiles,
+            y_tiles,
+            y,
+            M,
+            N,
+            K,
+            y.stride(0),
+            y.stride(1),
+            B_TURNED=b_turned,
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant == "prepared":
         a_tiles = _tf32_tiles(a, config["BLOCK_M"], config["BLOCK_K"])
         b_tiles = _tf32_tiles(b.mT, config["BLOCK_N"], config["BLOCK_K"])
         y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 4)
         matmul_tf32x3[
-            (min(sms, triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"])),)
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
+                ),
+            )
         ](
             a_tiles,
             b_tiles,
@@ -542,7 +824,44 @@ def launch_matmul(a, b, y) -> None:
             y.stride(1),
             COMPUTE=COMPUTE,
             enable_fp_fusion=True,
-            **config,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+            TERMS=config["TERMS"],
+        )
+    elif variant == "right_ahead":
+        a_tiles, a_turned = _tiles(a, config["BLOCK_M"], config["BLOCK_K"])
+        b_tiles = _tf32_tiles(b.mT, config["BLOCK_N"], config["BLOCK_K"])
+        y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        matmul_right_ahead[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            a_tiles,
+            b_tiles,
+            y_tiles,
+            y,
+            M,
+            N,
+            K,
+            y.stride(0),
+            y.stride(1),
+            A_TURNED=a_turned,
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
         )
     elif variant == "split":
         y_sum_parts = torch.empty(
@@ -597,6 +916,39 @@ def launch_matmul(a, b, y) -> None:
                 min(
                     config["PROGRAMS"] * sms,
                     triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            a_tiles,
+            b_tiles,
+            y_tiles,
+            y,
+            M,
+            N,
+            K,
+            y.stride(0),
+            y.stride(1),
+            A_TURNED=a_turned,
+            B_TURNED=b_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant == "strips":
+        a_tiles, a_turned = _tiles(a, config["BLOCK_M"], config["BLOCK_K"])
+        b_tiles, b_turned = _tiles(b, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"])
+        matmul_strips[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    triton.cdiv(M, 3 * config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
                 ),
             )
         ](

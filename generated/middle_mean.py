@@ -185,9 +185,9 @@ def choose_middle_mean(
         )
     # any width
     return "loop", dict(
-        BLOCK=32 if across else 4096,
+        BLOCK=64 if across else 4096,
         ROWS=min(64 if across else 1, triton.next_power_of_2(max(1, row_run))),
-        num_warps=8,
+        num_warps=16 if across else 8,
     )
 
 

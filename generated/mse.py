@@ -170,7 +170,9 @@ def choose_mse(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]
             ),
         )
     # any width
-    return "loop", dict(BLOCK=32 if across else 4096, ROWS=64 if across else 1, num_warps=8)
+    return "loop", dict(
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
+    )
 
 
 def launch_mse(x, t, loss) -> None:

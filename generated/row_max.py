@@ -248,7 +248,9 @@ def choose_row_max_float(rows: int, cols: int, across: bool, sms: int) -> tuple[
             ),
         )
     # any width
-    return "loop", dict(BLOCK=32 if across else 4096, ROWS=64 if across else 1, num_warps=8)
+    return "loop", dict(
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
+    )
 
 
 def launch_row_max_float(x, y) -> None:
@@ -362,7 +364,9 @@ def choose_row_max_int(rows: int, cols: int, across: bool, sms: int) -> tuple[st
             ),
         )
     # any width
-    return "loop", dict(BLOCK=32 if across else 4096, ROWS=64 if across else 1, num_warps=8)
+    return "loop", dict(
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
+    )
 
 
 def launch_row_max_int(x, y) -> None:

@@ -221,3 +221,11 @@ def test_division_by_zero_is_refused():
 def test_a_read_has_no_value_without_its_tensor():
     with pytest.raises(TypeError):
         algebra.evaluate(poly(Fetch("t", (index("n"),))), {"n": 0})
+
+
+def test_a_remainder_is_shown_as_one_whatever_it_is_multiplied_by():
+    a, w = size("A"), size("B")
+    number = index("i") // a
+    shown = algebra.with_modulo(number % w * a + index("j") * w + 1)
+    assert str(shown) == "(i // A % B) * A + j * B + 1"
+    assert algebra.with_modulo(number - (number // w) * a) == number - (number // w) * a

@@ -15,6 +15,7 @@ from tritongen.runtime.load import load_text
 from tritongen.trace import trace
 
 ROOT = Path(__file__).parent.parent
+USERS = ROOT / "benchmarks/users"
 
 # Run in a process of its own: Triton decides at import whether kernels are interpreted.
 PROGRAM = """
@@ -23,6 +24,8 @@ import torch
 from tritongen import pipeline
 from tritongen.proof.variants import forced, ways
 from tritongen.runtime.load import load_text
+
+SPLIT = ("prepared", "left_ahead", "right_ahead")  # f32 in TF32 parts
 
 def stored(shape, turned, dtype):
     x = torch.randn(shape).to(dtype)
@@ -34,9 +37,9 @@ def check(path, name, shapes, want):
     described, tiles, split = [], module._tiles, module._tf32_tiles
     module._tiles = lambda x, *sizes, **how: described.append(x) or tiles(x, *sizes, **how)
     module._tf32_tiles = lambda x, *sizes: described.append(x) or split(x, *sizes)
-    taken = [w for w in ways(plan) if w.name in ("prepared", "split", "persistent")]
+    taken = [w for w in ways(plan) if w.name in (*SPLIT, "split", "persistent", "strips")]
     for turned, way in itertools.product(itertools.product((False, True), repeat=2), taken):
-        dtype = torch.float32 if way.name == "prepared" else torch.float16
+        dtype = torch.float32 if way.name in SPLIT else torch.float16
         args = [stored(s, t, dtype) for s, t in zip(shapes, turned)]
         args += [torch.randn(s).to(dtype) for s in shapes[2:]]
         with forced(module, plan, way, small=True):
@@ -45,7 +48,7 @@ def check(path, name, shapes, want):
         error = ((got.double() - wanted).abs() / (1 + wanted.abs())).max().item()
         results[f"{name} {turned} {way.name}"] = error
     counts[name] = len(described)
-    assert len(taken) == 3
+    assert len(taken) == 6
 
 def one_tap(name, place, stride):
     built = pipeline.build(open("specs/conv2d.op").read(), "specs/conv2d.op")
@@ -70,11 +73,25 @@ def converted():
     wanted = x.double() @ w.double().T
     results["converted"] = ((got.double() - wanted).abs() / (1 + wanted.abs())).max().item()
 
+def computed():
+    # Weights exp(s - m) of attention; past the last term they would be exp(0 - m), infinite here.
+    path = "benchmarks/users/l1_097_attention.op"
+    built = pipeline.build(open(path).read(), path)
+    module, plan = load_text(built.name, built.raw), built.plans["attention"][0]
+    way = next(w for w in ways(plan) if ("attention_o", "right_ahead") in w.variants)
+    q, k, v = torch.randn(1, 2, 37, 20) + 5, torch.randn(1, 2, 45, 20) - 5, torch.randn(1, 2, 45, 24)
+    q, k = (torch.nn.functional.pad(x, (0, 4)) for x in (q, k))
+    with forced(module, plan, way, small=True):
+        got = module.attention(q, k, v)
+    wanted = torch.nn.functional.scaled_dot_product_attention(q.double(), k.double(), v.double())
+    results["right_ahead computed"] = (got.double() - wanted).abs().max().item()
+
 results, counts = {}, {}
 for stride in (1, 2):  # with 2 it is no product of matrices, and another variant answers
     one_tap("rows_persistent", torch.channels_last, stride)
     one_tap("planes_persistent", torch.contiguous_format, stride)
 converted()
+computed()
 gelu, linear = torch.nn.functional.gelu, torch.nn.functional.linear
 check("specs/matmul.op", "matmul", [(40, 72), (72, 24)], torch.matmul)
 check("specs/matmul.op", "matmul", [(37, 171), (171, 19)], torch.matmul)
@@ -99,28 +116,46 @@ def test_persistent_kernels_in_every_order_of_memory():
     whole = {"(1, 1)": False, "(1, 3)": False, "(1, 8)": True, "(3, 8)": True, "(3, 9)": False}
     assert end == whole
     assert counts == {
-        "matmul": 24,
-        "bmm": 24,
-        "linear_gelu": 24,
-    }  # two operands, four orders, three ways
+        "matmul": 48,
+        "bmm": 48,
+        "linear_gelu": 48,
+    }  # two operands, four orders, six ways
     assert max(results.values()) < 2e-3, results
     # A TF32 number alone would be off by 1e-3 of a factor.
-    assert max(e for name, e in results.items() if "prepared" in name) < 2e-5, results
+    split = [e for name, e in results.items() if "prepared" in name or "ahead" in name]
+    assert len(split) == 3 * 4 * 3 + 1 and max(split) < 2e-5, results
 
 
-def chosen(name: str, **shapes) -> str:
-    text = (ROOT / "specs" / f"{name}.op").read_text()
-    built = pipeline.build(text, f"{name}.op")
-    half = {k: torch.empty(*s, dtype=torch.bfloat16, device="meta") for k, s in shapes.items()}
-    return trace(load_text(built.name, built.raw), name, half).choices[-1].variant
+def chosen(name: str, dtype: torch.dtype = torch.bfloat16, **shapes) -> str:
+    (path,) = (p for p in (ROOT / f"specs/{name}.op", USERS / f"{name}.op") if p.exists())
+    built = pipeline.build(path.read_text(), path.name)
+    given = {k: torch.empty(*s, dtype=dtype, device="meta") for k, s in shapes.items()}
+    return trace(load_text(built.name, built.raw), built.items[0].name, given).choices[-1].variant
 
 
 def test_what_fits_a_product():
-    """Few rows; bound by memory; one wave with work behind the sums; several waves."""
+    """Few rows; bound by memory; waves that only 192 rows fill; one wave with work behind the sums; several waves."""
     assert chosen("matmul", a=(64, 4096), b=(4096, 4096)) == "slender"
     assert chosen("matmul", a=(200704, 64), b=(64, 256)) == "stream"
+    assert chosen("matmul", a=(3072, 3072), b=(3072, 3072)) == "strips"
+    assert chosen("matmul", a=(2560, 2560), b=(2560, 2560)) == "persistent"
     assert chosen("linear_gelu", x=(2048, 2048), w=(2048, 2048), b=(2048,)) == "twin"
     assert chosen("linear_gelu", x=(4096, 4096), w=(4096, 4096), b=(4096,)) == "persistent"
+
+
+def test_which_operands_of_f32_are_split_ahead():
+    """An operand is not, where that takes longer than its products wait; nor are a few sums of many terms."""
+    f32 = torch.float32
+    assert chosen("matmul", f32, a=(4096, 4096), b=(4096, 4096)) == "prepared"
+    assert chosen("matmul", f32, a=(1024, 1024), b=(1024, 1024)) == "right_ahead"
+    assert chosen("matmul", f32, a=(200704, 64), b=(64, 128)) == "right_ahead"
+    w, b = (16384, 16384), (16384,)
+    assert chosen("linear", f32, x=(128, 16384), w=w, b=b) == "left_ahead"
+    assert chosen("linear", f32, x=(16, 16384), w=w, b=b) == "slim"
+    assert chosen("matmul", f32, a=(256, 524288), b=(524288, 256)) == "split"
+    heads = (8, 16, 512, 1024)
+    assert chosen("l1_097_attention", f32, q=heads, k=heads, v=heads) == "right_ahead"
+    assert chosen("l1_097_attention", q=heads, k=heads, v=heads) == "medium"
 
 
 def test_several_sums_are_two_loops():

@@ -44,13 +44,16 @@ def test_a_transposed_convolution_walks_the_taps_of_its_phase():
     assert one.grid == (2 * 2,)  # a program a phase: each has 100 places
 
 
-def test_places_stored_apart_are_no_patches():
-    """Measured: 0.23x of cuDNN with a stride of 2, since lanes then run along the columns."""
-    built = pipeline.build((SPECS / "conv_transpose2d.op").read_text(), "c.op")
-    choose = load_text(built.name, built.raw).choose_conv_transpose2d
-    call = dict(M=64 * 128**2, N=64, channels=64, patched=True, itemsize=4, hip=False, sms=132)
-    assert choose(batches=1, apart=1, **call)[0] == "patches"
-    assert choose(batches=4, apart=2, **call)[0] == "taps"
+def test_places_that_are_stored_apart_come_first():
+    """Columns are apart too: Triton 3.6 then lays lanes along the first dim, which as columns were 0.23x of cuDNN."""
+    call = dict(x=meta(64, 64, 128, 128), w=meta(64, 64, 4, 4), stride=2, pad=1)
+    launch = launches("conv_transpose2d", **call)[-1]
+    assert launch.kernel.fn.__name__ == "conv_transpose2d_patches"
+    code = trace.compile_launch(launch, "sm_90").asm["ttgir"]
+    assert re.findall(r"tt\.store .*tensor<(\w+)x!tt\.ptr<f32>", code) == ["128x64"]
+    assert "z = (tile % batches)" in launch.kernel.src  # the phases of a patch run side by side
+    ragged = launches("conv_transpose2d", **call, out_pad=1)[-1]  # rows of 129 places
+    assert ragged.kernel.fn.__name__ == "conv_transpose2d_taps"
 
 
 def test_patches_are_of_images_whose_places_count_in_32_bits(monkeypatch):

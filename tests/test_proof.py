@@ -130,10 +130,9 @@ SPILLS = {
     "conv_transpose3d_lanes": 512,
     "conv_group_norm_silu_conv2d_taps": 768,
     "conv_group_norm_silu_conv2d_tiles": 512,
-    "conv_transpose3d_patches": 512,
     "conv1d_patches": 256,  # on sm_80, which has no descriptors and never takes it
-    "conv_group_norm_silu_conv2d_patches": 128,
     "conv_group_norm_silu_y_rows": 1024,
+    "conv_group_norm_silu_y_lines_loop": 256,  # forced; none at sizes that choose it
     "group_norm_finish": 256,
 }
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
-from tritongen import cost, pipeline
+from tritongen import cost, pipeline, trace
+from tritongen.runtime.load import load_text
 
 ROOT = Path(__file__).parent.parent
 
@@ -100,6 +103,30 @@ want = torch.nn.functional.layer_norm(wide.double(), (300,))
 for way, got in variants("layer_norm", lambda f: f(wide, torch.ones(300), torch.zeros(300))):
     assert (got - want).abs().max() < 0.02, (way, (got - want).abs().max())
 
+images = torch.randn(3, 2, 9, 20) + 30000
+want = torch.nn.functional.batch_norm(images.double(), None, None, training=True)
+for last in (torch.contiguous_format, torch.channels_last):
+    x = images.to(memory_format=last)
+    for way, got in variants("batch_norm_train", lambda f: f(x, torch.ones(2), torch.zeros(2))):
+        assert (got - want).abs().max() < 0.02, (way, (got - want).abs().max())
+        assert got.is_contiguous(memory_format=last), way
+
+text = """op masked<T: float>(x: T[N, C, H], k: T[H], gain: T[C]) -> y: T[N, C, H] {
+  s[n] = sum[c, h](exp(x[n, c, h]) * k[h])
+  q[n < N] = max[c, h](k[h] + gain[c])
+  y[n, c, h] = x[n, c, h] * gain[c] / s[n] + q[n]
+}"""
+built = pipeline.build(text)
+module = load_text("masked", built.raw)
+x, k, gain = torch.randn(2, 5, 19), torch.rand(19) - 3, torch.rand(5) - 3
+s = (x.exp() * k).sum((1, 2))[:, None, None]
+want = x * gain[:, None] / s + (k.max() + gain.max())
+names = [way.name for way in ways(built.plans["masked"][0])]
+assert "lines" in names, names
+for way in ways(built.plans["masked"][0]):
+    with forced(module, built.plans["masked"][0], way, small=True):
+        assert torch.allclose(module.masked(x, k, gain), want, 1e-4, 1e-5), way.name
+
 text = """op two<T: float>(x: T[B, M, D]) -> (y: T[B, M, D], s: T[B, D], i: i64[B, D]) {
   s[b, d] = sum[m](x[b, m, d])
   q[b, d] = sum[m](abs(x[b, m, d] - s[b, d]))
@@ -129,6 +156,35 @@ def test_infinities_and_offsets_in_every_variant():
         timeout=240,
     )
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def launches(name: str, *args, **given):
+    text = (ROOT / "specs" / f"{name}.op").read_text()
+    built = pipeline.build(text, f"{name}.op")
+    names = [p.name for p in built.plans[name][0].op.params]
+    call = dict(zip(names, args, strict=False)) | given
+    return trace.trace(load_text(name, built.raw), name, call).launches
+
+
+def test_small_images_are_lines_of_several_elements_a_load():
+    """Measured on an H200: a division an element and loads of 2 bytes take three times as long."""
+    x, w = (torch.empty(s, dtype=torch.bfloat16, device="meta") for s in ((256, 256, 14, 14), 256))
+    for name, kernel in (("group_norm", "lines"), ("batch_norm_train", "lines_loop")):
+        extra = {"groups": 8} if name == "group_norm" else {}
+        (launch,) = launches(name, x, w, w, **extra)
+        assert launch.kernel.fn.__name__ == f"{name}_{kernel}"
+        code = trace.ptx(launch, "sm_90")
+        assert "st.global.v2.b32" in code and "st.global.b16" not in code
+
+
+def test_statistics_across_memory_keep_a_state_a_lane():
+    """In the loop no reduction crosses warps: measured 99 and 87% of a copy instead of 76 and 64."""
+    x = torch.empty(64, 64, 112, 112, device="meta").to(memory_format=torch.channels_last)
+    part, merge, finish = launches("batch_norm_train", x, *(torch.empty(64, device="meta"),) * 2)
+    names = [launch.kernel.fn.__name__ for launch in (part, merge, finish)]
+    assert names == [f"batch_norm_train_{k}" for k in ("lanes_part", "lanes_merge", "finish")]
+    loop = inspect.getsource(part.kernel.fn).split("for step in")[1].split("mu_sum, var_sum =")[0]
+    assert "tl.sum" not in loop and "_take_each(" in loop
 
 
 @pytest.mark.parametrize(

@@ -320,6 +320,13 @@ op depth_multiplier<T: float>(x: T[N, C, L], w: T[F, R]) -> y: T[N, F, P]
 op turn_pairs<T: float>(x: T[N, D], a: f32[K], b: f32[K]) -> y: T[N, D] with D == 2 * K {
   y[n, d] = x[n, d] * a[d // 2] + where(d % 2 == 0, -1, 1) * x[n, d // 2 * 2 + 1 - d % 2] * b[d // 2]
 }
+op apart_in_a_line<T: float>(x: T[N, L]) -> y: T[N, P] with P = L // 2 {
+  y[n, p] = sum[r < 2](x[n, 2 * p + r]) - 3 * sum[s < 2]((x[n, 2 * p + s + 2] else 0))
+}
+op bare_numbers<T: int>(a: T[N], b: T[N]) -> (y: i64[N], z: f32[N]) {
+  y[n] = relu(a[n]) % max(b[n], 1) + clamp(a[n], 2, 9) // max(3, b[n])
+  z[n] = f32(shift_left(a[n], 2)) + f32(shift_right(9, bit_and(b[n], 3)))
+}
 op tile_and_scalar<T: float>(x: T[N], s: f32 = 1.0) -> y: T[N] {
   y[n] = where(x[n] > 0 and s > 0.5, x[n], -x[n])
 }

@@ -163,11 +163,13 @@ def _kernels(
 def passes(kernel: KernelPlan, tensor: str) -> int:
     """How often a kernel reads a tensor: rows that are walked level by level are loaded in each walk.
 
-    Of a factor in two TF32 parts, one of both is read for each of three products.
+    Of a factor in two TF32 parts, one of both is read for each of three products, or each once.
     """
     if kernel.skeleton == "tf32x3":
         return 3 if tensor in {tile.tensor for tile in kernel.tiles} else 1
-    if kernel.skeleton != "loop":
+    if kernel.skeleton == "tf32x3_half":
+        return 2 if tensor == kernel.tiles[not kernel.exchanged].tensor else 1
+    if kernel.skeleton not in ("loop", "lines_loop"):
         return 1
     row = {d.index for d in kernel.axes[0].digits}
     nests = {n.name: n for n in kernel.nests}

@@ -1,4 +1,4 @@
-"""`sum[k](where(condition, term, 0))` as a sum with guards.
+"""`sum[k](where(condition, term, 0))` as a sum with guards, and `sum[k](condition)` as one of ones.
 
 Input: the body of a sum. Output: the guards that an and-chain of integer comparisons amounts to, and
 the term. `a < b` is `b - a - 1 >= 0`; `ix[n] == v` holds a read. A `!=`, an `or`, or a comparison of
@@ -27,6 +27,12 @@ def split_guards(scope: Scope, body: Expr) -> tuple[tuple[Guard, ...], Expr]:
                 where, dtype = body, ""
             case Cast(Call("where", (condition, _, Const(0))) as where, dtype):
                 pass
+            case Cast(Cast() as inner, dtype) if _is_count(inner):
+                body = Cast(inner.arg, dtype)
+                continue
+            case Cast(condition, dtype) if _is_count(body):
+                one = Const(1 if scope.kind(dtype) == "int" else 1.0, dtype)
+                where, dtype = Call("where", (condition, one, replace(one, value=0)), dtype), ""
             case _:
                 return guards, body
         found, rest = _guards(scope, condition)
@@ -35,6 +41,16 @@ def split_guards(scope: Scope, body: Expr) -> tuple[tuple[Guard, ...], Expr]:
         guards += found
         body = where.args[1] if rest is None else replace(where, args=(rest, *where.args[1:]))
         body = Cast(body, dtype) if dtype else body
+
+
+def _is_count(body: Expr) -> bool:
+    """Whether the body is a condition as a number: what it sums to is how often it holds."""
+    match body:
+        case Cast(Call(dtype="bool"), "bool"):
+            return False
+        case Cast(arg):
+            return isinstance(arg, Call) and arg.dtype == "bool" or _is_count(arg)
+    return False
 
 
 def _guards(scope: Scope, condition: Expr) -> tuple[tuple[Guard, ...], Expr | None]:

@@ -79,6 +79,8 @@ class Body(Places):
         inner = self.expr(arg)
         if _dtype(arg) == dtype and not isinstance(arg, ir.Read):
             return inner
+        if isinstance(arg, ir.Cast) and self.dtype(_dtype(arg)) == self.dtype(dtype):
+            return inner
         if dtype == "u8" and ir.kind_of(_dtype(arg), self.op) == "float":
             return f"{wrap(inner, ATOM)}.to(tl.int32).to(tl.uint8)", ATOM
         return f"{wrap(inner, ATOM)}.to({self.dtype(dtype)})", ATOM
@@ -119,10 +121,11 @@ class Body(Places):
         shown = []
         for k, arg in enumerate(kept):
             out = self.expr(arg)
-            lossy = isinstance(arg, ir.Const) and is_call and not exact_in_f32(arg)
-            if not self.strong(arg) and (
-                lossy or (weak and k == 0) or (is_call and row.arity == 1)
-            ):
+            lossy = isinstance(arg, ir.Const) and not exact_in_f32(arg)
+            # A function takes a bare number for i32, in which narrower ints would go on.
+            narrow = kind == "int" and (k == 0 or _dtype(arg) not in ("i32", "i64"))
+            typed = is_call and (lossy or narrow or row.arity == 1)
+            if not self.strong(arg) and (typed or (weak and k == 0)):
                 out = self.full(arg, _dtype(arg)), ATOM
             if "abc"[k] in text.repeats and not out[0].isidentifier() and out[1] != UNARY:
                 out = self.assign(self.fresh("t"), out[0]), ATOM

@@ -112,9 +112,9 @@ def half_at_a_time(
     first = f"{var['tile_n']}.to(tl.int64) * BLOCK_N + {half} * (BLOCK_N // 2)"
     body.line(f"{var['n']} = {first} + tl.arange(0, BLOCK_N // 2)[None, :]")
     body.line(f"{var['inside']} = {var['both']}")
-    body.halved, body.looping = own, frozenset({n.name})
+    body.columns, body.looping = own, frozenset({n.name})
     follow(body, heads, tail)
-    body.halved, body.looping = set(), frozenset()
+    body.columns, body.looping = set(), frozenset()
     splits.append(f"for {half} in tl.static_range(2):")
     body.lines = [*splits, *(f"    {line}" for line in body.lines)]
     return (*points, *body.points)
@@ -137,12 +137,14 @@ def products(
     return loads, dots
 
 
-def dot_line(body: Body, head: ir.Nest, left: str, right: str) -> str:
+def dot_line(body: Body, head: ir.Nest, left: str, right: str, name: str = "") -> str:
+    """`name`: the accumulator, where it is not called as the sum is."""
+    name = name or head.name
     dtype, precision = body.dtype(head.dtype), ""
     if ir.kind_of(head.dtype, body.op) != "int":
         body.args.constants["PRECISION"] = "PRECISION"
         precision = "input_precision=PRECISION, "
-    return f"{head.name} = tl.dot({left}, {right}, {head.name}, {precision}out_dtype={dtype})"
+    return f"{name} = tl.dot({left}, {right}, {name}, {precision}out_dtype={dtype})"
 
 
 def accumulators(

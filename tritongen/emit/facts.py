@@ -84,7 +84,8 @@ def fact_texts(context: Context, step: Step, views: dict[str, View]):
     if "across" in spoken:
         yield "across", across_text(step, views)
     if "tma" in spoken:
-        yield "tma", f"_takes_tiles({', '.join(described(step, 'persistent'))})"
+        tiled = described(step, "persistent") or described(step, "tf32x3_half")
+        yield "tma", f"_takes_tiles({', '.join(tiled)})"
     if "patched" in spoken:
         orders = {p.tensor: ", ".join(map(str, p.order)) for p in step.packs}
         shown = (f"{t}.permute({orders[t]})" for t in described(step, "patches"))

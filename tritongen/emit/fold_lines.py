@@ -34,7 +34,8 @@ def term(body: Body, nest: ir.Nest, var: dict[str, str], served: bool) -> tuple[
     guards = [guard_text(body, g) for g in reduce.guards]
     if served and not guards and wide:
         return out
-    mask = body.mask(frozenset(a.name for a in body.kernel.axes), guards)
+    axes = (part.name for axis in body.kernel.axes for part in (axis.outer, axis.run))
+    mask = body.mask(frozenset(axes), guards)
     start = start_text(body, nest, reduce.body.dtype)
     if not body.strong(reduce.body):
         out = (body.full(reduce.body, reduce.body.dtype), ATOM)
@@ -45,12 +46,15 @@ def guard_text(body: Body, guard: ir.Guard) -> str:
     return f"{body.size(guard.poly)[0]} {guard.op} 0"
 
 
-def end_text(body: Body, nest: ir.Nest, tile_text: str, axis: int = 1) -> str:
+def end_text(body: Body, nest: ir.Nest, tile_text: str, axis: int | None = 1) -> str:
+    """A tile folded along an axis, or to a scalar."""
     kind = ir.kind_of(nest.fold.body.dtype, body.op)
     fold = FOLDS[nest.fold.op]
     if fold.helper[kind]:
         body.helpers[fold.helper[kind]] = None
-    return fold.end[kind].format(t=tile_text, axis=axis)
+    if axis is not None:
+        return fold.end[kind].format(t=tile_text, axis=axis)
+    return fold.whole(kind).format(t=tile_text)
 
 
 def place_of(body: Body, nest: ir.Nest) -> str:
@@ -72,8 +76,10 @@ def arg_helper(body: Body, nest: ir.Nest, which: str = "_first") -> str:
     return helper
 
 
-def fold_resident(body: Body, nest: ir.Nest, var: dict[str, str], served: bool) -> None:
-    """A fold of a tile that is in registers."""
+def fold_resident(
+    body: Body, nest: ir.Nest, var: dict[str, str], served: bool, axis: int | None = 1
+) -> None:
+    """A fold of a tile that is in registers, along an axis or, but for arg folds, over all of it."""
     if nest.fold.op.startswith("arg"):
         value = term(body, nest, var, served)[0]
         if not value.isidentifier():
@@ -88,7 +94,7 @@ def fold_resident(body: Body, nest: ir.Nest, var: dict[str, str], served: bool) 
         body.line(f"{nest.name} = {nest.name}.to(tl.int64)")
         body.values[nest.name] = (nest.name, ATOM)
         return
-    out = end_text(body, nest, term(body, nest, var, served)[0])
+    out = end_text(body, nest, term(body, nest, var, served)[0], axis)
     if (
         nest.name in body.context.user_names
         or nest.name in body.kernel.stores

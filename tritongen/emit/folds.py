@@ -88,6 +88,11 @@ class FoldText:
     end: dict[str, str]
     helper: dict[str, str]
 
+    def whole(self, kind: str) -> str:
+        """The end of a tile along all axes: a scalar."""
+        text = self.end[kind].replace(", keep_dims=True", "")
+        return text.replace(", {axis}", ", None" if text.startswith("tl.reduce") else "")
+
 
 def _same(text: str) -> dict[str, str]:
     return {kind: text for kind in ("float", "int", "bool")}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritongen.emit import scan, tiles, walks
+from tritongen.emit import lanes, lines, scan, tiles, walks
 from tritongen.emit.body import Body, Context
 from tritongen.emit.contraction import contraction_view
 from tritongen.emit.nest import box_view, nest_view
@@ -10,7 +10,9 @@ from tritongen.emit.patches import patches_view
 from tritongen.emit.persistent import combine_view, persistent_view
 from tritongen.emit.runs import RunsBody
 from tritongen.emit.scatter import scatter
+from tritongen.emit.strips import strips_view
 from tritongen.emit.tf32x3 import tf32x3_view
+from tritongen.emit.tf32x3_half import tf32x3_half_view
 from tritongen.emit.view import KernelView
 from tritongen.emit.window import window_view, windows_view
 from tritongen.schedule.plan import KernelPlan
@@ -19,8 +21,12 @@ PRINTERS = {
     "flat": tiles.flat,
     "tile": tiles.tile,
     "rows": tiles.rows,
+    "lines": lambda body: lines.lines(lines.LinesBody(body.context, body.kernel)),
+    "lines_loop": lambda body: lines.lines_loop(lines.LinesBody(body.context, body.kernel)),
     "loop": walks.loop,
     "part": walks.part,
+    "lanes_part": lanes.lanes_part,
+    "lanes_merge": lanes.lanes_merge,
     "finish": walks.finish,
     "merge": walks.merge,
     "contraction": contraction_view,
@@ -33,9 +39,11 @@ PRINTERS = {
     "scan_finish": scan.scan_finish,
     "taps": contraction_view,
     "persistent": persistent_view,
+    "strips": strips_view,
     "patches": patches_view,
     "combine": combine_view,
     "tf32x3": tf32x3_view,
+    "tf32x3_half": tf32x3_half_view,
     "nest": nest_view,
 }
 

@@ -308,6 +308,11 @@ def branch(
         comma = "," if len(launch.grid) == 1 else ""
         # Said out loud, since Triton 3.10 turns the default: a * b + c rounds once, as in torch's kernels.
         own = [f"{name}={rule_text(rule, renames)}" for name, rule in launch.config]
+        if own:
+            shared = [
+                n for n, _ in variant.config if n in parameters and n not in dict(launch.config)
+            ]
+            own += [f'{name}=config["{name}"]' for name in shared]
         passed += ["enable_fp_fusion=True", *(own or config_texts(variant, parameters))]
         lines.append(f"{kernel.name}[({grid}{comma})]({', '.join(passed)})")
     return tuple(lines)

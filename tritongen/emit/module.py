@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import SimpleNamespace
 
-from tritongen.emit import allow, folds, paired, runs
+from tritongen.emit import allow, folds, lanes, lines, paired, runs
 from tritongen.emit.body import Context
 from tritongen.emit.facts import may_be_f64, touched
 from tritongen.emit.kernels import kernel_view
@@ -30,6 +30,7 @@ from tritongen.schedule.plan import Pack, Plan, Step
 
 LINE_LENGTH = 100
 ALL_HELPERS = HELPERS | folds.HELPERS | paired.HELPERS | runs.HELPERS
+ALL_HELPERS |= lanes.HELPERS | lines.HELPERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +87,8 @@ def module_source(
             "_multiprocessors(" in line for v in views for own in v.launches for line in own.lines
         ),
         describes=any(v.describes for v in views),
-        splits="tf32x3" in skeletons,
-        matrices="persistent" in skeletons,
+        splits=bool(skeletons & {"tf32x3", "tf32x3_half"}),
+        matrices=bool(skeletons & {"persistent", "tf32x3_half"}),
         patches="patches" in skeletons,
         steps=any(
             "_every(" in line
@@ -212,7 +213,7 @@ def follows_format(plan: Plan) -> set[str]:
     """The outputs that may be stored channels last: who writes them asks for strides, and nobody reshapes them."""
     kernels = [k for s in plan.steps for k in s.kernels]
     reshaped = {v.tensor for k in kernels if not k.any_format for v in k.views}
-    keeps = [s for s in plan.steps if s.orders or any(k.slides for k in s.kernels)]
+    keeps = [s for s in plan.steps if s.orders or any(k.slides or k.any_format for k in s.kernels)]
     free = {name for s in keeps for name in s.stores} - reshaped
     inner = step_aside(plan.op).outputs
     return {o.name for o, own in zip(plan.op.outputs, inner, strict=True) if own.name in free}

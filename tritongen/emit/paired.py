@@ -103,7 +103,7 @@ def call(body: Body, template: str, **given: str) -> str:
     return template.format(**given)
 
 
-def start(body: Body, pair: Pair) -> tuple[tuple[str, ...], list[str]]:
+def start(body: Body, pair: Pair, shape: str = "(ROWS, 1)") -> tuple[tuple[str, ...], list[str]]:
     """The variables of the state, and the lines that start them."""
     text = PAIRS[pair.kind]
     wishes = (pair.first, pair.second, f"{pair.second}_count")[: len(text.starts)]
@@ -114,19 +114,23 @@ def start(body: Body, pair: Pair) -> tuple[tuple[str, ...], list[str]]:
     body.assigned |= set(names)
     dtype = body.dtype("compute")
     lines = [
-        f"{name} = tl.full((ROWS, 1), {value}, {dtype})"
+        f"{name} = tl.full({shape}, {value}, {dtype})"
         for name, value in zip(names, text.starts, strict=False)
     ]
     return names, lines
 
 
-def take(body: Body, pair: Pair, names: tuple[str, ...], var: dict[str, str], served: bool) -> None:
-    """One more block of the row taken into the state."""
+def next_term(body: Body, pair: Pair, var: dict[str, str], served: bool) -> str:
+    """The name of a block of the row, as the first fold takes it."""
     first = next(n for n in body.kernel.nests if n.name == pair.first)
     tile_values(body, needs(body, first.fold.body) - set(body.values))
     x = term(body, first, var, served)[0]
-    if not x.isidentifier():
-        x = body.assign(body.fresh("t"), x)
+    return x if x.isidentifier() else body.assign(body.fresh("t"), x)
+
+
+def take(body: Body, pair: Pair, names: tuple[str, ...], var: dict[str, str], served: bool) -> None:
+    """One more block of the row taken into the state."""
+    x = next_term(body, pair, var, served)
     count = f"tl.minimum({var['end']} - {var['start']}, BLOCK)"
     given = {"x": x, "inside": var["inside"], "count": count, "state": ", ".join(names)}
     given["half"] = f", {body.half(pair.stored)}" if pair.stored else ""

@@ -105,27 +105,36 @@ def side_lines(patch: Patch) -> Iterator[str]:
 
 
 def place_lines(body: Body, var: dict[str, str], patch: Patch) -> tuple[list[str], list[str]]:
-    """How many tiles there are each way, and from a tile's number to its corner: columns run fastest."""
+    """How many tiles there are each way, and from a tile's number to its corner: columns run fastest.
+
+    Phases of a transposed convolution lie between one another in memory: those of one patch run side by
+    side, so that L2 reads it once and sees whole sectors.
+    """
     number = var["turn"] = var["tile"]
+    turn: list[str] = []
+    if body.kernel.lets:
+        turn.append(f"{var['batch']} = ({number} % {var['BATCH']}).to(tl.int64)")
+        turn.append(f"{body.names.free('patch')} = {number} // {var['BATCH']}")
+        number = turn[-1].split(" ")[0]
     extents: dict[Run, str] = {}
     for b in patch.places:
         extents[b.index,] = body.extent(b.hi - b.lo, b.index.upper())
     counts = {run: body.names.free(f"patches_{run[0]}") for run in extents}
     extents[patch.columns], counts[patch.columns] = var["N"], var["tiles_n"]
     opening = [f"{counts[run]} = tl.cdiv({n}, {patch.reach[run]})" for run, n in extents.items()]
-    turn: list[str] = []
     inner: list[str] = []
     batched = bool(body.kernel.axes[0].digits)
-    outermost = (patch.places[0].index,)
+    outermost = () if batched and not body.kernel.lets else (patch.places[0].index,)
     for run in reversed(counts):
         at = over(number, inner)
-        if batched or run != outermost:
+        if run != outermost:
             at += f" % {counts[run]}"
         turn.append(f"{patch.first[run]} = {at} * {patch.reach[run]}")
         inner.insert(0, counts[run])
     var["count"] = " * ".join(inner)
     if batched:
-        turn.append(f"{var['batch']} = ({over(number, inner)}).to(tl.int64)")
+        if not body.kernel.lets:
+            turn.append(f"{var['batch']} = ({over(number, inner)}).to(tl.int64)")
         var["count"] = f"{var['BATCH']} * {var['count']}"
     return opening, turn
 
@@ -232,21 +241,33 @@ def corner(body: Body, dim: Dim, rest: str, patch: Patch) -> str:
 
 
 # ---- what follows from the sums ------------------------------------------------------------------
-def epilogue(body: Body, nests: tuple[ir.Nest, ...], var: dict[str, str], patch: Patch) -> None:
-    """Whatever is computed from the sums, place by place, and the stores."""
+def epilogue(
+    body: SlidingBody, nests: tuple[ir.Nest, ...], var: dict[str, str], patch: Patch
+) -> None:
+    """Whatever is computed from the sums, place by place, and the stores.
+
+    Of an address, what no column changes is added up first: 116 registers, not 202 (3-d, stride 2, 128 columns).
+    """
     mask_places(body, var, patch)
     opening, body.lines = body.lines, []
+    body.columns, body.kept = set(patch.columns), "places"
     head, *_ = nests
     for nest in nests:
         value = body.values[nest.name][0] if nest is head else body.value(nest)
         if nest.name in body.kernel.stores:
             body.store(nest, value)
-    body.lines = [*opening, *body.prologue, *body.lines]
+    body.lines = [*opening, *body.prologue, *body.points, *body.lines]
 
 
 def mask_places(body: Body, var: dict[str, str], patch: Patch) -> None:
     """The index of each place of a patch, each column, and which of them are there."""
-    place = body.assign(body.fresh("place"), "tl.arange(0, BLOCK_M)[None, :]")
+    down, along = "[:, None]", "[None, :]"
+    if body.kernel.lets:
+        # Where neighbours are stored apart both ways, Triton 3.6 lays lanes along a tile's first dim.
+        total = body.values[body.kernel.nests[0].name][0]
+        body.line(f"{total} = {total}.T  # the places first: lanes lie along them")
+        down, along = along, down
+    place = body.assign(body.fresh("place"), f"tl.arange(0, BLOCK_M){along}")
     checks, sides = [], patch.sides
     for k, b in enumerate(patch.places):
         name = body.index[b.index] = body.index_name(b.index)
@@ -254,7 +275,7 @@ def mask_places(body: Body, var: dict[str, str], patch: Patch) -> None:
         body.line(f"{name} = {patch.first[b.index,]}.to(tl.int64) + {at}")
         checks.append(f"({name} < {body.extent(b.hi - b.lo, b.index.upper())})")
     first = patch.first[patch.columns]
-    body.line(f"{var['n']} = {first}.to(tl.int64) + tl.arange(0, BLOCK_N)[:, None]")
+    body.line(f"{var['n']} = {first}.to(tl.int64) + tl.arange(0, BLOCK_N){down}")
     out = next(nest for nest in body.kernel.nests if nest.name in body.kernel.stores)
     for coordinate, extent in body.kernel.ragged:
         at = body.coordinate(out.name, out.coords.index(coordinate), coordinate)

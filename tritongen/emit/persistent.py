@@ -65,7 +65,7 @@ def persistent_view(body: Body) -> KernelView:
 def open_tiles(body: Body, split: bool) -> dict[str, str]:
     """The names of a contraction's tile, and of the corner that a persistent program is at."""
     batch = body.kernel.axes[0]
-    var = axis_names(body)
+    var = axis_names(body) | {"rows": "BLOCK_M"}
     for name in ("first_n", "tiles", "part", "begin"):
         var[name] = body.names.free(name)
     several = split or batch.digits
@@ -108,9 +108,12 @@ def corner_lines(body: Body, var: dict[str, str], column: str, width: str) -> li
             lines.insert(0, f"{name} = {text}")
     body.lines, body.prologue = [], []
     if mentions(lines, var["m"]):
-        row = f"{var['first_m']}.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]"
-        body.line(f"{var['m']} = {row}")
+        body.line(row_line(var))
     return lines
+
+
+def row_line(var: dict[str, str]) -> str:
+    return f"{var['m']} = {var['first_m']}.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]"
 
 
 def mentions(lines: Iterable[str], name: str) -> bool:
@@ -186,14 +189,7 @@ def epilogue(body: Body, heads, tail, var: dict[str, str], quarters: bool = Fals
             fourths = body.fresh(f"{head.name}_quarters")
             quartered.append(f"{fourths} = {split_columns(f'{halves}[{half}]', 4)}")
         body.line(f"{name} = {f'{fourths}[{quarter}]' if quarters else f'{halves}[{half}]'}")
-    stored = {tile.tensor: tile for tile in body.kernel.stored}
-    setup = []
-    for nest in (*heads, *tail):
-        value = body.values[nest.name][0] if nest in heads else body.value(nest)
-        if nest.name in stored:
-            setup.append(store_tile(body, nest, stored[nest.name], value, (column, width), var))
-        elif nest.name in body.kernel.stores:
-            body.store(nest, value)
+    setup = stores(body, heads, tail, (column, width), var)
     lines = corner_lines(body, var, column, width)
     at = f"{column} = {var['first_n']} + {half} * (BLOCK_N // 2)"
     if quarters:
@@ -202,6 +198,19 @@ def epilogue(body: Body, heads, tail, var: dict[str, str], quarters: bool = Fals
     else:
         lines.insert(0, at)
     body.lines += [*halved, f"for {half} in tl.static_range(2):", *(f"    {x}" for x in lines)]
+    return setup
+
+
+def stores(body: Body, heads, tail, columns: tuple[str, str], var: dict[str, str]) -> list[str]:
+    """What follows from the sums over these `columns`, (the first, how many), and its stores; their host lines."""
+    stored = {tile.tensor: tile for tile in body.kernel.stored}
+    setup = []
+    for nest in (*heads, *tail):
+        value = body.values[nest.name][0] if nest in heads else body.value(nest)
+        if nest.name in stored:
+            setup.append(store_tile(body, nest, stored[nest.name], value, columns, var))
+        elif nest.name in body.kernel.stores:
+            body.store(nest, value)
     return setup
 
 

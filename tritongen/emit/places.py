@@ -243,6 +243,8 @@ class Places(Parameters):
     def times_stride(self, tensor: str, dim: int, at: str, p: Poly) -> str:
         """A coordinate, shown as `at`, times its stride, in 64 bits."""
         stride = self.stride(tensor, str(dim), dim)
+        if at == "1":
+            return stride
         if self.is_wide(p):
             return f"{wrap((at, precedence_of(at)), TERM)} * {stride}"
         return f"tl.cast({at}, tl.int64) * {stride}"

@@ -137,7 +137,7 @@ class RunsBody(WindowBody):
 
     def _key(self, read: ir.Read, dim: int, hop: Poly, offset: Poly) -> tuple:
         still = tuple(c for k, c in enumerate(read.coords) if k != dim)
-        return "line", read.tensor, still, read.fill
+        return "line", read.tensor, still, read.fill, self.ends_of(hop, offset)
 
     def open_line(self, read: ir.Read, dim: int, hop: Poly, offset: Poly) -> str:
         tensor, name = read.tensor, self._dim_name(read.tensor, dim)

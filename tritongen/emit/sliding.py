@@ -8,7 +8,7 @@
     x_l = x_l0 + r * dil                                      # what the mask asks of
     tl.load(x_rows + x_terms, ...)                            # one addition an element
 
-Behind the loop, where a tile is stored half of n at a time, m has pointers of its own too.
+Behind the loop, where a tile is a patch or is stored half of n at a time, m has pointers of its own too.
 Coordinates are counted in INDEX (32 bits where they fit), pointers in 64.
 """
 
@@ -29,10 +29,10 @@ class SlidingBody(Body):
         super().__init__(context, kernel)
         self.sliding: frozenset[str] = frozenset()
         self.hoisted: dict[object, str] = {}  # what stands before that loop
-        self.halved: set[str] = (
-            set()
-        )  # indices of n, where half of them is printed, behind the loop
-        self.points: list[str] = []  # what both halves need
+        # Behind the loop: the indices of n, and where they are known, what lacks them, as lines.
+        self.columns: set[str] = set()
+        self.points: list[str] = []
+        self.kept = "rows"  # what m is in the names of pointers
         # What tells terms apart is known when the kernel is compiled: dividing by it is cheap, and a run
         # of channels is seen to be one.
         told = self.window() if len(kernel.axes) > 4 else kernel.axes[3].digits
@@ -77,19 +77,19 @@ class SlidingBody(Body):
         return f"{self.hoisted[key]} + {offset}", [], []
 
     def joined(self, tensor: str, terms: list[tuple[frozenset[str], str]]) -> str:
-        """Behind the loop: what both halves add, by name."""
-        rows = [text for used, text in terms if not used & self.halved]
-        if not self.halved or not rows:
+        """Behind the loop: what all columns add, by name."""
+        rows = [text for used, text in terms if not used & self.columns]
+        if not self.columns or not rows:
             return super().joined(tensor, terms)
         text = " + ".join([self.pointer(tensor), *rows])
         if text not in self.hoisted:
-            self.hoisted[text] = self.names.free(f"{tensor}_rows")
+            self.hoisted[text] = self.names.free(f"{tensor}_{self.kept}")
             self.points.append(f"{self.hoisted[text]} = {text}")
-        others = [text for used, text in terms if used & self.halved]
+        others = [text for used, text in terms if used & self.columns]
         return " + ".join([self.hoisted[text], *others])
 
     def _named(self, p: Poly, wish: str) -> str:
-        if not self.halved or indices(p) & self.halved:
+        if not self.columns or indices(p) & self.columns:
             return super()._named(p, wish)
         here, self.lines = self.lines, self.points
         name = super()._named(p, wish)

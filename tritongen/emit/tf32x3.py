@@ -9,6 +9,8 @@ is that of any contraction by descriptors. Two accumulators: the tensor cores cu
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tritongen.emit.body import Body
 from tritongen.emit.contraction import accumulators
 from tritongen.emit.persistent import BLOCKS, epilogue, open_tiles, permuted, place_lines
@@ -27,9 +29,11 @@ def tf32x3_view(body: Body) -> KernelView:
     setup, loads = [], []
     for side, (tile, axis) in enumerate(zip(body.kernel.tiles, "mn", strict=True)):
         factors.append(body.fresh(f"{tile.tensor}_part"))
-        host, load = parts(body, tile, axis, side, var)
+        host, load = parts(body, tile, axis, var)
         setup.append(host)
-        loads.append(f"{factors[-1]} = {load}")
+        # The first product takes the rests of the left factor (side 0), the second those of the right one.
+        row = f"{var[f'first_{axis}']} + ({var['product']} == {side}) * {var[axis.upper()]}"
+        loads.append(f"{factors[-1]} = {load(row)}" + (".T" if side else ""))
     turn, body.prologue = [*place_lines(body, var, False), *body.prologue], []
     zeros = accumulators(body, (head,))
     var["total"] = body.values[head.name][0]
@@ -48,11 +52,12 @@ def tf32x3_view(body: Body) -> KernelView:
     )
 
 
-def parts(body: Body, tile: View, axis: str, side: int, var: dict[str, str]) -> tuple[str, str]:
-    """The host line that splits and describes a factor's operand, and what loads a tile of one of its parts.
+def parts(
+    body: Body, tile: View, axis: str, var: dict[str, str]
+) -> tuple[str, Callable[[str], str]]:
+    """The host line that splits and describes a factor's operand, and what loads a tile of parts from a row on.
 
-    The first product takes the rests of the left factor (side 0), the second those of the right one. They lie
-    below the numbers: a last tile of numbers that runs into them fills rows that are not stored.
+    The rests lie below the numbers: a last tile of numbers that runs into them fills rows that are not stored.
     """
     own = tuple(d.index for d in next(a for a in body.kernel.axes if a.name == axis).digits)
     k = tuple(d.index for d in body.kernel.axes[3].digits)
@@ -62,8 +67,10 @@ def parts(body: Body, tile: View, axis: str, side: int, var: dict[str, str]) -> 
     order = [tile.runs.index(run) for run in (*outer, own, k)]
     block = f"BLOCK_{axis.upper()}"
     host = f'{name} = _tf32_tiles({permuted(tile.tensor, order)}, config["{block}"], config["BLOCK_K"])'
-    row = f"{var[f'first_{axis}']} + ({var['product']} == {side}) * {var[axis.upper()]}"
-    corner = [*(f"{body.run_text(run)}.to(tl.int32)" for run in outer), row, var["start"]]
-    load = f"{name}.load([{', '.join(corner)}])"
-    load += f".reshape({block}, BLOCK_K)" if outer else ""
-    return host, load + (".T" if side else "")
+    before = [f"{body.run_text(run)}.to(tl.int32)" for run in outer]
+
+    def load(row: str) -> str:
+        out = f"{name}.load([{', '.join([*before, row, var['start']])}])"
+        return out + (f".reshape({block}, BLOCK_K)" if outer else "")
+
+    return host, load

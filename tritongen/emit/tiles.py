@@ -7,6 +7,9 @@ here and in `walks.py`, where the columns come in blocks.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 from tritongen.emit.body import Body
 from tritongen.emit.fold_lines import fold_resident
 from tritongen.emit.masked import choose_fill
@@ -19,10 +22,13 @@ from tritongen.schedule.plan import Axis
 # Skeletons that share a template: merging and walking one chunk, a tile whatever is done with it.
 TEMPLATES = {
     "finish": "part",
+    "lanes_part": "part",
+    "lanes_merge": "merge",
     "scan_finish": "scan_part",
     "box": "tile",
     "scatter": "tile",
     "runs": "window",
+    "tf32x3_half": "persistent",
 }
 
 
@@ -133,18 +139,24 @@ def rows(body: Body) -> KernelView:
     if decoded(body, body.kernel.axes[1]):
         body.short.add(body.kernel.axes[1].name)
     var["col_cast"] = "" if body.short else ".to(tl.int64)"
-    tensors = wide_tensors(body)
+    fold_tile(body, var, wide_tensors(body))
+    doc = "ROWS whole rows a program, held in registers: every element is read once."
+    return view(body, var, ("ROWS", "BLOCK"), doc, lines=tuple(body.lines))
+
+
+def fold_tile(
+    body: Body, var: dict[str, str], tensors: tuple[str, ...], axis: int | None = 1
+) -> None:
+    """All values of rows that are in registers; `tensors`: those that the mask of the tile covers."""
     body.fill, served = choose_fill(body.kernel.nests, tensors, body.kernel.axes[1])
     for nest in body.kernel.nests:
         if is_reducer(nest):
-            fold_resident(body, nest, var, nest.name in served)
+            fold_resident(body, nest, var, nest.name in served, axis)
         elif nest.name not in body.values:
             tile_values(body, needs(body, nest.body) - set(body.values))
             body.value(nest)
         if nest.name in body.kernel.stores:
             body.store(nest, body.values[nest.name][0])
-    doc = "ROWS whole rows a program, held in registers: every element is read once."
-    return view(body, var, ("ROWS", "BLOCK"), doc, lines=tuple(body.lines))
 
 
 def decoded(body: Body, axis: Axis) -> bool:
@@ -156,6 +168,16 @@ def decoded(body: Body, axis: Axis) -> bool:
 
 def is_row_value(body: Body, nest: ir.Nest) -> bool:
     return {b.index for b in nest.box} == {d.index for d in body.kernel.axes[0].digits}
+
+
+def keep_spoken_sizes(body: Body, lines: Sequence[str]) -> None:
+    """Only the sizes that these lines, or the prologue, speak of stay parameters."""
+    spoken = " ".join((*lines, *body.prologue))
+    body.args.sizes = {
+        name: passed
+        for name, passed in body.args.sizes.items()
+        if re.search(rf"\b{re.escape(name)}\b", spoken)
+    }
 
 
 def straight_lines(body: Body) -> None:

@@ -6,8 +6,6 @@ before it, in it, behind it. Values over the tile live as long as one pass; valu
 
 from __future__ import annotations
 
-import re
-
 from tritongen.emit import paired
 from tritongen.emit.body import Body
 from tritongen.emit.fold_lines import NO_PLACE, arg_helper, end_text, place_of, start_text, term
@@ -17,6 +15,7 @@ from tritongen.emit.text import launch_text, precedence_of, wrap
 from tritongen.emit.tiles import (
     forget_tile,
     is_row_value,
+    keep_spoken_sizes,
     needs,
     open_tile,
     tile_values,
@@ -112,12 +111,7 @@ def merge(body: Body) -> KernelView:
     for level in body.kernel.levels:
         merge_level(body, level, var, store=True)
     lines = tuple(body.lines)
-    spoken = " ".join((*lines, *body.prologue, var["row_mask"]))
-    body.args.sizes = {
-        name: passed
-        for name, passed in body.args.sizes.items()
-        if re.search(rf"\b{re.escape(name)}\b", spoken)
-    }
+    keep_spoken_sizes(body, (*lines, var["row_mask"]))
     doc = "What the parts of MERGE rows left, merged."
     return view(body, var, ("MERGE", "PARTS"), doc, lines=lines)
 

@@ -323,16 +323,19 @@ def _atom_value(atom: Atom, values: Mapping[str, int]) -> Fraction:
 
 
 def with_modulo(p: Poly) -> Poly:
-    """p with every `a - (a // b) * b` shown as `a % b`."""
+    """p with every `a - (a // b) * b` shown as `a % b`, and `a * s - (a // b) * b * s` as `a % b * s`."""
+    terms = dict(p.terms)
     for monomial, value in p.terms:
         for atom, power in monomial:
-            if isinstance(atom, Floor) and power == 1:
-                rest = Poly(((tuple(pair for pair in monomial if pair[0] != atom), value),))
-                terms = dict(p.terms)
-                inside = all(terms.get(m) == v for m, v in atom.num.terms if m)
-                if rest == -atom.den and inside:
-                    left = p - atom.num + poly(atom) * atom.den
-                    return with_modulo(left) + poly(Mod(atom.num, atom.den))
+            if not isinstance(atom, Floor) or power != 1 or len(atom.den.terms) != 1:
+                continue
+            rest = Poly(((tuple(pair for pair in monomial if pair[0] != atom), value),))
+            scale = rest * reciprocal(-atom.den)
+            whole = scale * atom.num
+            inside = all(terms.get(m) == v for m, v in whole.terms if m)
+            if not is_fractional(scale) and scale.terms[0][1] > 0 and inside:
+                left = p - whole + scale * poly(atom) * atom.den
+                return with_modulo(left) + scale * poly(Mod(atom.num, atom.den))
     return p
 
 

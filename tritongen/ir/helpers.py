@@ -123,7 +123,7 @@ def _int_pow(a, b):
 def _shift_left(a, b):
     """a << b; 0 once every bit is out, where the hardware leaves it open."""
     inside = (b >= 0) & (b < a.dtype.primitive_bitwidth)
-    return tl.where(inside, a << tl.where(inside, b, 0), 0)
+    return tl.where(inside, a << tl.where(inside, b, 0).to(a.dtype), 0)
 ''',
     "_shift_right": '''
 @triton.jit
@@ -131,7 +131,7 @@ def _shift_right(a, b):
     """a >> b; the sign alone once every bit is out, where the hardware leaves it open."""
     last = a.dtype.primitive_bitwidth - 1
     inside = (b >= 0) & (b <= last)
-    return tl.where(inside | (a < 0), a >> tl.where(inside, b, last), 0)
+    return tl.where(inside | (a < 0), a >> tl.where(inside, b, last).to(a.dtype), 0)
 ''',
 }
 HELPERS = {name: source.strip() + "\n" for name, source in (HELPERS | SMOOTH | INVERSES).items()}

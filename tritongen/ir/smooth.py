@@ -297,8 +297,21 @@ def _ndtr(x, HALF: tl.constexpr = False):
 @triton.jit
 def _times_ndtr(x, HALF: tl.constexpr = False):
     """x times the normal distribution function, gelu: x's tail is no smaller than it must be, and cheaper."""
-    if x.dtype == tl.float64 or HALF:
-        return x * _ndtr(x, HALF)
+    if x.dtype == tl.float64:
+        return x * _ndtr(x)
+    elif HALF:
+        # max(x, 0) - a * tail, where tail = root**2: one exp2, as nothing overlaps it behind a product
+        a = tl.abs(tl.minimum(x, 15.0, propagate_nan=tl.PropagateNan.ALL))
+        p = -1.07908926e-09 * a + 7.71195516e-08
+        p = p * a - 2.42223541e-06
+        p = p * a + 4.43062017e-05
+        p = p * a - 0.000529290119
+        p = p * a + 0.00441704923
+        p = p * a - 0.0271870531
+        p = p * a - 0.229130998
+        p = p * a - 0.575626791
+        root = tl.exp2(p * a - 0.5)  # tl.exp2 takes denormals for 0
+        return tl.where(x < 0, 0.0, x) - a * root * root
     else:
         # max(x, 0) - a * tail, where tail = inverse * (1 + q(z) * z) * e**(-a**2 / 2) / 2
         part = tl.abs(tl.minimum(x, 15.0, propagate_nan=tl.PropagateNan.ALL))

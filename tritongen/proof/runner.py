@@ -261,7 +261,7 @@ def _excused(candidate: Candidate, args, name: str, got: torch.Tensor, expected:
     if sparse is not None and judge(got, expect(sparse, host)[name]).ok:
         return True
     splits = any(isinstance(v, torch.Tensor) and v.dtype == torch.float32 for v in args.values())
-    here = got.is_cuda or "tf32x3" in candidate.skeletons
+    here = got.is_cuda or bool(candidate.skeletons & {"tf32x3", "tf32x3_half"})
     if here and splits and op.precision in ("", "tf32x3"):
         return judge(got, expected, wider=expect(op, host, split=True)[name]).ok
     return False

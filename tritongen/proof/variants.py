@@ -113,7 +113,8 @@ def may_run(variant: Variant, facts: Mapping[str, int]) -> bool:
 def config_of(step: Step, variant: Variant, facts: dict[str, int], small: bool) -> dict[str, int]:
     """The variant's config for these facts; a later rule may speak of an earlier entry."""
     skeletons = {step.kernel(run.kernel).skeleton for run in variant.launches}
-    kept = {"BLOCK"} if skeletons & {"rows", "nest"} else set()  # whole rows; slow where many
+    whole = {"rows", "lines", "lines_loop", "nest"}  # a BLOCK holds rows or lines; slow where many
+    kept = {"BLOCK"} if skeletons & whole else set()
     kept |= {"BLOCK", "ROWS"} if "box" in skeletons else set()
     kept |= {"BLOCK_K"} if "patches" in skeletons else set()  # divides the channels
     config: dict[str, int] = {}

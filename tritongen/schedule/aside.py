@@ -15,7 +15,7 @@ from tritongen.ir.algebra import symbols
 from tritongen.ir.rename import renamed
 
 CONFIG = re.compile(
-    r"(INDEX|STEP|BLOCK|GROUP|ROWS|STEPS|PARTS|PROGRAMS|CHUNK|PATCH|PATCHES|FLAT|TERMS|COMPUTE|HALF|PRECISION|LOWEST|HIGHEST)"
+    r"(INDEX|STEP|BLOCK|GROUP|ROWS|LINES|STEPS|PARTS|PROGRAMS|CHUNK|PATCH|PATCHES|FLAT|TERMS|COMPUTE|HALF|PRECISION|LOWEST|HIGHEST)"
     r"(_[A-Z]+)?"
 )
 HOST = frozenset(
@@ -24,7 +24,7 @@ HOST = frozenset(
     points width places box_rows box_cols stored_bytes added_bytes""".split()
 )
 KERNELS = "|".join(
-    """persistent tf32x3 parts combine patches taps lanes rows runs planes loop part[0-9]* finish flat
+    """persistent strips tf32x3 tf32x3_left tf32x3_right parts combine patches taps lanes rows lines runs planes loop part[0-9]* finish flat
     strided tile tiles nest box window channels scan scatter epilogue deal merge""".split()
 )
 

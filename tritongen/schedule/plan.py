@@ -114,6 +114,9 @@ class KernelPlan:
     reverse: bool = False  # a scan walks its axis from the end
     any_format: bool = False  # its views hold for outputs stored channels last, too
     slides: bool = False  # an operand slides under the tile as the loop goes on
+    exchanged: bool = (
+        False  # the right factor is the tensor cores' first one, which comes from registers
+    )
     # numbers of one program, from its batch digits alone
     lets: tuple[tuple[str, Poly], ...] = ()
     # (coordinate, extent), where the axes have more points than the op

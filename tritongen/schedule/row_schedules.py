@@ -24,8 +24,10 @@ def block(col: Axis, rule: str) -> str:
     return f"min({rule}, max(16, pow2(col_run)))" if col.tail else rule
 
 
-def split_variant(parts, finish, state: tuple[tuple[str, str], ...], counts: bool) -> Variant:
-    """`state`: (name, dtype) of what one part of a row leaves behind.
+def split_variant(
+    parts, finish, state: tuple[tuple[str, str], ...], counts: bool, along: bool = False
+) -> Variant:
+    """`state`: (name, dtype) of what one part of a row leaves behind; `along`: rows across memory run otherwise.
 
     softmax of 128 and of 8 rows of 1,048,576 in bf16: 8,192 columns in 8 warps, 16 programs a
     multiprocessor, 55 and 35% (2,048 and 4: 47 and 22). Sums of 1 and of 16 rows, 2^27 and 2^26 f32: 2,048
@@ -42,6 +44,7 @@ def split_variant(parts, finish, state: tuple[tuple[str, str], ...], counts: boo
     """
     row, col = finish.axes
     grid = tiles(row)
+    either = (lambda across, else_: else_) if along else "{} if across else {}".format
     merges = finish.skeleton == "merge"
     paired = any(level.pairs for level in finish.levels)
     # Across: rows and columns of a tile, its warps, programs a multiprocessor.
@@ -51,16 +54,16 @@ def split_variant(parts, finish, state: tuple[tuple[str, str], ...], counts: boo
         tall, deep, few, many = (f"({new} if rows > 1024 else {old})" for old, new in pairs)
     deep = "256" if paired else deep
     if col.tail:
-        block_ = block(col, f"{deep} if across else 1024")
-        height = f"{tall} if across else min(16, 4096 // BLOCK)"
-        warps = f"{few} if across else 4"
+        block_ = block(col, either(deep, "1024"))
+        height = either(tall, "min(16, 4096 // BLOCK)")
+        warps = either(few, "4")
         chunk = "cdiv(col_runs * cdiv(col_run, BLOCK), PARTS)"
     else:
         near = "2048" if merges else "8192 if cols > 262144 and rows > 1 else 4096"
         block_ = f"{deep} if across else {near}"
         height, warps = f"{tall} if across else 1", f"{few} if across else 8" if counts else "8"
         chunk = "BLOCK * cdiv(cols, BLOCK * PARTS)"
-    programs = f"cdiv(({many} if across else 16) * sms, max(1, {grid}))"
+    programs = f"cdiv({'16' if along else f'({many} if across else 16)'} * sms, max(1, {grid}))"
     most = "2048" if merges else "256"
     config = (
         ("BLOCK", block_),
@@ -78,12 +81,80 @@ def split_variant(parts, finish, state: tuple[tuple[str, str], ...], counts: boo
     least = "8192" if merges or col.tail else "(8192 if across else 32768)"
     return Variant(
         "split",
-        f"{tiles(row, '32 if across else 1')} < 2 * sms and cols > {least}",
+        f"{tiles(row, either('32', '1')) if not along else 'rows'} < 2 * sms and cols > {least}",
         "too few rows to fill the GPU: several programs share one",
         config,
         (*(Launch(p.name, ("PARTS", grid)) for p in parts), Launch(finish.name, last)),
         tuple((part, dtype, ("rows", "PARTS")) for part, dtype in state),
     )
+
+
+def lanes_variant(finish, state: tuple[tuple[str, str], ...], part, merge) -> Variant:
+    """Few rows across memory, such as the channels of images stored channels last: each lane keeps its own state.
+
+    batch_norm of [64, 64, 256, 256] and [64, 64, 112, 112] in f32, per cent of a copy: the parts 99 and 87
+    (64 x 64 in 8 warps 59 and 51, 64 x 128 in 8 96 and 84; a reduction a block, as `split` has it, 76 and 64);
+    merged once, in 5 us, and then written by short programs 91 and 89 (merged by each, 163 registers a
+    thread, 78 and 75); all of it 94 and 88, with 8,192 elements in 8 warps 93 and 85. In bf16 [64, 256, 56, 56]
+    71% (by `split` 48), [256, 256, 14, 14] 50 (22); [64, 512, 7, 7] 20 us (by `loop` 115).
+    """
+    row, col = finish.axes
+    grid = tiles(row)
+    config = (
+        ("ROWS", rows(row, "min(64, pow2(max(1, rows)))")),
+        ("BLOCK", block(col, "4096 // ROWS")),
+        ("PARTS", f"pow2(max(1, min(512, cdiv(3 * sms, max(1, {grid})))))"),
+        ("CHUNK", "cdiv(col_runs * cdiv(col_run, BLOCK), PARTS)"),
+        ("MERGE", "1"),
+        ("num_warps", "4"),
+    )
+    writes = (("LANES", "1"), ("CHUNK", "4"), ("num_warps", "4"))
+    return Variant(
+        "lanes",
+        f"across and {tiles(row, '32')} < 2 * sms and cols > 512",
+        "few rows that lie across memory: several programs share them, each lane keeps a state",
+        config,
+        (
+            Launch(part.name, ("PARTS", grid)),
+            Launch(merge.name, (tiles(row, "MERGE"),)),
+            Launch(finish.name, ("cdiv(col_runs * cdiv(col_run, BLOCK), 4)", grid), writes),
+        ),
+        tuple((name, dtype, ("rows", "PARTS")) for name, dtype in state),
+    )
+
+
+def lines_variants(lines=None, loop=None) -> tuple[Variant, ...]:
+    """A row of several runs: no element's run is found by a division, and a run has one gain.
+
+    group_norm in bf16, us and per cent of the bytes in and out: [256, 256, 14, 14] in 8 groups 18 (66%; a copy of as many
+    bytes 80), in 4 warps 20, flat 49; in 32 groups 17 (flat 39), [256, 128, 28, 28] 27 (89%; flat 75),
+    [256, 512, 7, 7] 12, in 2 warps 14, flat 18; [64, 256, 56, 56] 73, in 32 warps 75, flat 485. By hand,
+    without WIDE 27 instead of 18. batch_norm by the loop: [256, 256, 14, 14] in bf16 21 us (in 16 warps 23, 8,192
+    elements in 8 warps 25, `split` 75), [256, 256, 28, 28] 89 (88, 103, 101), [512, 256, 28, 28] 184 (183, `split` 196);
+    f32 [64, 512, 28, 28] 67 (67, 75, `loop` 154), [128, 512, 14, 14] 31 (32, 35; 32,768 elements in registers 38).
+    """
+    found = []
+    size = "pow2(col_runs) * max(16, pow2(col_run))"
+    if loop:
+        config = (
+            ("BLOCK", "max(16, pow2(col_run))"),
+            ("LINES", "16384 // BLOCK"),
+            ("num_warps", "8"),
+        )
+        when = f"sms <= rows and 16 <= col_run <= 1024 and {size} > 16384 and not across"
+        launch = (Launch(loop.name, ("rows",)),)
+        found.append(Variant("lines_loop", when, "short runs: many of them a tile", config, launch))
+    if lines:
+        config = (
+            ("LINES", "pow2(col_runs)"),
+            ("BLOCK", "max(16, pow2(col_run))"),
+            ("num_warps", "min(16, max(1, LINES * BLOCK // 1024))"),
+        )
+        when = f"512 <= cols and {size} <= min(32768, 2 * pow2(cols)) and not across"
+        launch = (Launch(lines.name, ("rows",)),)
+        why = "a row fits in registers, its runs as lines"
+        found.append(Variant("lines", when, why, config, launch))
+    return tuple(found)
 
 
 def resident_variants(resident, columns: bool, counts: bool) -> tuple[Variant, ...]:
@@ -144,14 +215,17 @@ def loop_variant(loop, wide_tiles: bool, counts: bool) -> Variant:
     (32,768: 65; held in registers 66), at 131,072 69% with 32,768 in 32 (16,384: 63). group_norm of
     [64, 64, 256, 256] in 8 groups 93% with 4,096 in 8, of [64, 64, 112, 112] 89. An argmax carries
     two accumulators a lane: 8 rows by 128 columns in 2 warps 79 and 90% at 1,024 and 4,096 wide (held: 60), 1,024
-    in 4 warps 89% at 65,536. Across, mean and argmax over the middle of [128, 4096, 4095] and
-    [64, 1024, 4096] in f32: 64 rows by 32 columns in 8 warps 94 and 101%, 64 x 16 92 and 102.
+    in 4 warps 89% at 65,536. Across, argmax over the middle of [128, 4096, 4095] and
+    [64, 1024, 4096] in f32: 64 rows by 32 columns in 8 warps 94 and 101%, 64 x 16 92 and 102. Mean and max of the
+    first, whose rows begin anywhere: 64 x 64 in 16 warps 95% (in 8 85), 32 x 64 in 16 95, 64 x 32 in 8 92 and 86,
+    256 x 8 81; sums over dim 0 of [4096, 65536] in f32 and bf16 and of [4096, 65533] in f32 101, 95 and 91% (32 x 64
+    101, 78 and 83; 64 x 32 in 8 99, 92 and 81).
     """
     row, col = loop.axes
-    far = (
-        "256 if across else " if any(level.pairs for level in loop.levels) else "32 if across else "
-    )
-    height = "32 if across else 1" if far[0] == "2" else "64 if across else 1"
+    paired = any(level.pairs for level in loop.levels)
+    single = not (paired or col.tail or wide_tiles or counts)
+    far = f"{256 if paired else 64 if single else 32} if across else "
+    height = f"{32 if paired else 64} if across else 1"
     if col.tail:
         height, width, warps = height.replace("else 1", "else 4096 // BLOCK"), "4096", "8"
     elif wide_tiles:
@@ -163,7 +237,7 @@ def loop_variant(loop, wide_tiles: bool, counts: bool) -> Variant:
         height = height.replace("else 1", "else 8 if cols <= 8192 else 1")
         width, warps = "128 if cols <= 8192 else 1024", "8 if across else 2 if cols <= 8192 else 4"
     else:
-        width, warps = "4096", "8"
+        width, warps = "4096", "16 if across else 8" if single else "8"
     config = (
         ("BLOCK", block(col, far + width)),
         ("ROWS", rows(row, height)),

@@ -29,9 +29,15 @@ def described(group, axes, seen, dims, facts) -> tuple[View, ...]:
     return tuple(view for view in found if view) if all(found) else ()
 
 
-def stored_tiles(side: ir.Expr, kept, axes, seen, dims, facts) -> View | None:
-    """The one operand of a factor, where all its indices stand in it: a dim for `kept`, one for k, others batch."""
+def stored_tiles(
+    side: ir.Expr, kept, axes, seen, dims, facts, k: frozenset[str] = frozenset()
+) -> View | None:
+    """The one operand of a factor, where all its indices stand in it: a dim for `kept`, one for k, others batch.
+
+    Given `k`, the one that is read along k: others are numbers of the rows.
+    """
     found = [e for e in ir.walk(side) if isinstance(e, ir.Read) and free_indices(e)]
+    found = [e for e in found if not k or free_indices(e) & k]
     if len(found) != 1 or found[0].fill is not None or _speaks_of_indices(side):
         return None
     (read,) = found
@@ -50,14 +56,15 @@ def stored_tiles(side: ir.Expr, kept, axes, seen, dims, facts) -> View | None:
     return view if sorted(inner) == sorted(wanted) and len(view.runs) <= 5 else None
 
 
-def is_split(group) -> bool:
-    """Whether the one sum is of products of f32 as stored, each three products of TF32."""
+def is_of_halves(group) -> bool:
+    """Whether there is one sum, of products of two operands as they are stored, which may be of a half type."""
     if group.products > 1 or group.nests[0].dtype != "compute":
         return False
     factors = [s.arg if isinstance(s, ir.Cast) else s for s in group.nests[0].fold.factors]
     if not all(isinstance(factor, ir.Read) for factor in factors):
         return False
-    return len({factor.dtype for factor in factors}) == 1 and factors[0].dtype in group.split
+    stored = {factor.dtype for factor in factors}
+    return len(stored) == 1 and not stored & (SMALL | {"f32", "f64"})
 
 
 def stored_whole(group, stores, axes, seen) -> tuple[View, ...]:

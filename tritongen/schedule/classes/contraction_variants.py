@@ -10,16 +10,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tritongen.ir import nodes as ir
+from tritongen.schedule.classes import contraction_f32
 from tritongen.schedule.classes.contraction_operands import (
     converted,
     described,
-    is_split,
+    is_of_halves,
     stored_whole,
 )
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Pack, Step, Variant
 from tritongen.schedule.views import accesses, views
 
 WIDE = "128 // itemsize"  # K elements that make a 128-byte line
+STRIPS = 3  # of rows, in one tile
 
 
 def make(name, group, stores, dims, facts) -> Step:
@@ -44,11 +46,16 @@ def make(name, group, stores, dims, facts) -> Step:
         finish = kernel("combine", "combine", "finish")
         kernels = (whole, part, finish, pointers)
         packs = converted(whole, dims, facts)
-        variants = (*in_parts(part, finish, times), *by_descriptors(whole, times, packs), *variants)
-        if is_split(group):
-            split = kernel("tf32x3", "tf32x3", tiles=tiles, stored=out)
-            kernels = (split, *kernels)
-            variants = (prepared(split, times), *variants)
+        strips = None
+        if is_of_halves(group):
+            strips = kernel("strips", "strips", tiles=tiles, stored=out)
+            kernels = (whole, strips, part, finish, pointers)
+        several = by_descriptors(whole, times, packs, strips)
+        variants = (*in_parts(part, finish, times), *several, *variants)
+    split = contraction_f32.split_tiles(group, axes, seen, dims, facts)
+    out = stored_whole(group, stores, axes, seen)
+    ahead, when = contraction_f32.forms(kernel, group, stores, axes, out, split)
+    kernels, variants = (*ahead, *kernels), (*when, *variants)
     numbers = (
         ("batches", axes[0].extent),
         ("M", axes[1].extent),
@@ -96,7 +103,7 @@ def described_at(size: str) -> str:
 
 
 def by_descriptors(
-    kernel: KernelPlan, times: str, packs: tuple[Pack, ...] = ()
+    kernel: KernelPlan, times: str, packs: tuple[Pack, ...] = (), strips: KernelPlan | None = None
 ) -> tuple[Variant, ...]:
     """By waves of tiles over the multiprocessors, weighed by what a tile's product reaches on an H200.
 
@@ -153,6 +160,7 @@ def by_descriptors(
         *few_rows(kernel, when, launch),
         streamed(kernel, when, times, launch),
         *((many,) if packs else ()),
+        *((in_strips(strips, when, times),) if strips else ()),
         *((twin,) if computes(kernel) else ()),
         persistent,
         Variant(
@@ -177,6 +185,30 @@ def by_descriptors(
             ),
             launch,
         ),
+    )
+
+
+def in_strips(kernel: KernelPlan, when: str, times: str) -> Variant:
+    """Tiles of 192 x 128, where tiles of powers of two leave more of a last wave idle.
+
+    bf16 on an H200, us (128 x 256 or 128 x 128; cuBLAS): 1536^3 18.8 (21.8; 15.9), 3072^3 83.8 (91.7; 79.1), 2048 x
+    1536 x 1536 20.3 (23.2; 20.0), 4096 x 768 x 768 14.1 (15.3; 14.2), 4096 x 768 x 3072 31.6 (37.4; 30.9). A wave takes
+    0.76 to 0.81 of one of 128 x 256 (alone 0.86), 1.5 of one of 128 x 128: 4096^3 210 (180), 2560^3 73 (62). 8 warps
+    halve what each tl.dot has of columns, and read shared memory twice as often: strips of 64 x 256 31 at 1536^3.
+    """
+
+    def waves(m: int, n: int) -> str:
+        return f"cdiv({times}cdiv(M, {m}) * cdiv(N, {n}), sms)"
+
+    own = waves(64 * STRIPS, 128)
+    few = f"{own} == 1" if computes(kernel) else f"5 * {own} <= 6 * {waves(128, 256)}"
+    rows = f"cdiv(M, {STRIPS} * BLOCK_M)"
+    return Variant(
+        "strips",
+        f"{when} and itemsize == 2 and {few} and 8 * {own} <= 5 * {waves(128, 128)}",
+        f"large, and tiles of {STRIPS} strips of 64 rows fill the waves better",
+        tile("64", "128", WIDE, "4", "4", programs=1),
+        (Launch(kernel.name, (f"min(PROGRAMS * sms, {times}{rows} * cdiv(N, BLOCK_N))",)),),
     )
 
 
@@ -227,35 +259,6 @@ def streamed(kernel: KernelPlan, when: str, times: str, launch: tuple[Launch, ..
             programs=3,
         ),
         launch,
-    )
-
-
-def prepared(kernel: KernelPlan, times: str) -> Variant:
-    """f32 as three products of TF32 numbers, the operands split once: 4096^3 in 1,017 us and 111 for splitting.
-
-    Split anew in registers for each tile 1,907 us, torch at "highest" 2,676. Three tl.dot a step, from four
-    tiles: 1,256. TERMS of 512: 972, of twice the error (torch's); tiles of 128 x 128: 1,221.
-    """
-
-    def waves(m: int, n: int) -> str:
-        return f"cdiv({times}cdiv(M, {m}) * cdiv(N, {n}), sms)"
-
-    return Variant(
-        "prepared",
-        f"tma and itemsize == 4 and K >= 1024 and {times}M * N * K >= 2**32"
-        f" and 2 * {times}cdiv(M, 128) * cdiv(N, 128) > sms",
-        "large in f32: both operands split once into TF32 numbers and their rests",
-        (
-            *tile(
-                "128",
-                f"256 if 5 * {waves(128, 256)} <= 3 * {waves(128, 128)} else 128",
-                "32",
-                "8",
-                "4 if BLOCK_N == 256 else 6",
-            ),
-            ("TERMS", "256"),
-        ),
-        (Launch(kernel.name, (f"min(sms, {times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N))",)),),
     )
 
 

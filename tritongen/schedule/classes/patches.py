@@ -40,8 +40,9 @@ def kernel(name, group, axes, stores, dims) -> tuple[KernelPlan, dict[str, Poly]
             if numbers.get("hop", dim.step) != dim.step:
                 return None
             numbers |= {"hop": dim.step, "over": over}
-    if (apart := stored_apart(group, stores, axes[1].digits[-1].index)) != poly(1):
-        numbers["apart"] = apart
+    row = axes[1].digits[-1]
+    if (apart := stored_apart(group, stores, row.index)) != poly(1):
+        numbers |= {"apart": apart, "row": row.hi - row.lo}
     return plan, numbers
 
 
@@ -62,11 +63,18 @@ def variant(plan: KernelPlan, numbers: dict[str, Poly], packs, times: str) -> Va
     4 warps 157, 8 warps 137, flattened 121 (112). 64 columns and few steps: flattened, three programs a
     multiprocessor 355, one tile a program 264 (339); 128 columns 343 and 424 (409). The last two with
     the patch as the first factor. f32 as TF32, 128 places of a row, flattened 130, else 142 (1-d, 32 channels, 5 taps;
-    cuDNN 47); 32 places 94 and 114 (32 channels, 9 taps; 51). Places stored apart, as phases of transposed convolutions are, f32 as TF32: 24 and 10
-    (cuDNN 100 and 23; taps 93 and 31, in another run): Triton 3.6 lays lanes along the columns of such stores.
+    cuDNN 47); 32 places 94 and 114 (32 channels, 9 taps; 51).
+
+    Places stored apart, phases of transposed convolutions of stride 2, f32 as TF32 (taps; cuDNN), ms with packing: 4x4 of
+    64 -> 64 channels 1.00 (1.43; 1.39), bf16 0.55 (0.81; 0.98), 3-d 3x3x3 of 32 -> 32 1.06 (1.77; 1.85). Rows of 65 and
+    257 in patches of 4 and 8 places 2.94 (2.41; 4.20) and 4.46 (3.81; 7.52): there no 16 fit for 1/20 more patches (of
+    16 places 1.02 and 0.99, of 32 1.12 and 0.87 times what taps take).
     """
     steps = " and 0 < hop and over == 0" if "hop" in numbers else ""
-    steps += " and apart < 2" if "apart" in numbers else ""
+    why = "neighbouring places read neighbours at every tap: patches of them, by tensor descriptor"
+    if "apart" in numbers:
+        steps += " and (apart < 2 or 20 * 16 * cdiv(row, 16) <= 21 * row)"
+        why += ", stored apart by 16 and more"
     short = "itemsize <= 2 and BLOCK_N <= 64 and taps * cdiv(channels, BLOCK_K) <= 16"
     config = (
         ("BLOCK_N", "max(16, min(128, pow2(N)))"),
@@ -88,7 +96,7 @@ def variant(plan: KernelPlan, numbers: dict[str, Poly], packs, times: str) -> Va
         "patches",
         f"patched and 2 <= itemsize <= 4 and channels % 16 == 0{steps}"
         f" and {times}M * N * channels >= 2**26",
-        "neighbouring places read neighbours at every tap: patches of them, by tensor descriptor",
+        why,
         config,
         (Launch(plan.name, (f"min(3 * sms, {tiles}) if FLAT else {tiles}",)),),
         packs=packs,

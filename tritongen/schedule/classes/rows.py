@@ -21,6 +21,8 @@ from tritongen.schedule.members import Group, gather_lines, is_reducer
 from tritongen.schedule.paired import pairs_of, state_of
 from tritongen.schedule.plan import Axis, KernelPlan, Level, Pair, Step, View
 from tritongen.schedule.row_schedules import (
+    lanes_variant,
+    lines_variants,
     loop_variant,
     resident_variants,
     split_variant,
@@ -138,29 +140,45 @@ def make(name, group, stores, dims, facts) -> Step:
     seen = views(touched, dims, axes, facts)
     row_axis, col_axis = _by_runs(axes, seen)
     levels = levels_of(group.nests, pairs_of(group.nests, axes[1].extent, facts))
-    shared = (group.nests, stores, seen, levels)
     whole, walked = (row_axis, axes[1]), (row_axis, col_axis)
-    resident = KernelPlan(f"{name}_rows", "rows", "whole", whole, *shared)
-    loop = KernelPlan(f"{name}_loop", "loop", "whole", walked, *shared)
-    numbered = len(levels) > 2
+    kept = all(_holds_channels_last(v, dims) for v in seen if v.tensor in stores)
+
+    def kernel(suffix: str, skeleton: str, role: str, walks: tuple[Axis, Axis]) -> KernelPlan:
+        own = f"{name}_{suffix}", skeleton, role, walks
+        return KernelPlan(*own, group.nests, stores, seen, levels, any_format=kept)
+
+    resident = kernel("rows", "rows", "whole", whole)
+    loop = kernel("loop", "loop", "whole", walked)
+    numbers = range(1, len(levels))
     parts = tuple(
-        KernelPlan(f"{name}_part{k if numbered else ''}", "part", f"part {k}", walked, *shared)
-        for k in range(1, len(levels))
+        kernel(f"part{k if len(levels) > 2 else ''}", "part", f"part {k}", walked) for k in numbers
     )
     last = "finish" if _writes_tile(group, stores) else "merge"
-    finish = KernelPlan(f"{name}_finish", last, "finish", walked, *shared)
+    finish = kernel("finish", last, "finish", walked)
     by_name = {n.name: n for n in group.nests}
     state = tuple(found for level in levels for found in level_state(level, by_name))
     wide_tiles = last == "finish"
-    counts = not wide_tiles and any(
-        is_reducer(n) and n.fold.op.startswith("arg") for n in group.nests
-    )
+    places = any(is_reducer(n) and n.fold.op.startswith("arg") for n in group.nests)
+    counts = places and not wide_tiles
+    runs = col_axis.tail and wide_tiles and not places
+    in_lines: tuple[KernelPlan, ...] = ()
+    in_lanes: tuple[KernelPlan, ...] = ()
+    if runs:
+        in_lines = (kernel("lines", "lines", "whole", (axes[0], col_axis)),)
+    if runs and len(levels) == 2 and _are_moments(levels[1]):
+        in_lines += (kernel("lines_loop", "lines_loop", "whole", (axes[0], col_axis)),)
+        in_lanes = (
+            kernel("lanes_part", "lanes_part", "part 1", walked),
+            kernel("lanes_merge", "lanes_merge", "merge", walked),
+        )
     variants = (
-        split_variant(parts, finish, state, counts),
+        *((lanes_variant(finish, state, *in_lanes),) if in_lanes else ()),
+        *lines_variants(*in_lines),
+        split_variant(parts, finish, state, counts, along=bool(in_lanes)),
         *resident_variants(resident, _has_columns(touched, group), counts),
         loop_variant(loop, wide_tiles, counts),
     )
-    kernels = (resident, loop, *parts, finish)
+    kernels = (resident, *in_lines, loop, *parts, *in_lanes, finish)
     return Step(
         name,
         "rows",
@@ -170,6 +188,18 @@ def make(name, group, stores, dims, facts) -> Step:
         kernels,
         variants,
     )
+
+
+def _holds_channels_last(view: View, dims) -> bool:
+    """Whether a view of an output merges no dims but those behind the channels."""
+    own = dims[view.tensor]
+    return len(own) < 3 or view.shape[:2] == tuple(own[:2])
+
+
+def _are_moments(level: Level) -> bool:
+    """Whether all that a walk folds are means and variances."""
+    paired = {name for pair in level.pairs for name in (pair.first, pair.second)}
+    return paired == set(level.folds) and all(pair.kind == "moments" for pair in level.pairs)
 
 
 def _by_runs(axes: tuple[Axis, Axis], seen) -> tuple[Axis, Axis]:

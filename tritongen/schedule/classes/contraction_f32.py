@@ -1,0 +1,180 @@
+"""Products of f32 as three products of TF32 numbers: which operands are split ahead, and in what tiles.
+
+    a * b = rest(a) * b + a * rest(b) + a * b      but for rest(a) * rest(b), 2**-22 of it
+
+Input: a group of the class `contraction` and its axes. Output: its kernels and variants for large calls.
+To split an operand ahead is to read it and to write twice as much; in registers it is free, but products
+wait for it, and only the first factor of the tensor cores can come from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tritongen.ir import nodes as ir
+from tritongen.schedule.classes.contraction_operands import stored_tiles
+from tritongen.schedule.plan import KernelPlan, Launch, Variant, View
+
+Kernels = tuple[KernelPlan, ...]
+
+
+def forms(
+    kernel: Callable[..., KernelPlan], group, stores, axes, out: tuple[View, ...], tiles
+) -> tuple[Kernels, tuple[Variant, ...]]:
+    """The kernels that split operands of f32, and when each runs; `kernel` makes one of the step's."""
+    times = "batches * " if axes[0].digits else ""
+    if not tiles:
+        return (), ()
+    right = kernel("right_ahead", "tf32x3_half", tiles=tiles, stored=out)
+    left_factor, right_factor = map(bare, group.nests[0].fold.factors)
+    if not isinstance(left_factor, ir.Read):
+        # What the facts say of the output holds for the right operand, too.
+        last = next(nest.dtype for nest in group.nests if nest.name == stores[-1])
+        return ((right,), (computed(right, times),)) if last == right_factor.dtype else ((), ())
+    if left_factor.dtype != right_factor.dtype:
+        return (), ()
+    both = kernel("tf32x3", "tf32x3", tiles=tiles, stored=out)
+    left = kernel("left_ahead", "tf32x3_half", tiles=tiles, stored=out, exchanged=True)
+    variants = (few_rows(left, times), prepared(both, times), many_rows(right, times))
+    return (both, left, right), variants
+
+
+def split_tiles(group, axes, seen, dims, facts) -> tuple[View, ...]:
+    """How the operands of the one sum lie in memory, where the right one may be f32 as stored; or nothing.
+
+    The left factor may be computed, of one operand in tiles and of numbers of its rows.
+    """
+    head, p = group.nests[0], group.product
+    if group.products > 1 or head.dtype != "compute" or head.fold.guards:
+        return ()
+    left, right = head.fold.factors
+    stored = bare(right)
+    if not isinstance(stored, ir.Read) or stored.dtype not in group.split:
+        return ()
+    k = frozenset(b.index for b in p.k)
+    views = (
+        stored_tiles(left, p.m, axes, seen, dims, facts, k),
+        stored_tiles(right, p.n, axes, seen, dims, facts),
+    )
+    return tuple(view for view in views if view) if all(views) else ()
+
+
+def bare(side: ir.Expr) -> ir.Expr:
+    return side.arg if isinstance(side, ir.Cast) else side
+
+
+def tiles_of(m: str, n: str, warps: str, stages: str, programs: str, *more, k: str = "32"):
+    """A config; `programs` a multiprocessor, each taking one tile after another."""
+    return (
+        ("BLOCK_M", m),
+        ("BLOCK_N", n),
+        ("BLOCK_K", k),
+        ("GROUP_M", "8"),
+        ("num_warps", warps),
+        ("num_stages", stages),
+        ("PROGRAMS", programs),
+        *more,
+    )
+
+
+def launch(kernel: KernelPlan, times: str) -> tuple[Launch, ...]:
+    grid = f"min(PROGRAMS * sms, {times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N))"
+    return (Launch(kernel.name, (grid,)),)
+
+
+def waves(times: str, m: int, n: int) -> str:
+    return f"cdiv({times}cdiv(M, {m}) * cdiv(N, {n}), sms)"
+
+
+# ---- one operand ahead ---------------------------------------------------------------------------
+def half(name: str, when: str, why: str, kernel: KernelPlan, times: str, config) -> Variant:
+    """Products of 2**30 terms and more, but few sums of many terms: those are left to parts of k."""
+    large = f"{times}M * N * K >= 2**30 and 2 * {times}cdiv(M, 64) * cdiv(N, 64) > sms"
+    return Variant(
+        name, f"tma and itemsize == 4 and {large} and {when}", why, config, launch(kernel, times)
+    )
+
+
+def filled(times: str, n: int, programs: int) -> str:
+    """Whether tiles of 128 x n leave at most two sevenths of their last wave empty."""
+    tiles, slots = f"{times}cdiv(M, 128) * cdiv(N, {n})", f"{programs} * sms"
+    return f"7 * {tiles} >= 5 * {slots} * cdiv({tiles}, {slots})"
+
+
+def few_rows(kernel: KernelPlan, times: str) -> Variant:
+    """At most 768 rows: products as fast as with both ahead save less than splitting the right operand costs.
+
+    Both ahead are 128 TFLOP/s, one 106; 12 bytes an element are read and written: even at 900 rows.
+    us (both ahead; torch at "highest"): 64 x 16384 x 16384 396 (1,632; 757; 64 x 128 by 8 warps 432), 128 rows 652
+    (1,546; 1,456); 128 x 32768 x 32768 2,536 (6,604; 5,266); x 8192 x 8192, 512 rows 667 (731; 1,357), 768 989
+    (1,092; 2,028), 1024 1,308 (1,240; 2,700). One tile a multiprocessor is deep in K: 128 x 4096 x 4096 66 us,
+    80 in five stages of 32, 90 in three (both in registers 122; torch 104). 16 rows: 269, 290 both in registers.
+    """
+    return half(
+        "left_ahead",
+        "16 < M and M <= 768 and M < N",
+        "few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers",
+        kernel,
+        times,
+        tiles_of(
+            f"128 if M > 64 and {filled(times, 128, 1)} else 64",
+            "BLOCK_M",
+            "8 if BLOCK_M == 128 else 4",
+            "3",
+            "1 if BLOCK_M == 128 else 3",
+            k=f"64 if BLOCK_M == 64 and {times}cdiv(M, 64) * cdiv(N, 64) <= sms else 32",
+        ),
+    )
+
+
+def many_rows(kernel: KernelPlan, times: str) -> Variant:
+    """Few columns, few terms, or a small product.
+
+    us (torch at "highest"): 1024^3 34.9 in 64 x 64 (63.5; 64 x 32 54, 128 x 32 39, 128 x 64 40; both ahead 39 to
+    43, both in registers 53 to 120), 1536^3 94.7 (191; 128 x 64 121); in 128 x 64 200704 x 128 x 64 53 (115; 128
+    x 128 61, 64 x 128 65), x 256 145 (334; 156, 173), 200704 x 64 x 256 82 (165), 4096 x 4096 x 512 176 (358;
+    188), 32768^2 x 64 1,800 (4,021; 1,983; no loop over tiles flattened 3,168), x 32 1,493 (2,543; 1,404).
+    """
+    return half(
+        "right_ahead",
+        "M > 64 and N >= 64",
+        "large in f32: the right operand split ahead into TF32 numbers and rests, rows in registers",
+        kernel,
+        times,
+        tiles_of(
+            f"128 if {filled(times, 64, 2)} else 64", "64", "4", "3", "2 if BLOCK_M == 128 else 3"
+        ),
+    )
+
+
+def computed(kernel: KernelPlan, times: str) -> Variant:
+    """Weights of attention, 1024 times 512 x 1024 x 512: 7.7 ms, 17.7 where both are split in registers.
+
+    64 x 128 by 4 warps, two programs: 8.2.
+    """
+    return half(
+        "right_ahead",
+        "M > 64 and N >= 64 and stored_bytes == 4",
+        "rows that are computed, in f32: split in registers, the right operand ahead",
+        kernel,
+        times,
+        tiles_of("128", "128", "8", "3", "1"),
+    )
+
+
+# ---- both ----------------------------------------------------------------------------------------
+def prepared(kernel: KernelPlan, times: str) -> Variant:
+    """Both operands split once: 4096^3 in 1,017 us and 111 for splitting.
+
+    Split anew in registers for each tile 1,907 us, one operand so 1,337, torch at "highest" 2,675. Three tl.dot
+    a step, from four tiles: 1,256. TERMS of 512: 972, of twice the error (torch's); tiles of 128 x 128: 1,221.
+    """
+    columns = f"256 if 5 * {waves(times, 128, 256)} <= 3 * {waves(times, 128, 128)} else 128"
+    return Variant(
+        "prepared",
+        f"tma and itemsize == 4 and K >= 1024 and M > 768 and N > 768 and {times}M * N * K >= 2**32"
+        f" and 2 * {times}cdiv(M, 128) * cdiv(N, 128) > sms",
+        "large in f32: both operands split once into TF32 numbers and their rests",
+        tiles_of("128", columns, "8", "4 if BLOCK_N == 256 else 6", "1", ("TERMS", "256")),
+        launch(kernel, times),
+    )
