@@ -709,7 +709,8 @@ def choose_attention_s(
         tma
         and batches * M * N * K >= 2**29
         and itemsize == 2
-        and triton.cdiv(batches * triton.cdiv(M, 192) * triton.cdiv(N, 128), sms) == 1
+        and 5 * triton.cdiv(batches * triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
+        <= 6 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
         and 8 * triton.cdiv(batches * triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
         <= 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
     ):
@@ -722,13 +723,11 @@ def choose_attention_s(
             num_stages=4,
             PROGRAMS=1,
         )
-    # one wave, with work behind the sums: two programs a multiprocessor take turns
+    # few waves, with work behind the sums: two programs a multiprocessor take turns
     if (
         tma
         and batches * M * N * K >= 2**29
         and itemsize <= 2
-        and 9 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-        <= 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
         and triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms) == 1
         and 4 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 7 * sms
     ):

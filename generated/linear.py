@@ -682,7 +682,8 @@ def choose_linear(
         tma
         and M * N * K >= 2**29
         and itemsize == 2
-        and triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms) == 1
+        and 5 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
+        <= 6 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
         and 8 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
         <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
     ):
@@ -695,13 +696,11 @@ def choose_linear(
             num_stages=4,
             PROGRAMS=1,
         )
-    # one wave, with work behind the sums: two programs a multiprocessor take turns
+    # few waves, with work behind the sums: two programs a multiprocessor take turns
     if (
         tma
         and M * N * K >= 2**29
         and itemsize <= 2
-        and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
         and triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms) == 1
         and 4 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 7 * sms
     ):

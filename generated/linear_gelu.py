@@ -822,14 +822,16 @@ def choose_linear_gelu(
             num_stages=4,
             PROGRAMS=1,
         )
-    # one wave, with work behind the sums: two programs a multiprocessor take turns
+    # few waves, with work behind the sums: two programs a multiprocessor take turns
     if (
         tma
         and M * N * K >= 2**29
         and itemsize <= 2
-        and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-        and triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms) == 1
+        and (
+            triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms) == 1
+            or triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms) <= 3
+            and K <= 3072
+        )
         and 4 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 7 * sms
     ):
         return "twin", dict(

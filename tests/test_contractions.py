@@ -134,11 +134,13 @@ def chosen(name: str, dtype: torch.dtype = torch.bfloat16, **shapes) -> str:
 
 
 def test_what_fits_a_product():
-    """Few rows; bound by memory; waves that only 192 rows fill; one wave with work behind the sums; several waves."""
+    """Few rows; bound by memory; waves that only 192 rows fill; few waves with work behind the sums; several waves."""
     assert chosen("matmul", a=(64, 4096), b=(4096, 4096)) == "slender"
     assert chosen("matmul", a=(200704, 64), b=(64, 256)) == "stream"
     assert chosen("matmul", a=(3072, 3072), b=(3072, 3072)) == "strips"
     assert chosen("matmul", a=(2560, 2560), b=(2560, 2560)) == "persistent"
+    assert chosen("linear", x=(3072, 3072), w=(3072, 3072), b=(3072,)) == "strips"
+    assert chosen("linear_gelu", x=(3072, 3072), w=(3072, 3072), b=(3072,)) == "twin"
     assert chosen("linear_gelu", x=(2048, 2048), w=(2048, 2048), b=(2048,)) == "twin"
     assert chosen("linear_gelu", x=(4096, 4096), w=(4096, 4096), b=(4096,)) == "persistent"
 

@@ -17,6 +17,7 @@ from tritongen.schedule.classes.contraction_operands import (
     is_of_halves,
     stored_whole,
 )
+from tritongen.schedule.classes.pointwise import is_busy
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Pack, Step, Variant
 from tritongen.schedule.views import accesses, views
 
@@ -93,6 +94,11 @@ def computes(kernel: KernelPlan) -> bool:
     return any(isinstance(e, ir.Call) for nest in tail for e in ir.walk(nest.body))
 
 
+def is_busy_behind(kernel: KernelPlan) -> bool:
+    """Whether what follows from one sum takes functions that keep the multiprocessor busy: gelu does, relu not."""
+    return kernel.products == 1 and is_busy(kernel.nests[1:])
+
+
 def described_at(size: str) -> str:
     """Three descriptors cost the host 20 to 40 us, so they wait for a product of about 10 us.
 
@@ -123,11 +129,15 @@ def by_descriptors(
     launch = (Launch(kernel.name, (grid,)),)
     when = described_at(f"{times}M * N * K")
     wide = f"{when} and itemsize <= 2 and 9 * {waves(128, 256)} <= 5 * {waves(128, 128)}"
+    short = f"{waves(128, 256)} == 1"
+    if is_busy_behind(kernel):
+        short = f"({short} or {waves(128, 256)} <= 3 and K <= 3072)"
     twin = Variant(
         "twin",
-        f"{wide} and {waves(128, 256)} == 1 and 4 * {tiles(128, 128)} >= 7 * sms",
-        "one wave, with work behind the sums: two programs a multiprocessor take turns",
-        # gelu by erf at 2048^3 31.3 us, one program of 128 x 256 32.8; at 4096^3, four waves, 198 and 192.
+        f"{when} and itemsize <= 2 and {short} and 4 * {tiles(128, 128)} >= 7 * sms",
+        "few waves, with work behind the sums: two programs a multiprocessor take turns",
+        # gelu, one program of the best other tile beside it: 2048^3 32.3 us (37), 3072^3 100 (104), 1536 x 6144 x 1536
+        # 56 (59), 4096 x 3072 x 768 41 (44 to 49), 2560^3 64 (65 to 70); at 4096^3, four waves, 202 (197).
         tile("128", str(128 // share), WIDE, "8", "3", programs=2),
         launch,
     )
@@ -195,13 +205,14 @@ def in_strips(kernel: KernelPlan, when: str, times: str) -> Variant:
     1536 x 1536 20.3 (23.2; 20.0), 4096 x 768 x 768 14.1 (15.3; 14.2), 4096 x 768 x 3072 31.6 (37.4; 30.9). A wave takes
     0.76 to 0.81 of one of 128 x 256 (alone 0.86), 1.5 of one of 128 x 128: 4096^3 210 (180), 2560^3 73 (62). 8 warps
     halve what each tl.dot has of columns, and read shared memory twice as often: strips of 64 x 256 31 at 1536^3.
+    With a bias 3072^3 88 (97). gelu: 1536^3 24.4 (29.4), 4096 x 768 x 3072 37.5 (44.3), but 3072^3 108 (104).
     """
 
     def waves(m: int, n: int) -> str:
         return f"cdiv({times}cdiv(M, {m}) * cdiv(N, {n}), sms)"
 
     own = waves(64 * STRIPS, 128)
-    few = f"{own} == 1" if computes(kernel) else f"5 * {own} <= 6 * {waves(128, 256)}"
+    few = f"{own} == 1" if is_busy_behind(kernel) else f"5 * {own} <= 6 * {waves(128, 256)}"
     rows = f"cdiv(M, {STRIPS} * BLOCK_M)"
     return Variant(
         "strips",

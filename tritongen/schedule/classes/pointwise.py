@@ -59,17 +59,20 @@ def _flat(name, group, stores, axes, seen) -> Step:
     return Step(name, "pointwise", "no reducer", stores, numbers, (kernel,), (variant,))
 
 
+def is_busy(nests: tuple[ir.Nest, ...]) -> bool:
+    """Whether a function of these takes more than an instruction, which rounds once."""
+    calls = [e for n in nests for e in ir.walk(n.body) if isinstance(e, ir.Call)]
+    return any(FUNCTIONS[e.fn].ulp > 0.5 for e in calls)
+
+
 def _flat_variant(kernel: KernelPlan, when: str, why: str) -> Variant:
     """16 bytes a thread in one access, 32 where a function keeps it busy, in programs of four warps.
 
     f32, 2^28 elements: leaky_relu 503 us (a copy 505; 32 bytes 508, eight warps with 32 bytes 522). 2^27: tanh
     256, 258, 265 us; sigmoid 258, 257, 264; gelu 323, 313, 322. bf16, 2^28: gelu 272, 255, 275; relu 255, 256, 255.
     """
-    calls = [e for n in kernel.nests for e in ir.walk(n.body) if isinstance(e, ir.Call)]
-    busy = any(
-        FUNCTIONS[e.fn].ulp > 0.5 for e in calls
-    )  # more than an instruction, which rounds once
-    config = (("BLOCK", f"{4096 if busy else 2048} // itemsize"), ("num_warps", "4"))
+    size = 4096 if is_busy(kernel.nests) else 2048
+    config = (("BLOCK", f"{size} // itemsize"), ("num_warps", "4"))
     return Variant("flat", when, why, config, (Launch(kernel.name, ("cdiv(total, BLOCK)",)),))
 
 
