@@ -329,13 +329,11 @@ def choose_int8_linear(
             num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
             PROGRAMS=3,
         )
-    # one wave, with work behind the sums: two programs a multiprocessor take turns
+    # few waves, with work behind the sums: two programs a multiprocessor take turns
     if (
         tma
         and M * N * K >= 2**29
         and itemsize <= 2
-        and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
         and triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms) == 1
         and 4 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 7 * sms
     ):
