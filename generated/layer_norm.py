@@ -163,6 +163,92 @@ def layer_norm_loop(
 
 
 @triton.jit
+def layer_norm_relay(
+    turns_ptr,
+    x_ptr,
+    mu_sum_part_ptr,
+    var_sum_part_ptr,
+    var_sum_count_ptr,
+    w_ptr,
+    b_ptr,
+    y_ptr,
+    eps,
+    rows,
+    D,
+    x_row,
+    x_d,
+    w_d,
+    b_d,
+    y_row,
+    y_d,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    LANES: tl.constexpr,
+    AHEAD: tl.constexpr,
+):
+    """Program `turn`: mu_sum, var_sum over a block; then a block further back, read again from L2."""
+    blocks = tl.cdiv(D, BLOCK)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    # Numbered as they start: a program waits for none that has yet to start.
+    turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
+    if turn < tl.cdiv(rows, ROWS) * blocks:
+        tile, part = turn // blocks, turn % blocks
+        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        start = part * BLOCK
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+        x = tl.load(
+            x_ptr + row * x_row + d * x_d, mask=inside, other=0.0, eviction_policy="evict_last"
+        ).to(COMPUTE)
+        mu_sum, var_sum, var_sum_count = _take_moments(
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(D - start, BLOCK)
+        )
+        tl.store(mu_sum_part_ptr + row * blocks + part, mu_sum, mask=row < rows)
+        tl.store(var_sum_part_ptr + row * blocks + part, var_sum, mask=row < rows)
+        tl.store(var_sum_count_ptr + row * blocks + part, var_sum_count, mask=row < rows)
+        tl.debug_barrier()  # all is stored before it counts
+        tl.atomic_add(turns_ptr + 1 + tile, 1, sem="release")
+    behind = turn - blocks - AHEAD
+    if behind >= 0:
+        tile, part = behind // blocks, behind % blocks
+        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        start = part * BLOCK
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        parts = tl.arange(0, LANES)[None, :]
+        # Until every block of these rows has left its folds.
+        while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
+            pass
+        mu_sum_parts = tl.load(
+            mu_sum_part_ptr + row * blocks + parts, mask=(row < rows) & (parts < blocks), other=0.0
+        )
+        var_sum_parts = tl.load(
+            var_sum_part_ptr + row * blocks + parts, mask=(row < rows) & (parts < blocks), other=0.0
+        )
+        var_sum_counts = tl.load(
+            var_sum_count_ptr + row * blocks + parts,
+            mask=(row < rows) & (parts < blocks),
+            other=0.0,
+        )
+        mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+        mu = mu_sum / D
+        var = var_sum / D
+        rsqrt_var = _rsqrt(var + eps)
+        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, eviction_policy="evict_first").to(
+            COMPUTE
+        )
+        w = tl.load(w_ptr + d * w_d, mask=d < D).to(COMPUTE)
+        b = tl.load(b_ptr + d * b_d, mask=d < D).to(COMPUTE)
+        y = (x - mu) * rsqrt_var * w + b
+        tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
+
+
+@triton.jit
 def layer_norm_part(
     x_ptr,
     mu_sum_part_ptr,
@@ -252,18 +338,35 @@ def layer_norm_finish(
         tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
 
 
-def choose_layer_norm(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
+def choose_layer_norm(
+    rows: int, cols: int, across: bool, itemsize: int, hip: bool, sms: int
+) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
+    # x does not fit in L2, but what lies between its two reads does
+    if not across and not hip and itemsize <= 2 and 131072 < cols <= 2**22 and rows * cols > 2**25:
+        BLOCK = 8192
+        num_warps = 4
+        return "relay", dict(
+            BLOCK=BLOCK,
+            ROWS=1,
+            AHEAD=2 * sms,
+            num_warps=num_warps,
+            LANES=max(triton.next_power_of_2(triton.cdiv(cols, BLOCK)), 32 * num_warps),
+            maxnreg=80,
+        )
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
-        BLOCK = 256 if across else 8192 if cols > 262144 and rows > 1 else 4096
+        BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
             max(
                 1,
                 min(
-                    256,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    256 if across else 1024,
+                    triton.cdiv(
+                        (4 if across else 128 if cols >= 262144 else 16) * sms,
+                        max(1, triton.cdiv(rows, ROWS)),
+                    ),
                     triton.cdiv(cols, BLOCK),
                 ),
             )
@@ -311,13 +414,62 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
     rows = batch
     cols = D
     across = x.stride(0) < x.stride(1)
+    itemsize = y.element_size()
+    hip = torch.version.hip is not None
     sms = _multiprocessors(x.device)
-    variant, config = choose_layer_norm(rows, cols, across, sms)
+    variant, config = choose_layer_norm(rows, cols, across, itemsize, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
-    if variant == "split":
+    if variant == "relay":
+        mu_sum_part = torch.empty(
+            (rows, triton.cdiv(D, config["BLOCK"])),
+            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32,
+            device=x.device,
+        )
+        var_sum_part = torch.empty(
+            (rows, triton.cdiv(D, config["BLOCK"])),
+            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32,
+            device=x.device,
+        )
+        var_sum_count = torch.empty(
+            (rows, triton.cdiv(D, config["BLOCK"])),
+            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32,
+            device=x.device,
+        )
+        turns = torch.zeros(
+            (1 + triton.cdiv(rows, config["ROWS"]),), dtype=torch.int32, device=x.device
+        )
+        layer_norm_relay[
+            (
+                (triton.cdiv(rows, config["ROWS"]) + 1) * triton.cdiv(D, config["BLOCK"])
+                + config["AHEAD"],
+            )
+        ](
+            turns,
+            x,
+            mu_sum_part,
+            var_sum_part,
+            var_sum_count,
+            w,
+            b,
+            y,
+            eps,
+            batch,
+            D,
+            x.stride(0),
+            x.stride(1),
+            w.stride(0),
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "split":
         mu_sum_part = torch.empty(
             (rows, config["PARTS"]),
             dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32,

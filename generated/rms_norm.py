@@ -130,6 +130,76 @@ def rms_norm_loop(
 
 
 @triton.jit
+def rms_norm_relay(
+    turns_ptr,
+    x_ptr,
+    ms_sum_part_ptr,
+    gain_ptr,
+    y_ptr,
+    eps,
+    rows,
+    D,
+    x_row,
+    x_d,
+    gain_d,
+    y_row,
+    y_d,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    LANES: tl.constexpr,
+    AHEAD: tl.constexpr,
+):
+    """Program `turn`: ms_sum over a block; then a block further back, read again from L2."""
+    blocks = tl.cdiv(D, BLOCK)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    # Numbered as they start: a program waits for none that has yet to start.
+    turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
+    if turn < tl.cdiv(rows, ROWS) * blocks:
+        tile, part = turn // blocks, turn % blocks
+        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        start = part * BLOCK
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        ms_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        x = tl.load(
+            x_ptr + row * x_row + d * x_d, mask=inside, other=0.0, eviction_policy="evict_last"
+        ).to(COMPUTE)
+        ms_sum_acc += x * x
+        tl.store(
+            ms_sum_part_ptr + row * blocks + part,
+            tl.sum(ms_sum_acc, 1, keep_dims=True),
+            mask=row < rows,
+        )
+        tl.debug_barrier()  # all is stored before it counts
+        tl.atomic_add(turns_ptr + 1 + tile, 1, sem="release")
+    behind = turn - blocks - AHEAD
+    if behind >= 0:
+        tile, part = behind // blocks, behind % blocks
+        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        start = part * BLOCK
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        parts = tl.arange(0, LANES)[None, :]
+        # Until every block of these rows has left its folds.
+        while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
+            pass
+        ms_sum_parts = tl.load(
+            ms_sum_part_ptr + row * blocks + parts, mask=(row < rows) & (parts < blocks), other=0.0
+        )
+        ms_sum = tl.sum(ms_sum_parts, 1, keep_dims=True)
+        ms = ms_sum / D
+        rsqrt_ms = _rsqrt(ms + eps)
+        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, eviction_policy="evict_first").to(
+            COMPUTE
+        )
+        gain = tl.load(gain_ptr + d * gain_d, mask=d < D).to(COMPUTE)
+        y = x * rsqrt_ms * gain
+        tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
+
+
+@triton.jit
 def rms_norm_part(
     x_ptr,
     ms_sum_part_ptr,
@@ -201,18 +271,32 @@ def rms_norm_finish(
         tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
 
 
-def choose_rms_norm(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
+def choose_rms_norm(rows: int, cols: int, across: bool, hip: bool, sms: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
+    # x does not fit in L2, but what lies between its two reads does
+    if not across and not hip and 65536 < cols <= 2**22 and rows * cols > 2**25:
+        BLOCK = 8192
+        num_warps = 8
+        return "relay", dict(
+            BLOCK=BLOCK,
+            ROWS=1,
+            AHEAD=2 * sms,
+            num_warps=num_warps,
+            LANES=max(triton.next_power_of_2(triton.cdiv(cols, BLOCK)), 32 * num_warps),
+        )
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
-        BLOCK = 64 if across else 8192 if cols > 262144 and rows > 1 else 4096
+        BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
             max(
                 1,
                 min(
-                    256,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    256 if across else 1024,
+                    triton.cdiv(
+                        (4 if across else 128 if cols >= 262144 else 16) * sms,
+                        max(1, triton.cdiv(rows, ROWS)),
+                    ),
                     triton.cdiv(cols, BLOCK),
                 ),
             )
@@ -260,13 +344,47 @@ def launch_rms_norm(x, gain, y, eps) -> None:
     rows = batch
     cols = D
     across = x.stride(0) < x.stride(1)
+    hip = torch.version.hip is not None
     sms = _multiprocessors(x.device)
-    variant, config = choose_rms_norm(rows, cols, across, sms)
+    variant, config = choose_rms_norm(rows, cols, across, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
-    if variant == "split":
+    if variant == "relay":
+        ms_sum_part = torch.empty(
+            (rows, triton.cdiv(D, config["BLOCK"])),
+            dtype=torch.float64 if torch.float64 in (x.dtype, gain.dtype) else torch.float32,
+            device=x.device,
+        )
+        turns = torch.zeros(
+            (1 + triton.cdiv(rows, config["ROWS"]),), dtype=torch.int32, device=x.device
+        )
+        rms_norm_relay[
+            (
+                (triton.cdiv(rows, config["ROWS"]) + 1) * triton.cdiv(D, config["BLOCK"])
+                + config["AHEAD"],
+            )
+        ](
+            turns,
+            x,
+            ms_sum_part,
+            gain,
+            y,
+            eps,
+            batch,
+            D,
+            x.stride(0),
+            x.stride(1),
+            gain.stride(0),
+            y.stride(0),
+            y.stride(1),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "split":
         ms_sum_part = torch.empty(
             (rows, config["PARTS"]),
             dtype=torch.float64 if torch.float64 in (x.dtype, gain.dtype) else torch.float32,

@@ -98,6 +98,73 @@ def row_norm_max_loop(
 
 
 @triton.jit
+def row_norm_max_relay(
+    turns_ptr,
+    x_ptr,
+    y_max_part_ptr,
+    y_ptr,
+    N,
+    D,
+    x_n,
+    x_d,
+    y_n,
+    y_d,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    LANES: tl.constexpr,
+    AHEAD: tl.constexpr,
+):
+    """Program `turn`: y_max over a block; then a block further back, read again from L2."""
+    blocks = tl.cdiv(D, BLOCK)
+    # Numbered as they start: a program waits for none that has yet to start.
+    turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
+    if turn < tl.cdiv(N, ROWS) * blocks:
+        tile, part = turn // blocks, turn % blocks
+        n = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        start = part * BLOCK
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (n < N) & (d < D)
+        y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+        x = tl.load(
+            x_ptr + n * x_n + d * x_d,
+            mask=inside,
+            other=float("-inf"),
+            eviction_policy="evict_last",
+        ).to(COMPUTE)
+        y_max_acc = _nan_max(y_max_acc, x)
+        tl.store(
+            y_max_part_ptr + n * blocks + part,
+            tl.reduce(y_max_acc, 1, _nan_max, keep_dims=True),
+            mask=n < N,
+        )
+        tl.debug_barrier()  # all is stored before it counts
+        tl.atomic_add(turns_ptr + 1 + tile, 1, sem="release")
+    behind = turn - blocks - AHEAD
+    if behind >= 0:
+        tile, part = behind // blocks, behind % blocks
+        n = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        start = part * BLOCK
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (n < N) & (d < D)
+        parts = tl.arange(0, LANES)[None, :]
+        # Until every block of these rows has left its folds.
+        while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
+            pass
+        y_max_parts = tl.load(
+            y_max_part_ptr + n * blocks + parts,
+            mask=(n < N) & (parts < blocks),
+            other=float("-inf"),
+        )
+        y_max = tl.reduce(y_max_parts, 1, _nan_max, keep_dims=True)
+        x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside, eviction_policy="evict_first").to(
+            COMPUTE
+        )
+        y = x / y_max
+        tl.store(y_ptr + n * y_n + d * y_d, y, mask=inside)
+
+
+@triton.jit
 def row_norm_max_part(
     x_ptr,
     y_max_part_ptr,
@@ -163,18 +230,34 @@ def row_norm_max_finish(
         tl.store(y_ptr + n * y_n + d * y_d, y, mask=inside)
 
 
-def choose_row_norm_max(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
+def choose_row_norm_max(
+    rows: int, cols: int, across: bool, hip: bool, sms: int
+) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
+    # x does not fit in L2, but what lies between its two reads does
+    if not across and not hip and 65536 < cols <= 2**22 and rows * cols > 2**25:
+        BLOCK = 8192
+        num_warps = 8
+        return "relay", dict(
+            BLOCK=BLOCK,
+            ROWS=1,
+            AHEAD=2 * sms,
+            num_warps=num_warps,
+            LANES=max(triton.next_power_of_2(triton.cdiv(cols, BLOCK)), 32 * num_warps),
+        )
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
-        BLOCK = 64 if across else 8192 if cols > 262144 and rows > 1 else 4096
+        BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
             max(
                 1,
                 min(
-                    256,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    256 if across else 1024,
+                    triton.cdiv(
+                        (4 if across else 128 if cols >= 262144 else 16) * sms,
+                        max(1, triton.cdiv(rows, ROWS)),
+                    ),
                     triton.cdiv(cols, BLOCK),
                 ),
             )
@@ -219,10 +302,40 @@ def launch_row_norm_max(x, y) -> None:
     rows = N
     cols = D
     across = x.stride(0) < x.stride(1)
+    hip = torch.version.hip is not None
     sms = _multiprocessors(x.device)
-    variant, config = choose_row_norm_max(rows, cols, across, sms)
+    variant, config = choose_row_norm_max(rows, cols, across, hip, sms)
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
-    if variant == "split":
+    if variant == "relay":
+        y_max_part = torch.empty(
+            (N, triton.cdiv(D, config["BLOCK"])),
+            dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
+            device=x.device,
+        )
+        turns = torch.zeros(
+            (1 + triton.cdiv(N, config["ROWS"]),), dtype=torch.int32, device=x.device
+        )
+        row_norm_max_relay[
+            (
+                (triton.cdiv(N, config["ROWS"]) + 1) * triton.cdiv(D, config["BLOCK"])
+                + config["AHEAD"],
+            )
+        ](
+            turns,
+            x,
+            y_max_part,
+            y,
+            N,
+            D,
+            x.stride(0),
+            x.stride(1),
+            y.stride(0),
+            y.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "split":
         y_max_part = torch.empty(
             (N, config["PARTS"]),
             dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,

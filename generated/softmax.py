@@ -62,8 +62,10 @@ def _rescale(m, new):
 def _take_sumexp(m, s, x, HALF: tl.constexpr = False):
     """The maximum m of a row and the sum s of exp(x - m), with one more block x of it."""
     new = _nan_max(m, tl.reduce(x, 1, _nan_max, keep_dims=True))
-    shift = tl.where(tl.abs(new) == float("inf"), 0.0, new)
-    return new, s * _rescale(m, new) + tl.sum(_exp(x - shift, HALF), 1, keep_dims=True)
+    x -= tl.where(tl.abs(new) == float("inf"), 0.0, new)
+    # exp2 takes terms below 2**-126 for 0, in half the instructions of exp.
+    terms = tl.exp2(x * 1.4426950408889634) if HALF else libdevice.exp(x)
+    return new, s * _rescale(m, new) + tl.sum(terms, 1, keep_dims=True)
 
 
 @triton.jit
@@ -147,6 +149,78 @@ def softmax_loop(
 
 
 @triton.jit
+def softmax_relay(
+    turns_ptr,
+    x_ptr,
+    m_part_ptr,
+    y_sum_part_ptr,
+    y_ptr,
+    rows,
+    D,
+    x_row,
+    x_d,
+    y_row,
+    y_d,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    LANES: tl.constexpr,
+    AHEAD: tl.constexpr,
+):
+    """Program `turn`: m, y_sum over a block; then a block further back, read again from L2."""
+    blocks = tl.cdiv(D, BLOCK)
+    # Numbered as they start: a program waits for none that has yet to start.
+    turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
+    if turn < tl.cdiv(rows, ROWS) * blocks:
+        tile, part = turn // blocks, turn % blocks
+        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        start = part * BLOCK
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
+        y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        x = tl.load(
+            x_ptr + row * x_row + d * x_d,
+            mask=inside,
+            other=float("-inf"),
+            eviction_policy="evict_last",
+        ).to(COMPUTE)
+        m, y_sum = _take_sumexp(m, y_sum, x, HALF)
+        tl.store(m_part_ptr + row * blocks + part, m, mask=row < rows)
+        tl.store(y_sum_part_ptr + row * blocks + part, y_sum, mask=row < rows)
+        tl.debug_barrier()  # all is stored before it counts
+        tl.atomic_add(turns_ptr + 1 + tile, 1, sem="release")
+    behind = turn - blocks - AHEAD
+    if behind >= 0:
+        tile, part = behind // blocks, behind % blocks
+        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        start = part * BLOCK
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        parts = tl.arange(0, LANES)[None, :]
+        # Until every block of these rows has left its folds.
+        while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
+            pass
+        m_parts = tl.load(
+            m_part_ptr + row * blocks + parts,
+            mask=(row < rows) & (parts < blocks),
+            other=float("-inf"),
+        )
+        y_sum_parts = tl.load(
+            y_sum_part_ptr + row * blocks + parts, mask=(row < rows) & (parts < blocks), other=0.0
+        )
+        m, y_sum = _merge_sumexp(m_parts, y_sum_parts)
+        y_sum = _shift_sumexp(m, y_sum, m, D)
+        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, eviction_policy="evict_first").to(
+            COMPUTE
+        )
+        e = _exp(x - m, HALF)
+        y = e / y_sum
+        tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
+
+
+@triton.jit
 def softmax_part(
     x_ptr,
     m_part_ptr,
@@ -219,18 +293,35 @@ def softmax_finish(
         tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
 
 
-def choose_softmax(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
+def choose_softmax(
+    rows: int, cols: int, across: bool, itemsize: int, hip: bool, sms: int
+) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
+    # x does not fit in L2, but what lies between its two reads does
+    if not across and not hip and itemsize <= 2 and 65536 < cols <= 2**22 and rows * cols > 2**25:
+        BLOCK = 8192
+        num_warps = 4
+        return "relay", dict(
+            BLOCK=BLOCK,
+            ROWS=1,
+            AHEAD=2 * sms,
+            num_warps=num_warps,
+            LANES=max(triton.next_power_of_2(triton.cdiv(cols, BLOCK)), 32 * num_warps),
+            maxnreg=80,
+        )
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
-        BLOCK = 256 if across else 8192 if cols > 262144 and rows > 1 else 4096
+        BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
             max(
                 1,
                 min(
-                    256,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    256 if across else 1024,
+                    triton.cdiv(
+                        (4 if across else 128 if cols >= 262144 else 16) * sms,
+                        max(1, triton.cdiv(rows, ROWS)),
+                    ),
                     triton.cdiv(cols, BLOCK),
                 ),
             )
@@ -278,10 +369,48 @@ def launch_softmax(x, y) -> None:
     rows = batch
     cols = D
     across = x.stride(0) < x.stride(1)
+    itemsize = y.element_size()
+    hip = torch.version.hip is not None
     sms = _multiprocessors(x.device)
-    variant, config = choose_softmax(rows, cols, across, sms)
+    variant, config = choose_softmax(rows, cols, across, itemsize, hip, sms)
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
-    if variant == "split":
+    if variant == "relay":
+        m_part = torch.empty(
+            (rows, triton.cdiv(D, config["BLOCK"])),
+            dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
+            device=x.device,
+        )
+        y_sum_part = torch.empty(
+            (rows, triton.cdiv(D, config["BLOCK"])),
+            dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,
+            device=x.device,
+        )
+        turns = torch.zeros(
+            (1 + triton.cdiv(rows, config["ROWS"]),), dtype=torch.int32, device=x.device
+        )
+        softmax_relay[
+            (
+                (triton.cdiv(rows, config["ROWS"]) + 1) * triton.cdiv(D, config["BLOCK"])
+                + config["AHEAD"],
+            )
+        ](
+            turns,
+            x,
+            m_part,
+            y_sum_part,
+            y,
+            batch,
+            D,
+            x.stride(0),
+            x.stride(1),
+            y.stride(0),
+            y.stride(1),
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "split":
         m_part = torch.empty(
             (rows, config["PARTS"]),
             dtype=torch.float64 if x.dtype == torch.float64 else torch.float32,

@@ -172,7 +172,8 @@ def test_every_variant_is_forced_and_small_blocks_stay_legal():
     for variant in step.variants:
         small = config_of(step, variant, facts, small=True)
         assert small["BLOCK"] == (128 if variant.name in ("rows", "across") else 16)
-    split = config_of(step, step.variants[0], facts, small=True)
+    split = next(v for v in step.variants if v.name == "split")
+    split = config_of(step, split, facts, small=True)
     assert split["CHUNK"] * split["PARTS"] >= 100
 
 

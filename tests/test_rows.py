@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from tritongen import cost, pipeline, trace
+from tritongen.emit import allow
 from tritongen.runtime.load import load_text
 
 ROOT = Path(__file__).parent.parent
@@ -102,6 +103,15 @@ wide = torch.randn(2, 300) + 30000
 want = torch.nn.functional.layer_norm(wide.double(), (300,))
 for way, got in variants("layer_norm", lambda f: f(wide, torch.ones(300), torch.zeros(300))):
     assert (got - want).abs().max() < 0.02, (way, (got - want).abs().max())
+
+# A program of a relay waits for programs before it alone: with nothing ahead, for those just before.
+built = pipeline.build(Path("specs/rms_norm.op").read_text(), "rms_norm.op")
+module = load_text("rms_norm", built.raw)
+want = torch.nn.functional.rms_norm(wide, (300,), eps=1e-6)
+for ahead in (0, 1, 40):
+    config = dict(BLOCK=16, ROWS=1, AHEAD=ahead, LANES=32, num_warps=4)
+    module.choose_rms_norm = lambda *facts: ("relay", config)
+    assert torch.allclose(module.rms_norm(wide, torch.ones(300)), want), ahead
 
 images = torch.randn(3, 2, 9, 20) + 30000
 want = torch.nn.functional.batch_norm(images.double(), None, None, training=True)
@@ -212,8 +222,29 @@ def test_a_root_of_row_values_stands_in_front_of_the_tiles_loads():
     "name, tensor, count",
     [("softmax", "x", 2), ("layer_norm", "x", 2), ("layer_norm", "w", 1), ("row_sum", "x", 1)],
 )
-def test_a_loop_counts_the_bytes_of_each_walk(name, tensor, count):
+def test_what_walks_a_row_twice_counts_its_bytes_twice(name, tensor, count):
     text = (ROOT / "specs" / f"{name}.op").read_text()
     ((plan, *_),) = pipeline.build(text, f"{name}.op").plans.values()
-    loop = next(k for k in plan.steps[0].kernels if k.skeleton == "loop")
-    assert cost.passes(loop, tensor) == count
+    walks = [k for k in plan.steps[0].kernels if k.skeleton in ("loop", "relay")]
+    assert {cost.passes(k, tensor) for k in walks} == {count}
+    assert len(walks) == (1 if name == "row_sum" else 2)
+
+
+def test_rows_wider_than_registers_relay_where_L2_does_not_hold_them():
+    text = (ROOT / "specs" / "softmax.op").read_text()
+    choose = load_text("softmax", pipeline.build(text, "softmax.op").raw).choose_softmax
+    taken = [(8192, 1 << 15), (1024, 1 << 17), (128, 1 << 20), (8, 1 << 20), (8, 1 << 23)]
+    assert choose(128, 1 << 20, False, 4, False, 132)[0] == "split"  # f32 does better so
+    ways = [choose(rows, cols, False, 2, False, 132)[0] for rows, cols in taken]
+    assert ways == ["rows", "relay", "relay", "split", "split"]
+    for cols in (1 << 18, (1 << 20) + 1, 1 << 22):
+        config = choose(512, cols, False, 2, False, 132)[1]
+        assert config["LANES"] >= cols / config["BLOCK"]  # a lane for each part of a row
+
+
+def test_a_kernel_may_wait_and_nothing_else_may_loop_on_a_condition():
+    wait = "def f(p):\n    while tl.atomic_add(p, 0) < 4:\n        pass\n"
+    allow.walk(wait)
+    for other in (wait.replace("pass", "f(p)"), wait.replace("tl.atomic_add(p, 0) < 4", "True")):
+        with pytest.raises(allow.NotAllowed):
+            allow.walk(other)

@@ -169,7 +169,7 @@ def passes(kernel: KernelPlan, tensor: str) -> int:
         return 3 if tensor in {tile.tensor for tile in kernel.tiles} else 1
     if kernel.skeleton == "tf32x3_half":
         return 2 if tensor == kernel.tiles[not kernel.exchanged].tensor else 1
-    if kernel.skeleton not in ("loop", "lines_loop"):
+    if kernel.skeleton not in ("loop", "lines_loop", "relay"):
         return 1
     row = {d.index for d in kernel.axes[0].digits}
     nests = {n.name: n for n in kernel.nests}

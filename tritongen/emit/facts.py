@@ -130,7 +130,7 @@ def added_bytes_text(context: Context, step: Step) -> str:
 
 def itemsize_text(context: Context, step: Step) -> str:
     """Bytes of one element of what lanes load or store, the widest of several, or of what goes into tl.dot."""
-    if step.skeleton in ("window", "scan"):
+    if step.skeleton in ("window", "scan", "rows"):
         tensor = step.orders[0].tensor if step.orders else step.stores[-1]
         return f"{tensor}.element_size()"
     if step.skeleton == "pointwise":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritongen.emit import lanes, lines, scan, tiles, walks
+from tritongen.emit import lanes, lines, relay, scan, tiles, walks
 from tritongen.emit.body import Body, Context
 from tritongen.emit.contraction import contraction_view
 from tritongen.emit.nest import box_view, nest_view
@@ -29,6 +29,7 @@ PRINTERS = {
     "lanes_merge": lanes.lanes_merge,
     "finish": walks.finish,
     "merge": walks.merge,
+    "relay": relay.relay,
     "contraction": contraction_view,
     "scatter": scatter,
     "window": window_view,

@@ -71,7 +71,7 @@ def open_tile(body: Body) -> dict[str, str]:
     var["end"] = var["cols"]  # where a walk over the columns ends
     blocks = f"{var['col_turns']} * {var['col_blocks']}" if var["col_outer"] else var["cols"]
     var |= {"first": "0", "until": blocks}  # what a loop over the columns counts
-    var |= {"tile": "tl.program_id(0)", "height": "ROWS"}
+    var |= {"tile": "tl.program_id(0)", "height": "ROWS", "count": "PARTS"}
     body.together = {frozenset({row.name, col.name}): var["inside"]}
     return var
 

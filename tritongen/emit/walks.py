@@ -256,7 +256,7 @@ def first_place(var: dict[str, str], final: bool) -> str:
     """The number of the first term that a walk meets."""
     if final:
         return "0"
-    first = f"{var['part']} * CHUNK"
+    first = var["first"]
     if not var["col_outer"]:
         return first
     blocks = var["col_blocks"]
@@ -277,7 +277,7 @@ def state_names(nest: ir.Nest) -> tuple[str, ...]:
 def store_parts(body: Body, names: tuple[str, ...], values: tuple[str, ...], var) -> None:
     row = row_number(body, var)
     for name, value in zip(names, values, strict=True):
-        at = f"{body.pointer(name)} + {row} * PARTS + {var['part']}"
+        at = f"{body.pointer(name)} + {row} * {var['count']} + {var['part']}"
         body.line(f"tl.store({at}, {value}, mask={body.axis_mask['row']})")
 
 
@@ -312,8 +312,8 @@ def row_number(body: Body, var: dict[str, str]) -> str:
 
 def load_parts(body: Body, state: str, start: str, var: dict[str, str]) -> str:
     """What all parts of the rows left of one variable."""
-    at = f"{body.pointer(state)} + {row_number(body, var)} * PARTS + {var['parts']}"
-    mask = f"({body.axis_mask['row']}) & ({var['parts']} < PARTS)"
+    at = f"{body.pointer(state)} + {row_number(body, var)} * {var['count']} + {var['parts']}"
+    mask = f"({body.axis_mask['row']}) & ({var['parts']} < {var['count']})"
     return body.assign(body.fresh(f"{state}s"), f"tl.load({at}, mask={mask}, other={start})")
 
 

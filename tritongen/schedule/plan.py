@@ -114,6 +114,7 @@ class KernelPlan:
     reverse: bool = False  # a scan walks its axis from the end
     any_format: bool = False  # its views hold for outputs stored channels last, too
     slides: bool = False  # an operand slides under the tile as the loop goes on
+    counter: str = ""  # scratch in which the programs of a relay count
     exchanged: bool = (
         False  # the right factor is the tensor cores' first one, which comes from registers
     )

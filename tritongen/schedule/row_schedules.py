@@ -29,9 +29,9 @@ def split_variant(
 ) -> Variant:
     """`state`: (name, dtype) of what one part of a row leaves behind; `along`: rows across memory run otherwise.
 
-    softmax of 128 and of 8 rows of 1,048,576 in bf16: 8,192 columns in 8 warps, 16 programs a
-    multiprocessor, 55 and 35% (2,048 and 4: 47 and 22). Sums of 1 and of 16 rows, 2^27 and 2^26 f32: 2,048
-    columns, 96 and 85% (4 programs: 89 and 85). Across, columns of [1048576, 64] and [65536, 4096] in
+    softmax, rms_norm and layer_norm of one row of 4,194,304 in bf16: a block of 8,192 columns a program 59, 72 and
+    63% of a copy of its size (four blocks of 4,096: 46, 59, 57), of 8 rows of 1,048,576 59, 59 and 57
+    (58, 59, 53). Sums of 1 and of 16 rows, 2^27 and 2^26 f32: 2,048 columns, 96 and 85% (4 programs: 89 and 85). Across, columns of [1048576, 64] and [65536, 4096] in
     f32: 81 and 103% with 32 x 64 and 4 programs; 64 x 32 82 and 89. A pair of folds ends each block with reductions,
     so its blocks are longer there: batch norm of [64, 64, 112, 112] channels last 66% of its plan's
     bytes with 32 x 256, 39 with 32 x 64. Channels first, rows fill a tile that a run of columns
@@ -39,8 +39,7 @@ def split_variant(
     each merges LANES parts: batch norm of [4096, 128, 4, 4] in bf16 85 us (256 rows: 909; torch 284), of
     [512, 128, 7, 7] 82 (64 rows: 131; torch 81), of [1024, 64, 4, 4] in f32 74 (662; torch 15). An argmax, with two
     accumulators a lane, does best with 64 rows of 16 and 16 programs where there are many columns: over dim 0 of
-    [65536, 4096] 92%, with 32 x 64 and 4 programs 77. softmax of one row of 4,194,304: 55% of a copy of its size in
-    blocks of 4,096 (8,192: 25).
+    [65536, 4096] 92%, with 32 x 64 and 4 programs 77.
     """
     row, col = finish.axes
     grid = tiles(row)
@@ -59,12 +58,14 @@ def split_variant(
         warps = either(few, "4")
         chunk = "cdiv(col_runs * cdiv(col_run, BLOCK), PARTS)"
     else:
-        near = "2048" if merges else "8192 if cols > 262144 and rows > 1 else 4096"
+        near = "2048" if merges else "8192 if cols >= 262144 else 4096"
         block_ = f"{deep} if across else {near}"
         height, warps = f"{tall} if across else 1", f"{few} if across else 8" if counts else "8"
         chunk = "BLOCK * cdiv(cols, BLOCK * PARTS)"
-    programs = f"cdiv({'16' if along else f'({many} if across else 16)'} * sms, max(1, {grid}))"
-    most = "2048" if merges else "256"
+    most, near = ("2048" if merges else "256"), "16"
+    if not merges and not col.tail:  # very wide rows, read twice: a block a program
+        most, near = "256 if across else 1024", "128 if cols >= 262144 else 16"
+    programs = f"cdiv({'16' if along else f'({many} if across else {near})'} * sms, max(1, {grid}))"
     config = (
         ("BLOCK", block_),
         ("ROWS", rows(row, height)),
@@ -86,6 +87,42 @@ def split_variant(
         config,
         (*(Launch(p.name, ("PARTS", grid)) for p in parts), Launch(finish.name, last)),
         tuple((part, dtype, ("rows", "PARTS")) for part, dtype in state),
+    )
+
+
+def relay_variant(relay, state: tuple[tuple[str, str], ...]) -> Variant:
+    """Rows that do not fit in registers, in tensors that do not fit in L2; one L2 for all programs, so no AMD.
+
+    What lies between the two reads of a block, AHEAD blocks and a row, has to stay in L2: rms_norm of 128 rows of
+    1,048,576 in bf16 71% of copy (4 * sms ahead: 67, 6: 63), of 1,024 rows of 131,072 75 (73, 65), as loops 58 and 69.
+    With several rows a program, 2 x 4,096 or 4 x 2,048, 63. Folds in pairs are bound by instructions: in 4 warps
+    each pays for more elements, and 80 registers let 6 programs share a multiprocessor. softmax 68 and 70 (as many
+    registers as it takes, 96: 65 and 66; 8 warps 64 and 65; as loops 58 and 64). layer_norm, which reads a gain and a
+    bias as well, 62 and 67 (57 and 68). softmax, rms_norm and layer_norm of 512 rows of 262,144 66, 73, 66 (58, 61,
+    61). In f32 rms_norm 69 (59), layer_norm 48 (56).
+    """
+    (row, _), own = relay.axes, relay.counter
+    kinds = {pair.kind for level in relay.levels for pair in level.pairs}
+    least = 131072 if "moments" in kinds else 65536
+    blocks = "cdiv(cols, BLOCK)"
+    scratch = tuple((part, dtype, ("rows", blocks)) for part, dtype in state)
+    return Variant(
+        "relay",
+        f"not across and not hip and {'itemsize <= 2 and ' if kinds else ''}"
+        f"{least} < cols <= 2**22 and rows * cols > 2**25",
+        "x does not fit in L2, but what lies between its two reads does",
+        (
+            ("BLOCK", "8192"),
+            ("ROWS", "1"),
+            ("AHEAD", "2 * sms"),
+            ("num_warps", "4" if kinds else "8"),
+            # Fewer lanes than threads would give their layout to the whole tile.
+            ("LANES", f"max(pow2({blocks}), 32 * num_warps)"),
+            *((("maxnreg", "80"),) if kinds else ()),
+        ),
+        (Launch(relay.name, (f"({tiles(row)} + 1) * {blocks} + AHEAD",)),),
+        (*scratch, (own, "i32", (f"1 + {tiles(row)}",))),
+        ((own, own),),
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Fetch, Poly, affine, indices, poly
+from tritongen.ir.algebra import Fetch, Poly, affine, indices, poly, symbols
 from tritongen.ir.algebra import walk as walk_poly
 from tritongen.ir.bounds import Facts
 from tritongen.schedule.canonical import (
@@ -24,6 +24,7 @@ from tritongen.schedule.row_schedules import (
     lanes_variant,
     lines_variants,
     loop_variant,
+    relay_variant,
     resident_variants,
     split_variant,
 )
@@ -171,14 +172,19 @@ def make(name, group, stores, dims, facts) -> Step:
             kernel("lanes_part", "lanes_part", "part 1", walked),
             kernel("lanes_merge", "lanes_merge", "merge", walked),
         )
+    relays: tuple[KernelPlan, ...] = ()
+    if wide_tiles and len(parts) == 1 and not row_axis.tail and not col_axis.tail:
+        counter = _free("turns", group.nests, dims)
+        relays = (replace(kernel("relay", "relay", "whole", walked), counter=counter),)
     variants = (
+        *(relay_variant(relay, state) for relay in relays),
         *((lanes_variant(finish, state, *in_lanes),) if in_lanes else ()),
         *lines_variants(*in_lines),
         split_variant(parts, finish, state, counts, along=bool(in_lanes)),
         *resident_variants(resident, _has_columns(touched, group), counts),
         loop_variant(loop, wide_tiles, counts),
     )
-    kernels = (resident, *in_lines, loop, *parts, *in_lanes, finish)
+    kernels = (resident, *in_lines, loop, *relays, *parts, *in_lanes, finish)
     return Step(
         name,
         "rows",
@@ -188,6 +194,15 @@ def make(name, group, stores, dims, facts) -> Step:
         kernels,
         variants,
     )
+
+
+def _free(wish: str, nests: tuple[ir.Nest, ...], dims: dict[str, tuple[Poly, ...]]) -> str:
+    """A name for scratch that no tensor, size or scalar has."""
+    taken = set(dims).union(*(symbols(p) for d in dims.values() for p in d))
+    taken |= {e.name for n in nests for e in ir.walk(n.body) if isinstance(e, ir.ScalarRef)}
+    while wish in taken:
+        wish += "_"
+    return wish
 
 
 def _holds_channels_last(view: View, dims) -> bool:
