@@ -617,7 +617,7 @@ def int8_linear(
 ) -> torch.Tensor:
     """y: T[M, N] from x: i8[M, K], w: i8[N, K], sx: f32[M], sw: f32[N].
 
-    T is f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    T is f16; any strides. Raises ValueError where operands do not fit.
     """
     y = allocate_int8_linear(x, w, sx, sw)
     if not _runs_kernels(x):

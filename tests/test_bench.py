@@ -6,7 +6,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from tritongen import pipeline
+from tritongen import cli_tools, pipeline
 from tritongen.bench import plot, report, run
 from tritongen.bench.measure import BOUNDS, compare, interleaved, on_poison
 from tritongen.cli import main
@@ -137,6 +137,9 @@ def test_the_command_without_what_it_needs(monkeypatch, tmp_path):
 
     code, text = said("--shape", "batch=4,D=4")
     assert code == 1 and "`tritongen doctor`" in text
+    monkeypatch.setattr(cli_tools, "require_gpu", lambda command: None)
+    code, text = said("--shape", "batch=4,D=4", "--json", str(tmp_path / "none" / "x.json"))
+    assert code == 1 and "x.json cannot be written" in text  # before anything is timed
     monkeypatch.setattr(plot.importlib.util, "find_spec", lambda name: None)
     code, text = said("--shape", "batch=4,D=4", "--png", str(tmp_path / "x.png"))
     assert code == 1 and "pip install 'tritongen[bench]'" in text

@@ -12,6 +12,7 @@ tables on a terminal, plain lines in a pipe, JSON where asked. `cli.py` gathers 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -164,13 +165,16 @@ def bench(
     rivals = [name for name in against.split(",") if name and name != "none"]
     if unknown := set(rivals) - set(RIVALS):
         raise click.UsageError(f"--against: {sorted(unknown)[0]!r} is none of {', '.join(RIVALS)}")
+    calls = calls_of(opened, shapes, dtype)
+    require_gpu("bench")
+    for path in filter(None, (json_file, png)):  # before minutes of timing, not after them
+        if path.is_dir() or not os.access(path.parent, os.W_OK):
+            raise click.ClickException(f"{path} cannot be written")
     try:
         if png:
             require_matplotlib()
     except NoMatplotlib as error:
         raise click.ClickException(str(error)) from None
-    calls = calls_of(opened, shapes, dtype)
-    require_gpu("bench")
     report = run(opened.built, opened.name, calls, rivals, seed=seed, progress=say)
     print_report(report)
     if json_file:

@@ -80,5 +80,13 @@ def plans(
     for op in checked.typings:
         verify(op)
         kinds = "_".join(p.kind for p in op.typarams)
-        out.append(plan_op(op, f"{own}_{kinds}" if several else own, only))
+        out.append(_planned(op, f"{own}_{kinds}" if several else own, only))
     return tuple(out)
+
+
+def _planned(op: ir.Op, name: str, only: str | None) -> Plan:
+    """The plan, under another name where what a value's parts are kept in is called as a kernel is."""
+    plan = plan_op(op, name, only)
+    kernels = {k.name for step in plan.steps for k in step.kernels}
+    parts = {part for step in plan.steps for v in step.variants for part, _, _ in v.scratch}
+    return _planned(op, f"{name}_", only) if kernels & parts else plan

@@ -63,6 +63,7 @@ def scope_of(
     """The scope before the first line."""
     scope = Scope(op, report, typarams, library=library)
     declare(scope, op)
+    _check_types(scope, op)
     _params(scope, op)
     _bind_sizes(scope, op)
     _dims(scope, op)
@@ -158,6 +159,16 @@ def index_names(line: ast.Assign):
             for b in node.binders:
                 if b.name != BATCH:
                     yield b.name, b.span
+
+
+def _check_types(scope: Scope, op: ast.OpDef) -> None:
+    """A type parameter of several kinds is an operand's, which says at the call which kind it is."""
+    bound = {p.type.dtype for p in op.params if isinstance(p, ast.Operand)}
+    for p in op.typarams:
+        kinds = {_kind(dtype) for name in p.dtypes for dtype in FAMILIES.get(name, (name,))}
+        if len(kinds) > 1 and p.name not in bound:
+            label = "write one dtype in its place, as `f32`"
+            scope.report.add("E304", f"no operand has the type `{p.name}`", p.span, label)
 
 
 # ---- parameters ---------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ def fact_texts(context: Context, step: Step, views: dict[str, View]):
             yield o.fact, f"{o.tensor}.stride({o.near}) < {o.tensor}.stride({o.far})"
     for test in step.tests:
         if test.fact in spoken:
-            yield test.fact, test_text(test)
+            yield test.fact, tested(test)
     if step.merged:
         yield "turned", f"any(0 < t.stride(1) < t.stride(2) for t in ({', '.join(step.merged)}))"
     if "across" in spoken:
@@ -104,7 +104,7 @@ def fact_texts(context: Context, step: Step, views: dict[str, View]):
         yield "sms", f"_multiprocessors({touched(step)[0]}.device)"
 
 
-def test_text(test: Run | Sizes) -> str:
+def tested(test: Run | Sizes) -> str:
     """What a fact of the call asks, on the host."""
     match test:
         case Run(_, orders):

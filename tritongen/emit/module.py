@@ -181,14 +181,11 @@ def op_view(item: OpPlans) -> SimpleNamespace:
     follow = set.intersection(*(follows_format(plan) for plan in item.plans))
     names = [o.name for o in op.outputs]
     empty = [f"{n}.numel() > 0" for n in names]
-    returns = (
-        "torch.Tensor" if len(names) == 1 else f"tuple[{', '.join(['torch.Tensor'] * len(names))}]"
-    )
     return SimpleNamespace(
         name=item.name,
         parameters=", ".join(f"{n}: {t}{f' = {d}' if d else ''}" for n, t, d in params),
         plain=", ".join(n for n, _, _ in params),
-        returns=f" -> {returns}",
+        returns=_returns(len(names)),
         doc=docstring(op),
         checks=check_lines(ops),
         outputs=[(o.name, allocation(op, o, o.name in follow)) for o in op.outputs],
@@ -206,6 +203,10 @@ def op_view(item: OpPlans) -> SimpleNamespace:
         describes=any(k.tiles for p in item.plans for s in p.steps for k in s.kernels),
         first_kernel=item.plans[0].steps[0].kernels[0].name,
     )
+
+
+def _returns(count: int) -> str:
+    return " -> torch.Tensor" if count == 1 else f" -> tuple[{', '.join(['torch.Tensor'] * count)}]"
 
 
 def follows_format(plan: Plan) -> set[str]:

@@ -308,7 +308,9 @@ def docstring(op: ir.Op) -> tuple[str, ...]:
         inside = ", ".join("..." if d == ir.BATCH_SIZE else whole(d) for d in t.dims)
         return f"{t.name}: {t.dtype}[{inside}]" if t.dims else f"{t.name}: {t.dtype}"
 
-    types = "; ".join(f"{p.name} is {_or(list(p.dtypes))}" for p in op.typarams)
+    bound = {t.dtype for t in op.tensors}  # what only a result has is the first
+    given = {p.name: p.dtypes if p.name in bound else p.dtypes[:1] for p in op.typarams}
+    types = "; ".join(f"{name} is {_or(list(dtypes))}" for name, dtypes in given.items())
     lines = [
         op.doc
         or f"{', '.join(shape(o) for o in op.outputs)} from {', '.join(shape(t) for t in op.tensors)}."
