@@ -148,6 +148,15 @@ def _merge_sumexp(ms, ss):
 
 
 @triton.jit
+def _awaited(x):
+    """x, looked at: a product whose left factor is in registers must end before the next one is computed in them."""
+    if x.dtype == tl.float32:
+        return x.to(tl.int32, bitcast=True).to(tl.float32, bitcast=True)
+    else:
+        return x
+
+
+@triton.jit
 def attention_s_persistent(
     q_tiles,
     k_tiles,
@@ -627,6 +636,7 @@ def attention_o_tiles(
             other=0.0,
         )
         o_sum = tl.dot(left, v, o_sum, input_precision=PRECISION, out_dtype=tl.float32)
+        o_sum = _awaited(o_sum)
     inside = (i < S) & (e < E)
     o_sum2 = tl.load(o_sum2_ptr + z * o_sum2_batch + i * o_sum2_i, mask=i < S)
     o = o_sum / o_sum2

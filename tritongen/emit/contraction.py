@@ -133,6 +133,9 @@ def products(
             if (side, narrow) not in made:
                 made[side, narrow] = factor(body, side, orient, guards, narrow, var, roles)
         dots.append(dot_line(body, head, made[left, narrow], made[right, narrow]))
+        if not is_loaded(left, narrow) and ir.kind_of(head.dtype, body.op) != "int":
+            body.helpers["_awaited"] = None
+            dots.append(f"{head.name} = _awaited({head.name})")
     loads, body.lines = body.lines, []
     return loads, dots
 
@@ -285,6 +288,11 @@ def storage_dtype(left: ir.Expr, right: ir.Expr, op: ir.Op) -> str:
         if small in SMALL and wide and wide not in SMALL and ir.kind_of(wide, op) == "float":
             return wide
     return ""
+
+
+def is_loaded(side: ir.Expr, narrow: str) -> bool:
+    """Whether a factor is multiplied as it lies in memory."""
+    return isinstance(side, ir.Cast) and isinstance(side.arg, ir.Read) and side.arg.dtype == narrow
 
 
 def stored_as(side: ir.Expr) -> str:

@@ -68,6 +68,15 @@ def _xlogy(a, b):
     """a * log(b), 0 where a is 0 whatever b is (but NaN)."""
     return tl.where((a == 0.0) & (b == b), 0.0, a * tl.log(b))
 ''',
+    "_awaited": '''
+@triton.jit
+def _awaited(x):
+    """x, looked at: a product whose left factor is in registers must end before the next one is computed in them."""
+    if x.dtype == tl.float32:
+        return x.to(tl.int32, bitcast=True).to(tl.float32, bitcast=True)
+    else:
+        return x
+''',
     "_floor_div": '''
 @triton.jit
 def _floor_div(a, b):

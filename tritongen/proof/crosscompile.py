@@ -174,6 +174,10 @@ def wrong_instructions(op: Op, ptx: str) -> str:
         return "tf32 products where the spec says ieee"
     if re.search(r"mma\S*\.f16\.(f16|bf16)\S*", ptx) and not re.search(r"mma\S*\.f32\.", ptx):
         return "sums of products kept in half precision"
+    if re.search(r"wgmma\.mma_async[^{]*\{[^}]*\}, *\{", ptx) and re.search(
+        r"wgmma\.wait_group\S* [1-9]", ptx
+    ):
+        return "a product of registers runs on while the loop computes the next factor into them"
     return ""
 
 
