@@ -47,6 +47,13 @@ def compile_ours(spec: str, size: str) -> dict[str, Any]:
     return {"kernels": len(calls.launches)}
 
 
+def compiled_by_torch(eager: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Static shapes: dynamo takes all problems of a process for one function, and would go on with dynamic ones."""
+    torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 1000
+    torch._dynamo.config.fail_on_recompile_limit_hit = True
+    return torch.compile(eager, dynamic=False)
+
+
 COMPILED: dict[str, Callable[..., torch.Tensor]] = {}  # by spec, by torch.compile, in this process
 
 
@@ -57,7 +64,7 @@ def compile_torch(spec: str) -> dict[str, Any]:
     reserve(need(case, text, calls=1))
     start = time.monotonic()
     try:
-        compiled = torch.compile(case.eager(text))
+        compiled = compiled_by_torch(case.eager(text))
         compiled(**case.operands(text, "cuda"))
         torch.cuda.synchronize()
         COMPILED[spec] = compiled
@@ -172,7 +179,7 @@ def measure(spec: str, with_compile: bool, slow_ms: float, with_kernels: bool) -
         if with_kernels:
             row["kernels"] = kernel_times(ours)
         if with_compile:
-            compiled = COMPILED.get(spec) or torch.compile(eager)
+            compiled = COMPILED.get(spec) or compiled_by_torch(eager)
             try:
                 compiled(**tensors)
                 calls["compile"] = lambda: compiled(**tensors)

@@ -36,6 +36,8 @@ def main() -> int:
     options = arguments()
     os.environ["OMP_NUM_THREADS"] = "1"
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # the processes are the parallelism
+    # Else a workspace that stays in what `reserve` took keeps all of it from the other processes.
+    os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
     if options.device == "cpu":
         os.environ["TRITON_INTERPRET"] = "1"
     specs = [
