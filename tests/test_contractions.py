@@ -11,8 +11,9 @@ from pathlib import Path
 import torch
 
 from tritongen import pipeline
+from tritongen.proof.crosscompile import wrong_instructions
 from tritongen.runtime.load import load_text
-from tritongen.trace import trace
+from tritongen.trace import ptx, trace
 
 ROOT = Path(__file__).parent.parent
 USERS = ROOT / "benchmarks/users"
@@ -166,3 +167,20 @@ def test_several_sums_are_two_loops():
         source = pipeline.build((ROOT / "specs" / f"{name}.op").read_text(), name).raw
         kernel = source[source.index(f"def {name}_persistent") :]
         assert ("flatten=True" in kernel[: kernel.index("tl.dot")]) == flat
+
+
+def test_a_computed_left_factor_is_not_overwritten_while_it_is_read():
+    """wgmma reads it from registers; the loop must not go on to the next one before. 1e5 off on an H200."""
+    built = pipeline.build(
+        "op f<T: f16 | bf16>(x: T[M, K], w: T[K, N]) -> y: T[M, N] {\n"
+        "  y[m, n] = sum[k](T(relu(x[m, k])) * w[k, n])\n}\n",
+        "f.op",
+    )
+    for source in (built.raw, built.raw.replace("= _awaited(y_sum)", "= y_sum")):
+        module = load_text("f", source)
+        x, w = (
+            torch.empty(*s, dtype=torch.bfloat16, device="meta") for s in ((256, 8192), (8192, 256))
+        )
+        launch = trace(module, "f", {"x": x, "w": w}).launches[0]
+        found = wrong_instructions(built.plans["f"][0].op, ptx(launch, "sm_90"))
+        assert ("runs on" in found) == (source is not built.raw), found
