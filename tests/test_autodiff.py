@@ -442,10 +442,17 @@ op two_reads<T: float>(x: T[E, D], off: i64[S1]) -> (y: T[S, D], m: T[S, D]) wit
   m[s, d] = max[off[s] <= k < off[s + 1]](x[k, d])
 }"""
 
+CONSTANTS = """
+op constants<T: float>(x: T[N], const a: int = 2, const e: float = 0.5, const win: int = 3) -> y: T[N] {
+  y[n] = x[n] * (1 + e) + a + sum[k < win](x[n])
+}"""
 
-@pytest.mark.parametrize("text", [OWN_NAMES, TWO_READS], ids=["own_names", "two_reads"])
+
+@pytest.mark.parametrize(
+    "text", [OWN_NAMES, TWO_READS, CONSTANTS], ids=["own_names", "two_reads", "constants"]
+)
 def test_a_gradient_of_unlucky_names_is_text_of_the_language(text):
-    """A temporary `dx`, an index `dw`; an index that subscripts dims of two sizes in a guard."""
+    """A temporary `dx`, an index `dw`; a guard over dims of two sizes; a constant that leads nowhere."""
     text = print_op(backward(op_of(text)))
     assert print_op(check(parse(text))[-1].typings[0]) == text
 

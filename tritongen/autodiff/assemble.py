@@ -22,6 +22,7 @@ from tritongen.ir.nodes import (
     Op,
     Param,
     Read,
+    Reduce,
     Scalar,
     ScalarRef,
     Tensor,
@@ -109,7 +110,10 @@ def _needed_params(
     read: set[str],
 ) -> tuple[Param, ...]:
     """Params that are read, and those that alone bind a size, batch or dtype in use."""
-    kept = {p.name for p in params if p.name in read or isinstance(p, Constant)}
+    spoken = _symbols(op, outputs, nests)
+    kept = {
+        p.name for p in params if p.name in read or (isinstance(p, Constant) and p.name in spoken)
+    }
 
     def binds(p: Param) -> set[str]:
         if not isinstance(p, Tensor):
@@ -118,7 +122,7 @@ def _needed_params(
         return {a.name for a in sizes if isinstance(a, Sym)} | {p.dtype}
 
     used = {name for p in params for name in binds(p)}
-    sizes = _symbols(op, outputs, nests) & used
+    sizes = spoken & used
     for p in params:
         missing = sizes - set().union(*(binds(q) for q in params if q.name in kept))
         if missing & binds(p):
@@ -133,7 +137,8 @@ def _symbols(op: Op, outputs: tuple[Tensor, ...], nests: tuple[Nest, ...]) -> se
         polys += [fact.value] if isinstance(fact, Define) else [fact.left, fact.right]
     for nest in nests:
         polys += [*nest.dims, *exprs.coordinates(nest.body)]
-        polys += [p for b in nest.box for p in (b.lo, b.hi)]
+        inner = (b for e in walk(nest.body) if isinstance(e, Reduce) for b in e.binders)
+        polys += [p for b in (*nest.box, *inner) for p in (b.lo, b.hi)]
     names = {a.name for p in polys for a in algebra.walk(p) if isinstance(a, Sym)}
     defined = {d.name for d in op.defines}
     return (names - defined) | {t.dtype for t in outputs}
