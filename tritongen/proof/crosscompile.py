@@ -74,12 +74,12 @@ def crosscompile(
                 label = next(iter(choice.values()), "fixed")
                 alike = len(set(choice.values())) <= 1
                 if alike and (dtypes is None or label in dtypes or not choice):
-                    yield from _compile_plan(module, plan, choice, label, targets, size)
+                    yield from compiled_plan(module, plan, choice, label, targets, size)
                     if first_only:
                         break
 
 
-def _compile_plan(module, plan: Plan, choice, label: str, targets, size: int) -> Iterator[Built]:
+def compiled_plan(module, plan: Plan, choice, label: str, targets, size: int) -> Iterator[Built]:
     for target in targets:
         seen: set[tuple[Any, ...]] = set()
         for way in ways(plan):

@@ -29,10 +29,13 @@ from tritongen.proof.worker import broken
 
 
 class Worker:
-    """A process that proves one file of ops after another."""
+    """A process that proves one file of ops after another; `module` is what it runs.
 
-    def __init__(self, device: str):
-        self.device = device
+    Only a process for "cpu" interprets kernels.
+    """
+
+    def __init__(self, device: str, module: str = "tritongen.proof.worker"):
+        self.device, self.module = device, module
         self.process: subprocess.Popen | None = None
 
     def __enter__(self) -> Worker:
@@ -43,7 +46,7 @@ class Worker:
 
     def ask(self, job: Job, timeout: float = 600) -> dict[str, Any]:
         if self.process is None or self.process.poll() is not None:
-            self.process = _start(self.device)
+            self.process = _start(self.device, self.module)
         process = self.process
         assert process.stdin is not None and process.stdout is not None
         alarm = threading.Timer(timeout, process.kill)
@@ -126,12 +129,12 @@ def _serve(waiting: Turns, reports: Reports, device: str, timeout: float) -> Non
                 worker.stop()  # a device error of one file must not fail the next
 
 
-def _start(device: str) -> subprocess.Popen:
+def _start(device: str, module: str) -> subprocess.Popen:
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     environment["OMP_NUM_THREADS"] = "1"
     if device == "cpu":
         environment["TRITON_INTERPRET"] = "1"
-    command = [sys.executable, "-m", "tritongen.proof.worker"]
+    command = [sys.executable, "-m", module]
     return subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     )

@@ -1,0 +1,79 @@
+"""A whole spec from a source of chance: a few motifs over shared sizes and tensors, then names and types.
+
+    text, motifs = draw_spec(Random(7))
+    strategy()                              # the same for Hypothesis
+
+Every draw comes from one `random.Random`: the same seed is the same spec, everywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from tritongen.proof.fuzz import motifs, motifs_places, motifs_products, motifs_whole, names
+from tritongen.proof.fuzz.sketch import Sketch
+
+MOTIFS = {
+    motifs.pointwise: 5,
+    motifs.reduction: 8,
+    motifs.logical: 1.5,
+    motifs.arg: 3,
+    motifs.scan: 5,
+    motifs.rows: 5,
+    motifs.two_ways: 2,
+    motifs.earlier: 3,
+    motifs_products.contraction: 9,
+    motifs_products.integers: 2,
+    motifs_products.widened: 2,
+    motifs_products.attention: 2,
+    motifs_products.convolution: 5,
+    motifs_places.window: 5,
+    motifs_places.moving: 3,
+    motifs_places.crop: 3,
+    motifs_places.part: 2,
+    motifs_places.concat: 1,
+    motifs_places.gather: 4,
+    motifs_places.scatter: 4,
+    motifs_places.segments: 2,
+    motifs_places.digits: 3,
+    motifs_whole.flat: 3,
+    motifs_whole.dots: 4,
+    motifs_whole.chain: 4,
+    motifs_whole.call: 3,
+}
+FAMILIES = {"float": 12, "f16 | bf16": 2, "f32": 2, "f32 | f64": 1, "f16 | f32": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    text: str
+    motifs: tuple[str, ...]
+    unlucky: bool = False  # it asks for names that its module has for itself
+
+
+def draw_spec(random: Random) -> Drawn:
+    s = Sketch(random)
+    s.typarams = {"T": s.weighted(FAMILIES), "U": s.weighted({"float": 4, "f16 | bf16": 1})}
+    for _ in range(s.weighted({1: 5, 2: 4, 3: 2, 4: 1})):
+        s.weighted(MOTIFS)(s)
+    return Drawn(s.text(), tuple(dict.fromkeys(s.motifs)), s.maybe(0.12))
+
+
+def own_names(text: str) -> dict[str, str]:
+    """What a drawn spec calls its sizes, and all else."""
+    from tritongen.syntax import ast
+    from tritongen.syntax.parse import parse
+
+    item = [i for i in parse(text, "<drawn>").items if isinstance(i, ast.Op)][-1]
+    words = set(names.WORD.findall(text.split(f"op {item.name}")[-1]))
+    sizes = {w: "size" for w in sorted(words) if w in names.SIZES}
+    roles = names.TENSORS + names.INDICES + names.SCALARS + names.CONSTS
+    return sizes | {w: "value" for w in sorted(words) if w in roles} | {item.name: "value"}
+
+
+def strategy():
+    """Drawn specs for Hypothesis."""
+    from hypothesis import strategies as st
+
+    return st.randoms(use_true_random=False).map(draw_spec)

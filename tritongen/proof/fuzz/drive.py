@@ -1,0 +1,177 @@
+"""Many specs in processes: drawn, tried, compiled; findings gathered by kind, made small, written.
+
+    summary = drive(specs=1000, seed=0, jobs=8, device="cpu", out=Path("tests/fuzz/found"))
+
+Each of `jobs` threads asks a process that interprets (or runs) and, in turn, one that compiles. A process
+that dies or hangs is a finding, and is replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tritongen.proof.fuzz.draw import Drawn, draw_spec, own_names
+from tritongen.proof.fuzz.names import renamed, unlucky
+from tritongen.proof.pool import Worker
+
+MODULE = "tritongen.proof.fuzz.worker"
+LIMIT = 180.0  # seconds of one job
+Finding = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Summary:
+    """What a run saw."""
+
+    specs: int = 0
+    calls: int = 0
+    kernels: int = 0
+    motifs: Counter = field(default_factory=Counter)
+    refused: Counter = field(default_factory=Counter)
+    refusals: int = 0
+    skeletons: Counter = field(default_factory=Counter)
+    variants: Counter = field(default_factory=Counter)
+    seconds: Counter = field(default_factory=Counter)
+    findings: list[Finding] = field(default_factory=list)
+
+    def kinds(self) -> dict[str, list[Finding]]:
+        out: dict[str, list[Finding]] = {}
+        for finding in self.findings:
+            out.setdefault(kind_of(finding), []).append(finding)
+        return out
+
+
+def kind_of(finding: Finding) -> str:
+    """What makes two findings one: the stage, and the problem without names and numbers."""
+    problem = finding["problem"]
+    if "kernels" in finding["stage"] and ": " in problem:
+        problem = problem.split(": ", 1)[1]
+    head = problem.split("\n")[0]
+    if "differ; first" in head:
+        head = "nan" if re.search(r"nan", head) else "differ"
+    head = re.sub(r"`[^`]*`|'[^']*'|\b[a-z_]+_backward\b", "`..`", head)
+    return f"{finding['stage']}: {re.sub(r'-?[0-9.]+(e[+-]?[0-9]+)?', '0', head)[:90]}"
+
+
+class Pair:
+    """The two processes of one thread."""
+
+    def __init__(self, device: str, compiles: bool):
+        self.device = device
+        self.tries = Worker(device, MODULE)
+        self.compiles = Worker("none", MODULE) if compiles else None
+
+    def __enter__(self) -> Pair:
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.tries.stop()
+        if self.compiles is not None:
+            self.compiles.stop()
+
+    def report(self, text: str, name: str, seed: int, only: str = "") -> dict[str, Any]:
+        """Both reports of a spec as one; `only` asks for one of "trial" and "compile"."""
+        job = {"text": text, "name": name, "seed": seed, "device": self.device}
+        out = {"findings": [], "refused": [], "seconds": {}}
+        if only != "compile":
+            out |= self._ask(self.tries, job | {"kind": "trial"})
+        if self.compiles is not None and only != "trial" and not out["refused"]:
+            other = self._ask(self.compiles, job | {"kind": "compile"})
+            out["findings"] = out["findings"] + other["findings"]
+            out["seconds"] = out["seconds"] | other["seconds"]
+            out["kernels"] = other.get("kernels", 0)
+        if self.device == "cuda" and out["findings"]:
+            self.tries.stop()  # a device error of one spec must not fail the next
+        return out
+
+    def _ask(self, worker: Worker, job: dict[str, Any]) -> dict[str, Any]:
+        report = worker.ask(job, LIMIT)
+        if "findings" in report:
+            return report
+        problem = report["failures"][0]["problem"]
+        finding = {"stage": f"process {job['kind']}", "problem": problem, "call": ""}
+        return {"findings": [finding], "refused": [], "seconds": {}}
+
+
+def drawn(seed: int, k: int) -> Drawn:
+    """Spec k of a run; some with names of the module that they become."""
+    random = Random(f"{seed}-{k}")
+    found = draw_spec(random)
+    if not found.unlucky:
+        return found
+    from tritongen import pipeline
+
+    try:
+        own, raw = own_names(found.text), pipeline.build(found.text).raw
+    except Exception:  # a trial of the plain spec shows it better
+        return found
+    return Drawn(renamed(found.text, unlucky(raw, own, random)), (*found.motifs, "unlucky"))
+
+
+def drive(
+    specs: int,
+    seed: int,
+    jobs: int,
+    device: str = "cpu",
+    compiles: bool = True,
+    shard: tuple[int, int] = (0, 1),
+    note: Callable[[Summary], None] = lambda summary: None,
+    found: Callable[[Finding, Pair], None] = lambda finding, pair: None,
+) -> Summary:
+    """Draw and try; `found` is told of the first finding of each kind, in the thread that met it."""
+    waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for k in range(shard[0], specs, shard[1]):
+        waiting.put(k)
+    summary, lock, kinds = Summary(), threading.Lock(), set()
+
+    def serve() -> None:
+        with Pair(device, compiles) as pair:
+            while True:
+                try:
+                    k = waiting.get_nowait()
+                except queue.Empty:
+                    return
+                spec = drawn(seed, k)
+                report = pair.report(spec.text, f"drawn {seed}-{k}", k)
+                fresh = []
+                with lock:
+                    for finding in report["findings"]:
+                        finding |= {"text": spec.text, "seed": k, "drawn": f"{seed}-{k}"}
+                        finding |= {"after": summary.specs + 1}
+                        if kind_of(finding) not in kinds:
+                            kinds.add(kind_of(finding))
+                            fresh.append(finding)
+                    _add(summary, spec, report)
+                    note(summary)
+                for finding in fresh:
+                    found(finding, pair)
+
+    threads = [threading.Thread(target=serve, daemon=True) for _ in range(jobs)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return summary
+
+
+def _add(summary: Summary, spec: Drawn, report: dict[str, Any]) -> None:
+    summary.specs += 1
+    summary.calls += report.get("calls", 0)
+    summary.kernels += report.get("kernels", 0)
+    summary.motifs.update(spec.motifs)
+    summary.refusals += bool(report["refused"])
+    summary.refused.update(report["refused"])
+    summary.skeletons.update(report.get("skeletons", {}).keys())
+    summary.variants.update(report.get("variants", {}).keys())
+    summary.seconds.update(report["seconds"])
+    summary.findings += report["findings"]

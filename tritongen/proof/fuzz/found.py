@@ -1,0 +1,37 @@
+"""Findings as files: the spec behind a header that says what failed and how to see it again."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+
+
+def write(folder: Path, finding: dict[str, Any]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    words = re.findall(r"[a-z0-9]+", finding["stage"].lower())
+    path = (
+        folder / f"{'_'.join(words)}_{hashlib.sha256(finding['text'].encode()).hexdigest()[:8]}.op"
+    )
+    problem = [line.rstrip() for line in finding["problem"].split("\n")][:6]
+    head = [
+        f"{finding['stage']}: {problem[0]}",
+        *problem[1:],
+        *([finding["call"]] if finding.get("call") else []),
+        f"seed {finding['seed']}; drawn as {finding.get('drawn', '?')}",
+        f"again: python -m tritongen.proof.fuzz {path.name}",
+    ]
+    comment = "\n".join(f"# {_ascii(line)[:160]}" for line in head)
+    path.write_text(f"{comment}\n{finding['text']}", encoding="utf-8")
+    return path
+
+
+def _ascii(line: str) -> str:
+    return line.encode("ascii", "replace").decode()
+
+
+def seed_of(text: str) -> int:
+    """What the calls of a file were drawn with."""
+    match = re.search(r"^# seed (\d+)", text, re.M)
+    return int(match[1]) if match else 0

@@ -1,0 +1,138 @@
+"""The derived gradient of a spec: its text, its kernels, and autograd of the emitted reference.
+
+    try_gradients(seen, text, name)
+
+Where torch's gradient and ours differ, a difference quotient decides: at ties and kinks each is right in
+its own way, and says nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from random import Random
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from tritongen import pipeline
+from tritongen.autodiff import gradient
+from tritongen.check import check
+from tritongen.ir.interp import run
+from tritongen.ir.nodes import Op, kind_of
+from tritongen.ir.print import print_op
+from tritongen.ir.verify import verify
+from tritongen.proof import cases
+from tritongen.proof.fuzz.trial import Trial, try_built
+from tritongen.runtime.load import load_text
+from tritongen.syntax.parse import parse
+
+TOLERANCE = 1e-5
+
+
+def try_gradients(seen: Trial, text: str, name: str) -> None:
+    """Of the last op of the file, for one of its typings."""
+    op = check(parse(text, name))[-1].typings[0]
+    floats = any(kind_of(t.dtype, op) == "float" for t in (*op.tensors, *op.scalars))
+    if not floats or not any(kind_of(o.dtype, op) == "float" for o in op.outputs):
+        return
+    with seen.stage("derive"):
+        back = gradient(op)
+        verify(back)
+        printed = print_op(back)
+    if seen.refused or seen.findings:
+        seen.refused.clear()  # no gradient is no refusal of the spec
+        return
+    with seen.stage("gradient text"):
+        again = check(parse(printed, "gradient"))[-1].typings[0]
+        if print_op(again) != printed:
+            seen.found("gradient text", f"it prints otherwise once parsed:\n{printed}")
+        verify(again)
+        built = pipeline.build(printed, "gradient")
+        nests = pipeline.build(printed, "gradient", only="nest")
+    if seen.findings:
+        return
+    try_built(seen, built, nests, 2, "gradient ")
+    with seen.stage("autograd"):
+        try_autograd(seen, text)
+
+
+def try_autograd(seen: Trial, text: str) -> None:
+    """The oracle of the gradient against autograd of the reference, in f64."""
+    wide = re.sub(r"<[^>]*>", lambda m: re.sub(r"\b(b?f16|f32)\b( \| \w+)*", "float", m[0]), text)
+    wide = re.sub(r"\b(f32|f16|bf16)\[", "f64[", wide)
+    wide = re.sub(r"\bf32\(", "f64(", wide)
+    built = pipeline.build(wide, "wide")
+    module = load_text(built.name, built.raw)
+    op = check(parse(wide))[-1].typings[0]
+    back = gradient(op)
+    choice = {p.name: "f64" if "f64" in p.dtypes else p.dtypes[0] for p in op.typarams}
+    for _ in range(1):
+        try:
+            case = cases.draw_case(op, seen.random, choice)
+        except cases.NoCase:
+            return
+        plain = {name: "contiguous" for name in case.layouts}
+        case = cases.replace(case, values="normal", layouts=plain)
+        args = cases.arguments(op, case, "cpu")
+        problem = disagreement(op, back, module, args, seen.random)
+        if problem:
+            seen.found("autograd", f"{problem}\n{print_op(back)}", repr(case), repr(case))
+
+
+def disagreement(op: Op, back: Op, module: ModuleType, args: dict[str, Any], random: Random) -> str:
+    """Which gradient is wrong; empty where none is, or where the call is none."""
+    forward = getattr(module, f"{op.name}_reference")
+    leaves = {
+        k: v.clone().requires_grad_()
+        for k, v in args.items()
+        if isinstance(v, torch.Tensor) and v.is_floating_point()
+    }
+    try:
+        outputs = run(op, args)
+    except (ValueError, IndexError):
+        return ""
+    given = forward(**{**args, **leaves})
+    given = given if isinstance(given, tuple) else (given,)
+    generator = torch.Generator().manual_seed(random.randrange(1 << 16))
+    dys = {
+        f"d{o.name}": torch.randn(y.shape, generator=generator, dtype=torch.float64)
+        for o, y in zip(op.outputs, given, strict=True)
+        if kind_of(o.dtype, op) == "float"
+    }
+    known = {**args, **outputs, **dys}
+    ours = run(back, {p.name: known[p.name] for p in back.params})
+    ys = [y.to(torch.float64) for y in given if y.is_floating_point()]
+    pairs = [(y, dy) for y, dy in zip(ys, dys.values(), strict=True) if y.requires_grad]
+    if pairs:
+        heads, seeds = zip(*pairs, strict=True)
+        grads = torch.autograd.grad(heads, list(leaves.values()), seeds, allow_unused=True)
+    else:
+        grads = tuple(None for _ in leaves)
+    for (name, leaf), theirs in zip(leaves.items(), grads, strict=True):
+        if f"d{name}" not in ours:
+            continue
+        theirs = torch.zeros_like(leaf) if theirs is None else theirs
+        own = ours[f"d{name}"].sum_to_size(leaf.shape).to(torch.float64)
+        room = TOLERANCE * (1 + theirs.abs().nan_to_num(0, 0, 0).amax() if theirs.numel() else 1)
+        wrong = theirs.isfinite() & ~((own - theirs).abs() <= room)
+        for at in wrong.nonzero().tolist()[:4]:
+            if _slope_says(op, args, dys, name, tuple(at), float(theirs[tuple(at)])):
+                wrote, right = float(own[tuple(at)]), float(theirs[tuple(at)])
+                return f"d{name}{at}: ours {wrote!r}, autograd {right!r}, and so the slope"
+    return ""
+
+
+def _slope_says(op: Op, args, dys, name: str, at: tuple[int, ...], claimed: float) -> bool:
+    """Whether both one-sided slopes are what autograd claims."""
+    h = 1e-6
+
+    def total(step: float) -> float:
+        moved = args[name].clone()
+        moved[at] += step
+        outputs = run(op, {**args, name: moved})
+        return sum(float((outputs[k[1:]] * v).sum()) for k, v in dys.items())
+
+    here = total(0.0)
+    slopes = (total(h) - here) / h, (here - total(-h)) / h
+    return all(abs(s - claimed) <= 1e-3 * (1 + abs(claimed)) for s in slopes)

@@ -1,0 +1,196 @@
+"""Motifs of products: matrices, batches, computed factors, group scales, triangles, counts, convolutions."""
+
+from __future__ import annotations
+
+from tritongen.proof.fuzz.expressions import number, par, read
+from tritongen.proof.fuzz.motifs import lefts
+from tritongen.proof.fuzz.sketch import Sketch
+
+
+def factor(s: Sketch, env: dict[str, str], plain: float = 0.6) -> str:
+    """One factor: an operand in some order of its dims, perhaps computed."""
+    text = read(s, env, "float", 0.05, 1.0)
+    if s.maybe(plain):
+        return text
+    return s.weighted(
+        {
+            f"relu({text})": 2,
+            f"exp({text})": 1,
+            f"({text} + 1)": 2,
+            f"({text} * {s.scalar()})": 1,
+            f"tanh({text})": 1,
+            f"({text} - {read(s, dict(list(env.items())[-1:]))})": 2,
+            f"silu({text})": 1,
+            f"T({text})": 1,
+        }
+    )
+
+
+def contraction(s: Sketch) -> None:
+    batch = {"...": "..."} if s.maybe(0.15) else {}
+    i, j, k, b = s.indices(4)
+    m, n, c, d = s.sizes_apart(4)
+    if s.maybe(0.12):  # square, as gram matrices are
+        n = m
+    if s.maybe(0.15):
+        c = n
+    if s.maybe(0.25):
+        batch |= {b: d}
+    left, right = {**batch, i: m, k: c}, {**batch, k: c, j: n}
+    if batch and s.maybe(0.3):
+        right = {k: c, j: n}
+    kept = {**batch, i: m, j: n}
+    binder = _binder(s, k, c, kept)
+    a, w = factor(s, left), factor(s, right)
+    product = f"{a} * {w}" if s.maybe(0.7) else f"{w} * {a}"
+    if s.maybe(0.12):  # a scale of each group along the reduced index
+        g = s.tensor((s.define(f"{c} // 2 + 1"),)) if s.maybe(0.3) else None
+        product += f" * {g.name}[{k} // 2]" if g else f" * {read(s, {k: c}, 'float', 0.0, 1.0)}"
+    if s.maybe(0.12):
+        product = f"where({k} {s.one('<=', '>=', '!=')} {s.one(i, j)}, {product}, 0)"
+    text = f"sum[{binder}]({product})"
+    s.add("contraction", lefts(kept), _behind(s, text, kept))
+
+
+def _binder(s: Sketch, k: str, size: str, kept: dict[str, str]) -> str:
+    forms = {k: 6.0}
+    alike = [i for i, d in kept.items() if d == size and i != "..."]
+    if alike:
+        forms |= {f"{k} <= {alike[0]}": 4, f"{k} < {alike[0]}": 1, f"{k} >= {alike[-1]}": 2}
+    if s.maybe(0.25):
+        i, d = s.random.choice([(i, d) for i, d in kept.items() if i != "..."])
+        forms[f"{k} < {s.tensor((d,), 'int').name}[{i}]"] = 12
+    return s.weighted(forms)
+
+
+def _behind(s: Sketch, text: str, kept: dict[str, str]) -> str:
+    """What follows a product."""
+    if s.maybe(0.45):
+        return text
+    return s.weighted(
+        {
+            f"{text} + {read(s, dict(list(kept.items())[-1:]), 'float', 0.0)}": 3,
+            f"relu({text})": 2,
+            f"gelu({text} + {read(s, dict(list(kept.items())[-1:]), 'float', 0.0)})": 2,
+            f"{par(number(s, kept, 1))} * {text}": 2,
+            f"{text} + {read(s, kept)}": 2,
+            f"{s.scalar()} * {text}": 1,
+        }
+    )
+
+
+def integers(s: Sketch) -> None:
+    """Small integers multiplied, wide sums."""
+    i, j, k = s.indices(3)
+    m, n, c = s.sizes_apart(3)
+    kinds = s.one(("i8", "i8"), ("i8", "i8"), ("u8", "i8"), ("i32", "i32"), ("i16", "i8"))
+    a, b = s.operand((m, c), "int", kinds[0]), s.operand((n, c), "int", kinds[1])
+    text = f"sum[{k}]({a.name}[{i}, {k}] * {b.name}[{j}, {k}])"
+    if s.maybe(0.5):
+        s.add("integers", lefts({i: m, j: n}), text, "int")
+        return
+    scales = f" * {read(s, {i: m}, 'float', 0.0, 1.0)} * {read(s, {j: n}, 'float', 0.0, 1.0)}"
+    s.add("integers", lefts({i: m, j: n}), text + scales)
+
+
+def widened(s: Sketch) -> None:
+    """Arithmetic of small integers under a sum, where it must not wrap."""
+    i, k = s.indices(2)
+    n, d = s.sizes_apart(2)
+    a = s.operand((n, d), "int", s.one("i8", "i8", "u8", "i16", "i32"))
+    at = f"{a.name}[{i}, {k}]"
+    body = s.one(
+        f"{at} ** 2",
+        f"{at} * {at}",
+        f"{at} ** 3",
+        f"{at} * 3 - 100",
+        f"-{at}",
+        f"abs({at}) * 2",
+        f"square({at})",
+    )
+    op = s.weighted({"sum": 4, "prod": 1, "mean": 1})
+    kind = "float" if op == "mean" else s.one("int", "float")
+    s.add("widened", lefts({i: n}), f"{op}[{k}]({body})", kind)
+
+
+def attention(s: Sketch) -> None:
+    """Two products with a row of exponentials between them."""
+    b, i, j, e = s.indices(4)
+    head, rows, cols, width = s.sizes_apart(4)
+    batch, lead = ({b: head}, f"{b}, ") if s.maybe(0.5) else ({}, "")
+    dims = tuple(batch.values())
+    q, k, v = (s.tensor((*dims, n, width), reuse=0.2) for n in (rows, cols, cols))
+    score = f"sum[{e}]({q.name}[{lead}{i}, {e}] * {k.name}[{lead}{j}, {e}])"
+    count = s.tensor((rows,), "int") if s.maybe(0.3) else None
+    bound = f"{j} < {count.name}[{i}]" if count else j
+    if s.maybe(0.3) and not count:
+        score = f"where({j} <= {i}, {score}, -inf)"
+    t = s.add(
+        "attention",
+        lefts({**batch, i: rows, j: cols}),
+        f"{s.scalar()} * {score}" if s.maybe(0.4) else score,
+    )
+    s.read.add(t.name)
+    m = s.add("attention", lefts({**batch, i: rows}), f"max[{bound}]({t.name}[{lead}{i}, {j}])")
+    s.read.add(m.name)
+    p = s.add(
+        "attention",
+        lefts({**batch, i: rows, j: cols}),
+        f"exp({t.name}[{lead}{i}, {j}] - {m.name}[{lead}{i}])",
+    )
+    s.read.add(p.name)
+    at = f"{p.name}[{lead}{i}, {j}]"
+    s.add(
+        "attention",
+        lefts({**batch, i: rows, e: width}),
+        f"sum[{bound}]({at} * {v.name}[{lead}{j}, {e}]) / sum[{bound}]({at})",
+    )
+
+
+def convolution(s: Sketch) -> None:
+    """One or two places, channels summed over or kept."""
+    places = s.weighted({1: 3, 2: 2})
+    n, f, c = s.indices(3)
+    images, filters, channels = s.sizes_apart(3)
+    p = [i for i in ("p", "q", "p2", "q2", "o2") if i not in (n, f, c) and i not in s.used][:places]
+    r = [i for i in ("r", "s", "r2", "s2", "t2") if i not in (n, f, c) and i not in s.used][:places]
+    lengths = s.sizes_apart(places) if s.maybe(0.4) else tuple(s.size(1.0) for _ in range(places))
+    taps = tuple(s.size(0.7) for _ in range(places))
+    if s.maybe(0.1):
+        taps = lengths
+    if s.maybe(0.1):
+        channels = lengths[0]
+    step = s.weighted({"": 5, "2 * ": 2, "c": 2})
+    stride = f"{s.const(1)} * " if step == "c" else step
+    pad = s.weighted({"": 3, " - 1": 3, "c": 2})
+    shift = f" - {s.const()}" if pad == "c" else pad
+    filled = bool(shift) or s.maybe(0.2)
+    room = {"": "", " - 1": " + 2"}.get(shift, f" + 2 * {shift[3:]}")
+    outs = []
+    for size, tap in zip(lengths, taps, strict=True):
+        span = f"{size}{room} - {tap}"
+        outs.append(s.define(f"({span}) // {stride[:-3]} + 1" if stride else f"{span} + 1"))
+    x = s.tensor((images, channels, *lengths), reuse=0.3)
+    depth = s.maybe(0.2)
+    w = s.tensor((channels, *taps) if depth else (filters, channels, *taps), reuse=0.1)
+    at = ", ".join(f"{stride}{a} + {b}{shift}" for a, b in zip(p, r, strict=True))
+    if s.maybe(0.1):
+        at = ", ".join(f"{a} - {b}" for a, b in zip(p, r, strict=True))
+        filled = True
+    read_x = f"{x.name}[{n}, {c}, {at}]"
+    read_x = f"({read_x} else 0)" if filled else read_x
+    own = [c] if depth else [f, c]
+    binders = ", ".join(r if depth else [c, *r])
+    text = f"sum[{binders}]({read_x} * {w.name}[{', '.join([*own, *r])}])"
+    kept = {
+        n: images,
+        (c if depth else f): channels if depth else filters,
+        **dict(zip(p, outs, strict=True)),
+    }
+    if s.maybe(0.4):
+        text = (
+            f"{s.one('relu', 'silu', 'tanh')}({text})"
+            if s.maybe(0.5)
+            else f"{text} + {read(s, {own[0]: kept[own[0]]}, 'float', 0.0, 1.0)}"
+        )
+    s.add("convolution", lefts(kept), text)

@@ -1,0 +1,192 @@
+"""One spec, everything that must hold of it, in this process.
+
+    report = trial(text, "drawn", seed=0, device="cpu")
+    report["findings"]     # [] where all is well; else stage, problem, call
+    report["refused"]      # codes of a spec that the compiler will not have
+
+Kernels of every variant, the general nest, the emitted reference and the oracle agree on drawn calls, and
+so do those of the gradient (`gradients.py`). On "cpu" the process has TRITON_INTERPRET=1. Not here: what
+a process that compiles finds (`compiled.py`).
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from tritongen import pipeline
+from tritongen.errors import SpecError
+from tritongen.ir.nodes import Op
+from tritongen.proof import cases, runner
+from tritongen.proof.fuzz import defined
+from tritongen.proof.reference import _differ
+from tritongen.proof.variants import meant_for
+from tritongen.runtime.load import load_text
+
+PLAIN = ("normal", "positive", "integers")
+
+
+@dataclass(slots=True)
+class Trial:
+    """What is seen of one spec."""
+
+    device: str
+    random: Random
+    deadline: float
+    findings: list[dict[str, str]] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    skeletons: Counter = field(default_factory=Counter)
+    variants: Counter = field(default_factory=Counter)
+    seconds: Counter = field(default_factory=Counter)
+    calls: int = 0
+
+    def found(self, stage: str, problem: str, call: str = "", case: str = "") -> None:
+        self.findings.append({"stage": stage, "problem": problem, "call": call, "case": case})
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Time goes to the stage, and so does whatever is raised."""
+        start = time.perf_counter()
+        try:
+            yield
+        except SpecError as error:
+            located = all(d.span is not None or d.code == "E701" for d in error.diagnostics)
+            if located and name in ("build", "derive"):
+                self.refused += [d.code for d in error.diagnostics if d.severity == "error"]
+            else:
+                self.found(name, f"SpecError: {error}")
+        except Exception:
+            self.found(name, _last_lines())
+        finally:
+            self.seconds[name] += time.perf_counter() - start
+
+
+def _last_lines() -> str:
+    """The exception first, for its kind; then where it came from."""
+    lines = traceback.format_exc(limit=-4).strip().split("\n")
+    return "\n".join([lines[-1][:600], *lines[1:-1]])
+
+
+def trial(
+    text: str, name: str, seed: int, device: str = "cpu", calls: int = 3, seconds: float = 60
+) -> dict[str, Any]:
+    """Plain data about one spec; see the module."""
+    from tritongen.proof.fuzz.gradients import try_gradients
+
+    warnings.filterwarnings("ignore")
+    seen = Trial(device, Random(seed), time.monotonic() + seconds)
+    with seen.stage("build"):
+        built = pipeline.build(text, name)
+        try_built(seen, built, pipeline.build(text, name, only="nest"), calls)
+        if not seen.findings and not seen.refused:
+            try_gradients(seen, text, name)
+    return {
+        "findings": seen.findings,
+        "refused": sorted(set(seen.refused)),
+        "skeletons": dict(seen.skeletons),
+        "variants": dict(seen.variants),
+        "seconds": {k: round(v, 3) for k, v in seen.seconds.items()},
+        "calls": seen.calls,
+    }
+
+
+def try_built(
+    seen: Trial, built: pipeline.Module, nests: pipeline.Module, calls: int, stage: str = ""
+) -> None:
+    """The names of both modules, then calls of each op in each typing."""
+    for module in (built, nests):
+        for problem in defined.problems(module.raw):
+            seen.found(f"{stage}names", problem)
+    if seen.findings:
+        return
+    for plans in built.plans.values():
+        for plan in plans:
+            seen.skeletons.update({stage + step.skeleton for step in plan.steps})
+            seen.variants.update({stage + v.name for step in plan.steps for v in step.variants})
+    with seen.stage(f"{stage}kernels"):
+        modules = load_text(built.name, built.raw), load_text(f"{built.name}_nest", nests.raw)
+        for op_name, plans in built.plans.items():
+            for plan, nest_plan in zip(plans, nests.plans[op_name], strict=True):
+                candidates = runner.candidates_of(modules, plan, nest_plan)
+                few = calls if len(plans) == 1 and len(built.plans) == 1 else max(1, calls // 2)
+                try_calls(seen, candidates, few, f"{stage}kernels")
+                if not stage:
+                    try_reference(seen, plan.op, modules[0])
+
+
+def try_calls(seen: Trial, candidates, calls: int, stage: str) -> None:
+    """A few drawn calls: each as chosen and by the general nest, the forced ways dealt out among them."""
+    op = candidates[0].plan.op
+    choices = list(cases.dtype_choices(op, seen.device))
+    seen.random.shuffle(choices)
+    ways = list(candidates[1:-1])
+    seen.random.shuffle(ways)
+    for k in range(calls if choices else 0):
+        if time.monotonic() > seen.deadline:
+            return
+        try:
+            case = cases.draw_case(op, seen.random, choices[k % len(choices)], seen.device)
+        except cases.NoCase:
+            continue
+        args = cases.arguments(op, case, seen.device)
+        wanted = runner._expected(candidates[0], args)
+        if wanted is None:
+            continue
+        problems: dict[str, list[str]] = {}
+        for candidate in (candidates[0], *ways[k::calls], candidates[-1]):
+            fits = candidate.way is None or meant_for(candidate.plan, candidate.way, args)
+            small = k % 2 == 0 or not fits
+            seen.calls += 1
+            problem, _ = runner.problem_with(
+                candidate, args, wanted, small, k % 2 == 1, case.values
+            )
+            if problem is not None:
+                problems.setdefault(problem, []).append(candidate.name)
+                if not runner._is_recoverable(problem):
+                    break
+        for problem, names in problems.items():
+            call = runner.call_text(candidates[0], case)
+            seen.found(stage, f"{', '.join(names)}: {problem}", call, repr(case))
+        if problems:
+            return
+
+
+def try_reference(seen: Trial, op: Op, module: Any) -> None:
+    """The emitted reference against the oracle, in the widest types."""
+    choices = cases.dtype_choices(op, "cpu")
+    if not choices:
+        return
+    wide = next((c for c in choices if set(c.values()) == {"f64"}), choices[0])
+    for k in range(2):
+        with seen.stage("reference"):
+            try:
+                case = cases.draw_case(op, seen.random, wide)
+            except cases.NoCase:
+                return
+            case = cases.replace(case, values=PLAIN[seen.random.randrange(3)])
+            problem = reference_problem(op, module, case)
+            if problem:
+                seen.found("reference", problem, repr(case), repr(case))
+                return
+
+
+def reference_problem(op: Op, module: Any, case: cases.Case) -> str:
+    args = cases.arguments(op, case, "cpu")
+    try:
+        wanted = runner.expect(op, args)
+    except (ValueError, IndexError):
+        return ""
+    given = getattr(module, f"{op.name}_reference")(**args)
+    given = given if isinstance(given, tuple) else (given,)
+    for output, theirs in zip(op.outputs, given, strict=True):
+        problem = _differ(theirs, wanted[output.name])
+        if problem:
+            return f"{output.name}: {problem}"
+    return ""
