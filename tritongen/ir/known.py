@@ -8,7 +8,7 @@ at. Not here: deriving anything that is not plain to see (`bounds`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil
 
@@ -172,21 +172,35 @@ def _relearn(facts: Facts) -> Facts:
 
 
 def _equate(facts: Facts, gap: Poly) -> Facts:
-    """With gap == 0: a name that stands alone in it is replaced everywhere."""
+    """With gap == 0: a name that stands alone in it is replaced everywhere.
+
+    Of several the one whose value is as plainly above its lower bound: `B` by `P + A` in P == B - A, which
+    keeps A > 0 as plain as it was.
+    """
     for atom in dict.fromkeys(atoms(gap)):
         if isinstance(atom, Floor) and gap in (
             atom.num - atom.den * poly(atom),
             atom.den * poly(atom) - atom.num,
         ):
             return _divides(facts, atom)
+    found = list(_alone(gap))
+    for name, rest in found:
+        if plainly_nonnegative(rest - facts.low.get(name, 0), facts):
+            return _replace_name(facts, name, rest)
+    if found:
+        return _replace_name(facts, *found[0])
+    return learn(learn(facts, gap), -gap)
+
+
+def _alone(gap: Poly) -> Iterator[tuple[str, Poly]]:
+    """Each name that stands alone in gap, once, and what it is where gap == 0."""
     for monomial, value in gap.terms:
         if len(monomial) != 1 or monomial[0][1] != 1 or abs(value) != 1:
             continue
         atom = monomial[0][0]
         rest = poly(atom) - gap * (1 / value)
         if isinstance(atom, Sym) and atom not in set(walk(rest)):
-            return _replace_name(facts, atom.name, rest)
-    return learn(learn(facts, gap), -gap)
+            yield atom.name, rest
 
 
 def _divides(facts: Facts, quotient: Floor) -> Facts:
@@ -208,7 +222,7 @@ def _replace_name(facts: Facts, name: str, value: Poly) -> Facts:
     if name in facts.low:
         known.append(value - facts.low[name])
     ranges = {i: (substitute(lo, old), substitute(hi, old)) for i, (lo, hi) in facts.ranges.items()}
-    facts = Facts(equal, low, (), ranges, facts.quotients)
+    facts = replace(facts, equal=equal, low=low, known=(), ranges=ranges)
     for p in known:
         facts = learn(facts, p)
     return facts
