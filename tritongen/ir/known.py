@@ -14,11 +14,13 @@ from math import ceil
 
 from tritongen.ir.algebra import (
     Atom,
+    Extreme,
     Floor,
     Idx,
     Poly,
     Sym,
     atoms,
+    extreme,
     is_fractional,
     poly,
     size,
@@ -97,13 +99,22 @@ def within(facts: Facts, ranges: Ranges, guards: Iterable[Poly] = ()) -> Facts:
     """With a point in the box: no range is empty, every guard is >= 0 there."""
     found = dict(facts.ranges)
     for name, (lo, hi) in ranges.items():
-        found[name] = (simplify(lo, facts), simplify(hi, facts))
+        lo, hi = simplify(lo, facts), simplify(hi, facts)
+        found[name] = (lo, _reached(lo, hi))
     facts = replace(facts, ranges=found)
     for lo, hi in found.values():
         facts = learn(facts, hi - lo - 1)
     for guard in guards:
         facts = learn(facts, guard)
     return facts
+
+
+def _reached(lo: Poly, hi: Poly) -> Poly:
+    """The end of a range that has a point: of 0 <= k < max(0, e) it is e."""
+    for atom in atoms(hi):
+        if isinstance(atom, Extreme) and atom.op == "max" and hi == poly(atom) and lo in atom.args:
+            return extreme("max", (a for a in atom.args if a != lo))
+    return hi
 
 
 def simplify(p: Poly, facts: Facts) -> Poly:
