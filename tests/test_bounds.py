@@ -143,3 +143,13 @@ def test_undecided_outside_and_at_the_ends():
     assert corners(D - 1 - n, within(known, {"n": (ZERO, poly(5))})) == (D - 5,)
     # the sign of a constant is not known: both ends count
     assert set(corners(n * size("k"), within(known, box))) == {ZERO, (N - 1) * size("k")}
+
+
+@pytest.mark.parametrize("order", (1, -1))
+def test_an_equality_forgets_no_bound(order):
+    """Whatever P == B - A makes of the names, A > 0 lets it divide."""
+    A, B, P, M = map(size, "ABPM")
+    known = gather("ABPM", (fact(A, ">", ZERO), fact(P, "==", B - A))[::order])
+    box = {"n": (ZERO, M)}
+    assert prove(n // A, "<", M, known, box) is True
+    assert prove(n % A, "<", A, known, box) is True

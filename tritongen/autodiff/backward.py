@@ -69,7 +69,7 @@ def gradient(op: Op, wrt: Iterable[str] | None = None) -> Op:
         return assemble(op, (*op.nests, *op.gradient), wanted)
     op = _stepped_aside(op, wanted)
     tape = _Tape(op, facts_of(op), wanted)
-    tape.forward = lift(op, op.nests, tape.free_name)
+    tape.forward = lift(op, tape.facts, tape.free_name)
     tape.find_active()
     for nest in reversed(tape.forward):
         tape.pull(nest)

@@ -18,7 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from tritongen.autodiff import exprs
-from tritongen.ir.algebra import index
+from tritongen.ir import bounds
+from tritongen.ir.algebra import Poly, extreme, index
 from tritongen.ir.nodes import (
     Binder,
     Call,
@@ -36,21 +37,23 @@ from tritongen.ir.nodes import (
     walk,
 )
 
+ZERO = Poly()
 CHEAP = ("add", "sub", "mul", "neg")
 
 
 @dataclass(slots=True)
 class _Lifter:
     op: Op
+    facts: bounds.Facts
     name: Callable[[str], str]
     done: list[Nest] = field(default_factory=list)
     known: dict[tuple, Nest] = field(default_factory=dict)
 
 
-def lift(op: Op, nests: tuple[Nest, ...], name: Callable[[str], str]) -> tuple[Nest, ...]:
-    """The nests, lifted; `name` gives a free name for a new one."""
-    lifter = _Lifter(op, name)
-    for nest in nests:
+def lift(op: Op, facts: bounds.Facts, name: Callable[[str], str]) -> tuple[Nest, ...]:
+    """The op's nests, lifted; `name` gives a free name for a new one."""
+    lifter = _Lifter(op, facts, name)
+    for nest in op.nests:
         if kind_of(nest.dtype, op) == "float":
             nest = replace(nest, body=_line(lifter, nest))
         lifter.done.append(nest)
@@ -122,17 +125,27 @@ def _is_costly(lifter: _Lifter, expr: Call) -> bool:
 def _name(lifter: _Lifter, nest: Nest, expr: Expr, scope: tuple[Binder, ...], what: str) -> Read:
     """A nest for expr over the indices that it depends on, and a read of it."""
     used = exprs.free_indices(expr)
-    box = tuple(b for b in scope if b.index in used)
-    earlier = lifter.known.get((expr, box))
+    own = tuple(b for b in scope if b.index in used)
+    earlier = lifter.known.get((expr, own))
     if earlier is None:
-        coords = tuple(index(b.index) for b in box)
-        dims = tuple(b.hi for b in box)
         body = _guarded_reads(expr) if len(scope) > len(nest.box) else expr
-        name = lifter.name(f"{nest.name}_{what}")
-        earlier = Nest(name, box, coords, dims, body, expr.dtype)
-        lifter.known[expr, box] = earlier
+        # A dim starts at 0; place 0 is the index's first value, as what is before may be inf.
+        first = {b.index: index(b.index) + b.lo for b in own}
+        body = exprs.substitute(body, exprs.by_name(first))
+        box = tuple(Binder(b.index, ZERO, _extent(lifter, b)) for b in own)
+        coords = tuple(index(b.index) for b in own)
+        dims = tuple(b.hi for b in box)
+        earlier = Nest(lifter.name(f"{nest.name}_{what}"), box, coords, dims, body, expr.dtype)
+        lifter.known[expr, own] = earlier
         lifter.done.append(earlier)
-    return Read(earlier.name, earlier.coords, None, earlier.dtype)
+    places = tuple(index(b.index) - b.lo for b in own)
+    return Read(earlier.name, places, None, earlier.dtype)
+
+
+def _extent(lifter: _Lifter, b: Binder) -> Poly:
+    extent = b.hi - b.lo
+    known = bounds.prove(extent, ">=", ZERO, lifter.facts) is True
+    return extent if known else extreme("max", (ZERO, extent))
 
 
 def _guarded_reads(expr: Expr) -> Expr:

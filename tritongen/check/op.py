@@ -13,6 +13,7 @@ from tritongen.check import clauses, lines, signature
 from tritongen.check.compose import composed_ref
 from tritongen.check.functions import Library
 from tritongen.check.report import Report
+from tritongen.check.unused import unused_operands
 from tritongen.errors import Diagnostic, SpecError
 from tritongen.ir.nodes import Op, TypeParam
 from tritongen.ir.verify import verify
@@ -91,7 +92,7 @@ def _typed(
     details = clauses.clauses_of(scope, op)
     if len(scope.precisions) == 1:
         details.setdefault("precision", *scope.precisions)
-    signature.unused_operands(scope, op)
+    unused_operands(scope, op)
     if report.errors:
         return None
     if "ref" not in details:

@@ -13,7 +13,7 @@ from tritongen.check.coordinates import size_of
 from tritongen.check.functions import Library
 from tritongen.check.report import Report, Skip
 from tritongen.check.scope import Scope, Variable
-from tritongen.check.trees import mentions, parts, walk
+from tritongen.check.trees import mentions, walk
 from tritongen.errors import Span
 from tritongen.ir import bounds
 from tritongen.ir.algebra import Poly
@@ -357,44 +357,3 @@ def tensors_of(scope: Scope, op: ast.OpDef) -> tuple[tuple[Param, ...], tuple[Te
             params.append(Tensor(v.name, v.dtype, v.dims))
     outputs = tuple(Tensor(v.name, v.dtype, v.dims) for v in scope.outputs.values())
     return tuple(params), outputs
-
-
-def unused_operands(scope: Scope, op: ast.OpDef) -> None:
-    """E115: nothing reads it, and it gives no size that something else needs."""
-    if scope.report.errors:
-        return  # a line that is wrong may be what reads it
-    donors: dict[str, list[str]] = {}
-    for p in op.params:
-        if isinstance(p, ast.Operand):
-            for d in p.type.dims or ():
-                if isinstance(d, ast.Size):
-                    donors.setdefault(d.name, []).append(p.name)
-    needed = _needed_sizes(op)
-    for p in op.params:
-        sole = {name for name, givers in donors.items() if set(givers) == {p.name}}
-        if p.name in scope.used or p.name in _in_dims(op) or sole & needed:
-            continue
-        scope.report.add(
-            "E115",
-            f"`{p.name}` is never used",
-            p.span,
-            label="nothing reads it",
-            help="delete it, or read it in a line",
-        )
-
-
-def _needed_sizes(op: ast.OpDef) -> set[str]:
-    nodes: list[ast.Node] = [d for o in op.outputs for d in o.type.dims or ()]
-    nodes += [f.expr for f in op.facts] + [line.value for line in op.lines]
-    nodes += [left for line in op.lines for left in line.indices or () if parts(left)]
-    return {n.name for node in nodes for n in walk(node) if isinstance(n, ast.Size)}
-
-
-def _in_dims(op: ast.OpDef) -> set[str]:
-    nodes = [
-        d
-        for p in (*op.params, *op.outputs)
-        if isinstance(p, ast.Operand)
-        for d in p.type.dims or ()
-    ]
-    return {n.name for node in nodes for n in walk(node) if isinstance(n, ast.Name)}

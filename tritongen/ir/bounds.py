@@ -167,11 +167,19 @@ def nonnegative(p: Poly, facts: Facts, effort: int = EFFORT) -> bool:
         return True
     for atom in walk(p):
         if isinstance(atom, Extreme):
-            # It equals one of its arguments: all must do.
-            return all(nonnegative(_replaced(p, atom, arg), facts, effort) for arg in atom.args)
+            # It equals one of its arguments: all must do, or one that it lets p fall to.
+            enough = any if _falls(p, atom, facts) else all
+            return enough(nonnegative(_replaced(p, atom, arg), facts, effort) for arg in atom.args)
     if is_fractional(p) or any(isinstance(a, Fetch) for a in walk(p)):
         return False
     return _search(p, facts, effort)
+
+
+def _falls(p: Poly, atom: Extreme, facts: Facts) -> bool:
+    """Whether p is at its least where a min is greatest, or a max least: each argument bounds it from below."""
+    rate = _replaced(p, atom, poly(1)) - _replaced(p, atom, Poly())
+    linear = p == rate * atom + _replaced(p, atom, Poly())
+    return linear and plainly_nonnegative(rate if atom.op == "max" else -rate, facts)
 
 
 def _search(p: Poly, facts: Facts, effort: int) -> bool:

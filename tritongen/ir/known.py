@@ -8,17 +8,19 @@ at. Not here: deriving anything that is not plain to see (`bounds`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil
 
 from tritongen.ir.algebra import (
     Atom,
+    Extreme,
     Floor,
     Idx,
     Poly,
     Sym,
     atoms,
+    extreme,
     is_fractional,
     poly,
     size,
@@ -97,13 +99,22 @@ def within(facts: Facts, ranges: Ranges, guards: Iterable[Poly] = ()) -> Facts:
     """With a point in the box: no range is empty, every guard is >= 0 there."""
     found = dict(facts.ranges)
     for name, (lo, hi) in ranges.items():
-        found[name] = (simplify(lo, facts), simplify(hi, facts))
+        lo, hi = simplify(lo, facts), simplify(hi, facts)
+        found[name] = (lo, _reached(lo, hi))
     facts = replace(facts, ranges=found)
     for lo, hi in found.values():
         facts = learn(facts, hi - lo - 1)
     for guard in guards:
         facts = learn(facts, guard)
     return facts
+
+
+def _reached(lo: Poly, hi: Poly) -> Poly:
+    """The end of a range that has a point: of 0 <= k < max(0, e) it is e."""
+    for atom in atoms(hi):
+        if isinstance(atom, Extreme) and atom.op == "max" and hi == poly(atom) and lo in atom.args:
+            return extreme("max", (a for a in atom.args if a != lo))
+    return hi
 
 
 def simplify(p: Poly, facts: Facts) -> Poly:
@@ -172,21 +183,35 @@ def _relearn(facts: Facts) -> Facts:
 
 
 def _equate(facts: Facts, gap: Poly) -> Facts:
-    """With gap == 0: a name that stands alone in it is replaced everywhere."""
+    """With gap == 0: a name that stands alone in it is replaced everywhere.
+
+    Of several the one whose value is as plainly above its lower bound: `B` by `P + A` in P == B - A, which
+    keeps A > 0 as plain as it was.
+    """
     for atom in dict.fromkeys(atoms(gap)):
         if isinstance(atom, Floor) and gap in (
             atom.num - atom.den * poly(atom),
             atom.den * poly(atom) - atom.num,
         ):
             return _divides(facts, atom)
+    found = list(_alone(gap))
+    for name, rest in found:
+        if plainly_nonnegative(rest - facts.low.get(name, 0), facts):
+            return _replace_name(facts, name, rest)
+    if found:
+        return _replace_name(facts, *found[0])
+    return learn(learn(facts, gap), -gap)
+
+
+def _alone(gap: Poly) -> Iterator[tuple[str, Poly]]:
+    """Each name that stands alone in gap, once, and what it is where gap == 0."""
     for monomial, value in gap.terms:
         if len(monomial) != 1 or monomial[0][1] != 1 or abs(value) != 1:
             continue
         atom = monomial[0][0]
         rest = poly(atom) - gap * (1 / value)
         if isinstance(atom, Sym) and atom not in set(walk(rest)):
-            return _replace_name(facts, atom.name, rest)
-    return learn(learn(facts, gap), -gap)
+            yield atom.name, rest
 
 
 def _divides(facts: Facts, quotient: Floor) -> Facts:
@@ -208,7 +233,7 @@ def _replace_name(facts: Facts, name: str, value: Poly) -> Facts:
     if name in facts.low:
         known.append(value - facts.low[name])
     ranges = {i: (substitute(lo, old), substitute(hi, old)) for i, (lo, hi) in facts.ranges.items()}
-    facts = Facts(equal, low, (), ranges, facts.quotients)
+    facts = replace(facts, equal=equal, low=low, known=(), ranges=ranges)
     for p in known:
         facts = learn(facts, p)
     return facts

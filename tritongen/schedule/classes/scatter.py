@@ -242,9 +242,15 @@ def _variants(sums, stores, launches, spread: bool, same: bool) -> Iterator[Vari
 
 
 def _reduction(kind, name, group, stores, dims, facts) -> Step:
-    """The same sums term by term. All kernels of a step see its tensors alike: here dim by dim."""
+    """The same sums term by term. All kernels of a step see its tensors alike: here dim by dim.
+
+    Values over fewer indices than the box, `exp(a[v])` of a row, are read by its members and are none.
+    """
+    whole = {b.index for b in group.row}
+    members = tuple(n for n in group.nests if {b.index for b in n.box} == whole)
+    virtual = {n.name: n for n in group.nests if n not in members}
     for other in (kind, box, nest):
-        found = other.classify(group.nests, {}, {}, facts)
+        found = other.classify(members, virtual, {}, facts)
         if found is not None:
             step = other.make(name, found, stores, dims, facts)
             return replace(step, kernels=tuple(replace(k, views=()) for k in step.kernels))
