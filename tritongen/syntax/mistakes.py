@@ -221,19 +221,10 @@ def reserved_name(place: Place) -> Diagnostic | None:
         if "PLUS" in place.accepted and next not in ("=", "["):
             return None
         what = "op" if place.token(-1).type == "OP" else "name"
-        if what == "name" and token.type in CLAUSES and next not in ("=", "[", ":"):
-            return None
         return check_name(word, place.span(), what)
     before = place.token(-1)
-    if token.text in ("=", "[") and before.type in (
-        "TOL",
-        "REF",
-        "DOC",
-        "TUNE",
-        "GRAD",
-        "PRECISION",
-    ):
-        return check_name(before.text, place.span(-1), "name")
+    if word in ("=", "[") and before.type in CLAUSES:
+        return check_name(before.text, place.span(-1), "temporary")
     return None
 
 
@@ -278,9 +269,11 @@ def signature(place: Place) -> Diagnostic | None:
         return place.finding("an output has a name", f"`-> y: {token.text}[...]`")
     if token.type == "ARROW" and "EQUAL" in place.accepted:
         return place.finding("a macro has no types", "`fn f(x) = ...`")
-    declares = place.token(1).text in ("=", "[")
-    if before.type == "LBRACE" and token.type in CLAUSES | {"RBRACE"} and not declares:
-        return place.finding("expected at least one line", "`y[n] = x[n]`")
+    for clause, opener in ((0, -1), (-1, -2)):  # the word of a clause may have been taken for a name
+        if place.token(opener).type == "LBRACE" and token.text not in ("=", "["):
+            if place.token(clause).type in CLAUSES | {"RBRACE"}:
+                at = place.span(clause)
+                return place.finding("expected at least one line", "`y[n] = x[n]`", at=at)
     if token.type == "NAME" and CLAUSES <= place.accepted and "NAME" not in place.accepted:
         return place.finding("the lines of an op stand before its clauses")
     return None
@@ -288,7 +281,7 @@ def signature(place: Place) -> Diagnostic | None:
 
 def missing_string(place: Place) -> Diagnostic | None:
     before = place.token(-1)
-    if before.type in ("REF", "DOC") and place.token().type != "STRING":
+    if place.accepted == {"STRING"}:
         help = f'`{before.text} "..."`'
         return place.finding(f"`{before.text}` is followed by a string in double quotes", help)
     return None
@@ -351,9 +344,9 @@ RULES = (
     doubled_mark,
     equal_sign,
     slice_in_read,
-    missing_string,
     signature,
     reserved_name,
+    missing_string,
     letter_case,
     unknown_dtype,
     half_a_line,
