@@ -127,7 +127,7 @@ class Fix:
 class Diagnostic:
     """One finding: `label` stands under the caret, `notes` are further places with their labels.
 
-    Where a `fix` is known, `help` leads up to its text.
+    Where a `fix` is known, `help` leads up to its text, or has `{}` where that belongs.
     """
 
     code: str
@@ -144,8 +144,11 @@ class Diagnostic:
         """What stands behind `help:`."""
         if self.fix is None:
             return self.help
-        shown = " ".join(self.fix.text.split())
-        return f"{self.help}: `{shown}`" if self.help else f"write `{shown}`"
+        lines = [" ".join(line.split()) for line in self.fix.text.strip().split("\n")]
+        shown = ", then ".join(f"`{line}`" for line in lines)
+        if "{}" in self.help:
+            return self.help.replace("{}", shown)
+        return f"{self.help}: {shown}" if self.help else f"write {shown}"
 
 
 class SpecError(ValueError):
