@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import tritongen
+from tritongen.errors import SpecError
 
 
 def test_pointwise_in_order_of_appearance():
@@ -25,6 +26,12 @@ def test_indices_give_the_ranks():
     torch.testing.assert_close(f(a, b, bias), torch.relu(a @ b + bias))
     with pytest.raises(ValueError, match=r"b: dim 0 .*expected 8"):
         f(a, torch.randn(7, 3), bias)
+
+
+@pytest.mark.parametrize("text", ["relu", "x + relu", "y[n] = x[n] * cos"])
+def test_a_bare_function_is_a_mistake(text):
+    with pytest.raises(SpecError, match=r"E501.*is a function[^$]*call it: `(relu|cos)\(x\)`"):
+        tritongen.compile_expr(text)
 
 
 def test_a_temporary_and_a_scalar_result():

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tritongen.check import check
 from tritongen.errors import Diagnostic, Source, Span, SpecError, render
 from tritongen.ir.functions import BUILTINS
 from tritongen.syntax import ast, generate, limits, names
@@ -198,7 +199,7 @@ def test_hostile_text(text, code):
 
 
 @pytest.mark.parametrize(
-    "word", "class tl torch triton print program_id mean exp tol __class__ f32".split()
+    "word", "class tl torch triton lambda mean max inf true fn __class__ f32".split()
 )
 def test_reserved_names(word):
     for text in (op(f"{word}[i] = x[i]"), op("y = x").replace("x: T", f"{word}: T")):
@@ -206,6 +207,23 @@ def test_reserved_names(word):
         assert finding.code in ("E102", "E103") and "call it `" in finding.help
     free = finding.help.split("`")[1]
     parse(op(f"{free}[i] = x[i]"))
+
+
+@pytest.mark.parametrize("word", "cos exp print math len tol ref grad doc tune precision".split())
+def test_free_names(word):
+    """A function is called before `(`, a clause begins where a line ends; elsewhere both are names."""
+    text = op(f"y[n] = where(x[n] > 0, {word}[n] * cos({word}[n]), -{word}[n] + {word}[N - 1 - n])")
+    text = text.replace("x: T[N]", f"x: T[N], {word}: T[N]").replace("}\n", "tol f32 = 1 }\n")
+    (item,) = parse(text).items
+    assert item.params[1].name == word and len(item.lines) == len(item.clauses) == 1
+    (checked,) = check(parse(text))
+    assert checked.typings[0].tensors[1].name == word
+
+
+def test_a_line_begins_with_no_clause():
+    for line in ("tol = x", "y = x\ntol[n] = x[n]", "y = x ref = x", "doc[n] = x[n]"):
+        finding = one(parse, op(line))
+        assert finding.code == "E102" and "call it `" in finding.help
 
 
 def test_an_op_may_have_a_builtins_name():
@@ -344,7 +362,7 @@ def test_tables_are_those_of_the_grammar():
     assert generate.tables(generate.GRAMMAR.read_text()) == generate.TABLES.read_text(), stale
 
 
-def test_every_builtin_is_reserved():
+def test_every_builtin_is_known_as_a_name():
     assert set(BUILTINS) <= names.BUILTINS, "add the new builtin to tritongen/syntax/names.py"
 
 

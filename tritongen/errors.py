@@ -111,8 +111,24 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
+class Fix:
+    """The corrected text of a place: what a reader may paste over `span`."""
+
+    span: Span
+    text: str
+
+    def applied(self) -> str:
+        """The whole source, corrected."""
+        before = self.span.source.text
+        return before[: self.span.start] + self.text + before[self.span.end :]
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One finding: `label` stands under the caret, `notes` are further places with their labels."""
+    """One finding: `label` stands under the caret, `notes` are further places with their labels.
+
+    Where a `fix` is known, `help` leads up to its text, or has `{}` where that belongs.
+    """
 
     code: str
     message: str
@@ -121,6 +137,18 @@ class Diagnostic:
     notes: tuple[tuple[Span, str], ...] = ()
     help: str = ""
     severity: str = "error"  # or "warning"
+    fix: Fix | None = None
+
+    @property
+    def advice(self) -> str:
+        """What stands behind `help:`."""
+        if self.fix is None:
+            return self.help
+        lines = [" ".join(line.split()) for line in self.fix.text.strip().split("\n")]
+        shown = ", then ".join(f"`{line}`" for line in lines)
+        if "{}" in self.help:
+            return self.help.replace("{}", shown)
+        return f"{self.help}: {shown}" if self.help else f"write {shown}"
 
 
 class SpecError(ValueError):
@@ -136,7 +164,7 @@ def render(diagnostic: Diagnostic) -> str:
     d = diagnostic
     head = f"{d.severity}[{d.code}]: {d.message}"
     if d.span is None:
-        return head + (f"\n  = help: {d.help}" if d.help else "")
+        return head + (f"\n  = help: {d.advice}" if d.advice else "")
     places = [(d.span, d.label), *d.notes]
     width = max(len(str(span.line_column()[0])) for span, _ in places)
     line, column = d.span.line_column()
@@ -153,8 +181,8 @@ def render(diagnostic: Diagnostic) -> str:
             out.append(f"{line:>{width}} | {text}")
             shown = (span.source, line, text)
         out.append(f"{' ' * width} | {' ' * (column - 1)}{mark * length} {label}".rstrip())
-    if d.help:
-        out.append(f"{' ' * width} = help: {d.help}")
+    if d.advice:
+        out.append(f"{' ' * width} = help: {d.advice}")
     return "\n".join(out)
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from tritongen.errors import Diagnostic, SpecError
 from tritongen.syntax import ast
+from tritongen.syntax.names import BUILTINS
 from tritongen.syntax.parse import has_assignments, parse_assignments, parse_expression
 from tritongen.syntax.unparse import unparse
 
@@ -66,6 +67,7 @@ class Draft:
             value = parse_expression(self.text)
             self.lines = (ast.Assign(_free("y", self.text), None, value, span=value.span),)
         self.uses = _uses(self.lines)
+        _refuse_functions(self.lines, self.uses)
         if not any(self.takes_tensor(use) for use in self.uses):
             message = "an expression needs a tensor to run on"
             raise SpecError([Diagnostic("E303", message, self.lines[-1].value.span)])
@@ -193,6 +195,17 @@ def _uses(lines: tuple[ast.Assign, ...]) -> tuple[Use, ...]:
                 use.is_indexed_line |= bool(bound) or line.indices is not None
         assigned.add(line.name)
     return tuple(sorted(found.values(), key=lambda use: use.start))
+
+
+def _refuse_functions(lines: tuple[ast.Assign, ...], uses: tuple[Use, ...]) -> None:
+    """In `"relu"` and `"relu + x"` the call is missing: no operand is meant, though one may be called so."""
+    bare = {use.name for use in uses if use.dims is None} & BUILTINS
+    for line in lines:
+        for node, _ in _leaves(line):
+            if node.name in bare:
+                message = f"`{node.name}` is a function; an operand of that name has its indices"
+                help = f"call it: `{node.name}(x)`"
+                raise SpecError([Diagnostic("E501", message, node.span, help=help)])
 
 
 def _better(old: tuple[ast.Index, ...] | None, new: tuple[ast.Index, ...]) -> tuple[ast.Index, ...]:

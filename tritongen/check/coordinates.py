@@ -100,7 +100,7 @@ def _poly(scope: Scope, node: ast.Expr, indices: frozenset[str], fetch: FetchOf 
         "E205",
         f"`{unparse(node)}` cannot stand in {where}",
         node.span,
-        help="write whole numbers, sizes, integer constants, + - * / // % and min, max of these",
+        help="write whole numbers, sizes, integer constants, + - * / // % and min, max of sizes",
     )
 
 

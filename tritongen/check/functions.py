@@ -68,9 +68,8 @@ def macro(scope: Scope, node: ast.Call) -> ast.Fn:
 
 def unknown(scope: Scope, node: ast.Call) -> NoReturn:
     known = scope.library.names() | {p.name for p in scope.typarams} | {*FLOATS, *INTS}
-    scope.report.fail(
-        "E113", f"unknown function `{node.name}`", node.span, help=scope.nearest(node.name, known)
-    )
+    near = scope.meant(node.name, known, node.span)
+    scope.report.fail("E113", f"unknown function `{node.name}`", node.span, **near)
 
 
 def arity(scope: Scope, node: ast.Call, least: int, most: int) -> None:

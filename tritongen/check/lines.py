@@ -103,6 +103,7 @@ def _cycle(
 
 def check_line(scope: Scope, line: ast.Assign) -> None:
     """One line, appended to the scope's nests; Skip where it is wrong."""
+    scope.line = line
     indexed = line.indices is not None or has_index(line.value)
     if not names.check_line(scope, line, indexed):
         raise Skip

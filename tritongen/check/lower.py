@@ -7,6 +7,8 @@ guard, a macro its body. Not here: left sides and lines (`lines`), dtypes of ope
 
 from __future__ import annotations
 
+from functools import partial
+
 from tritongen.check import functions, macros
 from tritongen.check.coordinates import at_least, coordinate
 from tritongen.check.guards import split_guards
@@ -138,7 +140,7 @@ def _call(scope: Scope, frame: Frame, node: ast.Call) -> Value:
 
 # ---- reducers -----------------------------------------------------------------------------------
 def _reduce(scope: Scope, frame: Frame, node: ast.Reduce) -> Value:
-    binders, guards = binders_of(scope, frame, node, fetch_of(scope, frame))
+    binders, guards = binders_of(scope, frame, node, partial(fetch_of, scope))
     inner = frame.inside({b.index: (b.lo, b.hi) for b in binders}, guards)
     body = lower(scope, inner, node.body)
     return reduction(scope, frame, node.op, binders, guards, body, node.span)

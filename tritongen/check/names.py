@@ -8,6 +8,7 @@ bounds and dtypes.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tritongen.check import functions
 from tritongen.check.coordinates import unbound_size
@@ -15,7 +16,7 @@ from tritongen.check.ranges import lower, wrong_rank
 from tritongen.check.report import Skip
 from tritongen.check.scope import Scope
 from tritongen.check.trees import mentions, parts, walk
-from tritongen.errors import Span
+from tritongen.errors import Fix, Span
 from tritongen.ir.nodes import BATCH
 from tritongen.syntax import ast
 from tritongen.syntax.unparse import unparse
@@ -99,25 +100,39 @@ def _name(line: Line, node: ast.Name, bound: frozenset[str], subscript: bool) ->
     variable = scope.variables.get(name)
     if variable is not None:
         if line.indexed and variable.dims:
-            dims = ", ".join(lower(d) for d in variable.dims)
+            dims = [lower(d) for d in variable.dims]
+            read = f"{name}[{', '.join(dims)}]"
+            known = node.span is not None and set(dims) <= bound
             scope.report.add(
                 "E303",
                 f"the tensor `{name}` stands without indices in a line with indices",
                 node.span,
-                help=f"write `{name}[{dims}]`",
+                help="" if known else f"give it indices, as in `{read}`",
                 notes=((variable.span, "declared here"),),
+                fix=Fix(node.span, read) if known else None,
             )
         return False
     if name in scope.outputs:
         scope.report.add("E114", f"`{name}` is read but no line assigns it", node.span)
         return False
     known = scope.readable() | bound
-    near = scope.nearest(name, known) if len(name) > 2 else ""
+    near = scope.meant(name, known, node.span) if len(name) > 2 else {}
     if line.indexed and (subscript or name in scope.index_names) and not near:
         _unbound(line, name, node.span)
     else:
-        scope.report.add("E113", f"unknown name `{name}`", node.span, help=near)
+        near = near or _comment(node.span)
+        scope.report.add("E113", f"unknown name `{name}`", node.span, **near)
     return False
+
+
+def _comment(span: Span | None) -> dict[str, Any]:
+    """`x[n] // same`: what other languages begin a comment with is a division here."""
+    before = span.source.text[: span.start].rstrip() if span is not None else ""
+    if span is None or not before.endswith("//"):
+        return {}
+    whole = replace(span, start=len(before) - 2)
+    fix = Fix(whole, "#" + span.source.text[whole.start + 2 : whole.end])
+    return {"help": "a comment begins with `#`", "fix": fix}
 
 
 def _read(line: Line, node: ast.Read, bound: frozenset[str]) -> bool:
@@ -139,8 +154,8 @@ def _read(line: Line, node: ast.Read, bound: frozenset[str]) -> bool:
     elif name in scope.outputs:
         scope.report.add("E114", f"`{name}` is read but no line assigns it", node.span)
     elif not silent:
-        near = scope.nearest(name, set(scope.variables))
-        scope.report.add("E113", f"unknown name `{name}`", node.span, help=near)
+        near = scope.meant(name, set(scope.variables), node.span)
+        scope.report.add("E113", f"unknown name `{name}`", node.span, **near)
     for i in node.indices:
         silent |= _visit(line, i, bound, subscript=True)
     return silent
@@ -153,20 +168,52 @@ def _reduce(line: Line, node: ast.Reduce, bound: frozenset[str]) -> bool:
             no_batch(scope, b.span)
             silent = True
         if b.name in bound:
-            help = f"use another index: `{unparse(_renamed(node, b.name, scope, bound))}`"
+            help = "use another index"
+            fix = _corrected(node.span, unparse(_renamed(node, b.name, scope, bound)))
+            turned = _turned(line, b, bound)
             if b.name == BATCH:
-                help = f"give it a line of its own: `{scope.free('t')} = {unparse(node)}`"
+                help, fix = "give it a line of its own", _line_before(line, node, bound)
+            elif turned is not None:
+                help, fix = "the index that is bound stands first", turned
             scope.report.add(
                 "E206",
                 f"`{b.name}` is in force already",
                 b.span,
                 label="this would hide it",
                 help=help,
+                fix=fix,
             )
         for part in parts(b):
             silent |= _visit(line, part, bound, subscript=True)
         bound = bound | {b.name}
     return _visit(line, node.body, bound, subscript=False) or silent
+
+
+def _corrected(span: Span | None, text: str) -> Fix | None:
+    return None if span is None else Fix(span, text)
+
+
+def _line_before(line: Line, node: ast.Reduce, bound: frozenset[str]) -> Fix | None:
+    """The reducer on a line of its own, up to where it is read."""
+    whole = line.assign.whole
+    if whole is None or node.span is None:
+        return None
+    outer = sorted((bound - {b.name for b in node.binders}) & mentions(node))
+    name = line.scope.free("t") + (f"[{', '.join(outer)}]" if outer else "")
+    before = whole.source.text[whole.start : node.span.start]
+    text = f"{name} = {unparse(node)}\n  {before}{name}"
+    return Fix(replace(whole, end=node.span.end), text)
+
+
+def _turned(line: Line, b: ast.Binder, bound: frozenset[str]) -> Fix | None:
+    """`sum[i >= k](x[k])`, where k was meant: `k <= i`."""
+    known = bound | line.scope.readable()
+    match b:
+        case ast.Binder(name, ast.Name(new), strict, None) if new not in known:
+            return _corrected(b.span, f"{new} {'<' if strict else '<='} {name}")
+        case ast.Binder(name, None, _, ast.Name(new), strict) if new not in known:
+            return _corrected(b.span, f"{new} {'>' if strict else '>='} {name}")
+    return None
 
 
 def _renamed(node: ast.Node, old: str, scope: Scope, bound: frozenset[str]) -> ast.Node:
@@ -237,10 +284,10 @@ def _unbound(line: Line, name: str, span: Span | None) -> None:
         return
     line.scope.said.append((name, assign))
     binders = tuple(ast.Binder(n) for n in missing)
-    corrected = replace(assign, value=ast.Reduce("sum", binders, assign.value))
+    corrected = unparse(replace(assign, value=ast.Reduce("sum", binders, assign.value)))
     label = "appears on the right only"
-    help = f"to sum over it: `{unparse(corrected)}`"
-    line.scope.report.add("E202", message, span, label=label, help=help)
+    fix = _corrected(assign.whole, corrected)
+    line.scope.report.add("E202", message, span, label=label, help="to sum over it", fix=fix)
 
 
 def _unbound_names(line: Line, node: ast.Node, bound: frozenset[str]) -> list[str]:

@@ -3,18 +3,19 @@
 Input: a line or a reducer, the scope, the ranges in force. Output: binders (lo <= i < hi, sizes) and
 guards. In `y[n] = sum[k <= n](x[k])`, n runs over y's dim, k over the box that covers every n, with
 the guard `n - k >= 0`. The rules, in this order: the bound that is written; the dim of the output;
-the dims that the index subscripts alone in reads without `else`.
+the dims that the index subscripts alone in reads without `else`; those in reads with `else`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from tritongen.check.coordinates import FetchOf, coordinate
 from tritongen.check.scope import Scope, Variable
-from tritongen.check.trees import reads
+from tritongen.check.trees import parts, reads
+from tritongen.errors import Fix
 from tritongen.ir import bounds
 from tritongen.ir.algebra import Idx, Poly, affine, extreme, index, is_size, poly, text
 from tritongen.ir.nodes import BATCH, BATCH_SIZE, Binder, Guard, Require
@@ -114,7 +115,7 @@ def _left(
                 )
             bound = _left_bound(scope, left) if isinstance(left, ast.Binder) else None
             if declared is None:
-                return index(name), bound or range_from_reads(scope, name, line, left)
+                return index(name), bound or range_from_reads(scope, line, left)
             if bound is not None:
                 agree(scope, name, declared, bound, left)
             return index(name), declared
@@ -152,81 +153,125 @@ def lower(dim: Poly) -> str:
     return name.lower() if name.isidentifier() or dim == BATCH_SIZE else "i"
 
 
-def agree(scope: Scope, name: str, first: Poly, other: Poly, node: ast.Node) -> None:
+def agree(
+    scope: Scope, name: str, first: Poly, other: Poly, node: ast.Node, fix: Fix | None = None
+) -> None:
     """Two dims that one index subscripts are equal: by name, else by the wrapper's check."""
     verdict = bounds.prove(first, "==", other, scope.known)
     if verdict is True:
         return
     if verdict is False:
-        scope.report.fail(
-            "E204",
-            f"index `{name}` has two ranges, {text(first)} and {text(other)}",
-            node.span,
-            help=f"bound it: `{name} < {text(first)}`",
-        )
+        message = f"index `{name}` has two ranges, {text(first)} and {text(other)}"
+        help = "" if fix is None else "bound it"
+        scope.report.fail("E204", message, node.span, help=help, fix=fix)
     shown = f"{text(first)} == {text(other)} (both are indexed by `{name}`)"
     scope.require(Require(first, "==", other, shown, "agree"))
 
 
 # ---- ranges from reads --------------------------------------------------------------------------
 def range_from_reads(
-    scope: Scope, name: str, inside: ast.Assign | ast.Reduce, at: ast.Node, padded: bool = False
+    scope: Scope, inside: ast.Assign | ast.Reduce, i: ast.Name | ast.Binder
 ) -> Poly:
-    """The extent of the dims that the index subscripts alone; E203 where there is none."""
-    value = inside.value if isinstance(inside, ast.Assign) else inside
-    found: list[tuple[Poly, ast.Read]] = list(_alone(scope, name, value, padded))
-    if not found:
-        help = f"bound it, as in `{_bounded(scope, inside, value, padded)}`"
-        scope.report.fail("E203", f"nothing gives index `{name}` a range", at.span, help=help)
-    first, _ = found[0]
-    for other, node in found[1:]:
-        if other != first:
-            agree(scope, name, first, other, node)
-    return first
+    """The extent of the dims that the index subscripts alone; E203 where they do not say one.
+
+    Reads without `else` come first, and must agree, at the call at the latest. Reads with `else` are
+    asked where there are no others, and never ask anything of the call.
+    """
+    found = _alone(scope, inside, i.name)
+    plain = [(dim, read) for dim, read in found if read.fill is None]
+    if plain:
+        (first, _), *others = plain
+        for other, read in others:
+            if other != first:
+                least = other if bounds.prove(other, "<", first, scope.known) is True else first
+                agree(scope, i.name, first, other, read, _bounded(scope, inside, i, least))
+        return first
+    dims = list(dict.fromkeys(dim for dim, _ in found))
+    if dims and all(bounds.prove(dims[0], "==", d, scope.known) is True for d in dims[1:]):
+        return dims[0]
+    message = f"nothing gives index `{i.name}` a range"
+    if dims:
+        shown = " and ".join(f"`{text(d)}`" for d in dims)
+        message = f"reads with `else` give index `{i.name}` different ranges: {shown}"
+    fix = _bounded(scope, inside, i)
+    help = "bound it" if fix is not None else _unbounded(inside, i)
+    scope.report.fail("E203", message, i.span, help=help, fix=fix)
 
 
-def _bounded(scope: Scope, inside: ast.Assign | ast.Reduce, value: ast.Node, padded: bool) -> str:
-    """The left side or the reducer, with a bound for every index that has no range."""
-
-    def shown(i: ast.Node) -> str:
-        name = i.name if isinstance(i, (ast.Name, ast.Binder)) else BATCH
-        bound = isinstance(i, ast.Binder) and i.high is not None
-        if name != BATCH and not bound and not any(_alone(scope, name, value, padded)):
-            return f"{name} < {name.upper()}"
-        return unparse(i)
-
-    if isinstance(inside, ast.Assign):
-        return f"{inside.name}[{', '.join(map(shown, inside.indices or ()))}]"
-    return f"{inside.op}[{', '.join(map(shown, inside.binders))}](...)"
+def _alone(scope: Scope, inside: ast.Assign | ast.Reduce, name: str) -> list[tuple[Poly, ast.Read]]:
+    """The dims that the index subscripts alone, and where."""
+    dims = _subscripted(scope, inside, name)
+    return [(dim, read) for dim, read, i in dims if isinstance(i, ast.Name)]
 
 
-def _alone(
-    scope: Scope, name: str, node: ast.Node, padded: bool
-) -> Iterator[tuple[Poly, ast.Read]]:
-    for read in reads(node):
+def _subscripted(
+    scope: Scope, inside: ast.Assign | ast.Reduce, name: str
+) -> Iterator[tuple[Poly, ast.Read, ast.Node]]:
+    """Every dim in whose coordinate the index stands: of all reads where it is in force."""
+    for read in reads(inside.value if isinstance(inside, ast.Assign) else inside):
         variable = scope.variables.get(read.name)
-        if variable is None or len(variable.dims) != len(read.indices):
-            continue
-        if read.fill is not None and not padded:
-            continue
-        for dim, i in zip(variable.dims, read.indices, strict=True):
-            if isinstance(i, ast.Name) and i.name == name:
-                yield dim, read
+        if variable is not None and len(variable.dims) == len(read.indices):
+            for dim, i in zip(variable.dims, read.indices, strict=True):
+                if name in _own_names(i):
+                    yield dim, read, i
+
+
+def _own_names(i: ast.Node) -> Iterator[str]:
+    """The names in a coordinate, but for those that subscript what is read there."""
+    if isinstance(i, ast.Name):
+        yield i.name
+    elif not isinstance(i, ast.Read):
+        for part in parts(i):
+            yield from _own_names(part)
+
+
+def _bounded(
+    scope: Scope,
+    inside: ast.Assign | ast.Reduce,
+    at: ast.Name | ast.Binder,
+    end: Poly | None = None,
+) -> Fix | None:
+    """The left side or the reducer, each index that needs a bound ending where a dim that it reads does."""
+    shown = []
+    for i in inside.binders if isinstance(inside, ast.Reduce) else inside.indices or ():
+        if isinstance(i, (ast.Name, ast.Binder)) and i.name != BATCH:
+            whole = i if isinstance(i, ast.Binder) else ast.Binder(i.name)
+            found = _alone(scope, inside, i.name)
+            given = any(r.fill is None for _, r in found) or len({dim for dim, _ in found}) == 1
+            dims = [dim for dim, _, _ in _subscripted(scope, inside, i.name)]
+            dims = [end] if i is at and end is not None else dims
+            if i is at and (not dims or whole.high is not None):
+                return None
+            if whole.high is None and dims and (i is at or not given):
+                i = replace(whole, high=ast.Name(text(dims[0])))
+        shown.append(unparse(i))
+    if inside.span is None or at.span is None:
+        return None
+    closed = inside.span.source.text.index("]", at.span.end) + 1
+    head = inside.op if isinstance(inside, ast.Reduce) else inside.name
+    return Fix(replace(inside.span, end=closed), f"{head}[{', '.join(shown)}]")
+
+
+def _unbounded(inside: ast.Assign | ast.Reduce, i: ast.Name | ast.Binder) -> str:
+    if isinstance(i, ast.Binder) and i.high is not None:
+        condition = unparse(replace(i, low=None))
+        return f"end it at a size, and write `where({condition}, ..., ...)` for what is reduced"
+    return f"no dim is read with it: write where it ends, as in `{i.name} < 8`"
 
 
 # ---- reducers -----------------------------------------------------------------------------------
 def binders_of(
-    scope: Scope, frame: Frame, node: ast.Reduce, fetch: FetchOf
+    scope: Scope, frame: Frame, node: ast.Reduce, fetch_in: Callable[[Frame], FetchOf]
 ) -> tuple[tuple[Binder, ...], tuple[Guard, ...]]:
-    """The box of a reducer, and the guards that its bounds leave."""
+    """The box of a reducer, and the guards that its bounds leave; a bound may name an index before it."""
     binders: list[Binder] = []
     guards: list[Guard] = []
     for b in node.binders:
         if b.name == BATCH:
             binders.append(Binder(BATCH, ZERO, BATCH_SIZE))
             continue
-        lo, low_guard = _low(scope, frame, b, fetch)
-        hi, high_guard = _high(scope, frame, b, fetch, node)
+        lo, low_guard = _low(scope, frame, b, fetch_in(frame))
+        hi, high_guard = _high(scope, frame, b, fetch_in(frame), node)
         binders.append(Binder(b.name, lo, hi))
         new = tuple(g for g in (low_guard, high_guard) if g is not None)
         frame = frame.inside({b.name: (lo, hi)}, new)
@@ -248,15 +293,14 @@ def _low(scope: Scope, frame: Frame, b: ast.Binder, fetch: FetchOf):
 def _high(scope: Scope, frame: Frame, b: ast.Binder, fetch: FetchOf, node: ast.Reduce):
     """hi and its guard; a bound that is read at run time leaves the box to the dims."""
     if b.high is None:
-        at_run_time = b.low is not None and any(reads(b.low))
-        return range_from_reads(scope, b.name, node, b, at_run_time), None
+        return range_from_reads(scope, node, b), None
     high = coordinate(scope, b.high, frame.names, fetch) + (0 if b.high_strict else 1)
     if is_size(high):
         return high, None
     guard = Guard(high - 1 - index(b.name), ">=")
     ends = _covering(scope, frame, high, 1)
     if ends is None:
-        return range_from_reads(scope, b.name, node, b, padded=True), guard
+        return range_from_reads(scope, node, b), guard
     return extreme("max", ends), guard
 
 

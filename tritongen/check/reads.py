@@ -8,9 +8,9 @@ sizes decide, the wrapper checks. Not here: the proofs themselves (`ir.bounds`).
 from __future__ import annotations
 
 import math
-from typing import NoReturn
 
 from tritongen.check.coordinates import FetchOf, coordinate
+from tritongen.check.outside import outside, refuse_clamp, unsafe
 from tritongen.check.ranges import ZERO, Frame, wrong_rank
 from tritongen.check.scope import Scope, Variable
 from tritongen.ir import bounds
@@ -68,6 +68,7 @@ def read_at(
         if isinstance(i, ast.Dots):
             coords.append(index(BATCH))
         else:
+            refuse_clamp(scope, frame, node, i)
             coords.append(coordinate(scope, i, frame.names, fetch))
     fill = _fill(scope, variable, node.fill)
     needed = [
@@ -113,7 +114,7 @@ def _obligation(scope: Scope, frame: Frame, node: ast.Read, c: Poly, dim: Poly) 
         if verdict is True:
             continue
         if verdict is False:
-            _outside(scope, node, c, dim)
+            outside(scope, frame, node, c, dim)
         needed = True
         if node.fill is None:
             _require(scope, frame, facts, node, gap, c, dim)
@@ -134,28 +135,7 @@ def _needs_fill(scope: Scope, frame: Frame, node: ast.Read, c: Poly, dim: Poly) 
         return True
     below = text(denominator(c))
     what = "is read at the call" if below == "1" else f"is whole only where {below} divides it"
-    _unsafe(scope, node, f"`{text(c)}` {what}")
-    return True
-
-
-def _unsafe(scope: Scope, node: ast.Read, label: str) -> NoReturn:
-    shown = unparse(node)
-    scope.report.fail(
-        "E401",
-        f"`{shown}` may be out of bounds",
-        node.span,
-        label=label,
-        help=f"say what it gives outside: `{shown} else 0`",
-    )
-
-
-def _outside(scope: Scope, node: ast.Read, c: Poly, dim: Poly) -> None:
-    scope.report.fail(
-        "E402",
-        f"`{unparse(node)}` is out of bounds",
-        node.span,
-        label=f"`{text(c)}` is never in 0 .. {text(dim)} - 1",
-    )
+    unsafe(scope, frame, node, c, dim, what)
 
 
 def _require(
@@ -164,11 +144,11 @@ def _require(
     """Ask the wrapper for `gap >= 0` at the ends of all ranges, where these are sizes."""
     ends = bounds.corners(gap, facts)
     if ends is None or not _separate(gap):
-        _unsafe(scope, node, f"`{text(c)}` may leave 0 .. {text(dim)} - 1")
+        unsafe(scope, frame, node, c, dim, f"may leave 0 .. {text(dim)} - 1")
     for end in ends:
         verdict = bounds.prove(end, ">=", ZERO, facts)
         if verdict is False:
-            _unsafe(scope, node, f"`{text(c)}` leaves 0 .. {text(dim)} - 1")
+            unsafe(scope, frame, node, c, dim, f"leaves 0 .. {text(dim)} - 1")
         if verdict is None:
             left, right = sides(end)
             shown = f"{text(left)} >= {text(right)} (for `{unparse(node)}`)"

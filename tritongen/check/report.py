@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from tritongen.errors import Diagnostic, Span
+from tritongen.errors import Diagnostic, Fix, Span
 
 
 class Skip(Exception):
@@ -29,10 +29,11 @@ class Report:
         label: str = "",
         help: str = "",
         notes: tuple[tuple[Span | None, str], ...] = (),
+        fix: Fix | None = None,
     ) -> None:
         shown = tuple((place, text) for place, text in notes if place is not None)
         severity = "warning" if code.startswith("W") else "error"
-        found = Diagnostic(code, message, span, label, shown, help, severity)
+        found = Diagnostic(code, message, span, label, shown, help, severity, fix)
         if found not in self.diagnostics:
             self.diagnostics.append(found)
 

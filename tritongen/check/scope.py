@@ -7,12 +7,12 @@ operands, outputs, temporaries, scalars, constants, sizes, facts and what is pro
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any
 
 from tritongen.check.report import Report
-from tritongen.errors import Span
+from tritongen.errors import Fix, Span
 from tritongen.ir import bounds
 from tritongen.ir.algebra import Poly
 from tritongen.ir.nodes import (
@@ -57,6 +57,7 @@ class Scope:
     index_names: set[str] = field(default_factory=set)
     nests: list[Nest] = field(default_factory=list)
     library: Any = None
+    line: ast.Assign | None = None  # the one that is looked at
     said: list[tuple[str, ast.Assign]] = field(default_factory=list)  # unbound indices, by line
     precisions: set[str] = field(default_factory=set)  # of the callees with sums of products
 
@@ -118,6 +119,14 @@ class Scope:
         """`did you mean ...`, or nothing."""
         close = get_close_matches(name, [n for n in among if n != name], 1, 0.6)
         return f"did you mean `{close[0]}`?" if close else ""
+
+    def meant(self, name: str, among: Mapping | set, span: Span | None) -> dict[str, Any]:
+        """The nearest name as the help of a finding, to put where the wrong one begins."""
+        close = get_close_matches(name, [n for n in among if n != name], 1, 0.6)
+        if not close or span is None:
+            return {}
+        fix = Fix(replace(span, end=span.start + len(name)), close[0])
+        return {"help": "did you mean {}?", "fix": fix}
 
 
 def same_fact(a: Require, b: Require) -> bool:

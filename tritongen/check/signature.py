@@ -14,7 +14,7 @@ from tritongen.check.functions import Library
 from tritongen.check.report import Report, Skip
 from tritongen.check.scope import Scope, Variable
 from tritongen.check.trees import mentions, walk
-from tritongen.errors import Span
+from tritongen.errors import Fix, Span
 from tritongen.ir import bounds
 from tritongen.ir.algebra import Poly
 from tritongen.ir.nodes import (
@@ -186,15 +186,17 @@ def _params(scope: Scope, op: ast.OpDef) -> None:
 
 def _scalar(scope: Scope, p: ast.Operand, name: str, dtype: str, default) -> None:
     if not scope.is_dtype(dtype) or dtype in NARROW_FLOATS:
-        help = "" if dtype in NARROW_FLOATS else f"a scalar is a number: `{name}: f32`"
-        scope.report.add("E110", f"unknown dtype `{dtype}`", p.type.span, help=help)
+        help = "" if dtype in NARROW_FLOATS else "a scalar is a number"
+        fix = p.type.span and Fix(p.type.span, "f32") if help else None
+        scope.report.add("E110", f"unknown dtype `{dtype}`", p.type.span, help=help, fix=fix)
         dtype = "f32"
     elif any(t.name == dtype for t in scope.typarams):
         scope.report.add(
             "E304",
             f"the scalar `{name}` has the type parameter `{dtype}` as its type",
             p.type.span,
-            help=f"a scalar rounds to the dtype that the op computes in: `{name}: f32`",
+            help="a scalar rounds to the dtype that the op computes in",
+            fix=p.type.span and Fix(p.type.span, "f32"),
         )
     value = default.value if default is not None else None
     kind = scope.kind(dtype)
@@ -225,7 +227,8 @@ def _bind_sizes(scope: Scope, op: ast.OpDef) -> None:
                     "E504",
                     f"size `{f.name}` has a value already",
                     f.span,
-                    help=f"require it: `{f.name} == {unparse(f.expr)}`",
+                    help="require it",
+                    fix=f.span and Fix(f.span, f"{f.name} == {unparse(f.expr)}"),
                     notes=((scope.sizes[f.name], "bound here"),),
                 )
             scope.sizes.setdefault(f.name, f.span)
@@ -276,8 +279,9 @@ def _dims_of(scope: Scope, p: ast.Operand) -> tuple[Poly, ...] | None:
             dims.append(BATCH_SIZE)
             continue
         if isinstance(d, ast.Name) and d.name not in scope.constants:
-            help = f"sizes are upper case: `{d.name.upper()}`"
-            scope.report.add("E208", f"`{d.name}` is no size", d.span, help=help)
+            fix = d.span and Fix(d.span, d.name.upper())
+            message, help = f"`{d.name}` is no size", "sizes are upper case"
+            scope.report.add("E208", message, d.span, help=help, fix=fix)
             failed = True
             continue
         try:

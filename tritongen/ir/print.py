@@ -227,20 +227,21 @@ class _Printer:
         """An index of a left side; bare where an output's dim or the reads give its range."""
         if b.index == BATCH:
             return ast.Dots()
-        implied = extent if extent is not None else self.implied(b.index, (body,))
+        implied = extent if extent is not None else self.implied(b.index, body)
         if b.lo == poly(0) and b.hi == implied:
             return ast.Name(b.index)
         low = None if b.lo == poly(0) else poly_ast(b.lo)
         return ast.Binder(b.index, low, False, poly_ast(b.hi), True)
 
-    def implied(self, index: str, bodies: tuple[Expr, ...], padded: bool = False) -> Poly | None:
-        """The dim that the index subscripts alone, in reads without `else` unless padded."""
-        found: set[Poly] = set()
-        for body in bodies:
-            for tensor, coords, fill in reads_of(body):
-                if fill is None or padded:
-                    pairs = zip(coords, self.dims[tensor], strict=True)
-                    found |= {d for c, d in pairs if c == poly(Idx(index))}
+    def implied(self, index: str, body: Expr) -> Poly | None:
+        """The dim that the index subscripts alone in reads without `else`, or in those with one."""
+        plain: set[Poly] = set()
+        padded: set[Poly] = set()
+        for tensor, coords, fill in reads_of(body):
+            pairs = zip(coords, self.dims[tensor], strict=True)
+            found = {d for c, d in pairs if c == poly(Idx(index))}
+            (plain if fill is None else padded).update(found)
+        found = plain or padded
         return found.pop() if len(found) == 1 else None
 
     def expr(self, expr: Expr) -> ast.Expr:
@@ -301,7 +302,7 @@ class _Printer:
         if b.index == BATCH:
             return ast.Binder(BATCH)
         low = None if b.lo == poly(0) else poly_ast(b.lo)
-        plain = self.implied(b.index, (body,)) == b.hi and self.agree(b, guards)
+        plain = self.implied(b.index, body) == b.hi and self.agree(b, guards)
         high = None if plain else poly_ast(b.hi)
         result = ast.Binder(b.index, low, False, high, True)
         taken = set()
@@ -330,7 +331,7 @@ class _Printer:
         if any(name not in self.ranges for name in indices(bound)) or is_size(bound):
             return False
         if any(isinstance(atom, Fetch) for atom in walk_poly(bound)):
-            end = self.implied(b.index, (body,), padded=True) if upper else poly(0)
+            end = self.implied(b.index, body) if upper else poly(0)
             return end == (b.hi if upper else b.lo)
         split = affine(bound)
         if split is None:

@@ -208,11 +208,13 @@ class Assign(Node):
     """`y[n, d] = value`. `indices` is None without brackets.
 
     An index is a Name, a Number (`y[m, 0]`), Dots, or a Binder with bounds (`mu[n, g < groups]`).
+    `span` is the name's, where findings about the line are shown, `whole` the line's.
     """
 
     name: str
     indices: tuple[Name | Number | Dots | Binder, ...] | None
     value: Expr
+    whole: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
 
 
 # ---- clauses ---------------------------------------------------------------

@@ -13,8 +13,9 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from tritongen.errors import Diagnostic, Source, Span, SpecError
+from tritongen.errors import Diagnostic, Fix, Source, Span, SpecError
 from tritongen.syntax import ast, clauses, names
+from tritongen.syntax.foreign import python_bool, python_none
 from tritongen.syntax.lexer import Token
 from tritongen.syntax.limits import MAX_INTEGER, MAX_OPERATIONS, MAX_RANK
 
@@ -38,8 +39,9 @@ class Builder:
     def place(self, token: Token) -> Span:
         return Span(self.source, token.start, token.end)
 
-    def error(self, code: str, message: str, span: Span | None, help: str = "", label: str = ""):
-        self.errors.append(Diagnostic(code, message, span, label=label, help=help))
+    def error(self, code: str, message: str, span: Span | None, help="", label="", fix=""):
+        corrected = Fix(span, fix) if fix and span else None
+        self.errors.append(Diagnostic(code, message, span, label, help=help, fix=corrected))
 
     def declare(self, token: Token, what: str) -> str:
         finding = names.check_name(token.text, self.place(token), what)
@@ -130,7 +132,8 @@ class Builder:
         return items
 
     def define(self, span, name, value):
-        self.size(self.place(name), name)
+        finding = names.check_size(name.text, self.place(name))
+        self.errors += [finding] if finding else []
         return ast.Define(name.text, value, span=span)
 
     def require(self, span, value):
@@ -143,7 +146,8 @@ class Builder:
 
     def assign(self, span, name, *rest):
         indices = None if len(rest) == 1 else tuple(self._left(index) for index in rest[0])
-        return ast.Assign(self.declare(name, "temporary"), indices, rest[-1], span=self.place(name))
+        own = self.declare(name, "temporary")
+        return ast.Assign(own, indices, rest[-1], span=self.place(name), whole=span)
 
     def _left(self, index):
         match index:
@@ -155,8 +159,9 @@ class Builder:
             case ast.Number(int()):
                 pass
             case ast.Size(name):
-                help = f"an index is lower case: `{name.lower()}`"
-                self.error("E104", f"`{name}` is a size, not an index", index.span, help)
+                message = f"`{name}` is a size, not an index"
+                help = "an index is lower case"
+                self.error("E104", message, index.span, help, fix=name.lower())
             case _:
                 help = "compute the coordinate on the right, as in `y[i] = x[i + 1]`"
                 self.error("E104", "the left side takes indices", index.span, help)
@@ -191,10 +196,11 @@ class Builder:
             case [high, op, ast.Name(name), op2, low] if _same_way(op.text, op2.text, ">"):
                 return ast.Binder(name, low, op2.text == ">", high, op.text == ">", span=span)
             case [bound, op, ast.Name(name)] if op.text in FLIPPED:
-                help = f"write `{name} {FLIPPED[op.text]} {self.text(bound.span)}`"
+                fix = f"{name} {FLIPPED[op.text]} {self.text(bound.span)}"
+                self.error("E105", "this is no range of an index", span, fix=fix)
             case _:
                 help = "a range has the form `k < K`, `k >= i` or `lo <= k < hi`"
-        self.error("E105", "this is no range of an index", span, help)
+                self.error("E105", "this is no range of an index", span, help)
         return ast.Binder("k", span=span)
 
     # ---- expressions ---------------------------------------------------------
@@ -260,12 +266,16 @@ class Builder:
         return ast.Name(token.text, span=span)
 
     def size(self, span, token):
-        finding = names.check_size(token.text, span)
-        self.errors += [finding] if finding else []
+        if token.text in ("True", "False"):
+            return self.boolean(span, token)
+        if token.text == "None":
+            self.errors.append(python_none(span))
         return ast.Size(token.text, span=span)
 
     def boolean(self, span, token):
-        return ast.Bool(token.text == "true", span=span)
+        if token.text[0].isupper():
+            self.errors.append(python_bool(span, token.text))
+        return ast.Bool(token.text.lower() == "true", span=span)
 
     def number(self, span, token):
         text = token.text

@@ -4,6 +4,8 @@ Input: tokens, a start rule, and `reduce(action, start, end, children)`, called 
 grammar once its parts are complete, bottom up. Output: what `reduce` gave for the start rule, or
 `Unexpected`, with the token and the terminals that could have stood there. Not here: words for
 those (`mistakes`), nodes (`build`).
+
+The word of a clause is a name wherever no clause may begin: `tol: f32`, `x[n] * tol`.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import Any, NamedTuple
 
 from tritongen.syntax import _tables
 from tritongen.syntax.lexer import END, Token
+from tritongen.syntax.names import CLAUSES
 
 
 class Rule(NamedTuple):
@@ -58,7 +61,10 @@ def parse(tokens: list[Token], start: str, reduce: Callable[[str, int, int, list
     for position, token in enumerate(tokens):
         before = list(stack)  # reductions on the wrong token forget what else could have come
         while True:
-            move = states[stack[-1]].get(token.type)
+            row = states[stack[-1]]
+            if token.text in CLAUSES and token.type not in row and "NAME" in row:
+                token = token._replace(type="NAME")  # no clause may begin here
+            move = row.get(token.type)
             if move is None:
                 raise Unexpected(position, _accepted(before, last))
             if move > 0:

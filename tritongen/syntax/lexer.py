@@ -11,7 +11,7 @@ import unicodedata
 from functools import cache
 from typing import NamedTuple
 
-from tritongen.errors import Diagnostic, Source, Span, SpecError
+from tritongen.errors import Diagnostic, Fix, Source, Span, SpecError
 from tritongen.syntax import _tables
 
 END = "$END"
@@ -70,9 +70,11 @@ def unexpected_character(source: Source, position: int, before: list[Token]) -> 
         help = "close it on the same line; adjacent strings join"
         return Diagnostic("E006", "this string is never closed", span, help=help)
     if ord(char) < 128:
-        return Diagnostic(
-            "E005", f"unexpected character `{char}`", span, help=INSTEAD.get(char, "")
-        )
+        message, help = f"unexpected character `{char}`", INSTEAD.get(char, "")
+        if source.text[position : position + 2] == "&&":
+            fix = Fix(Span(source, position, position + 2), "and")
+            return Diagnostic("E005", message, span, help="logical and is written {}", fix=fix)
+        return Diagnostic("E005", message, span, help=help)
     point = f"U+{ord(char):04X} {unicodedata.name(char, 'unnamed')}"
     if unicodedata.category(char) == "Zs":
         message = "a space that is not ASCII"

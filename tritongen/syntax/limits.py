@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from itertools import pairwise
 from pathlib import Path
 
 from tritongen.errors import Diagnostic, Source, Span, SpecError
@@ -80,7 +81,7 @@ def check_tokens(source: Source, tokens: list[Token]) -> None:
         help = "split it into several files"
         raise SpecError([Diagnostic("E007", f"more than {MAX_TOKENS:,} tokens", span, help=help)])
     opened: list[Token] = []
-    for token in tokens:
+    for token, following in pairwise(tokens):
         if token.type in OPENERS:
             opened.append(token)
             if len(opened) > MAX_DEPTH:
@@ -95,7 +96,7 @@ def check_tokens(source: Source, tokens: list[Token]) -> None:
             opener = opened.pop()
             if OPENERS[opener.type] != token.type:
                 raise SpecError([_unpaired(source, opener, token)])
-        elif token.type in ("OP", "FN") and opened:
+        elif token.type in ("OP", "FN") and following.type == "NAME" and opened:
             raise SpecError([_unpaired(source, opened[-1], token)])
     if opened:
         raise SpecError([_unpaired(source, opened[-1], tokens[-1])])

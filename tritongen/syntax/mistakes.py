@@ -7,11 +7,13 @@ Output: one `Diagnostic`. `RULES` are tried in order; each knows one slip. Examp
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
-from tritongen.errors import Diagnostic, Source, Span
+from tritongen.errors import Diagnostic, Fix, Source
+from tritongen.syntax import foreign
 from tritongen.syntax.lexer import END, Token
 from tritongen.syntax.names import PYTHON, check_name, kind_of, suggest
+from tritongen.syntax.place import Place
 
 OPERATORS = frozenset("PLUS MINUS MULOP POW CMP LT GT AND OR".split())
 COMPARISONS = frozenset("CMP LT GT".split())
@@ -50,48 +52,6 @@ DTYPES = {
     "int64": "i64", "long": "i64", "int32": "i32", "int16": "i16", "short": "i16", "int8": "i8",
     "uint8": "u8", "byte": "u8", "boolean": "bool",
 }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where the parser stopped."""
-
-    source: Source
-    tokens: list[Token]
-    at: int
-    accepted: frozenset[str]
-
-    def token(self, offset: int = 0) -> Token:
-        index = self.at + offset
-        return self.tokens[index] if 0 <= index < len(self.tokens) else Token("", "", 0, 0)
-
-    def span(self, offset: int = 0) -> Span:
-        token = self.token(offset)
-        return Span(self.source, token.start, token.end)
-
-    def text(self, first: Token, last: Token) -> str:
-        return self.source.text[first.start : last.end]
-
-    def opener(self, offset: int) -> int:
-        """The offset of the bracket that the one at `offset` closes."""
-        depth = 0
-        for back in range(offset, -self.at - 1, -1):
-            depth += (self.token(back).text in tuple(")]}")) - (
-                self.token(back).text in tuple("([{")
-            )
-            if depth == 0:
-                return back
-        return offset
-
-    def between(self, keyword: str, stop: str) -> bool:
-        """Whether `keyword` stands before, with no `stop` in between."""
-        for token in reversed(self.tokens[: self.at]):
-            if token.type in (keyword, stop):
-                return token.type == keyword
-        return False
-
-    def finding(self, message: str, help: str = "", code: str = "E101", label: str = "", at=None):
-        return Diagnostic(code, message, at or self.span(), label=label, help=help)
 
 
 def explain(
@@ -141,13 +101,14 @@ def else_with_operator(place: Place) -> Diagnostic | None:
     if token.type in OPERATORS and place.token(fill - 1).type == "ELSE":
         first, last = fill - 2, -1
         head = f"({_read(place, first, last)})"
-        help = f"`{head} {token.text} ...` or `... {token.text} {head}`"
         message = "`else` covers one read; write the parentheses"
-        return place.finding(message, help, code="E107")
+        fix = Fix(place.across(place.opener(first) - 1, last), head)
+        return place.finding(message, code="E107", fix=fix)
     if token.type == "ELSE" and place.token(-1).type == "RSQB":
         last = 2 if place.token(1).type == "MINUS" else 1
-        help = f"`({_read(place, -1, last)})`"
-        return place.finding("`else` covers one read; write the parentheses", help, code="E107")
+        message = "`else` covers one read; write the parentheses"
+        fix = Fix(place.across(place.opener(-1) - 1, last), f"({_read(place, -1, last)})")
+        return place.finding(message, code="E107", fix=fix)
     return None
 
 
@@ -171,9 +132,20 @@ def else_elsewhere(place: Place) -> Diagnostic | None:
 def chained_comparison(place: Place) -> Diagnostic | None:
     if place.token().type in COMPARISONS and {"AND", "OR"} <= place.accepted:
         if place.token().type not in place.accepted:
-            help = "`a < b and b < c`"
-            return place.finding("comparisons do not chain", help, code="E108")
+            return place.finding("comparisons do not chain", code="E108", **_chain(place))
     return None
+
+
+def _chain(place: Place) -> dict[str, Any]:
+    """`0 < x[i] < 1`: what is compared twice is written twice."""
+    middle = place.operand(0)
+    before = place.operand(middle[0] - 1) if middle else None
+    if middle is None or before is None or place.token(middle[0] - 1).type not in COMPARISONS:
+        return {"help": "`a < b and b < c`"}
+    last = 1 if place.is_word(1) else 0
+    first = place.text(place.token(before[0]), place.token(middle[1]))
+    second = place.text(place.token(middle[0]), place.token(last))
+    return {"fix": Fix(place.across(before[0], last), f"{first} and {second}")}
 
 
 def doubled_mark(place: Place) -> Diagnostic | None:
@@ -181,7 +153,8 @@ def doubled_mark(place: Place) -> Diagnostic | None:
     if place.token().end != place.token(1).start:
         return None
     if pair == "||":
-        return place.finding("logical or is written `or`")
+        fix = Fix(place.across(0, 1), "or")
+        return place.finding("logical or is written `or`", fix=fix)
     if pair in ("+=", "-=", "*=", "/="):
         help = "a sum over an index is `sum[k](...)`"
         return place.finding("each name is assigned once", help)
@@ -196,20 +169,14 @@ def equal_sign(place: Place) -> Diagnostic | None:
         if before.type == "NAME":
             message = f"only a size, which is upper case, is defined by `=`; `{before.text}` is not"
             return place.finding(message, f"to require that they are equal: `{before.text} == ...`")
-        return place.finding("`=` defines a size; equality is written `==`", "`... == ...`")
+        fix = Fix(place.span(), "==")
+        return place.finding("`=` defines a size; equality is written `==`", fix=fix)
     if token.type == "EQUAL" and "CMP" in place.accepted:
-        return place.finding("equality is written `==`", "`a == b`")
+        return place.finding("equality is written `==`", fix=Fix(place.span(), "=="))
     if token.text == "==" and "EQUAL" in place.accepted:
-        return place.finding("a line assigns with one `=`", "`y[n] = ...`")
+        return place.finding("a line assigns with one `=`", fix=Fix(place.span(), "="))
     if token.type == "COLON" and "EQUAL" in place.accepted and place.token(1).type == "EQUAL":
-        return place.finding("a line assigns with `=`")
-    return None
-
-
-def slice_in_read(place: Place) -> Diagnostic | None:
-    if place.token().type == "COLON" and "RSQB" in place.accepted:
-        help = "every element has its index: `y[i] = x[i + 1]`"
-        return place.finding("there are no slices", help)
+        return place.finding("a line assigns with `=`", fix=Fix(place.across(0, 1), "="))
     return None
 
 
@@ -221,35 +188,27 @@ def reserved_name(place: Place) -> Diagnostic | None:
         if "PLUS" in place.accepted and next not in ("=", "["):
             return None
         what = "op" if place.token(-1).type == "OP" else "name"
-        if what == "name" and token.type in CLAUSES and next not in ("=", "[", ":"):
-            return None
         return check_name(word, place.span(), what)
     before = place.token(-1)
-    if token.text in ("=", "[") and before.type in (
-        "TOL",
-        "REF",
-        "DOC",
-        "TUNE",
-        "GRAD",
-        "PRECISION",
-    ):
-        return check_name(before.text, place.span(-1), "name")
+    if word in ("=", "[") and before.type in CLAUSES:
+        return check_name(before.text, place.span(-1), "temporary")
     return None
 
 
 def letter_case(place: Place) -> Diagnostic | None:
     token, before = place.token(), place.token(-1)
     if token.type == "UPPER" and "NAME" in place.accepted and "UPPER" not in place.accepted:
-        help = f"call it `{suggest(token.text, 'name')}`"
+        fix = Fix(place.span(), suggest(token.text, "name"))
         message = "upper case is for sizes and type parameters"
-        return place.finding(message, help, code="E103")
+        return place.finding(message, "call it {}", code="E103", fix=fix)
     if token.type == "NAME" and "UPPER" in place.accepted and "NAME" not in place.accepted:
         if "DTYPE" not in place.accepted:
             help = f"call it `{token.text[0].upper()}`"
             return place.finding("a type parameter is upper case", help, code="E103")
     if token.type == "LSQB" and before.type == "UPPER":
-        help = f"operands are lower case: `{before.text.lower()}[...]`"
-        return place.finding(f"`{before.text}` is a size and has no elements", help)
+        fix = Fix(place.span(-1), before.text.lower())
+        message = f"`{before.text}` is a size and has no elements"
+        return place.finding(message, "operands are lower case", fix=fix)
     return None
 
 
@@ -263,8 +222,11 @@ def unknown_dtype(place: Place) -> Diagnostic | None:
         return place.finding("the dtype is missing", "`x: T[N]` with `<T: float>`, or `x: f32[N]`")
     near = DTYPES.get(token.text)
     known = "dtypes: f64 f32 f16 bf16 i64 i32 i16 i8 u8 bool f8e4m3 f8e5m2; `T` after `<T: float>`"
-    help = f"it is called `{near}` here" if near else known
-    return place.finding(f"there is no dtype `{token.text}`", help, code="E110")
+    message = f"there is no dtype `{token.text}`"
+    if near:
+        fix = Fix(place.span(), near)
+        return place.finding(message, "it is called {} here", code="E110", fix=fix)
+    return place.finding(message, known, code="E110")
 
 
 def signature(place: Place) -> Diagnostic | None:
@@ -278,9 +240,14 @@ def signature(place: Place) -> Diagnostic | None:
         return place.finding("an output has a name", f"`-> y: {token.text}[...]`")
     if token.type == "ARROW" and "EQUAL" in place.accepted:
         return place.finding("a macro has no types", "`fn f(x) = ...`")
-    declares = place.token(1).text in ("=", "[")
-    if before.type == "LBRACE" and token.type in CLAUSES | {"RBRACE"} and not declares:
-        return place.finding("expected at least one line", "`y[n] = x[n]`")
+    for clause, opener in (
+        (0, -1),
+        (-1, -2),
+    ):  # the word of a clause may have been taken for a name
+        if place.token(opener).type == "LBRACE" and token.text not in ("=", "["):
+            if place.token(clause).type in CLAUSES | {"RBRACE"}:
+                at = place.span(clause)
+                return place.finding("expected at least one line", "`y[n] = x[n]`", at=at)
     if token.type == "NAME" and CLAUSES <= place.accepted and "NAME" not in place.accepted:
         return place.finding("the lines of an op stand before its clauses")
     return None
@@ -288,7 +255,7 @@ def signature(place: Place) -> Diagnostic | None:
 
 def missing_string(place: Place) -> Diagnostic | None:
     before = place.token(-1)
-    if before.type in ("REF", "DOC") and place.token().type != "STRING":
+    if place.accepted == {"STRING"}:
         help = f'`{before.text} "..."`'
         return place.finding(f"`{before.text}` is followed by a string in double quotes", help)
     return None
@@ -319,7 +286,7 @@ def juxtaposition(place: Place) -> Diagnostic | None:
     if not begins or "PLUS" not in place.accepted or token.type in place.accepted:
         return None
     comma = " or a comma" if "COMMA" in place.accepted else ""
-    return place.finding(f"expected an operator{comma}", _product(place.token(-1), token))
+    return place.finding(f"expected an operator{comma}", **_product(place, -1, 0))
 
 
 def half_a_line(place: Place) -> Diagnostic | None:
@@ -335,25 +302,29 @@ def half_a_line(place: Place) -> Diagnostic | None:
             return place.finding(f"there is no `{word}`", help, at=place.span(offset))
     if "\n" in between or before.type in ("LBRACE", "FN", "RPAR", ""):
         return place.finding("expected `=`", "a line is `name[indices] = expression`")
-    return place.finding("expected an operator", _product(before, name), at=place.span(first))
+    at = place.span(first)
+    return place.finding("expected an operator", at=at, **_product(place, first - 1, first))
 
 
-def _product(a: Token, b: Token) -> str:
+def _product(place: Place, first: int, second: int) -> dict[str, Any]:
+    a, b = place.token(first), place.token(second)
     simple = ("NAME", "UPPER", "NUMBER")
-    is_short = a.type in simple and b.type in simple and len(a.text + b.text) < 60
-    return f"a product is written `{a.text} * {b.text}`" if is_short else ""
+    if a.type not in simple or b.type not in simple or len(a.text + b.text) >= 60:
+        return {}
+    fix = Fix(place.across(first, second), f"{a.text} * {b.text}")
+    return {"help": "a product is written {}", "fix": fix}
 
 
 RULES = (
+    *foreign.RULES,
     else_with_operator,
     else_elsewhere,
     chained_comparison,
     doubled_mark,
     equal_sign,
-    slice_in_read,
-    missing_string,
     signature,
     reserved_name,
+    missing_string,
     letter_case,
     unknown_dtype,
     half_a_line,

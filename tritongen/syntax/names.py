@@ -1,13 +1,13 @@
 """Which names a spec may declare.
 
 Input: a name, where it stands, what it would name. Output: None, or the finding, with a free name
-suggested. Names reach generated code as they are, so a name is a plain ASCII identifier and never
-one that Python, Triton or the language itself gives a meaning to.
+suggested. A name is a plain ASCII identifier that neither Python nor the language has a use for of
+its own. A function's name calls it only before `(` and is free otherwise; so are the words of clauses,
+but for what a line assigns. Whatever else generated code uses, it renames.
 """
 
 from __future__ import annotations
 
-import builtins
 import keyword
 import re
 
@@ -16,9 +16,8 @@ from tritongen.errors import Diagnostic, Span
 REDUCERS = frozenset("sum prod max min mean any all argmax argmin".split())
 FAMILIES = frozenset("float int bool".split())
 DTYPES = frozenset("f64 f32 f16 bf16 f8e4m3 f8e5m2 i64 i32 i16 i8 u8 bool".split())
-CLAUSES = frozenset(
-    "op fn const with grad ref doc precision autocast tol tune and or not else".split()
-)
+WORDS = frozenset("op fn const inf true false".split())
+CLAUSES = frozenset("grad ref doc precision autocast tol tune".split())
 # the functions of `tritongen.ir.functions`, which this package does not import (a test compares them)
 BUILTINS = frozenset(
     """abs acos acosh asin asinh atan atan2 atanh bit_and bit_not bit_or bit_xor ceil clamp cos cosh
@@ -26,13 +25,8 @@ BUILTINS = frozenset(
     logaddexp logsigmoid max min ndtr pow reciprocal relu round rsqrt shift_left shift_right sigmoid
     sign sin sinh softplus sqrt square tan tanh tanh_softplus times_ndtr trunc where xlogy""".split()
 )
-# what generated code itself calls or imports
-GENERATED = frozenset(
-    """tl torch triton tritongen runtime math program_id num_programs constexpr print range len tuple
-    list dict str isinstance getattr setattr super eval exec compile open globals locals""".split()
-)
+MODULES = frozenset("tl torch triton".split())
 PYTHON = frozenset(keyword.kwlist)
-PYTHON_CLASSES = frozenset(name for name in dir(builtins) if name[0].isupper())
 
 FREE = {"mean": "mu", "sum": "total", "max": "top", "min": "low", "in": "inp", "lambda": "lam"}
 
@@ -42,10 +36,9 @@ def kind_of(name: str) -> str:
     groups = (
         (REDUCERS, "a reducer"),
         (DTYPES | FAMILIES, "a dtype"),
-        (BUILTINS, "a builtin function"),
-        (CLAUSES | {"true", "false", "inf"}, "a word of the language"),
-        (PYTHON | PYTHON_CLASSES, "a word of Python"),
-        (GENERATED, "a name that generated code uses"),
+        (WORDS, "a word of the language"),
+        (PYTHON, "a word of Python"),
+        (MODULES, "a module that generated code imports"),
     )
     return next((kind for names, kind in groups if name in names), "")
 
@@ -53,8 +46,11 @@ def kind_of(name: str) -> str:
 def check_name(name: str, span: Span, what: str) -> Diagnostic | None:
     """The finding for a lower-case name declared as an operand, index, temporary, ..."""
     kind = kind_of(name)
-    # `op relu` is what a kernel for relu is called; inside an op, relu stays the builtin
-    if kind and not (what == "op" and name in BUILTINS - REDUCERS):
+    if what in ("output", "temporary") and name in CLAUSES:
+        kind = "a line cannot begin with the word of a clause"
+    if what == "function" and name in BUILTINS:
+        kind = "a builtin function"  # which a call would go on to mean
+    if kind:
         help = f"call it `{suggest(name, what)}`"
         return Diagnostic("E102", f"`{name}` is reserved", span, label=kind, help=help)
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
@@ -80,4 +76,5 @@ def suggest(name: str, what: str) -> str:
         return FREE[name]
     snake = re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", name).lower().strip("_") or "value"
     snake = snake if re.fullmatch(r"[a-z][a-z0-9_]*", snake) else "value"
-    return snake + ("_op" if what == "op" else "_") if kind_of(snake) else snake
+    is_taken = kind_of(snake) or (snake == name and snake in CLAUSES | BUILTINS)
+    return snake + ("_op" if what == "op" else "_") if is_taken else snake
