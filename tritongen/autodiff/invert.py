@@ -129,9 +129,10 @@ def _system(use: Use, box: tuple[Binder, ...], target: Target, facts: Facts) -> 
 
 # ---- digits -------------------------------------------------------------------------------------
 def _floors(system: System) -> list[Floor]:
-    """Floors over unknowns in the coordinates, innermost first."""
+    """Floors over unknowns in the coordinates, innermost first, by what is not negative: a remainder is not, then."""
     found = [a for c in system.coords for a in walk(c) if isinstance(a, Floor)]
     found = [a for a in dict.fromkeys(found) if indices(a.num) & set(system.unknown)]
+    found = [a for a in found if system.proves(a.den, ">=", ZERO)]
     return sorted(found, key=lambda a: sum(isinstance(b, Floor) for b in walk(a.num)))
 
 

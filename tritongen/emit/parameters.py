@@ -61,6 +61,7 @@ class Parameters:
         self.helpers: dict[str, None] = {}
         self.libdevice = False
         self.names = Names(spoken_names(context, kernel))
+        self.told = {c.name for c in self.op.constants}  # sizes known as the kernel is compiled
         self.given: dict[tuple[str, str], str] = {}  # (kind, what the launch passes) -> parameter
         self.index: dict[str, str] = {}  # index -> variable
         self.assigned: set[str] = set()  # variables that have been given a value in this scope
@@ -98,7 +99,7 @@ class Parameters:
         return self.given[key]
 
     def symbol(self, name: str) -> str:
-        if any(c.name == name for c in self.op.constants):
+        if name in self.told:
             self.args.constants.setdefault(name, name)
             return name
         if name == ir.BATCH:

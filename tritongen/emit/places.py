@@ -26,6 +26,8 @@ from tritongen.ir.algebra import (
     is_fractional,
     is_size,
     numerator,
+    poly,
+    symbols,
     with_modulo,
 )
 from tritongen.ir.algebra import (
@@ -91,22 +93,44 @@ class Places(Parameters):
                         self.dtype_of(tensor),
                     )
                 )
-            case Floor(num, den) if not is_size(num) and not self._not_negative(num):
-                self.helpers["_floor_div"] = None
-                return f"_floor_div({self.size(num)[0]}, {self.size(den)[0]})"
-            case Mod(num, den):
-                a, b = self.size(num), self.size(den)
-                if not self._not_negative(num):
-                    self.helpers["_floor_mod"] = None
-                    return f"_floor_mod({a[0]}, {b[0]})"
-                return f"{wrap(a, TERM)} % {wrap(b, ATOM)}"
+            case Floor() | Mod():
+                return self._floored(atom)
         return None
 
+    def _floored(self, atom: Floor | Mod) -> str | None:
+        """A quotient or remainder that Triton, which rounds towards zero, would not floor; None: it would.
+
+        What no index changes the host divides, once; and what is known as the kernel is compiled Python does.
+        """
+        num, den = atom.num, atom.den
+        alone = is_size(num) and is_size(den)
+        if alone and symbols(num) | symbols(den) <= self.told:
+            return None
+        if self._not_negative(num) and self._not_negative(den):
+            return None
+        wish, helper = "quotient", "_floor_div"
+        if isinstance(atom, Mod):
+            wish, helper = "rest", "_floor_mod"
+        if alone:
+            return self.count(poly(atom), wish)
+        self.helpers[helper] = None
+        return f"{helper}({self.size(num)[0]}, {self.size(den)[0]})"
+
     def _not_negative(self, p: Poly) -> bool:
-        """Whether p is plainly a sum of products of indices and sizes.
+        """Whether p is plainly a sum of products of indices and sizes, or found to be at least 0.
 
         Constants may be negative, and so may an index whose range starts below 0.
         """
+        return self._plainly_not_negative(p) or self._proven(p, ">=", poly(0))
+
+    def _proven(self, left: Poly, op: str, right: Poly) -> bool:
+        """Whether `left op right` is found to hold for all values of the indices in `left`."""
+        if not indices(left) <= self.ranges.keys():
+            return False
+        own = {name: self.ranges[name] for name in indices(left)}
+        return prove(left, op, right, self.context.facts, own) is True
+
+    def _plainly_not_negative(self, p: Poly) -> bool:
         maybe_below = {c.name for c in self.op.constants} | self.may_be_negative
         return all(
             value > 0
@@ -114,7 +138,8 @@ class Places(Parameters):
                 isinstance(atom, (Sym, Idx))
                 and atom.name not in maybe_below
                 or isinstance(atom, Floor)
-                and self._not_negative(atom.num)
+                and self._plainly_not_negative(atom.num)
+                and self._plainly_not_negative(atom.den)
                 for atom, _ in monomial
             )
             for monomial, value in p.terms
@@ -314,7 +339,9 @@ class Places(Parameters):
         if is_fractional(coordinate):
             num = self._named(numerator(coordinate), f"{self._dim_name(tensor, dim)}_num")
             whole = f"{num} % {wrap(self.size(denominator(coordinate)), ATOM)} == 0"
-            return [whole, f"{num} >= 0", f"{at} < {self.size(extent)[0]}"]
+            # Where it is whole, both signs of a divisor say alike whether the quotient is one.
+            first = num if self._not_negative(denominator(coordinate)) else at
+            return [whole, f"{first} >= 0", f"{at} < {self.size(extent)[0]}"]
         checks = []
         if not self._not_negative(coordinate):
             checks.append(f"{at} >= 0")
@@ -324,10 +351,7 @@ class Places(Parameters):
 
     def _below(self, coordinate: Poly, extent: Poly) -> bool:
         """Whether the coordinate, which has no offset below 0, provably ends where the dim does."""
-        if self._not_negative(coordinate) and indices(coordinate) <= set(self.ranges):
-            own = {name: self.ranges[name] for name in indices(coordinate)}
-            return prove(coordinate, "<", extent, self.context.facts, own) is True
-        return False
+        return self._not_negative(coordinate) and self._proven(coordinate, "<", extent)
 
     # ---- loads
     def read(self, read: ir.Read, cast: str = "") -> str:

@@ -37,6 +37,7 @@ class SlidingBody(Body):
         # of channels is seen to be one.
         told = self.window() if len(kernel.axes) > 4 else kernel.axes[3].digits
         self.known = set().union(*(symbols(d.hi) for d in told))
+        self.told |= self.known
 
     def window(self) -> tuple[ir.Binder, ...]:
         """The reduced indices that share a coordinate with a kept one."""
@@ -45,12 +46,6 @@ class SlidingBody(Body):
         mixed = [indices(c) for c in coordinates(self.kernel.nests[0].body)]
         slid = set().union(*(used for used in mixed if used & kept))
         return tuple(b for b in binders if b.index in slid)
-
-    def symbol(self, name: str) -> str:
-        if name in self.known:
-            self.args.constants.setdefault(name, name)
-            return name
-        return super().symbol(name)
 
     def counted(self, p: Poly) -> str:
         return wrap(self.size(p), ATOM) if symbols(p) <= self.known else super().counted(p)

@@ -73,7 +73,8 @@ class WindowBody(Body):
         self.index[self.turn] = self.turn if self.shares else f"{self.turn} * BLOCK"
         binders = [b for n in kernel.nests if is_reducer(n) for b in n.fold.binders]
         self.inner = {b.index for b in binders} | {self.turn}
-        self.known = set().union(*(symbols(b.hi) | symbols(b.lo) for b in binders))
+        # How wide a window is, is known when the kernel is compiled.
+        self.told |= set().union(*(symbols(b.hi) | symbols(b.lo) for b in binders))
         self.opened: dict[Poly, str] = {}
         self.var: dict[str, str] = {}  # the skeleton's own variables, by role
         self.hoisted: dict[object, str] = {}  # what else stands before the loops
@@ -98,13 +99,6 @@ class WindowBody(Body):
         used = [indices(c) for read in found for c in read.coords]
         straight = {var["cols"]} if all(u == {lane} for u in used if lane in u) else set()
         return tuple(f'"{name}"' for name in self.args.sizes if name not in straight)
-
-    def symbol(self, name: str) -> str:
-        """How wide a window is, is known when the kernel is compiled."""
-        if name in self.known:
-            self.args.constants.setdefault(name, name)
-            return name
-        return super().symbol(name)
 
     def digits(self, run: tuple[str, ...]) -> str:
         """Rows are counted in 32 bits, in which dividing is cheap; what they are made of has 64."""

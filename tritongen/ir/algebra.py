@@ -114,6 +114,8 @@ def floordiv(num: Poly, den: Poly) -> Poly:
     """num // den with whole multiples of den taken out: `(a * k + b) // k` is `a + b // k`."""
     if not den.terms:
         raise ZeroDivisionError("division by zero in an index expression")
+    if all(value < 0 for _, value in den.terms):
+        num, den = -num, -den  # the same quotient, by what proofs know to be positive
     if den.constant == 1 and not is_fractional(num):
         return num
     whole, rest = Poly(), Poly()

@@ -80,9 +80,9 @@ def _awaited(x):
     "_floor_div": '''
 @triton.jit
 def _floor_div(a, b):
-    """Integer a // b rounded down; Triton's own rounds towards zero."""
-    quotient = a // b
-    return tl.where((a % b != 0) & ((a < 0) ^ (b < 0)), quotient - 1, quotient)
+    """Integer a // b rounded down; Triton's own rounds towards zero, Python's, of its numbers, does not."""
+    quotient, rest = a // b, a % b
+    return tl.where((rest != 0) & ((rest < 0) ^ (b < 0)), quotient - 1, quotient)
 ''',
     "_floor_mod": '''
 @triton.jit
