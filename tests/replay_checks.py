@@ -164,13 +164,24 @@ def test_numbers_that_decide_are_of_the_kind_and_those_that_do_not_are_passed():
     assert launched and len(pool.replay.entries) == 2
 
 
-def test_one_tensor_twice_is_never_noted_and_yet_replayed():
-    f = load("vector_add").op
-    x = torch.randn(64)
-    for _ in range(4):
-        assert not replays(f, x, x)
-    replays(f, x, torch.randn(64))
-    assert replays(f, x, x) and replays(f, torch.randn(64), x)
+def test_one_tensor_twice_is_a_kind_of_its_own():
+    f, other = load("matmul").op, torch.randn(16, 16)
+    for _ in range(3):
+        x = torch.randn(16, 16)
+        launched = replays(f, x, x)
+    assert launched and not replays(f, x, other) and not replays(f, other, x)
+    assert replays(f, x, other) and replays(f, other, other)
+    assert len(f.replay.entries) == 2
+
+
+def test_parts_of_one_tensor_that_begin_together_are_each_as_long_as_they_are():
+    f, w, b = load("linear").op, torch.randn(16, 32), torch.randn(16)
+    for k in range(6):
+        x = torch.randn(16, 32)
+        short, row = (x[:4], x[0, :16]) if k % 2 else (x[:9], b)
+        launched = replays(f, short, x, row)
+        assert bool(launched) == (k > 3)
+    assert replays(f, x[:4], w, b) == []
 
 
 def test_a_replay_is_as_precise_as_it_is_asked_now(monkeypatch):

@@ -5,8 +5,8 @@
     call(x, w, eps=1e-5)    # the second one too, and what it does is noted
     call(x, w, eps=1e-6)    # from then on: allocate, launch, return
 
-Calls are of one kind where dtypes, shapes, strides, the device, the alignment of pointers, every number
-that may decide something and the precision of f32 are equal. The generated function stays the only place that checks,
+Calls are of one kind where dtypes, shapes, strides, the device, the alignment of pointers, which of them
+are the same, every number that may decide something and the precision of f32 are equal. The generated function stays the only place that checks,
 allocates and chooses; nothing about an op is known here. A call in a state of torch or Triton in which
 more is asked for than launches, or something else, is never noted or replayed.
 
@@ -91,7 +91,7 @@ class Replay:
                     if entry.play is None:
                         return function(*args, **kwargs)
                     return entry.play(values, pointers, key[0])
-            return missed(key, pointers, args, kwargs, varies)
+            return missed(key, args, kwargs, varies)
 
         return call
 
@@ -104,7 +104,6 @@ class Replay:
     def _missed(
         self,
         key: tuple[Any, ...],
-        pointers: list[int],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         varies: tuple[bool, ...],
@@ -117,14 +116,13 @@ class Replay:
         # As the key says: somebody may turn a switch of torch's meanwhile.
         answers = dict(zip(self.precision, key[1:], strict=False))
         with decided(answers):
-            if enough and self._may_note(pointers):
+            if enough and self._may_note():
                 return self._note(key, args, kwargs, varies)
             return self.function(*args, **kwargs)
 
-    def _may_note(self, pointers: list[int]) -> bool:
-        """Not where operands share a pointer, nor in a graph's capture, nor where `torch` is not torch's."""
-        guarded = self.function.__globals__.get("torch") is not torch  # see `proof.guarded`
-        if guarded or len(set(pointers)) < len(pointers):
+    def _may_note(self) -> bool:
+        """Not in a graph's capture, nor where `torch` is not torch's: see `proof.guarded`."""
+        if self.function.__globals__.get("torch") is not torch:
             return False
         return not torch.cuda.is_current_stream_capturing()
 
@@ -178,6 +176,8 @@ def _kind_of(
                 elif device != value.get_device():
                     return None
                 pointer = value.data_ptr()
+                if pointer in pointers:  # a tape knows operands by their pointers: these are one
+                    parts.append(pointers.index(pointer))
                 pointers.append(pointer)
                 parts += (value.dtype, value.shape, value.stride(), pointer & _UNALIGNED)
             elif kind is float and may_vary:
