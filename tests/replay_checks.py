@@ -10,6 +10,7 @@ import gc
 import sys
 import threading
 import weakref
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import fake_gpu
@@ -24,6 +25,7 @@ from tritongen.proof.guarded import guarded
 from tritongen.proof.variants import forced, ways
 from tritongen.runtime import held, replay
 from tritongen.runtime.load import load_text
+from tritongen.runtime.precision import precision
 
 SPECS = test_specs.ROOT / "specs"
 
@@ -162,13 +164,46 @@ def test_numbers_that_decide_are_of_the_kind_and_those_that_do_not_are_passed():
     assert launched and len(pool.replay.entries) == 2
 
 
-def test_one_tensor_twice_is_never_noted_and_yet_replayed():
-    f = load("vector_add").op
-    x = torch.randn(64)
-    for _ in range(4):
-        assert not replays(f, x, x)
-    replays(f, x, torch.randn(64))
-    assert replays(f, x, x) and replays(f, torch.randn(64), x)
+def test_one_tensor_twice_is_a_kind_of_its_own():
+    f, other = load("matmul").op, torch.randn(16, 16)
+    for _ in range(3):
+        x = torch.randn(16, 16)
+        launched = replays(f, x, x)
+    assert launched and not replays(f, x, other) and not replays(f, other, x)
+    assert replays(f, x, other) and replays(f, other, other)
+    assert len(f.replay.entries) == 2
+
+
+def test_parts_of_one_tensor_that_begin_together_are_each_as_long_as_they_are():
+    f, w, b = load("linear").op, torch.randn(16, 32), torch.randn(16)
+    for k in range(6):
+        x = torch.randn(16, 32)
+        short, row = (x[:4], x[0, :16]) if k % 2 else (x[:9], b)
+        launched = replays(f, short, x, row)
+        assert bool(launched) == (k > 3)
+    assert replays(f, x[:4], w, b) == []
+
+
+def test_a_replay_is_as_precise_as_it_is_asked_now(monkeypatch):
+    """By torch's switch, and by `with`; what was noted in one precision is not launched in another."""
+    f, passed, interpret = load("linear").op, [], fake_gpu._interpret
+    x = torch.randn(20, 32), torch.randn(16, 32), torch.randn(16)
+
+    def watched(kernel, *args, **how):
+        passed.append([a for a in args if isinstance(a, str)])
+        interpret(kernel, *args, **how)
+
+    monkeypatch.setattr(fake_gpu, "_interpret", watched)
+    try:
+        for allowed, asked in [(False, ""), (True, ""), (False, "ieee"), (False, ""), (True, "")]:
+            torch.backends.cuda.matmul.allow_tf32 = allowed
+            with precision(asked) if asked else nullcontext():
+                for _ in range(3):
+                    launched = replays(f, *x)
+            assert launched and passed[-1] == [asked or ("tf32" if allowed else "tf32x3")]
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = False
+    assert len(f.replay.entries) == 3
 
 
 class Seen(TorchDispatchMode):

@@ -27,7 +27,7 @@ from tritongen.tune.candidates import (
 
 H200 = Device(232_448, 2)
 SMALL = Device(48 * 1024, 2)
-TMA = {"tma": True}
+TMA = {"tma": True, "tf32x3": True}
 
 
 @pytest.fixture

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tritongen.api import compile_expr, compile_op, load
     from tritongen.errors import SpecError
+    from tritongen.runtime.precision import precision
 
 __version__ = "0.1.0"
-__all__ = ["SpecError", "compile_expr", "compile_op", "load"]
+__all__ = ["SpecError", "compile_expr", "compile_op", "load", "precision"]
 
 
 def __getattr__(name: str) -> Any:
@@ -23,6 +24,10 @@ def __getattr__(name: str) -> Any:
         from tritongen.errors import SpecError
 
         return SpecError
+    if name == "precision":
+        from tritongen.runtime.precision import precision
+
+        return precision
     if name in __all__:
         from tritongen import api
 

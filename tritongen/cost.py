@@ -24,7 +24,8 @@ import torch
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, denominator, evaluate, indices, substitute
 from tritongen.ir.binding import Bound, bind, torch_dtype
-from tritongen.ir.reads import reads_of
+from tritongen.ir.reads import reads_of, switch_of
+from tritongen.runtime.precision import f32_precision
 from tritongen.schedule.aside import step_aside
 from tritongen.schedule.canonical import coordinates, free_indices, reads, tensors_read
 from tritongen.schedule.plan import KernelPlan, Plan, Step
@@ -318,10 +319,10 @@ class CallNumbers:
 
     def precision(self, nests: Iterable[ir.Nest]) -> str:
         """What binds the products of a contraction; empty where there is none."""
-        read = set()
+        read, asked = set(), ""
         for nest in nests:
             match nest.body:
-                case ir.Reduce("sum", binders, body=ir.Call("mul", (left, right) as factors)):
+                case ir.Reduce("sum", binders, body=ir.Call("mul", (left, right) as factors)) as e:
                     sides = free_indices(left), free_indices(right)
                     own = {b.index for b in binders}
                 case _:
@@ -329,7 +330,8 @@ class CallNumbers:
             if all(s & own for s in sides) and sides[0] != sides[1]:
                 read |= {r.dtype for f in factors for r in reads(f)}
                 read |= {e.dtype for f in factors for e in ir.walk(f) if _narrows(e)}
-        return _precision({self.sizes.dtype(d) for d in read}, self.op)
+                asked = asked or self.op.precision or switch_of(e)
+        return _precision({self.sizes.dtype(d) for d in read}, asked)
 
 
 def call_numbers(plan: Plan, args: Mapping[str, Any]) -> CallNumbers:
@@ -354,12 +356,12 @@ def _narrows(e: ir.Expr) -> bool:
     return isinstance(e, ir.Cast) and isinstance(e.arg, ir.Call)
 
 
-def _precision(dtypes: set[str], op: ir.Op) -> str:
-    if dtypes & {"f32", "compute"} and not dtypes & {"f16", "bf16"}:
-        return op.precision or "tf32x3"
-    for name, group in (("f64", {"f64"}), ("bf16", {"f16", "bf16"}), ("tf32x3", {"f32"})):
+def _precision(dtypes: set[str], asked: str) -> str:
+    for name, group in (("f64", {"f64"}), ("bf16", {"f16", "bf16"})):
         if dtypes & group:
             return name
+    if dtypes & {"f32", "compute"}:
+        return f32_precision(asked)
     if dtypes & set(ir.NARROW_FLOATS):
         return "f8"
     return "i8" if dtypes & {"i8", "u8"} else ""

@@ -63,6 +63,7 @@ class StepView:
     apart: dict[str, str]  # earlier steps that it is not part of, and why
     values: tuple[Value, ...]
     facts: dict[str, Any]  # sizes as text, or as numbers of the call
+    precision: str  # of products of f32, and why; empty where there are none
     variants: tuple[Way, ...]
     config: dict[str, int]
     tuned: bool
@@ -99,6 +100,7 @@ def explain_op(plan: Plan) -> Explanation:
             dict(s.apart),
             tuple(_values(plan, s)),
             {name: str(value) for name, value in s.facts},
+            _precision(s) if s.precision else "",
             tuple(_way(v, False) for v in s.variants),
             {},
             False,
@@ -130,6 +132,8 @@ def explain_call(
 
 
 def _step_view(plan: Plan, found: StepCost, ceilings: Ceilings) -> StepView:
+    from tritongen.runtime.precision import PRECISIONS
+
     step, choice = found.step, found.choice
     return StepView(
         step.name,
@@ -138,11 +142,18 @@ def _step_view(plan: Plan, found: StepCost, ceilings: Ceilings) -> StepView:
         dict(step.apart),
         tuple(_values(plan, step)),
         choice.facts,
+        _precision(step) if any(k.cost.precision in PRECISIONS for k in found.kernels) else "",
         tuple(_way(v, v.name == choice.variant) for v in step.variants),
         choice.config,
         choice.tuned,
         tuple(_kernel(k.kernel, k.grid, k.cost, ceilings) for k in found.kernels),
     )
+
+
+def _precision(step: Step) -> str:
+    from tritongen.runtime.precision import f32_precision, reason
+
+    return f"{f32_precision(step.precision)}, {reason(step.precision)}"
 
 
 def _kernel(name: str, grid: tuple[int, ...], cost: Cost, ceilings: Ceilings) -> Kernel:
@@ -240,6 +251,8 @@ def _step_lines(step: StepView, called: bool) -> Lines:
         yield "", f"  {value.name:{width}}  {value.how:{how}}  -> {value.where}"
     if step.facts:
         yield "", f"  where {', '.join(f'{k} = {v}' for k, v in step.facts.items())}"
+    if step.precision:
+        yield "", f"  products of f32 in {step.precision}"
     passed = False
     for way in step.variants:
         yield from _way_lines(way, called, passed)

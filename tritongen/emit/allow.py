@@ -10,11 +10,11 @@ import ast
 
 IMPORTS = {
     "math", "functools", "torch", "triton", "triton.language", "triton.language.extra",
-    "triton.runtime.interpreter", "triton.tools.tensor_descriptor", "tritongen",
+    "triton.runtime.interpreter", "triton.tools.tensor_descriptor", "tritongen", "tritongen.runtime",
 }  # fmt: skip
 BARE_CALLS = {
     "range", "float", "min", "max", "isinstance", "type", "tuple", "str", "dict", "getattr", "ValueError", "len",
-    "slice", "int", "bool", "abs", "all", "any", "zip", "enumerate", "list", "TensorDescriptor",
+    "slice", "int", "bool", "abs", "all", "any", "zip", "enumerate", "list", "TensorDescriptor", "_f32_precision",
 }  # fmt: skip
 ROOTS = {"tl", "torch", "triton", "math", "libdevice", "runtime"}
 REFUSED = (

@@ -16,10 +16,9 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Idx, Poly, affine, index, indices, poly
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.canonical import free_indices
+from tritongen.schedule.classes.contraction_operands import storage_dtype
 from tritongen.schedule.plan import KernelPlan
 
-F8 = frozenset({"f8e4m3", "f8e5m2"})
-SMALL = F8 | {"i8", "u8"}  # exact in every wider float
 LOOPED = frozenset({"k", "tap"})  # axes of the loop
 ROWS, COLUMNS = {"batch", "m", "k", "tap"}, {"batch", "n", "k", "tap"}  # axes of a factor
 
@@ -274,34 +273,9 @@ def axis_names(body: Body) -> dict[str, str]:
     return var
 
 
-def storage_dtype(left: ir.Expr, right: ir.Expr, op: ir.Op) -> str:
-    """The stored dtype that holds both factors as they are stored: their product is exact in f32.
-
-    The tensor cores of Hopper add products of f8 with 14 bits: only `precision tf32` allows that.
-    """
-    a, b = stored_as(left), stored_as(right)
-    if {a, b} <= F8 and (a != b or op.precision != "tf32"):
-        return "f16"
-    if a == b:
-        return a
-    for wide, small in ((a, b), (b, a)):
-        if small in SMALL and wide and wide not in SMALL and ir.kind_of(wide, op) == "float":
-            return wide
-    return ""
-
-
 def is_loaded(side: ir.Expr, narrow: str) -> bool:
     """Whether a factor is multiplied as it lies in memory."""
     return isinstance(side, ir.Cast) and isinstance(side.arg, ir.Read) and side.arg.dtype == narrow
-
-
-def stored_as(side: ir.Expr) -> str:
-    match side:
-        case ir.Cast(ir.Read(dtype=stored), _):
-            return stored
-        case ir.Cast(ir.Cast(_, stored), "compute") if stored != "compute":
-            return stored
-    return ""
 
 
 def factor(

@@ -30,6 +30,7 @@ BOOLEANS = (
     "one_tap",
     "as_rows",
     "deterministic",
+    "tf32x3",
 )
 
 
@@ -41,7 +42,16 @@ def used_facts(step: Step) -> tuple[tuple[str, str], ...]:
         spoken |= rules.names(v.when).union(*(rules.names(r) for _, r in v.config))
     known = [n for n, _ in step.facts]
     order = [*known, *(o.fact for o in step.orders), *(t.fact for t in step.tests)]
-    order += ["across", "turned", "tma", "patched", "itemsize", "stored_bytes", "added_bytes"]
+    order += [
+        "across",
+        "turned",
+        "tma",
+        "patched",
+        "tf32x3",
+        "itemsize",
+        "stored_bytes",
+        "added_bytes",
+    ]
     order += ["deterministic", "hip", "sms"]
     return tuple((n, n) for n in order if n in spoken - config)
 
@@ -90,6 +100,8 @@ def fact_texts(context: Context, step: Step, views: dict[str, View]):
         orders = {p.tensor: ", ".join(map(str, p.order)) for p in step.packs}
         shown = (f"{t}.permute({orders[t]})" for t in described(step, "patches"))
         yield "patched", f"_takes_patches({', '.join(shown)})"
+    if "tf32x3" in spoken:
+        yield "tf32x3", 'PRECISION == "tf32x3"'
     if "itemsize" in spoken:
         yield "itemsize", itemsize_text(context, step)
     if "stored_bytes" in spoken:

@@ -85,7 +85,8 @@ def launch_view(
         call = f"_, config = choose_{step.name}({', '.join(given)})"
     else:
         call = f"variant, config = choose_{step.name}({', '.join(given)})"
-    body = [*view_lines, *fact_lines, call, *lines, *packing]
+    precision = precision_lines(step, kernels)
+    body = [*view_lines, *precision, *fact_lines, call, *lines, *packing]
     everything = "\n".join([*body, *(x for _, ls in branches for x in ls)])
     opening = size_lines(op, everything)
     opening += batch_lines(op, everything)
@@ -231,8 +232,16 @@ def batch_lines(op: ir.Op, text: str) -> list[str]:
     return [f"batch_shape = {shape}", *(["batch = math.prod(batch_shape)"] if counted else [])]
 
 
+def precision_lines(step: Step, kernels: dict[str, KernelView]) -> list[str]:
+    """PRECISION as the kernels want it; where no product is of f32, all are the same."""
+    if not any("PRECISION=PRECISION" in kernels[k.name].arguments for k in step.kernels):
+        return []
+    asked = step.precision
+    return [f'PRECISION = _f32_precision("{asked}")' if asked else 'PRECISION = "ieee"']
+
+
 def step_values(context: Context, step: Step, kernels: dict[str, KernelView]) -> list[str]:
-    """COMPUTE, PRECISION and scalars as the kernels want them."""
+    """COMPUTE, INDEX and scalars as the kernels want them."""
     used = {a for k in step.kernels for a in kernels[k.name].arguments}
     lines = []
     if "COMPUTE=COMPUTE" in used or (
@@ -241,10 +250,6 @@ def step_values(context: Context, step: Step, kernels: dict[str, KernelView]) ->
         lines.append(f"COMPUTE = {compute_text(context)}")
     if "INDEX=INDEX" in used:
         lines.append(f"INDEX = tl.int32 if {counted_text(step)} < 2_000_000_000 else tl.int64")
-    if "PRECISION=PRECISION" in used:
-        default = context.op.precision or "tf32x3"
-        ieee = '"ieee" if torch.version.hip else ' if default == "tf32x3" else ""
-        lines.append(f'PRECISION = {ieee}"{default}"')
     for s in context.op.scalars:
         if s.name in used and s.dtype == "bool":
             lines += [

@@ -87,6 +87,7 @@ def module_source(
             "_multiprocessors(" in line for v in views for own in v.launches for line in own.lines
         ),
         describes=any(v.describes for v in views),
+        asks=any(v.asks for v in views),
         splits=bool(skeletons & {"tf32x3", "tf32x3_half"}),
         matrices=bool(skeletons & {"persistent", "tf32x3_half"}),
         patches="patches" in skeletons,
@@ -139,6 +140,8 @@ def _imports(body, views, libdevice: bool, standalone: bool) -> list[str]:
         lines.append("from triton.language.extra import libdevice")
     if not standalone:
         lines += ["", "from tritongen import runtime"]
+        if body.asks:
+            lines.append("from tritongen.runtime import f32_precision as _f32_precision")
     return lines
 
 
@@ -179,6 +182,8 @@ def op_view(item: OpPlans) -> SimpleNamespace:
             sequences.append(sequence(context, plan, tensors, sequence_calls))
     params = parameters(op)
     follow = set.intersection(*(follows_format(plan) for plan in item.plans))
+    asked = (step.precision for plan in item.plans for step in plan.steps)
+    asks = tuple(dict.fromkeys(filter(None, asked)))
     names = [o.name for o in op.outputs]
     empty = [f"{n}.numel() > 0" for n in names]
     return SimpleNamespace(
@@ -194,7 +199,8 @@ def op_view(item: OpPlans) -> SimpleNamespace:
         first=op.tensors[0].name,
         dispatch=dispatch(item),
         reference=reference_lines(*ops),
-        autocast=f', autocast="{op.autocast}"' if op.autocast else "",
+        options=options(op, asks),
+        asks=asks,
         kernels=kernels,
         launches=launches,
         sequences=sequences,
@@ -203,6 +209,12 @@ def op_view(item: OpPlans) -> SimpleNamespace:
         describes=any(k.tiles for p in item.plans for s in p.steps for k in s.kernels),
         first_kernel=item.plans[0].steps[0].kernels[0].name,
     )
+
+
+def options(op: ir.Op, asks: tuple[str, ...]) -> str:
+    """What else the decorator is told."""
+    out = f', autocast="{op.autocast}"' if op.autocast else ""
+    return f"{out}, precision={asks}" if asks else out
 
 
 def _returns(count: int) -> str:

@@ -34,6 +34,16 @@ def reads_of(
                     yield atom.tensor, atom.coords, atom.fill
 
 
+def switch_of(total: Reduce) -> str:
+    """Which of torch's switches speaks of a sum of products: that of a product with a window is "conv".
+
+    It has one where some coordinate adds an index that is kept and one that is reduced.
+    """
+    own = {b.index for b in total.binders}
+    found = (algebra.indices(c) for _, coords, _ in reads_of(total.body) for c in coords)
+    return "conv" if any(used & own and used - own for used in found) else "matmul"
+
+
 def fill_reads(
     body: Expr, dims: Mapping[str, tuple[Poly, ...]], binders: dict[str, Binder]
 ) -> Expr:

@@ -39,6 +39,7 @@ from tritongen.ir.nodes import (
     walk,
 )
 from tritongen.proof.values import LAYOUTS, MODES, Filling, fill_tensor
+from tritongen.runtime.precision import PRECISIONS
 
 # 0, 1, primes, powers of two and their neighbours; small ones more often.
 SIZES = (0, 1, 1, 2, 3, 3, 4, 5, 7, 8, 9, 13, 16, 17, 23, 31, 32, 33, 61, 64, 65, 127, 128, 130)
@@ -71,6 +72,7 @@ class Case:
     layouts: dict[str, str] = field(default_factory=dict)
     values: str = "normal"
     seed: int = 0
+    precision: str = "tf32x3"  # of products of f32, whatever spec and switches say
 
 
 class NoCase(Exception):
@@ -99,6 +101,7 @@ def draw_case(
         layouts={t.name: random.choice(LAYOUTS[1:3] if aligned else LAYOUTS) for t in op.tensors},
         values=random.choice(MODES),
         seed=random.randrange(1 << 16),
+        precision=random.choice(PRECISIONS),
     )
 
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from pathlib import Path
 from random import Random
 from types import ModuleType, SimpleNamespace
@@ -30,6 +31,7 @@ from tritongen.ir.nodes import Constant, Op, Scalar
 from tritongen.proof.cases import all_sizes, dtype_choices, satisfying, shape_of
 from tritongen.proof.variants import Way, forced, meant_for, ways
 from tritongen.runtime.load import load_text
+from tritongen.runtime.precision import PRECISIONS, precision
 from tritongen.schedule.plan import Plan
 from tritongen.schedule.rules import evaluate
 
@@ -82,18 +84,32 @@ def crosscompile(
 def compiled_plan(module, plan: Plan, choice, label: str, targets, size: int) -> Iterator[Built]:
     for target in targets:
         seen: set[tuple[Any, ...]] = set()
-        for way in ways(plan):
-            args = _fitting(module, plan, way, choice, size, target)
-            if args is None:
-                continue
-            with forced(module, plan, way, small=False), _torch_for(module, target):
-                launches = trace.trace(module, plan.op.name, args).launches
+        for way, word in product(ways(plan), precisions_for(plan, choice, target)):
+            with precision(word):
+                launches = _launches(module, plan, way, choice, size, target)
             for launch in launches:
                 name = launch.kernel.fn.__name__
                 key = (name, tuple(sorted((k, str(v)) for k, v in launch.config.items())))
                 if key not in seen:
                     seen.add(key)
-                    yield compile_one(launch, plan.op, way.name, label, target)
+                    yield compile_one(launch, word, way.name, label, target)
+
+
+def precisions_for(plan: Plan, choice: dict[str, str], target: str) -> tuple[str, ...]:
+    """In which ways products of f32 may be asked of a target: all, but AMD's for what the spec says."""
+    if target.startswith("gfx"):
+        return ("tf32",) if plan.op.precision == "tf32" else ("ieee",)
+    products = any(s.precision for s in plan.steps)
+    narrow = {"f16", "bf16"} & set(choice.values())
+    return PRECISIONS if products and not narrow else ("tf32x3",)
+
+
+def _launches(module, plan: Plan, way: Way, choice, size: int, target: str) -> list[trace.Launch]:
+    args = _fitting(module, plan, way, choice, size, target)
+    if args is None:
+        return []
+    with forced(module, plan, way, small=False), _torch_for(module, target):
+        return trace.trace(module, plan.op.name, args).launches
 
 
 def _fitting(module, plan: Plan, way: Way, choice, size: int, target: str) -> dict[str, Any] | None:
@@ -151,7 +167,8 @@ def meta_arguments(op: Op, dtypes: dict[str, str], size: int = COMMON_SIZE) -> d
     return args
 
 
-def compile_one(launch: trace.Launch, op: Op, variant: str, dtype: str, target: str) -> Built:
+def compile_one(launch: trace.Launch, word: str, variant: str, dtype: str, target: str) -> Built:
+    """One kernel; `word`: how products of f32 were asked for."""
     name = launch.kernel.fn.__name__
     try:
         compiled = trace.compile_launch(launch, target)
@@ -160,18 +177,18 @@ def compile_one(launch: trace.Launch, op: Op, variant: str, dtype: str, target: 
     asm = compiled.asm
     registers, spills = nvidia(asm["cubin"]) if "cubin" in asm else amd(asm["amdgcn"])
     shared = compiled.metadata.shared
-    problem = wrong_instructions(op, asm.get("ptx", ""))
+    problem = wrong_instructions(word, asm.get("ptx", ""))
     if shared > SHARED_LIMIT.get(target, 1 << 30):
         problem = f"{shared} bytes of shared memory, {SHARED_LIMIT[target]} allowed"
     return Built(name, variant, dtype, target, shared, registers, spills, problem)
 
 
-def wrong_instructions(op: Op, ptx: str) -> str:
+def wrong_instructions(word: str, ptx: str) -> str:
     """What a run in the interpreter cannot show: NaN dropped by max, products rounded to tf32 or f16."""
     if re.search(r"\b(max|min)\.b?f(32|16)", ptx):
         return "max or min that drops NaN"
-    if op.precision == "ieee" and ".tf32" in ptx:
-        return "tf32 products where the spec says ieee"
+    if word == "ieee" and ".tf32" in ptx:
+        return "tf32 products where ieee is asked for"
     if re.search(r"mma\S*\.f16\.(f16|bf16)\S*", ptx) and not re.search(r"mma\S*\.f32\.", ptx):
         return "sums of products kept in half precision"
     if re.search(r"wgmma\.mma_async[^{]*\{[^}]*\}, *\{", ptx) and re.search(

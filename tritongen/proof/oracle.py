@@ -40,6 +40,8 @@ from tritongen.ir.nodes import (
     ScalarRef,
     walk,
 )
+from tritongen.ir.reads import switch_of
+from tritongen.runtime.precision import f32_precision
 
 # In units of u * sum(|terms|): 1 to 3 is seen with serial and tree sums.
 SUM_ERROR = 8
@@ -112,7 +114,11 @@ class _Bounded(Run):
     def on_cores(self, expr: Reduce) -> bool:
         """Whether tensor cores may add it up, from factors in tf32."""
         product = expr.op == "sum" and isinstance(expr.body, Call) and expr.body.fn == "mul"
-        return product and self.compute == "f32" and (self.split or self.op.precision == "tf32")
+        return product and self.compute == "f32" and (self.split or self.word(expr) == "tf32")
+
+    def word(self, expr: Reduce) -> str:
+        """How f32 is multiplied, where it is a sum of products."""
+        return f32_precision(self.op.precision or switch_of(expr))
 
     def nest_pair(self, nest: Nest) -> Pair:
         dims = [self.bound.size(d) for d in nest.dims]
@@ -279,7 +285,7 @@ class _Bounded(Run):
         (a, ea), (b, eb) = (self.pair(arg, axes, live) for arg in expr.body.args)
         a, b = a.to(torch.float64), b.to(torch.float64)
         left, right = unsplit(a), unsplit(b)
-        if self.op.precision == "tf32":
+        if self.word(expr) == "tf32":
             left, right = truncated(a, ea), truncated(b, eb)
         return missing(a, left, b) + missing(b, right, a)
 
@@ -317,6 +323,13 @@ class _Bounded(Run):
             error = few * unit * largest + spread.sum(-1)
             beyond = largest > _LARGEST[self.compute]
         return torch.where(beyond, math.inf, error)
+
+
+def words_of(op: Op) -> set[str]:
+    """How the sums of products of an op are computed in f32, as spec, switches and `with` say now."""
+    sums = [e for n in op.nests for e in walk(n.body) if isinstance(e, Reduce) and e.op == "sum"]
+    products = [e for e in sums if isinstance(e.body, Call) and e.body.fn == "mul"]
+    return {f32_precision(op.precision or switch_of(e)) for e in products}
 
 
 # ---- factors ------------------------------------------------------------------------------------

@@ -26,10 +26,11 @@ from tritongen.proof.cases import Case, NoCase, arguments, draw_case, dtype_choi
 from tritongen.proof.divided import without_divided
 from tritongen.proof.guarded import guarded
 from tritongen.proof.judge import FEW, judge, no_worse_than_torch
-from tritongen.proof.oracle import Expected, expect, tf32
+from tritongen.proof.oracle import Expected, expect, tf32, words_of
 from tritongen.proof.reference import disagreements
 from tritongen.proof.variants import Way, forced, meant_for, ways
 from tritongen.runtime.load import load_text
+from tritongen.runtime.precision import precision
 from tritongen.schedule.plan import Plan
 
 PLAIN = ("normal", "integers")
@@ -172,14 +173,16 @@ def _run_typing(
         if k not in share:  # drawn all the same, since what follows depends on it
             continue
         args = arguments(op, case, progress.device)
-        wanted = _expected(candidates[0], args)
+        with precision(case.precision):
+            wanted = _expected(candidates[0], args)
         if wanted is None:
             progress.rejected += 1
             continue
         progress.examples += 1
         progress.dtypes["+".join(dict.fromkeys(case.dtypes.values())) or "fixed"] += 1
-        for candidate in candidates:
-            _try(progress, candidate, case, args, wanted, k, failed)
+        with precision(case.precision):
+            for candidate in candidates:
+                _try(progress, candidate, case, args, wanted, k, failed)
 
 
 def _try(
@@ -262,7 +265,7 @@ def _excused(candidate: Candidate, args, name: str, got: torch.Tensor, expected:
         return True
     splits = any(isinstance(v, torch.Tensor) and v.dtype == torch.float32 for v in args.values())
     here = got.is_cuda or bool(candidate.skeletons & {"tf32x3", "tf32x3_half"})
-    if here and splits and op.precision in ("", "tf32x3"):
+    if here and splits and "tf32x3" in words_of(op):
         return judge(got, expected, wider=expect(op, host, split=True)[name]).ok
     return False
 
@@ -301,11 +304,11 @@ def operands_of_torch(
 ) -> dict[str, Any] | None:
     """What torch's own function is called on; None where its error is no measure.
 
-    Under `precision tf32` a GPU takes 11 digits of an operand: torch is given what TF32 leaves of them, since
+    In TF32 a GPU takes 11 digits of an operand: torch is given what TF32 leaves of them, since
     cuDNN chooses by size whether to use TF32 at all. Integers lose nothing so, but the values between two
     products may have more digits than they.
     """
-    if not on_gpu or op.precision != "tf32":
+    if not on_gpu or "tf32" not in words_of(op):
         return args
     return None if values == "integers" else {name: as_tf32(v) for name, v in args.items()}
 
@@ -373,4 +376,5 @@ def call_text(candidate: Candidate, case: Case) -> str:
             parts.append(f"{p.name}={kind}{list(value.shape)} {case.layouts[p.name]}")
         else:
             parts.append(f"{p.name}={value!r}")
-    return f"{op.name}({', '.join(parts)})  # values {case.values!r}, seed {case.seed}"
+    products = f", {case.precision}" if any(s.precision for s in candidate.plan.steps) else ""
+    return f"{op.name}({', '.join(parts)})  # values {case.values!r}, seed {case.seed}{products}"

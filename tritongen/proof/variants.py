@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from tritongen.runtime.precision import f32_precision
 from tritongen.schedule.plan import Plan, Step, Variant
 from tritongen.schedule.rules import conjuncts, evaluate, names, parse
 
@@ -26,7 +27,7 @@ SMALL = {
     **{"num_warps": 4},
 }
 # facts without which a variant that speaks of them cannot run
-NEEDED = frozenset({"tma", "patched", "one_tap", "as_rows"})
+NEEDED = frozenset({"tma", "patched", "one_tap", "as_rows", "tf32x3"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ def ways(plan: Plan) -> tuple[Way, ...]:
 def meant_for(
     plan: Plan, way: Way, args: Mapping[str, Any], hip: bool = False, tma: bool = True
 ) -> bool:
-    """Whether what the conditions say of the device and of an element's size lets such a call come here."""
+    """Whether what the conditions say of the device, an element's size and products of f32 lets such a call come."""
     itemsize = max(
         (v.element_size() for v in args.values() if hasattr(v, "element_size")), default=1
     )
@@ -57,6 +58,8 @@ def meant_for(
         step = next(s for s in plan.steps if s.name == step_name)
         when = next(v.when for v in step.variants if v.name == variant_name)
         known = {"itemsize": itemsize, "hip": hip, "tma": tma, "patched": tma}
+        if step.precision:
+            known["tf32x3"] = f32_precision(step.precision) == "tf32x3"
         settled = [p for p in conjuncts(when) if names(p) and names(p) <= set(known)]
         if not all(evaluate(part, known) for part in settled):
             return False

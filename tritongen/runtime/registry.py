@@ -27,6 +27,7 @@ from torch.autograd import forward_ad
 
 from tritongen.runtime import tuned
 from tritongen.runtime.autocast import cast, disabled
+from tritongen.runtime.precision import SWITCHES, decided, f32_precision
 from tritongen.runtime.replay import Replay
 
 _LIBRARY = torch.library.Library("tritongen", "FRAGMENT")
@@ -60,15 +61,17 @@ def op(
     reference: Callable[..., Any],
     backward: Backward | None = None,
     autocast: str = "",
+    precision: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorates the function of one generated op; `allocate` and `reference` take its parameters.
 
     `autocast`: "low" or "f32", where the spec says what torch.autocast makes of the operands.
+    `precision`: what the function asks `f32_precision`; the torch op takes the answers as arguments.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         source = "".join(linecache.getlines(function.__code__.co_filename))
-        replay = Replay(function, _scalars(function))
+        replay = Replay(function, _scalars(function), precision)
         registered = _register(replay, allocate, backward, source)
         tuned.install(function.__globals__, function.__name__, source)
 
@@ -160,11 +163,13 @@ def _register(
     signature = inspect.signature(function, eval_str=True)
     params = tuple(_param(p) for p in signature.parameters.values())
     returns = _returns(signature.return_annotation)
-    _LIBRARY.define(f"{name}({_schema(params)}) -> {returns}", tags=(torch.Tag.pt2_compliant_tag,))
+    schema = _schema(params, replay.precision)
+    _LIBRARY.define(f"{name}({schema}) -> {returns}", tags=(torch.Tag.pt2_compliant_tag,))
     qualname = f"tritongen::{name}"
 
     def run(*values: Any) -> Any:
-        with torch.no_grad():  # autograd is behind us, and asks nothing of what is launched
+        # Autograd is behind us, and asks nothing of what is launched.
+        with torch.no_grad(), decided(_answers(replay.precision, values)):
             return below(*_merge(params, values))
 
     def run_reference(*values: Any) -> Any:
@@ -178,7 +183,7 @@ def _register(
     _LIBRARY.impl(name, run, "CUDA")
     _LIBRARY.impl(name, run_reference, "CPU")
     torch.library.register_fake(qualname, fake, lib=_LIBRARY)
-    setup_context, run_backward = _gradient(function.__name__, params, backward)
+    setup_context, run_backward = _gradient(function.__name__, params, backward, replay.precision)
     torch.library.register_autograd(
         qualname, run_backward, setup_context=setup_context, lib=_LIBRARY
     )
@@ -187,6 +192,7 @@ def _register(
 
     def registered(*args: Any, **kwargs: Any) -> Any:
         values = _split(function.__name__, params, args, kwargs)
+        values += [f32_precision(asked) for asked in replay.precision]
         # What torch makes of register_autograd refuses functorch's grad, and drops a forward tangent.
         if not _is_compiling() and (_functorch_level() or forward_ad._current_level >= 0):
             return transformed.apply(*values)
@@ -224,13 +230,19 @@ def _returns(annotation: Any) -> str:
     raise TypeError(f"no torch schema for the result annotation {annotation!r}")
 
 
-def _schema(params: tuple[_Param, ...]) -> str:
+def _answers(asked: tuple[str, ...], values: Sequence[Any]) -> dict[str, str]:
+    """The last arguments of the torch op, by what they answer."""
+    return dict(zip(asked, values[len(values) - len(asked) :], strict=True))
+
+
+def _schema(params: tuple[_Param, ...], precision: tuple[str, ...]) -> str:
     """All values by position; a scalar takes two: the number, and the 0-dim tensor in its place."""
     slots = []
     for i, p in enumerate(params):
         slots.append(f"{p.type} a{i}")
         if p.kind == "optional":
             slots.append(f"Tensor? a{i}_tensor")
+    slots += [f"str precision{i}" for i in range(len(precision))]
     return ", ".join(slots)
 
 
@@ -282,7 +294,7 @@ def _settle(given: Any, allocated: Any) -> Any:
 
 # ---- gradients ----------------------------------------------------------------------------------
 def _gradient(
-    name: str, params: tuple[_Param, ...], backward: Backward | None
+    name: str, params: tuple[_Param, ...], backward: Backward | None, precision: tuple[str, ...]
 ) -> tuple[Callable[..., None], Callable[..., Any]]:
     """`setup_context` and `backward`, as torch.library and torch.autograd.Function take them."""
     if backward is None:
@@ -306,12 +318,20 @@ def _gradient(
         ctx.save_for_backward(*(kept[k] for k in ctx.saved_names))
         ctx.numbers = {k: v for k, v in kept.items() if not isinstance(v, torch.Tensor)}
         ctx.given = [isinstance(v, torch.Tensor) for v in inputs]
+        answers = _answers(precision, inputs)
+        # Where the backward asks the other switch, it is as precise as the forward.
+        ctx.precision = (
+            {**dict.fromkeys(SWITCHES, *answers.values()), **answers}
+            if len(answers) == 1
+            else answers
+        )
 
     def run_backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
         known = dict(zip(ctx.saved_names, ctx.saved_tensors, strict=True)) | ctx.numbers
         named = zip(gradient_names, gradients, strict=True)
         known.update((k, g) for k, g in named if k in wanted)
-        results = backward.function(**known)
+        with decided(ctx.precision):
+            results = backward.function(**known)
         results = results if isinstance(results, tuple) else (results,)
         by_name = dict(zip(backward.wrt, results, strict=True))
         slots: list[Any] = []
@@ -319,7 +339,7 @@ def _gradient(
             slots.append(by_name.get(p.name) if p.kind == "tensor" else None)
             if p.kind == "optional":
                 slots.append(by_name.get(p.name) if ctx.given[len(slots)] else None)
-        return tuple(slots)
+        return (*slots, *(None for _ in precision))
 
     return setup_context, run_backward
 

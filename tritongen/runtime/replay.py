@@ -5,8 +5,8 @@
     call(x, w, eps=1e-5)    # the second one too, and what it does is noted
     call(x, w, eps=1e-6)    # from then on: allocate, launch, return
 
-Calls are of one kind where dtypes, shapes, strides, the device, the alignment of pointers and every
-number that may decide something are equal. The generated function stays the only place that checks,
+Calls are of one kind where dtypes, shapes, strides, the device, the alignment of pointers, which of them
+are the same, every number that may decide something and the precision of f32 are equal. The generated function stays the only place that checks,
 allocates and chooses; nothing about an op is known here. A call in a state of torch or Triton in which
 more is asked for than launches, or something else, is never noted or replayed.
 
@@ -27,6 +27,7 @@ import torch
 from torch.autograd import forward_ad
 from triton import knobs
 
+from tritongen.runtime.precision import answers_to, decided
 from tritongen.runtime.tape import Entry, Tape
 
 MOST_ENTRIES = 512  # kinds of calls that one op replays
@@ -50,12 +51,18 @@ _enter, _exit = _hooks.launch_enter_hook, _hooks.launch_exit_hook
 
 
 class Replay:
-    """What is known of the calls of one function; `scalars`: parameters that reach kernels as they are."""
+    """What is known of the calls of one function; `scalars`: parameters that reach kernels as they are.
 
-    __slots__ = ("entries", "function", "seen", "_lock", "_scalars", "_varies")
+    `precision`: what the function asks `f32_precision`.
+    """
 
-    def __init__(self, function: Callable[..., Any], scalars: frozenset[str]):
+    __slots__ = ("entries", "function", "precision", "seen", "_lock", "_scalars", "_varies")
+
+    def __init__(
+        self, function: Callable[..., Any], scalars: frozenset[str], precision: tuple[str, ...] = ()
+    ):
         self.function = function
+        self.precision = precision
         self.entries: dict[tuple[Any, ...], tuple[Entry, ...]] = {}
         self.seen: dict[tuple[Any, ...], int] = {}  # calls that were not replayed
         names = function.__code__.co_varnames[: function.__code__.co_argcount]
@@ -67,13 +74,14 @@ class Replay:
         """The function, replayed where it can be; `otherwise` takes the calls that are none to replay."""
         # Local names: looking these up costs a tenth of a call.
         function, entries = self.function, self.entries
-        in_order, missed = self._varies, self._missed
+        in_order, missed, precision = self._varies, self._missed, self.precision
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            named: tuple[str, ...] = ()
+            named = answers_to(precision) if precision else ()
             values, varies = args, in_order
             if kwargs:
-                values, varies, named = self._with_names(args, kwargs)
+                values, varies = self._with_names(args, kwargs)
+                named = (*named, *kwargs)
             pointers: list[int] = []
             key = _kind_of(values, varies, named, pointers)
             if key is None:
@@ -83,21 +91,19 @@ class Replay:
                     if entry.play is None:
                         return function(*args, **kwargs)
                     return entry.play(values, pointers, key[0])
-            return missed(key, pointers, args, kwargs, varies)
+            return missed(key, args, kwargs, varies)
 
         return call
 
     def _with_names(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], tuple[bool, ...], tuple[str, ...]]:
+    ) -> tuple[tuple[Any, ...], tuple[bool, ...]]:
         values = (*args, *kwargs.values())
-        varies = (*self._varies[: len(args)], *(name in self._scalars for name in kwargs))
-        return values, varies, tuple(kwargs)
+        return values, (*self._varies[: len(args)], *(name in self._scalars for name in kwargs))
 
     def _missed(
         self,
         key: tuple[Any, ...],
-        pointers: list[int],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         varies: tuple[bool, ...],
@@ -107,14 +113,16 @@ class Replay:
         enough = before >= (1 if len(self.entries) < MOST_ENTRIES else PATIENCE)
         with self._lock:
             _put(self.seen, key, 1 if enough else before + 1, MOST_SEEN)
-        if enough and self._may_note(pointers):
-            return self._note(key, args, kwargs, varies)
-        return self.function(*args, **kwargs)
+        # As the key says: somebody may turn a switch of torch's meanwhile.
+        answers = dict(zip(self.precision, key[1:], strict=False))
+        with decided(answers):
+            if enough and self._may_note():
+                return self._note(key, args, kwargs, varies)
+            return self.function(*args, **kwargs)
 
-    def _may_note(self, pointers: list[int]) -> bool:
-        """Not where operands share a pointer, nor in a graph's capture, nor where `torch` is not torch's."""
-        guarded = self.function.__globals__.get("torch") is not torch  # see `proof.guarded`
-        if guarded or len(set(pointers)) < len(pointers):
+    def _may_note(self) -> bool:
+        """Not in a graph's capture, nor where `torch` is not torch's: see `proof.guarded`."""
+        if self.function.__globals__.get("torch") is not torch:
             return False
         return not torch.cuda.is_current_stream_capturing()
 
@@ -168,6 +176,8 @@ def _kind_of(
                 elif device != value.get_device():
                     return None
                 pointer = value.data_ptr()
+                if pointer in pointers:  # a tape knows operands by their pointers: these are one
+                    parts.append(pointers.index(pointer))
                 pointers.append(pointer)
                 parts += (value.dtype, value.shape, value.stride(), pointer & _UNALIGNED)
             elif kind is float and may_vary:

@@ -80,14 +80,15 @@ class Tape(TorchDispatchMode):
         self.events: list[tuple[Any, ...]] = []
         self.names: dict[str, Any] = {}  # what the text speaks of
         self.kept: list[torch.Tensor] = []  # allocations; alive, so that no two share a pointer
-        self.places: dict[int, tuple[str, str, torch.Tensor]] = {}  # by pointer: it, its tensor
+        # By pointer and dtype: the pointer, its tensor.
+        self.places: dict[tuple[int, torch.dtype], tuple[str, str, torch.Tensor]] = {}
         self.scalars: dict[int, str] = {}  # by identity
         values = [*args, *kwargs.values()]
         operands, self.device = 0, None
         for k, value in enumerate(values):
             if isinstance(value, torch.Tensor):
                 place = f"pointers[{operands}]", f"values[{k}]", value
-                self.places[value.data_ptr()] = place
+                self.places[value.data_ptr(), value.dtype] = place
                 operands, self.device = operands + 1, value.device
             elif type(value) is float and varies[k]:
                 values[k] = value * 1.0  # an object of its own, by which launches are searched
@@ -129,7 +130,7 @@ class Tape(TorchDispatchMode):
             self.refused = "an allocation of nothing, or elsewhere"
         name = f"t{len(self.kept)}"
         self.kept.append(tensor)
-        self.places[tensor.data_ptr()] = f"{name}_at", name, tensor
+        self.places[tensor.data_ptr(), tensor.dtype] = f"{name}_at", name, tensor
         self.events.append(("allocate", name, tensor))
 
     def launched(self, kernel: Any, compiled: Any, grid: Any, args: Any, config: Any) -> None:
@@ -213,12 +214,10 @@ class Tape(TorchDispatchMode):
         return f"{name}.as_strided({tuple(t.shape)}, {t.stride()})"
 
     def _known(self, t: Any) -> tuple[str, str, torch.Tensor]:
-        if not isinstance(t, torch.Tensor) or t.data_ptr() not in self.places:
-            raise Unheld("a pointer that is no operand's")
-        found = self.places[t.data_ptr()]
-        if found[2].dtype != t.dtype:
-            raise Unheld("a view by another dtype")
-        return found
+        place = (t.data_ptr(), t.dtype) if isinstance(t, torch.Tensor) else None
+        if place not in self.places:
+            raise Unheld("a pointer that is no operand's, or seen by another dtype")
+        return self.places[place]
 
 
 def _is_view(func: Any, args: Any, result: Any) -> bool:

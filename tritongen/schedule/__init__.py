@@ -11,12 +11,15 @@ from dataclasses import replace
 from tritongen.ir import nodes as ir
 from tritongen.ir.bounds import facts_of
 from tritongen.ir.forms import with_forms
+from tritongen.ir.reads import switch_of
 from tritongen.schedule.apart import apart
 from tritongen.schedule.aside import names_of, step_aside
 from tritongen.schedule.canonical import canonical, split_all, tensors_read
 from tritongen.schedule.classes import CLASSES
+from tritongen.schedule.classes.contraction_operands import may_be_f32
 from tritongen.schedule.factored import factored
 from tritongen.schedule.group import group
+from tritongen.schedule.members import Group
 from tritongen.schedule.plan import Plan
 
 
@@ -43,7 +46,8 @@ def plan_op(op: ir.Op, name: str | None = None, only: str | None = None) -> Plan
         )
         step = own if len(groups) == 1 else f"{own}_{stores[0] if stores else k}"
         told = replace(g, split=split_dtypes(op))
-        steps.append(CLASSES[g.kind].make(step, told, stores, dims, facts))
+        made = CLASSES[g.kind].make(step, told, stores, dims, facts)
+        steps.append(replace(made, precision=precision_of(op, g)))
         scratch += [n for n in g.nests if n.name in stores and n.name not in outputs]
     reasoned = [
         replace(step, apart=tuple((steps[j].name, why) for j, why in reasons))
@@ -58,6 +62,13 @@ def split_dtypes(op: ir.Op) -> frozenset[str]:
     if op.precision not in ("", "tf32x3"):
         return frozenset()
     return frozenset({"f32", *(p.name for p in op.typarams if "f32" in p.dtypes)})
+
+
+def precision_of(op: ir.Op, group: Group) -> str:
+    """What decides how products of f32 are computed; nothing where the group has none."""
+    heads = group.nests[: group.products] if group.product else ()
+    switches = sorted({switch_of(head.fold) for head in heads if may_be_f32(head, op)})
+    return (op.precision or switches[0]) if switches else ""
 
 
 def best_form(op: ir.Op, facts, only: str | None):

@@ -208,6 +208,8 @@ class Step:
     apart: tuple[tuple[str, str], ...] = ()  # (an earlier step, why this is not part of it)
     orders: tuple[Order, ...] = ()
     tests: tuple[Run | Sizes, ...] = ()
+    # What decides how its products of f32 are computed: the spec's word, or torch's switch, "conv" or "matmul"
+    precision: str = ""
 
     def kernel(self, name: str) -> KernelPlan:
         return next(k for k in self.kernels if k.name == name)

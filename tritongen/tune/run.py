@@ -25,6 +25,7 @@ from tritongen.bench.run import ours, reference
 from tritongen.ir.nodes import Op
 from tritongen.pipeline import Module
 from tritongen.proof.cases import Case
+from tritongen.proof.oracle import words_of
 from tritongen.runtime import tuned
 from tritongen.runtime.choosers import Chooser, choosers
 from tritongen.runtime.load import load_text
@@ -114,7 +115,7 @@ def _try_step(
     step = next(s for s in plan.steps if s.name == choice.step)
     facts = {"hip": torch.version.hip is not None, **choice.facts}
     tried = candidates(plan.op, step, chooser, facts, device_limits(args))
-    bound = plan.op.precision == "tf32"
+    bound = "tf32" in words_of(plan.op)
     verdicts: list[Comparison] = []
     sound: dict[str, Call] = {}
     for k, candidate in enumerate(tried):

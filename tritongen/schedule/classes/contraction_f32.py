@@ -16,6 +16,7 @@ from tritongen.schedule.classes.contraction_operands import stored_tiles
 from tritongen.schedule.plan import KernelPlan, Launch, Variant, View
 
 Kernels = tuple[KernelPlan, ...]
+SPLIT = "tma and tf32x3 and itemsize == 4"
 
 
 def forms(
@@ -90,9 +91,7 @@ def waves(times: str, m: int, n: int) -> str:
 def half(name: str, when: str, why: str, kernel: KernelPlan, times: str, config) -> Variant:
     """Products of 2**30 terms and more, but few sums of many terms: those are left to parts of k."""
     large = f"{times}M * N * K >= 2**30 and 2 * {times}cdiv(M, 64) * cdiv(N, 64) > sms"
-    return Variant(
-        name, f"tma and itemsize == 4 and {large} and {when}", why, config, launch(kernel, times)
-    )
+    return Variant(name, f"{SPLIT} and {large} and {when}", why, config, launch(kernel, times))
 
 
 def filled(times: str, n: int, programs: int) -> str:
@@ -172,7 +171,7 @@ def prepared(kernel: KernelPlan, times: str) -> Variant:
     columns = f"256 if 5 * {waves(times, 128, 256)} <= 3 * {waves(times, 128, 128)} else 128"
     return Variant(
         "prepared",
-        f"tma and itemsize == 4 and K >= 1024 and M > 768 and N > 768 and {times}M * N * K >= 2**32"
+        f"{SPLIT} and K >= 1024 and M > 768 and N > 768 and {times}M * N * K >= 2**32"
         f" and 2 * {times}cdiv(M, 128) * cdiv(N, 128) > sms",
         "large in f32: both operands split once into TF32 numbers and their rests",
         tiles_of("128", columns, "8", "4 if BLOCK_N == 256 else 6", "1", ("TERMS", "256")),

@@ -1,7 +1,8 @@
 """The operands of a contraction, as descriptors see them: which lie in memory as tiles, what is copied first.
 
 Input: a group of the class `contraction` and its axes. Output: the `View`s of its factors' operands and of
-its outputs that are matrices of tiles, and the copies (`Pack`) of factors that are converted once.
+its outputs that are matrices of tiles, and the copies (`Pack`) of factors that are converted once. Also,
+in which dtype two factors are multiplied.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from tritongen.schedule.members import Group, Product
 from tritongen.schedule.plan import KernelPlan, Pack, View
 from tritongen.schedule.views import digits_of
 
-SMALL = frozenset({"i8", "u8", "f8e4m3", "f8e5m2"})  # stored in 8 bits
+F8 = frozenset({"f8e4m3", "f8e5m2"})
+SMALL = F8 | {"i8", "u8"}  # stored in 8 bits, exact in every wider float
 
 
 def described(group, axes, seen, dims, facts) -> tuple[View, ...]:
@@ -108,3 +110,35 @@ def _stored(side: ir.Expr) -> ir.Read | None:
         case ir.Cast(ir.Read() as read, "compute" | "f32"):
             return read
     return None
+
+
+def storage_dtype(left: ir.Expr, right: ir.Expr, op: ir.Op) -> str:
+    """The stored dtype that holds both factors as they are stored: their product is exact in f32.
+
+    The tensor cores of Hopper add products of f8 with 14 bits: only `precision tf32` allows that.
+    """
+    a, b = stored_as(left), stored_as(right)
+    if {a, b} <= F8 and (a != b or op.precision != "tf32"):
+        return "f16"
+    if a == b:
+        return a
+    for wide, small in ((a, b), (b, a)):
+        if small in SMALL and wide and wide not in SMALL and ir.kind_of(wide, op) == "float":
+            return wide
+    return ""
+
+
+def stored_as(side: ir.Expr) -> str:
+    match side:
+        case ir.Cast(ir.Read(dtype=stored), _):
+            return stored
+        case ir.Cast(ir.Cast(_, stored), "compute") if stored != "compute":
+            return stored
+    return ""
+
+
+def may_be_f32(head: ir.Nest, op: ir.Op) -> bool:
+    """Whether what is multiplied is, in some call, of f32."""
+    narrow = storage_dtype(*head.fold.factors, op)
+    dtypes = next((p.dtypes for p in op.typarams if p.name == narrow), (narrow or "f32",))
+    return ir.kind_of(head.dtype, op) == "float" and "f32" in dtypes
