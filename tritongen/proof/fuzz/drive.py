@@ -8,15 +8,12 @@ that dies or hangs is a finding, and is replaced.
 
 from __future__ import annotations
 
-import os
 import queue
 import re
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -79,12 +76,12 @@ class Pair:
         if self.compiles is not None:
             self.compiles.stop()
 
-    def report(self, text: str, name: str, seed: int, only: str = "") -> dict[str, Any]:
+    def report(self, text: str, name: str, seed: int, only: str = "", grad: bool = True):
         """Both reports of a spec as one; `only` asks for one of "trial" and "compile"."""
         job = {"text": text, "name": name, "seed": seed, "device": self.device}
         out = {"findings": [], "refused": [], "seconds": {}}
         if only != "compile":
-            out |= self._ask(self.tries, job | {"kind": "trial"})
+            out |= self._ask(self.tries, job | {"kind": "trial", "grad": grad})
         if self.compiles is not None and only != "trial" and not out["refused"]:
             other = self._ask(self.compiles, job | {"kind": "compile"})
             out["findings"] = out["findings"] + other["findings"]
