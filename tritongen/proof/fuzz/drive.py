@@ -52,11 +52,15 @@ def kind_of(finding: Finding) -> str:
     """What makes two findings one: the stage, and the problem without names and numbers."""
     problem = finding["problem"]
     if "kernels" in finding["stage"] and ": " in problem:
-        problem = problem.split(": ", 1)[1]
+        problem = problem.split(": ", 1)[1]  # which ways
     head = problem.split("\n")[0]
+    if "InterpreterError" in head:  # the same error in a helper's helper, quoted anew each time
+        head = " ".join(re.findall(r"\w+Error(?=\()|[A-Za-z ]{12,}", head)[-2:])
     if "differ; first" in head:
-        head = "nan" if re.search(r"nan", head) else "differ"
-    head = re.sub(r"`[^`]*`|'[^']*'|\b[a-z_]+_backward\b", "`..`", head)
+        head = "nan" if "nan" in head else "differ"
+    head = re.sub(r"`[^`]*`|'[^']*'|\b\w+_(backward|at)\b|\[[^\]]*\]", "..", head)
+    if ": " in head and "names" in finding["stage"]:
+        head = head.split(": ")[0]
     return f"{finding['stage']}: {re.sub(r'-?[0-9.]+(e[+-]?[0-9]+)?', '0', head)[:90]}"
 
 

@@ -121,8 +121,7 @@ def _as_operand(op: ast.OpDef, line: ast.Assign) -> ast.Operand | None:
 def simpler(node: Any) -> Iterator[Any]:
     """The node with one expression inside replaced by a part of itself, or left out."""
     if isinstance(node, EXPRESSIONS):
-        for part in parts(node):
-            yield part
+        yield from parts(node)
         if isinstance(node, ast.Read) and node.fill is not None:
             yield replace(node, fill=None)
         if not isinstance(node, (ast.Compare, ast.BoolOp, ast.Not)):
