@@ -1,10 +1,11 @@
 # make demo   a spec to a kernel, checked, in a fresh virtual environment
 # make test   the whole suite;  make quick: without the slow tests
+# make fuzz   N=1000 drawn specs, SEED=0; findings go to build/fuzz
 
 PYTHON ?= python3
 BIN    := .venv/bin
 
-.PHONY: demo test quick lint clean
+.PHONY: demo test quick fuzz lint clean
 
 demo: .venv/installed
 	$(BIN)/tritongen build specs/softmax.op -o build/demo
@@ -16,6 +17,12 @@ test: .venv/installed
 
 quick: .venv/installed
 	$(BIN)/python -m pytest -n 2 -m "not slow" tests
+
+N    ?= 1000
+SEED ?= 0
+
+fuzz: .venv/installed
+	$(BIN)/python -m tritongen.proof.fuzz --specs $(N) --seed $(SEED) --out build/fuzz
 
 lint: .venv/installed
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]' -c constraints.txt

@@ -80,16 +80,20 @@ class NoCase(Exception):
 
 
 def draw_case(
-    op: Op, random: Random, dtypes: Mapping[str, str] | None = None, device: str = "cpu"
+    op: Op,
+    random: Random,
+    dtypes: Mapping[str, str] | None = None,
+    device: str = "cpu",
+    share: float = 1.0,
 ) -> Case:
-    """A call that the op's facts allow; NoCase where none was found."""
+    """A call that the op's facts allow, of at most this share of the work; NoCase where none was found."""
     aligned = random.random() < 0.25
     for _ in range(1000):
         sizes = _satisfy(op, _draw_sizes(op, random, aligned), random)
         if sizes is None:
             continue
         batches = _draw_batches(op, random)
-        if _fits(op, sizes, batches, device):
+        if _fits(op, sizes, batches, device, share):
             break
     else:
         raise NoCase(f"{op.name}: no sizes found that satisfy its facts")
@@ -264,12 +268,18 @@ def all_sizes(op: Op, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def _fits(
-    op: Op, sizes: dict[str, int], batches: Mapping[str, tuple[int, ...]], device: str
+    op: Op,
+    sizes: dict[str, int],
+    batches: Mapping[str, tuple[int, ...]],
+    device: str,
+    share: float,
 ) -> bool:
     batch = math.prod(torch.broadcast_shapes(*batches.values())) if batches else 1
     known = {**all_sizes(op, sizes), BATCH: batch}
     kept = max(math.prod(int(evaluate(b.hi - b.lo, known)) for b in n.box) for n in op.nests)
-    return kept <= MOST_ELEMENTS[device] and count_points(op, known) <= MOST_POINTS[device]
+    if kept > share * MOST_ELEMENTS[device]:
+        return False
+    return count_points(op, known) <= share * MOST_POINTS[device]
 
 
 # ---- numbers, batch shapes, dtypes --------------------------------------------------------------

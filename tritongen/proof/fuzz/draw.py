@@ -55,7 +55,7 @@ class Drawn:
 def draw_spec(random: Random) -> Drawn:
     s = Sketch(random)
     s.typarams = {"T": s.weighted(FAMILIES), "U": s.weighted({"float": 4, "f16 | bf16": 1})}
-    for _ in range(s.weighted({1: 5, 2: 4, 3: 2, 4: 1})):
+    for _ in range(s.weighted({1: 6, 2: 4, 3: 1})):
         s.weighted(MOTIFS)(s)
     return Drawn(s.text(), tuple(dict.fromkeys(s.motifs)), s.maybe(0.12))
 
@@ -65,7 +65,7 @@ def own_names(text: str) -> dict[str, str]:
     from tritongen.syntax import ast
     from tritongen.syntax.parse import parse
 
-    item = [i for i in parse(text, "<drawn>").items if isinstance(i, ast.Op)][-1]
+    item = [i for i in parse(text, "<drawn>").items if isinstance(i, ast.OpDef)][-1]
     words = set(names.WORD.findall(text.split(f"op {item.name}")[-1]))
     sizes = {w: "size" for w in sorted(words) if w in names.SIZES}
     roles = names.TENSORS + names.INDICES + names.SCALARS + names.CONSTS

@@ -8,15 +8,12 @@ that dies or hangs is a finding, and is replaced.
 
 from __future__ import annotations
 
-import os
 import queue
 import re
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -55,11 +52,15 @@ def kind_of(finding: Finding) -> str:
     """What makes two findings one: the stage, and the problem without names and numbers."""
     problem = finding["problem"]
     if "kernels" in finding["stage"] and ": " in problem:
-        problem = problem.split(": ", 1)[1]
+        problem = problem.split(": ", 1)[1]  # which ways
     head = problem.split("\n")[0]
+    if "InterpreterError" in head:  # the same error in a helper's helper, quoted anew each time
+        head = " ".join(re.findall(r"\w+Error(?=\()|[A-Za-z ]{12,}", head)[-2:])
     if "differ; first" in head:
-        head = "nan" if re.search(r"nan", head) else "differ"
-    head = re.sub(r"`[^`]*`|'[^']*'|\b[a-z_]+_backward\b", "`..`", head)
+        head = "nan" if "nan" in head else "differ"
+    head = re.sub(r"`[^`]*`|'[^']*'|\b\w+_(backward|at)\b|\[[^\]]*\]", "..", head)
+    if ": " in head and "names" in finding["stage"]:
+        head = head.split(": ")[0]
     return f"{finding['stage']}: {re.sub(r'-?[0-9.]+(e[+-]?[0-9]+)?', '0', head)[:90]}"
 
 
@@ -79,12 +80,12 @@ class Pair:
         if self.compiles is not None:
             self.compiles.stop()
 
-    def report(self, text: str, name: str, seed: int, only: str = "") -> dict[str, Any]:
+    def report(self, text: str, name: str, seed: int, only: str = "", grad: bool = True):
         """Both reports of a spec as one; `only` asks for one of "trial" and "compile"."""
         job = {"text": text, "name": name, "seed": seed, "device": self.device}
         out = {"findings": [], "refused": [], "seconds": {}}
         if only != "compile":
-            out |= self._ask(self.tries, job | {"kind": "trial"})
+            out |= self._ask(self.tries, job | {"kind": "trial", "grad": grad})
         if self.compiles is not None and only != "trial" and not out["refused"]:
             other = self._ask(self.compiles, job | {"kind": "compile"})
             out["findings"] = out["findings"] + other["findings"]

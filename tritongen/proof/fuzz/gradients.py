@@ -52,7 +52,7 @@ def try_gradients(seen: Trial, text: str, name: str) -> None:
         nests = pipeline.build(printed, "gradient", only="nest")
     if seen.findings:
         return
-    try_built(seen, built, nests, 2, "gradient ")
+    try_built(seen, built, nests, 1, "gradient ")
     with seen.stage("autograd"):
         try_autograd(seen, text)
 

@@ -30,6 +30,8 @@ from tritongen.proof.reference import _differ
 from tritongen.proof.variants import meant_for
 from tritongen.runtime.load import load_text
 
+# Ways forced on one call; and the calls that may be as large as `check` draws them, all others a quarter.
+WAYS, LARGE = 4, 0.15
 PLAIN = ("normal", "positive", "integers")
 
 
@@ -75,7 +77,13 @@ def _last_lines() -> str:
 
 
 def trial(
-    text: str, name: str, seed: int, device: str = "cpu", calls: int = 3, seconds: float = 60
+    text: str,
+    name: str,
+    seed: int,
+    device: str = "cpu",
+    calls: int = 2,
+    seconds: float = 60,
+    grad: bool = True,
 ) -> dict[str, Any]:
     """Plain data about one spec; see the module."""
     from tritongen.proof.fuzz.gradients import try_gradients
@@ -85,7 +93,7 @@ def trial(
     with seen.stage("build"):
         built = pipeline.build(text, name)
         try_built(seen, built, pipeline.build(text, name, only="nest"), calls)
-        if not seen.findings and not seen.refused:
+        if grad and not seen.findings and not seen.refused:
             try_gradients(seen, text, name)
     return {
         "findings": seen.findings,
@@ -131,8 +139,9 @@ def try_calls(seen: Trial, candidates, calls: int, stage: str) -> None:
     for k in range(calls if choices else 0):
         if time.monotonic() > seen.deadline:
             return
+        share = 1.0 if seen.random.random() < LARGE else 0.2
         try:
-            case = cases.draw_case(op, seen.random, choices[k % len(choices)], seen.device)
+            case = cases.draw_case(op, seen.random, choices[k % len(choices)], seen.device, share)
         except cases.NoCase:
             continue
         args = cases.arguments(op, case, seen.device)
@@ -140,7 +149,7 @@ def try_calls(seen: Trial, candidates, calls: int, stage: str) -> None:
         if wanted is None:
             continue
         problems: dict[str, list[str]] = {}
-        for candidate in (candidates[0], *ways[k::calls], candidates[-1]):
+        for candidate in (candidates[0], *ways[k::calls][:WAYS], candidates[-1]):
             fits = candidate.way is None or meant_for(candidate.plan, candidate.way, args)
             small = k % 2 == 0 or not fits
             seen.calls += 1
@@ -164,7 +173,7 @@ def try_reference(seen: Trial, op: Op, module: Any) -> None:
     if not choices:
         return
     wide = next((c for c in choices if set(c.values()) == {"f64"}), choices[0])
-    for k in range(2):
+    for _ in range(2):
         with seen.stage("reference"):
             try:
                 case = cases.draw_case(op, seen.random, wide)

@@ -37,7 +37,7 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
         from tritongen.proof.fuzz.trial import trial
 
         with numpy.errstate(all="ignore"):  # the interpreter computes inf - inf in numpy
-            return trial(job["text"], job["name"], job["seed"], job["device"])
+            return trial(job["text"], job["name"], job["seed"], job["device"], grad=job["grad"])
     except Exception:
         problem = traceback.format_exc(limit=-6)
         finding = {"stage": f"harness {job['kind']}", "problem": problem, "call": ""}

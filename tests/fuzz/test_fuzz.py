@@ -1,0 +1,95 @@
+"""What the fuzzer once found stays mended; a bounded run of new specs finds nothing; the fuzzer itself."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from tritongen.errors import SpecError
+from tritongen.proof.fuzz import defined, found
+from tritongen.proof.fuzz.draw import draw_spec, strategy
+from tritongen.proof.fuzz.drive import Pair, drawn
+from tritongen.proof.fuzz.shrink import is_spec, smaller
+
+FOUND = sorted((Path(__file__).parent / "found").glob("*.op"))
+SECONDS = 100
+
+
+@pytest.fixture(scope="module")
+def pair():
+    with Pair("cpu", compiles=True) as both:
+        yield both
+
+
+@pytest.mark.parametrize("path", FOUND, ids=lambda p: p.stem)
+def test_what_was_found_stays_mended(path, pair):
+    text = path.read_text()
+    report = pair.report(text, path.name, found.seed_of(text))
+    assert not report["findings"], "\n".join(f["problem"] for f in report["findings"])
+
+
+@pytest.mark.slow
+def test_drawn_specs(pair):
+    """As many as the time allows, the same ones each time."""
+    end = time.monotonic() + SECONDS
+    count = 0
+
+    @settings(
+        max_examples=200,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],  # `python -m tritongen.proof.fuzz` makes what it finds small
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy())
+    def run(spec):
+        nonlocal count
+        if time.monotonic() > end:
+            return
+        count += 1
+        report = pair.report(spec.text, "drawn", 0)
+        assert not report["findings"], f"{report['findings']}\n{spec.text}"
+
+    run()
+    assert count > 10
+
+
+# ---- the fuzzer ---------------------------------------------------------------------------------
+def test_a_seed_is_a_spec():
+    assert drawn(3, 14) == drawn(3, 14)
+    assert len({draw_spec(Random(k)).text for k in range(20)}) > 15
+
+
+def test_few_drawn_specs_are_refused():
+    from tritongen.check import check
+    from tritongen.syntax.parse import parse
+
+    refused = 0
+    for k in range(100):
+        try:
+            check(parse(draw_spec(Random(k)).text))
+        except SpecError as error:
+            assert all(d.span is not None for d in error.diagnostics)
+            refused += 1
+    assert refused < 25
+
+
+def test_names_of_nobody_are_found():
+    text = "import torch\ndef f(x):\n    return torch.relu(y) + len(x)\ndef f(x):\n    return x\n"
+    assert defined.problems(text) == ["undefined name: y in f", "two functions: f"]
+    text = "@triton.jit\ndef k(x_ptr, D: tl.constexpr):\n    D = 3\n"
+    assert defined.problems(f"import triton\nimport triton.language as tl\n{text}") == [
+        "constexpr assigned: D in k"
+    ]
+
+
+def test_smaller_specs_are_specs():
+    text = "op f<T: float>(x: T[N, D], w: T[D]) -> (y: T[N], z: T[N, D]) { z = x * w  y[n] = sum[d](z[n, d] * 2) }"
+    found_ones = [t for t in smaller(text) if is_spec(t)]
+    assert "op f<T: float>(x: T[N, D], w: T[D]) -> z: T[N, D] {\n  z = x * w\n}\n" in found_ones
+    assert len(found_ones) > 4
