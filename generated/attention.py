@@ -851,6 +851,7 @@ def launch_attention_s(q, k, v, s, m, o_sum2, o, scale) -> None:
     k = k.reshape(B * H, L, E)
     q = q.reshape(B * H, S, E)
     s = s.view(B * H, S, L)
+    PRECISION = "ieee"
     batches = B * H
     M = S
     N = L
@@ -861,7 +862,6 @@ def launch_attention_s(q, k, v, s, m, o_sum2, o, scale) -> None:
     hip = torch.version.hip is not None
     sms = _multiprocessors(k.device)
     variant, config = choose_attention_s(batches, M, N, K, tma, itemsize, stored_bytes, hip, sms)
-    PRECISION = "ieee" if torch.version.hip else "tf32x3"
     if variant == "split":
         s_sum_parts = torch.empty(
             (config["PARTS"], batches, S, L), dtype=torch.float32, device=k.device
@@ -1189,6 +1189,7 @@ def launch_attention_o(q, k, v, s, m, o_sum2, o, scale) -> None:
     v = v.reshape(B * H, L, E)
     o_sum2 = o_sum2.view(B * H, S)
     o = o.view(B * H, S, E)
+    PRECISION = "ieee"
     batches = B * H
     M = S
     N = E
@@ -1196,7 +1197,6 @@ def launch_attention_o(q, k, v, s, m, o_sum2, o, scale) -> None:
     hip = torch.version.hip is not None
     sms = _multiprocessors(m.device)
     _, config = choose_attention_o(batches, M, N, itemsize, hip, sms)
-    PRECISION = "ieee" if torch.version.hip else "tf32x3"
     attention_o_tiles[
         (batches * triton.cdiv(S, config["BLOCK_M"]) * triton.cdiv(E, config["BLOCK_N"]),)
     ](

@@ -16,6 +16,7 @@ from triton.runtime.interpreter import InterpretedFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritongen import runtime
+from tritongen.runtime import f32_precision as _f32_precision
 
 
 @cache
@@ -613,12 +614,21 @@ def bmm_tiles(
 
 
 def choose_bmm(
-    batches: int, M: int, N: int, K: int, tma: bool, itemsize: int, hip: bool, sms: int
+    batches: int,
+    M: int,
+    N: int,
+    K: int,
+    tma: bool,
+    tf32x3: bool,
+    itemsize: int,
+    hip: bool,
+    sms: int,
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers
     if (
         tma
+        and tf32x3
         and itemsize == 4
         and batches * M * N * K >= 2**30
         and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
@@ -652,6 +662,7 @@ def choose_bmm(
     # large in f32: both operands split once into TF32 numbers and their rests
     if (
         tma
+        and tf32x3
         and itemsize == 4
         and K >= 1024
         and M > 768
@@ -678,6 +689,7 @@ def choose_bmm(
     # large in f32: the right operand split ahead into TF32 numbers and rests, rows in registers
     if (
         tma
+        and tf32x3
         and itemsize == 4
         and batches * M * N * K >= 2**30
         and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
@@ -878,14 +890,15 @@ def launch_bmm(a, b, y) -> None:
     """Computes y by the variant that fits, unchecked."""
     B, M, K = a.shape
     N = b.shape[2]
+    PRECISION = _f32_precision("matmul")
     batches = B
     tma = _takes_tiles(a, b)
+    tf32x3 = PRECISION == "tf32x3"
     itemsize = a.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(a.device)
-    variant, config = choose_bmm(batches, M, N, K, tma, itemsize, hip, sms)
+    variant, config = choose_bmm(batches, M, N, K, tma, tf32x3, itemsize, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype) else tl.float32
-    PRECISION = "ieee" if torch.version.hip else "tf32x3"
     if variant == "left_ahead":
         b_tiles, b_turned = _tiles(b.mT, config["BLOCK_N"], config["BLOCK_K"])
         a_tiles = _tf32_tiles(a, config["BLOCK_M"], config["BLOCK_K"])
@@ -1162,7 +1175,7 @@ def bmm_reference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return y.to(T)
 
 
-@runtime.op("specs/bmm.op", allocate=allocate_bmm, reference=bmm_reference)
+@runtime.op("specs/bmm.op", allocate=allocate_bmm, reference=bmm_reference, precision=("matmul",))
 def bmm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """y: T[B, M, N] from a: T[B, M, K], b: T[B, K, N].
 

@@ -24,6 +24,7 @@ from triton.runtime.interpreter import InterpretedFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritongen import runtime
+from tritongen.runtime import f32_precision as _f32_precision
 
 
 @cache
@@ -148,9 +149,9 @@ def _runs_kernels(x: torch.Tensor) -> bool:
 
 @triton.jit
 def _floor_div(a, b):
-    """Integer a // b rounded down; Triton's own rounds towards zero."""
-    quotient = a // b
-    return tl.where((a % b != 0) & ((a < 0) ^ (b < 0)), quotient - 1, quotient)
+    """Integer a // b rounded down; Triton's own rounds towards zero, Python's, of its numbers, does not."""
+    quotient, rest = a // b, a % b
+    return tl.where((rest != 0) & ((rest < 0) ^ (b < 0)), quotient - 1, quotient)
 
 
 @triton.jit
@@ -1103,6 +1104,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
     P = y.shape[3]
     Q = y.shape[4]
     c_lanes = 4 * ((C + 3) // 4)
+    PRECISION = _f32_precision("conv")
     M = N * O * P * Q
     channels = C
     depth = C * K * R * S
@@ -1138,7 +1140,6 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * O * P * Q, C * K * R * S, *x.shape) < 2_000_000_000 else tl.int64
-    PRECISION = "ieee" if torch.version.hip else "tf32x3"
     if variant in ("patches", "wide", "mixed", "taps"):
         if x.stride(1) != 1:  # its channels lie apart
             x_packed = torch.empty((N, D, H, W, C), dtype=x.dtype, device=x.device)
@@ -1492,7 +1493,9 @@ def conv3d_reference(
     return y.to(T)
 
 
-@runtime.op("specs/conv3d.op", allocate=allocate_conv3d, reference=conv3d_reference)
+@runtime.op(
+    "specs/conv3d.op", allocate=allocate_conv3d, reference=conv3d_reference, precision=("conv",)
+)
 def conv3d(
     x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, stride: int = 1, pad: int = 0
 ) -> torch.Tensor:

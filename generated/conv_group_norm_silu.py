@@ -21,6 +21,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from triton.language.extra import libdevice
 
 from tritongen import runtime
+from tritongen.runtime import f32_precision as _f32_precision
 
 
 @cache
@@ -1491,6 +1492,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
     Q = y.shape[3]
     Cg = F // groups
     c2_lanes = 4 * ((C + 3) // 4)
+    PRECISION = _f32_precision("conv")
     M = N * P * Q
     N_ = Cg * groups
     channels = C
@@ -1527,7 +1529,6 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
         else tl.float32
     )
     INDEX = tl.int32 if max(N * P * Q, C * R * S, *x.shape) < 2_000_000_000 else tl.int64
-    PRECISION = "tf32"
     if variant in ("patches", "wide", "mixed", "taps"):
         if x.stride(1) != 1:  # its channels lie apart
             x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
@@ -2309,6 +2310,7 @@ def conv_group_norm_silu_reference(
     "specs/conv_group_norm_silu.op",
     allocate=allocate_conv_group_norm_silu,
     reference=conv_group_norm_silu_reference,
+    precision=("conv",),
 )
 def conv_group_norm_silu(
     x: torch.Tensor,

@@ -20,6 +20,7 @@ import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
 
 from tritongen import runtime
+from tritongen.runtime import f32_precision as _f32_precision
 
 
 @cache
@@ -488,6 +489,7 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
     R = w.shape[2]
     P = y.shape[2]
     c_lanes = 4 * ((C + 3) // 4)
+    PRECISION = _f32_precision("conv")
     M = N * P
     channels = C
     depth = C * R
@@ -497,7 +499,6 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
     variant, config = choose_conv_transpose1d(M, F, channels, depth, itemsize, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * P, C * R, *x.shape) < 2_000_000_000 else tl.int64
-    PRECISION = "ieee" if torch.version.hip else "tf32x3"
     if variant in ("wide", "mixed", "taps"):
         if x.stride(1) != 1:  # its channels lie apart
             x_packed = torch.empty((N, L, C), dtype=x.dtype, device=x.device)
@@ -707,6 +708,7 @@ def conv_transpose1d_reference(
     "specs/conv_transpose1d.op",
     allocate=allocate_conv_transpose1d,
     reference=conv_transpose1d_reference,
+    precision=("conv",),
 )
 def conv_transpose1d(
     x: torch.Tensor,

@@ -24,6 +24,7 @@ from triton.runtime.interpreter import InterpretedFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritongen import runtime
+from tritongen.runtime import f32_precision as _f32_precision
 
 
 @cache
@@ -110,9 +111,9 @@ def _runs_kernels(x: torch.Tensor) -> bool:
 
 @triton.jit
 def _floor_div(a, b):
-    """Integer a // b rounded down; Triton's own rounds towards zero."""
-    quotient = a // b
-    return tl.where((a % b != 0) & ((a < 0) ^ (b < 0)), quotient - 1, quotient)
+    """Integer a // b rounded down; Triton's own rounds towards zero, Python's, of its numbers, does not."""
+    quotient, rest = a // b, a % b
+    return tl.where((rest != 0) & ((rest < 0) ^ (b < 0)), quotient - 1, quotient)
 
 
 @triton.jit
@@ -966,6 +967,7 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
     p_steps = (P - 1) // stride + 1
     q_steps = (Q - 1) // stride + 1
     c_lanes = 4 * ((C + 3) // 4)
+    PRECISION = _f32_precision("conv")
     batches = stride * stride * stride
     M = N * o_steps * p_steps * q_steps
     channels = C
@@ -980,7 +982,6 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * o_steps * p_steps * q_steps, *x.shape) < 2_000_000_000 else tl.int64
-    PRECISION = "ieee" if torch.version.hip else "tf32x3"
     if variant in ("patches", "wide", "mixed", "taps"):
         if x.stride(1) != 1:  # its channels lie apart
             x_packed = torch.empty((N, D, H, W, C), dtype=x.dtype, device=x.device)
@@ -1315,6 +1316,7 @@ def conv_transpose3d_reference(
     "specs/conv_transpose3d.op",
     allocate=allocate_conv_transpose3d,
     reference=conv_transpose3d_reference,
+    precision=("conv",),
 )
 def conv_transpose3d(
     x: torch.Tensor,

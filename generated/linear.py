@@ -17,6 +17,7 @@ from triton.runtime.interpreter import InterpretedFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritongen import runtime
+from tritongen.runtime import f32_precision as _f32_precision
 
 
 @cache
@@ -543,12 +544,21 @@ def linear_tiles(
 
 
 def choose_linear(
-    M: int, N: int, K: int, tma: bool, itemsize: int, stored_bytes: int, hip: bool, sms: int
+    M: int,
+    N: int,
+    K: int,
+    tma: bool,
+    tf32x3: bool,
+    itemsize: int,
+    stored_bytes: int,
+    hip: bool,
+    sms: int,
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers
     if (
         tma
+        and tf32x3
         and itemsize == 4
         and M * N * K >= 2**30
         and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
@@ -575,6 +585,7 @@ def choose_linear(
     # large in f32: both operands split once into TF32 numbers and their rests
     if (
         tma
+        and tf32x3
         and itemsize == 4
         and K >= 1024
         and M > 768
@@ -601,6 +612,7 @@ def choose_linear(
     # large in f32: the right operand split ahead into TF32 numbers and rests, rows in registers
     if (
         tma
+        and tf32x3
         and itemsize == 4
         and M * N * K >= 2**30
         and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
@@ -812,15 +824,16 @@ def launch_linear(x, w, b, y) -> None:
     batch = math.prod(y.shape[:-1])
     x = x.reshape(batch, K)
     y = y.view(batch, N)
+    PRECISION = _f32_precision("matmul")
     M = batch
     tma = _takes_tiles(x, w)
+    tf32x3 = PRECISION == "tf32x3"
     itemsize = x.element_size()
     stored_bytes = y.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
-    variant, config = choose_linear(M, N, K, tma, itemsize, stored_bytes, hip, sms)
+    variant, config = choose_linear(M, N, K, tma, tf32x3, itemsize, stored_bytes, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
-    PRECISION = "ieee" if torch.version.hip else "tf32x3"
     if variant == "left_ahead":
         w_tiles, w_turned = _tiles(w, config["BLOCK_N"], config["BLOCK_K"])
         x_tiles = _tf32_tiles(x, config["BLOCK_M"], config["BLOCK_K"])
@@ -1100,7 +1113,9 @@ def linear_reference(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch
     return y.to(T)
 
 
-@runtime.op("specs/linear.op", allocate=allocate_linear, reference=linear_reference)
+@runtime.op(
+    "specs/linear.op", allocate=allocate_linear, reference=linear_reference, precision=("matmul",)
+)
 def linear(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """y: T[..., N] from x: T[..., K], w: T[N, K], b: T[N].
 

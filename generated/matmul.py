@@ -16,6 +16,7 @@ from triton.runtime.interpreter import InterpretedFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritongen import runtime
+from tritongen.runtime import f32_precision as _f32_precision
 
 
 @cache
@@ -514,12 +515,13 @@ def matmul_tiles(
 
 
 def choose_matmul(
-    M: int, N: int, K: int, tma: bool, itemsize: int, hip: bool, sms: int
+    M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers
     if (
         tma
+        and tf32x3
         and itemsize == 4
         and M * N * K >= 2**30
         and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
@@ -546,6 +548,7 @@ def choose_matmul(
     # large in f32: both operands split once into TF32 numbers and their rests
     if (
         tma
+        and tf32x3
         and itemsize == 4
         and K >= 1024
         and M > 768
@@ -572,6 +575,7 @@ def choose_matmul(
     # large in f32: the right operand split ahead into TF32 numbers and rests, rows in registers
     if (
         tma
+        and tf32x3
         and itemsize == 4
         and M * N * K >= 2**30
         and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
@@ -763,13 +767,14 @@ def launch_matmul(a, b, y) -> None:
     """Computes y by the variant that fits, unchecked."""
     M, K = a.shape
     N = b.shape[1]
+    PRECISION = _f32_precision("matmul")
     tma = _takes_tiles(a, b)
+    tf32x3 = PRECISION == "tf32x3"
     itemsize = a.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(a.device)
-    variant, config = choose_matmul(M, N, K, tma, itemsize, hip, sms)
+    variant, config = choose_matmul(M, N, K, tma, tf32x3, itemsize, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype) else tl.float32
-    PRECISION = "ieee" if torch.version.hip else "tf32x3"
     if variant == "left_ahead":
         b_tiles, b_turned = _tiles(b.mT, config["BLOCK_N"], config["BLOCK_K"])
         a_tiles = _tf32_tiles(a, config["BLOCK_M"], config["BLOCK_K"])
@@ -1026,7 +1031,9 @@ def matmul_reference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return y.to(T)
 
 
-@runtime.op("specs/matmul.op", allocate=allocate_matmul, reference=matmul_reference)
+@runtime.op(
+    "specs/matmul.op", allocate=allocate_matmul, reference=matmul_reference, precision=("matmul",)
+)
 def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """y: T[M, N] from a: T[M, K], b: T[K, N].
 

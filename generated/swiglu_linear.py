@@ -19,6 +19,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from triton.language.extra import libdevice
 
 from tritongen import runtime
+from tritongen.runtime import f32_precision as _f32_precision
 
 
 @cache
@@ -500,6 +501,7 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
     """Computes y by the variant that fits, unchecked."""
     M, K = x.shape
     N = wg.shape[0]
+    PRECISION = _f32_precision("matmul")
     tma = _takes_tiles(x, wg, wu)
     itemsize = x.element_size()
     stored_bytes = y.element_size()
@@ -507,7 +509,6 @@ def launch_swiglu_linear(x, wg, wu, y) -> None:
     sms = _multiprocessors(wg.device)
     variant, config = choose_swiglu_linear(M, N, K, tma, itemsize, stored_bytes, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else tl.float32
-    PRECISION = "ieee" if torch.version.hip else "tf32x3"
     if variant == "split":
         gate_parts = torch.empty(
             (config["PARTS"], M, N),
@@ -691,7 +692,10 @@ def swiglu_linear_reference(x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor)
 
 
 @runtime.op(
-    "specs/swiglu_linear.op", allocate=allocate_swiglu_linear, reference=swiglu_linear_reference
+    "specs/swiglu_linear.op",
+    allocate=allocate_swiglu_linear,
+    reference=swiglu_linear_reference,
+    precision=("matmul",),
 )
 def swiglu_linear(x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor) -> torch.Tensor:
     """y: T[M, N] from x: T[M, K], wg: T[N, K], wu: T[N, K].
