@@ -81,19 +81,27 @@ def crosscompile(
 
 def compiled_plan(module, plan: Plan, choice, label: str, targets, size: int) -> Iterator[Built]:
     for target in targets:
-        seen: set[tuple[Any, ...]] = set()
-        for way in ways(plan):
-            args = _fitting(module, plan, way, choice, size, target)
-            if args is None:
-                continue
-            with forced(module, plan, way, small=False), _torch_for(module, target):
-                launches = trace.trace(module, plan.op.name, args).launches
-            for launch in launches:
-                name = launch.kernel.fn.__name__
-                key = (name, tuple(sorted((k, str(v)) for k, v in launch.config.items())))
-                if key not in seen:
-                    seen.add(key)
-                    yield compile_one(launch, plan.op, way.name, label, target)
+        for variant, launch in launches_of(module, plan, choice, target, size):
+            yield compile_one(launch, plan.op, variant, label, target)
+
+
+def launches_of(
+    module: ModuleType, plan: Plan, choice: dict[str, str], target: str, size: int
+) -> Iterator[tuple[str, trace.Launch]]:
+    """Every kernel that some variant would launch, once for each config; the variant first."""
+    seen: set[tuple[Any, ...]] = set()
+    for way in ways(plan):
+        args = _fitting(module, plan, way, choice, size, target)
+        if args is None:
+            continue
+        with forced(module, plan, way, small=False), _torch_for(module, target):
+            launches = trace.trace(module, plan.op.name, args).launches
+        for launch in launches:
+            name = launch.kernel.fn.__name__
+            key = (name, tuple(sorted((k, str(v)) for k, v in launch.config.items())))
+            if key not in seen:
+                seen.add(key)
+                yield way.name, launch
 
 
 def _fitting(module, plan: Plan, way: Way, choice, size: int, target: str) -> dict[str, Any] | None:

@@ -65,12 +65,12 @@ class Trial:
             else:
                 self.found(name, f"SpecError: {error}")
         except Exception:
-            self.found(name, _last_lines())
+            self.found(name, last_lines())
         finally:
             self.seconds[name] += time.perf_counter() - start
 
 
-def _last_lines() -> str:
+def last_lines() -> str:
     """The exception first, for its kind; then where it came from."""
     lines = traceback.format_exc(limit=-4).strip().split("\n")
     return "\n".join([lines[-1][:600], *lines[1:-1]])
