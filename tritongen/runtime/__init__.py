@@ -19,6 +19,7 @@ if os.environ.get("TRITON_INTERPRET") == "1":
         install_bf16,
         install_bool_splat,
         install_libdevice,
+        install_one_patch,
         install_tree_reduce,
     )
 
@@ -26,5 +27,6 @@ if os.environ.get("TRITON_INTERPRET") == "1":
     install_libdevice()
     install_tree_reduce()
     install_bool_splat()
+    install_one_patch()
 
 __all__ = ["Backward", "op"]
