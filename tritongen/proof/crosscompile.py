@@ -83,16 +83,28 @@ def crosscompile(
 
 def compiled_plan(module, plan: Plan, choice, label: str, targets, size: int) -> Iterator[Built]:
     for target in targets:
-        seen: set[tuple[Any, ...]] = set()
-        for way, word in product(ways(plan), precisions_for(plan, choice, target)):
-            with precision(word):
-                launches = _launches(module, plan, way, choice, size, target)
-            for launch in launches:
-                name = launch.kernel.fn.__name__
-                key = (name, tuple(sorted((k, str(v)) for k, v in launch.config.items())))
-                if key not in seen:
-                    seen.add(key)
-                    yield compile_one(launch, word, way.name, label, target)
+        for variant, word, launch in launches_of(module, plan, choice, target, size):
+            yield compile_one(launch, word, variant, label, target)
+
+
+def launches_of(
+    module: ModuleType, plan: Plan, choice: dict[str, str], target: str, size: int
+) -> Iterator[tuple[str, str, trace.Launch]]:
+    """Every kernel that some variant would launch, once for each config; the variant and the precision first."""
+    seen: set[tuple[Any, ...]] = set()
+    for way, word in product(ways(plan), precisions_for(plan, choice, target)):
+        with precision(word):
+            args = _fitting(module, plan, way, choice, size, target)
+            if args is None:
+                continue
+            with forced(module, plan, way, small=False), _torch_for(module, target):
+                launches = trace.trace(module, plan.op.name, args).launches
+        for launch in launches:
+            name = launch.kernel.fn.__name__
+            key = (name, tuple(sorted((k, str(v)) for k, v in launch.config.items())))
+            if key not in seen:
+                seen.add(key)
+                yield way.name, word, launch
 
 
 def precisions_for(plan: Plan, choice: dict[str, str], target: str) -> tuple[str, ...]:
@@ -102,14 +114,6 @@ def precisions_for(plan: Plan, choice: dict[str, str], target: str) -> tuple[str
     products = any(s.precision for s in plan.steps)
     narrow = {"f16", "bf16"} & set(choice.values())
     return PRECISIONS if products and not narrow else ("tf32x3",)
-
-
-def _launches(module, plan: Plan, way: Way, choice, size: int, target: str) -> list[trace.Launch]:
-    args = _fitting(module, plan, way, choice, size, target)
-    if args is None:
-        return []
-    with forced(module, plan, way, small=False), _torch_for(module, target):
-        return trace.trace(module, plan.op.name, args).launches
 
 
 def _fitting(module, plan: Plan, way: Way, choice, size: int, target: str) -> dict[str, Any] | None:

@@ -20,6 +20,7 @@ if os.environ.get("TRITON_INTERPRET") == "1":
         install_bf16,
         install_bool_splat,
         install_libdevice,
+        install_one_patch,
         install_tree_reduce,
     )
 
@@ -27,5 +28,6 @@ if os.environ.get("TRITON_INTERPRET") == "1":
     install_libdevice()
     install_tree_reduce()
     install_bool_splat()
+    install_one_patch()
 
 __all__ = ["Backward", "f32_precision", "op"]

@@ -3,7 +3,7 @@
     report = compile_spec(text, "drawn", seed=0)
     report["findings"]
 
-For one drawn choice of dtypes; every variant is forced. The interpreter takes much that the compiler
+For one drawn choice of dtypes; every variant is forced, and each kernel compiled in the config of one of them. The interpreter takes much that the compiler
 refuses. Needs a process without TRITON_INTERPRET. Not here: running anything (`trial.py`).
 """
 
@@ -11,70 +11,73 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Iterator
 from random import Random
+from types import ModuleType
 from typing import Any
 
-from tritongen import pipeline
-from tritongen.errors import SpecError
+from tritongen import pipeline, trace
 from tritongen.proof.cases import NoCase, dtype_choices
-from tritongen.proof.crosscompile import compiled_plan
+from tritongen.proof.crosscompile import compile_one, launches_of
 from tritongen.proof.fuzz import defined
+from tritongen.proof.fuzz.trial import last_lines
 from tritongen.runtime.load import load_text
+from tritongen.schedule.plan import Plan
+from tritongen.show import gradient_text
 
 SIZES = (64, 64, 16, 24, 7, 130)
+MORE = 2  # configs beyond one of each kernel
 
 
 def compile_spec(
-    text: str, name: str, seed: int, target: str = "sm_90", seconds: float = 120
+    text: str, name: str, seed: int, target: str = "sm_90", more: int = MORE
 ) -> dict[str, Any]:
     """Plain data: what did not compile, how many kernels did."""
-    from tritongen.show import CannotShow, gradient_text
-
     warnings.filterwarnings("ignore")
-    random, start = Random(seed), time.monotonic()
-    findings: list[dict[str, str]] = []
-    kernels = 0
-    texts = {"": text}
-    try:
-        texts["gradient "] = gradient_text(text, name)
-    except (SpecError, CannotShow, RecursionError, AssertionError):
-        pass  # no gradient, or a fault that the trial reports
-    for stage, source in texts.items():
+    start, findings, kernels = time.monotonic(), [], 0
+    random = Random(seed)
+    for stage, module, plan in _plans(text, name):
         try:
-            built = pipeline.build(source, name)
-        except Exception:
-            continue  # likewise
-        if defined.problems(built.raw):
+            choice = random.choice(dtype_choices(plan.op, "cuda"))
+            label = ", ".join(f"{k}={v}" for k, v in choice.items()) or "fixed"
+            launches = _launches(module, plan, choice, random, target, more)
+            for variant, word, launch in launches:
+                one = compile_one(launch, word, variant, label, target)
+                kernels += 1
+                if one.problem:
+                    where = f"{one.kernel} ({one.variant}; {one.dtype}) for {one.target}"
+                    finding = {"stage": f"{stage}compile", "problem": one.problem, "call": where}
+                    findings.append(finding)
+        except NoCase:
             continue
-        module = load_text(built.name, built.raw)
+        except Exception:
+            problem = last_lines()
+            findings.append({"stage": f"{stage}trace", "problem": problem, "call": plan.op.name})
+    seconds = {"compile": round(time.monotonic() - start, 3)}
+    return {"findings": findings, "refused": [], "kernels": kernels, "seconds": seconds}
+
+
+def _plans(text: str, name: str) -> Iterator[tuple[str, ModuleType, Plan]]:
+    """Of the spec and of its gradient, where they build: what does not is the trial's to report."""
+    for stage in ("", "gradient "):
+        try:
+            source = gradient_text(text, name) if stage else text
+            built = pipeline.build(source, name)
+            if defined.problems(built.raw):
+                continue
+            module = load_text(built.name, built.raw)
+        except Exception:
+            continue
         for plans in built.plans.values():
-            for plan in plans:
-                choices = dtype_choices(plan.op, "cuda")
-                choice = random.choice(choices)
-                label = ", ".join(f"{k}={v}" for k, v in choice.items()) or "fixed"
-                try:
-                    found = compiled_plan(
-                        module, plan, choice, label, [target], random.choice(SIZES)
-                    )
-                    for one in found:
-                        kernels += 1
-                        if one.problem:
-                            findings.append(_finding(stage, one))
-                        if time.monotonic() - start > seconds:
-                            break
-                except NoCase:
-                    pass
-                except Exception as error:
-                    problem = f"{type(error).__name__}: {str(error)[:600]}"
-                    findings.append({"stage": f"{stage}trace", "problem": problem, "call": label})
-    return {
-        "findings": findings,
-        "refused": [],
-        "kernels": kernels,
-        "seconds": {"compile": round(time.monotonic() - start, 3)},
-    }
+            yield from ((stage, module, plan) for plan in plans)
 
 
-def _finding(stage: str, one) -> dict[str, str]:
-    where = f"{one.kernel} ({one.variant}; {one.dtype}) for {one.target}"
-    return {"stage": f"{stage}compile", "problem": one.problem, "call": where}
+def _launches(
+    module: ModuleType, plan: Plan, choice: dict[str, str], random: Random, target: str, more: int
+) -> list[tuple[str, str, trace.Launch]]:
+    """One of each kernel, in a config of one of its variants; and a few more."""
+    every = list(launches_of(module, plan, choice, target, random.choice(SIZES)))
+    random.shuffle(every)
+    first = {one[-1].kernel.fn.__name__: one for one in every}
+    others = [one for one in every if one not in first.values()]
+    return [*first.values(), *others[:more]]

@@ -30,8 +30,9 @@ from tritongen.proof.reference import _differ
 from tritongen.proof.variants import meant_for
 from tritongen.runtime.load import load_text
 
-# Ways forced on one call; and the calls that may be as large as `check` draws them, all others a quarter.
-WAYS, LARGE = 4, 0.15
+# Ways forced on one call, while there is time; and the calls that may be as large as `check` draws them.
+WAYS, LARGE = 4, 0.1
+SECONDS_OF_WAYS = 2.0
 PLAIN = ("normal", "positive", "integers")
 
 
@@ -65,12 +66,12 @@ class Trial:
             else:
                 self.found(name, f"SpecError: {error}")
         except Exception:
-            self.found(name, _last_lines())
+            self.found(name, last_lines())
         finally:
             self.seconds[name] += time.perf_counter() - start
 
 
-def _last_lines() -> str:
+def last_lines() -> str:
     """The exception first, for its kind; then where it came from."""
     lines = traceback.format_exc(limit=-4).strip().split("\n")
     return "\n".join([lines[-1][:600], *lines[1:-1]])
@@ -134,7 +135,7 @@ def try_calls(seen: Trial, candidates, calls: int, stage: str) -> None:
     op = candidates[0].plan.op
     choices = list(cases.dtype_choices(op, seen.device))
     seen.random.shuffle(choices)
-    ways = list(candidates[1:-1])
+    ways, start = list(candidates[1:-1]), time.process_time()
     seen.random.shuffle(ways)
     for k in range(calls if choices else 0):
         if time.monotonic() > seen.deadline:
@@ -149,7 +150,9 @@ def try_calls(seen: Trial, candidates, calls: int, stage: str) -> None:
         if wanted is None:
             continue
         problems: dict[str, list[str]] = {}
-        for candidate in (candidates[0], *ways[k::calls][:WAYS], candidates[-1]):
+        for candidate in (candidates[0], candidates[-1], *ways[k::calls][:WAYS]):
+            if time.process_time() - start > SECONDS_OF_WAYS and candidate in ways:
+                continue
             fits = candidate.way is None or meant_for(candidate.plan, candidate.way, args)
             small = k % 2 == 0 or not fits
             seen.calls += 1
