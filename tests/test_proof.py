@@ -75,16 +75,7 @@ def test_a_standalone_module_passes_the_same(name, interpreter):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "spec",
-    [
-        *SPECS,
-        *(p for p in PROGRAMS if p.stem != "tril_matmul"),
-        pytest.param(
-            ROOT / "tests/programs/tril_matmul.op",
-            marks=pytest.mark.xfail(
-                reason="a left-out term is 0 * b in a contraction: NaN at b = inf"
-            ),
-        ),
-    ],
+    [*SPECS, *PROGRAMS],
     ids=lambda p: p.stem,
 )
 def test_kernels(spec, interpreter):

@@ -7,6 +7,7 @@ guard, a macro its body. Not here: left sides and lines (`lines`), dtypes of ope
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from tritongen.check import functions, macros
@@ -24,6 +25,7 @@ from tritongen.check.values import (
     number,
     of_poly,
     power,
+    widened,
 )
 from tritongen.errors import Span
 from tritongen.ir import bounds
@@ -42,6 +44,7 @@ from tritongen.ir.nodes import (
     ScalarRef,
 )
 from tritongen.syntax import ast
+from tritongen.syntax.unparse import unparse
 
 EIGHT_BITS = ("i8", "u8")
 I32_TERMS = 2**17  # products of 8-bit integers that an i32 holds the sum of
@@ -71,8 +74,23 @@ def lower(scope: Scope, frame: Frame, node: ast.Expr) -> Value:
             values = lower_all(scope, frame, (a, b))
             if op == "**":
                 return power(scope, values, node.span)
-            return apply(scope, FUNCTIONS[OPERATORS[op]], values, node.span)
+            result = apply(scope, FUNCTIONS[OPERATORS[op]], values, node.span)
+            if op == "-" and scope.concrete(result.dtype) == "u8" and frame.macro is None:
+                _warn_of_wrapping(scope, node, values)
+            return result
     raise TypeError(node)
+
+
+def _warn_of_wrapping(scope: Scope, node: ast.Binary, values: tuple[Value, ...]) -> None:
+    """W004, which a sum takes back: it widens its term. `255 - q` is what it says."""
+    if values[0] == number(255):
+        return
+    sides = [node.a, node.b]
+    strong = 0 if not values[0].weak else 1
+    sides[strong] = ast.Call("i32", (sides[strong],))
+    help = f"as a signed number: `{unparse(replace(node, a=sides[0], b=sides[1]))}`"
+    message = f"`{unparse(node)}` is u8, and wraps below 0: 3 - 8 is 251"
+    scope.report.add("W004", message, node.span, help=help)
 
 
 def lower_all(scope: Scope, frame: Frame, nodes: tuple[ast.Expr, ...]) -> tuple[Value, ...]:
@@ -142,7 +160,11 @@ def _call(scope: Scope, frame: Frame, node: ast.Call) -> Value:
 def _reduce(scope: Scope, frame: Frame, node: ast.Reduce) -> Value:
     binders, guards = binders_of(scope, frame, node, partial(fetch_of, scope))
     inner = frame.inside({b.index: (b.lo, b.hi) for b in binders}, guards)
+    before = len(scope.report.diagnostics)
     body = lower(scope, inner, node.body)
+    if node.op in ("sum", "prod", "mean") and scope.kind(body.dtype) != "float":
+        found = scope.report.diagnostics
+        found[before:] = [d for d in found[before:] if d.code != "W004"]
     return reduction(scope, frame, node.op, binders, guards, body, node.span)
 
 
@@ -166,7 +188,7 @@ def reduction(
             factors = _byte_factors(scope, body) if op == "sum" else None
             if factors is not None:
                 return _byte_sum(scope, binders, guards, factors)
-            expr = convert(scope, Value(body.expr), "i64")
+            expr = convert(scope, Value(widened(scope, body.expr)), "i64")
         case "any" | "all" if kind != "bool":
             expr = apply(scope, FUNCTIONS["ne"], (body, number(0)), span).expr
         case _:
@@ -178,10 +200,15 @@ def reduction(
 
 
 def _byte_factors(scope: Scope, body: Value) -> tuple[Expr, ...] | None:
-    """The factors of a product of two 8-bit reads, in i32; a cast to i64 asks for more."""
-    if not isinstance(body.expr, Call) or body.expr.fn != "mul" or body.dtype == "i64":
-        return None
-    reads = [a.arg if isinstance(a, Cast) else a for a in body.expr.args]
+    """The factors of a product of two 8-bit reads, or of a square, in i32; a cast to i64 asks for more."""
+    match body.expr:
+        case Call("mul", (a, b), dtype) if dtype != "i64":
+            factors = (a, b)
+        case Call("pow_int", (a, Const(2)), dtype) if dtype != "i64":
+            factors = (a, a)
+        case _:
+            return None
+    reads = [a.arg if isinstance(a, Cast) else a for a in factors]
     if not all(isinstance(r, Read) and scope.concrete(r.dtype) in EIGHT_BITS for r in reads):
         return None
     return tuple(Cast(r, "i32") for r in reads)

@@ -9,14 +9,14 @@ indices and sizes stay one `IndexValue`. Not here: reads and reducers (`lower`).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tritongen.check.coordinates import divisor
 from tritongen.check.scope import Scope
 from tritongen.errors import Span
 from tritongen.ir.algebra import Poly, affine, extreme, floordiv, is_size, poly
 from tritongen.ir.functions import FUNCTIONS, SMALL_POWERS, Function
-from tritongen.ir.nodes import INTS, Call, Cast, Const, Expr, IndexValue
+from tritongen.ir.nodes import INTS, Call, Cast, Const, Expr, IndexValue, ScalarRef, walk
 
 RANK = {"bool": 0, "int": 1, "float": 2}
 WEAK_DTYPE = {"bool": "bool", "int": "i64", "float": "compute"}
@@ -111,6 +111,38 @@ def convert(scope: Scope, value: Value, dtype: str) -> Expr:
         case Cast(arg, "i64") if arg.dtype == "i32" and dtype == "compute":
             return Cast(arg, dtype)
     return Cast(expr, dtype)
+
+
+def widened(scope: Scope, expr: Expr) -> Expr:
+    """The integer term of a sum in i64, all its arithmetic with it: what is read is widened, not what wrapped.
+
+    What narrows stays: `u8(a + b)` is what u8 holds of it. Conditions are not told from the term.
+    """
+    kind = scope.kind(expr.dtype)
+    match expr:
+        case Cast(arg) if kind == scope.kind(arg.dtype) == "int" and _holds(scope, expr):
+            return widened(scope, arg)
+        case Cast(arg, dtype) if kind == scope.kind(arg.dtype) == "int" and _computes(scope, arg):
+            return Cast(Cast(widened(scope, arg), dtype), "i64")
+        case Call("pow_int", (base, exponent)) if kind == "int":
+            return replace(expr, args=(widened(scope, base), exponent), dtype="i64")
+        case Call(_, args) if all(scope.kind(a.dtype) != "float" for a in args):
+            if _computes(scope, expr):
+                args = tuple(widened(scope, a) for a in args)
+                return replace(expr, args=args, dtype="i64" if kind == "int" else "bool")
+    return convert(scope, Value(expr), "i64") if kind == "int" else expr
+
+
+def _computes(scope: Scope, expr: Expr) -> bool:
+    """Whether there is integer arithmetic in it."""
+    return any(isinstance(e, Call) and scope.kind(e.dtype) == "int" for e in walk(expr))
+
+
+def _holds(scope: Scope, expr: Cast) -> bool:
+    """Whether the dtype holds all that it converts; a scalar, as a number in Python, has no dtype of its own."""
+    into, own = scope.concrete(expr.dtype), scope.concrete(expr.arg.dtype)
+    wider = into == "i64" or BITS.get(into, 0) > BITS.get(own, 64)
+    return wider or isinstance(expr.arg, ScalarRef)
 
 
 # ---- functions ----------------------------------------------------------------------------------
@@ -250,6 +282,8 @@ def power(scope: Scope, values: tuple[Value, ...], span: Span | None) -> Value:
 def cast(scope: Scope, value: Value, dtype: str) -> Value:
     """`f32(x)`, `T(x)`: rounded to the dtype; floats compute on as before."""
     if scope.kind(dtype) != "float":
+        if value.dtype == dtype != "i64" and _computes(scope, value.expr):
+            return Value(Cast(value.expr, dtype))  # nothing as yet; in a sum the term is widened
         return Value(convert(scope, Value(value.expr), dtype))
     if dtype == "f64":
         return Value(convert(scope, value, "f64"))

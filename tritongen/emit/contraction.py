@@ -8,19 +8,29 @@ its `KernelView`: left and right lines for the loop, epilogue lines behind it.
 from __future__ import annotations
 
 from tritongen.emit.body import Body
+from tritongen.emit.bounded import (
+    FREE,
+    LEFT,
+    LOOPED,
+    RIGHT,
+    Bounds,
+    Side,
+    along,
+    bounds_of,
+    guards_of,
+    in_some_row,
+    is_kept_run,
+)
 from tritongen.emit.fold_lines import guard_text
 from tritongen.emit.sliding import SlidingBody
 from tritongen.emit.tiles import view
 from tritongen.emit.view import KernelView, Loop
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Idx, Poly, affine, index, indices, poly
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.canonical import free_indices
 from tritongen.schedule.classes.contraction_operands import storage_dtype
 from tritongen.schedule.plan import KernelPlan
 
-LOOPED = frozenset({"k", "tap"})  # axes of the loop
-ROWS, COLUMNS = {"batch", "m", "k", "tap"}, {"batch", "n", "k", "tap"}  # axes of a factor
 
 
 def contraction_view(body: Body) -> KernelView:
@@ -29,7 +39,6 @@ def contraction_view(body: Body) -> KernelView:
     if kernel.slides:
         body = SlidingBody(body.context, kernel)
     var = axis_names(body)
-    guards = list(heads[0].fold.guards)  # several products have none
     if isinstance(body, SlidingBody):
         body.sliding = LOOPED
         counted = kernel.axes[4:] if len(kernel.axes) > 4 else kernel.axes[3:]
@@ -38,10 +47,10 @@ def contraction_view(body: Body) -> KernelView:
     var["index"] = "INDEX" if kernel.slides else "tl.int64"
     invariant(body, tuple(side for head in heads for side in head.fold.factors))
     var |= numbers(kernel, var)
-    skip_blocks(body, guards, var)
+    bounds = bounds_of(body, heads[0].fold.guards, var)  # several products have none
     opening, body.lines = body.lines, []
     before = dict(body.cache)
-    loads, dots = products(body, heads, guards, var)
+    loads, dots = products(body, heads, bounds, var)
     body.cache = before | {key: name for key, name in body.cache.items() if is_kept_run(body, key)}
     opening += accumulators(body, heads)
     if isinstance(body, SlidingBody):
@@ -120,19 +129,21 @@ def half_at_a_time(
 
 
 def products(
-    body: Body, heads: tuple[ir.Nest, ...], guards: list[ir.Guard], var: dict[str, str]
+    body: Body, heads: tuple[ir.Nest, ...], bounds: Bounds, var: dict[str, str]
 ) -> tuple[list[str], list[str]]:
     """The lines of the loop: what makes the factors, each once, and a tl.dot for each sum."""
     made: dict[tuple[ir.Expr, str], str] = {}
-    dots = []
+    dots, others = [], in_some_row(body, bounds, var)
     for head in heads:
         left, right = head.fold.factors
         narrow = storage_dtype(left, right, body.op)
-        for side, orient, roles in ((left, "[None, :]", ROWS), (right, "[:, None]", COLUMNS)):
-            if (side, narrow) not in made:
-                made[side, narrow] = factor(body, side, orient, guards, narrow, var, roles)
+        for e, side in ((left, LEFT), (right, RIGHT)):
+            if (e, narrow) not in made:
+                made[e, narrow] = factor(body, e, side, narrow, var, bounds, others.get(side, ""))
         dots.append(dot_line(body, head, made[left, narrow], made[right, narrow]))
-        if not is_loaded(left, narrow) and ir.kind_of(head.dtype, body.op) != "int":
+        masked = LEFT in others or guards_of(body, bounds.guards, LEFT)
+        computed = masked or not is_loaded(left, narrow)
+        if computed and ir.kind_of(head.dtype, body.op) != "int":
             body.helpers["_awaited"] = None
             dots.append(f"{head.name} = _awaited({head.name})")
     loads, body.lines = body.lines, []
@@ -160,11 +171,6 @@ def accumulators(
     return lines
 
 
-def is_kept_run(body: Body, key) -> bool:
-    """Whether a cached name is a run of digits of an axis that no loop walks."""
-    return key[0] == "run" and body.axis_of[key[1][0]].name not in LOOPED
-
-
 def inside_lines(body: Body, var: dict[str, str]) -> tuple[str, ...]:
     """Behind the loop: the mask of m with its ragged coordinates, as lines; `inside` joins it with n's."""
     m, n = (axis.name for axis in body.kernel.axes[1:3])
@@ -182,46 +188,6 @@ def inside_lines(body: Body, var: dict[str, str]) -> tuple[str, ...]:
     body.together = {frozenset({m, n}): var["inside"]}
     lines, body.lines = tuple(body.lines), []
     return lines
-
-
-def skip_blocks(body: Body, guards: list[ir.Guard], var: dict[str, str]) -> None:
-    """`k <= i` and its kin end (or begin) the loop where the last row of the tile does.
-
-    A guard `rest(i) - k >= 0` has its largest rest at one end of the tile: no k beyond it passes.
-    """
-    var |= {"begin": "0", "to": var["K"]}
-    k_axis = body.kernel.axes[3]
-    if "tap" in var:
-        return
-    for guard in guards:
-        parts = affine(guard.poly)
-        if guard.op != ">=" or parts is None or len(k_axis.digits) != 1:
-            continue
-        k_weight = sign(parts[0].pop(Idx(k_axis.digits[0].index), poly(0)))
-        tiled = [(a.name, sign(w)) for a, w in parts[0].items() if isinstance(a, Idx)]
-        if not k_weight or len(tiled) != 1 or len(parts[0]) != 1 or not tiled[0][1]:
-            continue
-        ((name, weight),) = tiled
-        axis = body.axis_of.get(name)
-        if axis is None or axis.name not in ("m", "n") or len(axis.digits) != 1:
-            continue
-        block, number = f"BLOCK_{axis.name.upper()}", var[f"tile_{axis.name}"]
-        extreme = f"{number} * {block} + {block} - 1" if weight > 0 else f"{number} * {block}"
-        edge = body.assign(body.fresh(f"{name}_{'last' if weight > 0 else 'first'}"), extreme)
-        own, body.index[name] = body.index[name], edge
-        rest = parts[1] + weight * index(name)
-        behind, first = body.size(rest + 1)[0], body.size(-rest)[0]
-        body.index[name] = own
-        if k_weight < 0:
-            var["to"] = body.assign(body.fresh("stop"), f"tl.minimum({var['to']}, {behind})")
-        else:
-            at = f"tl.maximum({first}, 0) // BLOCK_K * BLOCK_K"
-            var["begin"] = body.assign(body.fresh("begin"), at)
-
-
-def sign(weight: Poly) -> int:
-    """Of 1 and -1; 0 for any other weight."""
-    return {poly(1): 1, poly(-1): -1}.get(weight, 0)
 
 
 def invariant(body: Body, factors: tuple[ir.Expr, ...]) -> None:
@@ -279,44 +245,32 @@ def is_loaded(side: ir.Expr, narrow: str) -> bool:
 
 
 def factor(
-    body: Body, side: ir.Expr, orient: str, guards: list, narrow: str, var, roles: set[str]
+    body: Body,
+    e: ir.Expr,
+    side: Side,
+    narrow: str,
+    var: dict[str, str],
+    bounds: Bounds = FREE,
+    some: str = "",
 ) -> str:
-    """The lines of one factor inside the loop; the name that goes into tl.dot."""
-    axis = body.kernel.axes[3]
-    name = var["k"] + orient
-    saved, cache = dict(body.index), dict(body.cache)
-    body.axis_var[axis.name] = name
-    body.axis_mask[axis.name] = f"{name} < {var['K']}"
-    body.looping = LOOPED
-    if len(axis.digits) == 1:
-        body.index[axis.digits[0].index] = name
-    reads = {e.tensor for e in ir.walk(side) if isinstance(e, ir.Read)}
-    body.fill = {tensor: 0.0 for tensor in reads}
-    inner = side
-    if narrow and isinstance(side, ir.Cast):
-        inner = side.arg if side.arg.dtype == narrow else ir.Cast(side.arg, narrow)
-    out = body.expr(inner)
-    if not out[0].isidentifier():
-        out = (
-            body.assign(body.fresh("left" if orient.startswith("[N") else "right"), out[0]),
-            ATOM,
+    """The lines of one factor inside the loop; the name that goes into tl.dot. `some`: what else masks it."""
+    inner = e
+    if narrow and isinstance(e, ir.Cast):
+        inner = e.arg if e.arg.dtype == narrow else ir.Cast(e.arg, narrow)
+    with along(body, side, bounds, var):
+        reads = {part.tensor for part in ir.walk(e) if isinstance(part, ir.Read)}
+        body.fill = {tensor: 0.0 for tensor in reads}
+        out, _ = body.expr(inner)
+        if not out.isidentifier():
+            out = body.assign(body.fresh("left" if side is LEFT else "right"), out)
+        simple = isinstance(inner, ir.Read) or (
+            isinstance(inner, ir.Cast) and isinstance(inner.arg, ir.Read)
         )
-    mine = {d.index for a in body.kernel.axes if a.name in roles for d in a.digits}
-    here = [g for g in guards if indices(g.poly) <= mine]
-    simple = isinstance(inner, ir.Read) or (
-        isinstance(inner, ir.Cast) and isinstance(inner.arg, ir.Read)
-    )
-    checks = [guard_text(body, g) for g in here]
-    if checks or not simple:
-        mask = body.mask(body.axes_in_names(free_indices(side)), checks)
-        if mask:
-            body.line(f"{out[0]} = tl.where({mask}, {out[0]}, 0)")
-    for g in here:
-        guards.remove(g)
-    # What one factor decoded of k lies along its own side of the tile.
-    k = {d.index for d in axis.digits}
-    body.index = saved | {name: text for name, text in body.index.items() if name not in k}
-    body.cache = cache | {key: name for key, name in body.cache.items() if is_kept_run(body, key)}
-    body.fill = {}
-    body.looping = frozenset()
-    return out[0]
+        checks = [guard_text(body, g) for g in guards_of(body, bounds.guards, side)]
+        checks += [some] if some else []
+        if checks or not simple:
+            mask = body.mask(body.axes_in_names(free_indices(e)), checks)
+            if mask:
+                body.line(f"{out} = tl.where({mask}, {out}, 0)")
+        body.fill = {}
+    return out

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tritongen.emit.body import Body
-from tritongen.emit.contraction import LOOPED, accumulators, axis_names, dot_line
+from tritongen.emit.bounded import LOOPED
+from tritongen.emit.contraction import accumulators, axis_names, dot_line
 from tritongen.emit.persistent import mentions, permuted
 from tritongen.emit.sliding import SlidingBody
 from tritongen.emit.text import launch_text, wrap

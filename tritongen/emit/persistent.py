@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from tritongen.emit.body import Body
+from tritongen.emit.bounded import FREE
 from tritongen.emit.contraction import accumulators, axis_names, products, storage_dtype
 from tritongen.emit.tiles import view
 from tritongen.emit.view import KernelView, Loop
@@ -32,7 +33,7 @@ def persistent_view(body: Body) -> KernelView:
     # Rows and columns outside the tensors are zeros, and never stored.
     body.axis_mask |= {"m": "", "n": ""}
     setup = [*operands(body, heads, var)]
-    loads, dots = products(body, heads, [], var)
+    loads, dots = products(body, heads, FREE, var)
     if any(f"{var['k']}[" in line for line in loads):  # a computed factor is masked by k
         loads.insert(0, f"{var['k']} = {var['start']} + tl.arange(0, BLOCK_K)")
     turn, body.prologue = [*place_lines(body, var, split), *body.prologue], []

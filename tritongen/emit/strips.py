@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 
 from tritongen.emit.body import Body
-from tritongen.emit.contraction import COLUMNS, ROWS, dot_line, factor, storage_dtype
+from tritongen.emit.bounded import LEFT, RIGHT
+from tritongen.emit.contraction import dot_line, factor, storage_dtype
 from tritongen.emit.persistent import (
     BLOCKS,
     corner_lines,
@@ -58,13 +59,13 @@ def products(body: Body, head: ir.Nest, sums: tuple[str, ...], var: dict[str, st
     """The lines of the loop: the right factor once, and for each strip the left one and its tl.dot."""
     left, right = head.fold.factors
     narrow = storage_dtype(left, right, body.op)
-    columns = factor(body, right, "[:, None]", [], narrow, var, COLUMNS)
+    columns = factor(body, right, RIGHT, narrow, var)
     (read,) = (e for e in ir.walk(left) if isinstance(e, ir.Read) and free_indices(e))
     load, first = body.loads[read], var["first_m"]
     for k, name in enumerate(sums):
         row = f"{first} + {f'{k} * ' * (k > 1)}BLOCK_M" if k else first
         body.loads[read] = re.sub(rf"\b{first}\b", row, load)
-        strip = factor(body, left, "[None, :]", [], narrow, var, ROWS)
+        strip = factor(body, left, LEFT, narrow, var)
         body.line(dot_line(body, head, strip, columns, name))
     steps, body.lines = body.lines, []
     return steps

@@ -11,7 +11,8 @@ registers; where that is the right one (`exchanged`), tiles of sums are turned b
 from __future__ import annotations
 
 from tritongen.emit.body import Body
-from tritongen.emit.contraction import ROWS, accumulators, factor, invariant, storage_dtype
+from tritongen.emit.bounded import LEFT
+from tritongen.emit.contraction import accumulators, factor, invariant, storage_dtype
 from tritongen.emit.persistent import (
     BLOCKS,
     describe,
@@ -82,7 +83,7 @@ def factors(body: Body, head: ir.Nest, var: dict[str, str]):
     (read,) = (e for e in ir.walk(side) if isinstance(e, ir.Read) and free_indices(e) & k)
     setup = [describe(body, tile, read, (axis, "k"), var, "")]
     narrow = storage_dtype(*head.fold.factors, body.op)
-    whole = factor(body, side, "[None, :]", [], narrow, var, ROWS)
+    whole = factor(body, side, LEFT, narrow, var)
     loads, body.lines = body.lines, []
     if mentions(loads, var["k"]):  # a computed factor is masked by k
         loads.insert(0, f"{var['k']} = {var['start']} + tl.arange(0, BLOCK_K)")

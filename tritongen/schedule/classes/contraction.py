@@ -91,6 +91,8 @@ def as_product(head: ir.Nest, virtual, facts: Facts) -> Product | None:
     box = {binder.index for binder in head.box}
     if (a | b) != box or not (a - b) or not (b - a):
         return None
+    if any(not (own := indices(g.poly) - k) <= a and not own <= b for g in reduce.guards):
+        return None  # it keeps a term of a row and a column: no factor can be without it
     if head.dtype == "i32" and not (len(factors) == 2 and all(map(_is_int8, factors))):
         return None  # tl.dot multiplies signed bytes alone
     product = Product(

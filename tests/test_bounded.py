@@ -1,0 +1,66 @@
+"""A term outside a bound is not there, whatever it holds: every kernel, on operands with NaN and infinities."""
+
+from __future__ import annotations
+
+import pytest
+
+from tritongen import pipeline
+from tritongen.autodiff import gradient
+from tritongen.check import check
+from tritongen.ir.print import print_op
+from tritongen.proof.crosscompile import crosscompile
+from tritongen.syntax.parse import parse
+
+OPS = {
+    # All rows of a tile end alike; those of several batches in one tile do not; each row has its own end.
+    "ragged": """op ragged<T: float>(p: T[B, I, J], v: T[B, J, E], count: i64[B]) -> y: T[B, I, E] {
+      y[b, i, e] = sum[j < count[b]](p[b, i, j] * v[b, j, e])
+    }""",
+    "shared": """op shared<T: float>(p: T[B, I, J], v: T[J, E], count: i64[B]) -> y: T[B, I, E] {
+      y[b, i, e] = sum[j < count[b]](p[b, i, j] * v[j, e])
+    }""",
+    "segments": """op segments<T: float>(a: T[N, K], b: T[K, M], lo: i64[N], hi: i64[N]) -> y: T[N, M] {
+      y[i, m] = sum[lo[i] <= k < hi[i]](a[i, k] * b[k, m])
+    }""",
+    "chosen": """op chosen<T: float>(a: T[N, K], b: T[K, M], c: i64[K]) -> y: T[N, M] {
+      y[i, m] = sum[k](where(c[k] > 0, a[i, k] * b[k, m], 0))
+    }""",
+    # The last row of b is in no sum, all others are in that of the last row.
+    "below": """op below<T: float>(a: T[N, K], b: T[K, M]) -> y: T[N, M] {
+      y[i, m] = sum[k < i](a[i, k] * b[k, m])
+    }""",
+    # A bound that neither factor can ask for alone: it was forgotten.
+    "corner": """op corner<T: float>(a: T[N, K], b: T[K, M]) -> y: T[N, M] {
+      y[i, m] = sum[k < i + m](a[i, k] * b[k, m])
+    }""",
+}
+
+
+def proven(interpreter, text: str, examples: int) -> None:
+    job = {"text": text, "name": "bounded", "device": "cpu", "seed": 4, "seconds": 20}
+    report = interpreter.ask(job | {"examples": examples}, timeout=120)
+    assert report["failures"] == []
+    assert report["examples"] > 2
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_what_no_term_has_is_never_seen(interpreter, name):
+    proven(interpreter, OPS[name], examples=10)
+
+
+def test_nor_in_a_gradient(interpreter):
+    op = check(parse(OPS["ragged"]))[0].typings[0]
+    proven(interpreter, print_op(gradient(op)), examples=3)
+
+
+def test_a_loop_ends_with_its_terms():
+    """Nothing is masked twice: what all rows of a tile have in common is where the loop ends."""
+    raw = pipeline.build(OPS["ragged"]).raw
+    assert "stop = tl.minimum(J, count).to(tl.int32)" in raw
+    assert "tl.where" not in raw.partition("def choose_ragged")[0]
+
+
+def test_a_masked_factor_is_awaited():
+    """It lies in registers: the next one must not be computed there while tensor cores read."""
+    built = next(iter(crosscompile(OPS["below"], "below", ("sm_90",), ("bf16",))))
+    assert built.problem == ""

@@ -1,0 +1,178 @@
+"""The bounds of a product: where its loop begins and ends, and which elements of a factor are there.
+
+    sum[j < count[b]](p[b, i, j] * v[b, j, e])    stop = tl.minimum(J, count), and both masks are j < stop
+    sum[k <= i](a[i, k] * b[k, m])                stop = tl.minimum(K, i_last + 1); a asks k <= i besides
+    sum[lo[i] <= k < hi[i]](a[i, k] * b[k, m])    a asks for itself; b whether some row of the tile has k
+
+Input: the guards of a sum. Output: `Bounds`, and with them the masks of each factor, which hold whatever
+lies where no row is: 0 * NaN is no 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tritongen.emit.body import Body
+from tritongen.emit.fold_lines import guard_text
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Fetch, Idx, Poly, affine, index, indices, poly, walk
+
+LOOPED = frozenset({"k", "tap"})  # axes of the loop
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """How k lies in a factor, all its axes, and along which dim of its tile its rows (or columns) lie."""
+
+    orient: str
+    axes: frozenset[str]
+    rows: int
+
+
+LEFT = Side("[None, :]", frozenset({"batch", "m", *LOOPED}), 0)
+RIGHT = Side("[:, None]", frozenset({"batch", "n", *LOOPED}), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Of the terms of one tile."""
+
+    guards: tuple[ir.Guard, ...] = ()  # what the ends of the loop do not say
+    apart: tuple[ir.Guard, ...] = ()  # those that let different terms through in each row
+    first: str = ""  # no term below this one counts in any row
+    to: str = ""  # nor one from here on; "": the extent
+
+    def inside(self, k: str, var: dict[str, str]) -> str:
+        """The mask of k."""
+        below = f"{k} < {self.to or var['K']}"
+        return f"({k} >= {self.first}) & ({below})" if self.first else below
+
+
+FREE = Bounds()
+
+
+def bounds_of(body: Body, guards: tuple[ir.Guard, ...], var: dict[str, str]) -> Bounds:
+    """The loop takes the terms that any row may have: no block of k is read that no row of the tile has.
+
+    A guard that speaks of no row is then said. One of a row, `k <= i`, is for that row to ask; up to the
+    largest of its ends each k counts in some row, and that is all that the other factor asks.
+    """
+    var |= {"begin": "0", "to": var["K"]}
+    hoist(body, guards)
+    by_rows = tuple(g for g in guards if not is_of_tile(body, g))
+    apart, first, k_axis = by_rows, "", body.kernel.axes[3]
+    if "tap" in var or len(k_axis.digits) != 1:
+        return Bounds(guards, apart)
+    k = k_axis.digits[0].index
+    for guard in guards:
+        weight = sign((affine(guard.poly) or ({}, 0))[0].get(Idx(k), poly(0)))
+        rest = guard.poly - weight * index(k)
+        if guard.op != ">=" or not weight or k in indices(rest):
+            continue
+        end = rest + 1 if weight < 0 else -rest
+        shown = at_end(body, end, weight, var) if guard in by_rows else body.size(end)[0]
+        if not shown:
+            continue
+        if weight < 0:
+            stop = f"tl.minimum({var['to']}, {shown})"
+            var["to"] = body.assign(body.fresh("stop"), narrow(stop, rest))
+        else:
+            first = body.assign(
+                body.fresh("first"), narrow(f"tl.maximum({first or 0}, {shown})", rest)
+            )
+            var["begin"] = f"{first} // BLOCK_K * BLOCK_K"
+        if guard in by_rows:
+            apart = tuple(g for g in apart if by_rows != (guard,))
+        else:
+            guards = tuple(g for g in guards if g is not guard)
+    return Bounds(guards, apart, first, "" if var["to"] == var["K"] else var["to"])
+
+
+def narrow(text: str, rest: Poly) -> str:
+    """An end of the loop, which is counted in 32 bits; what was read may have 64."""
+    return f"{text}.to(tl.int32)" if any(isinstance(a, Fetch) for a in walk(rest)) else text
+
+
+def is_of_tile(body: Body, guard: ir.Guard) -> bool:
+    """Whether a guard says the same of all rows and columns of a tile."""
+    axes = {body.axis_of[name].name for name in indices(guard.poly)}
+    return axes <= {"batch", *LOOPED}
+
+
+def at_end(body: Body, end: Poly, weight: int, var: dict[str, str]) -> str:
+    """An end of k, which a row or column moves one by one, where all others of the tile lie inside it."""
+    factors, _ = affine(end) or ({}, end)
+    moving = [(a.name, sign(w)) for a, w in factors.items() if isinstance(a, Idx)]
+    if len(moving) != 1 or len(factors) != 1 or not moving[0][1]:
+        return ""
+    ((name, slope),) = moving
+    axis = body.axis_of[name]
+    if axis.name not in ("m", "n") or len(axis.digits) != 1 or axis.digits[0].lo.terms:
+        return ""
+    block, number = f"BLOCK_{axis.name.upper()}", var[f"tile_{axis.name}"]
+    far = slope == -weight  # the end that lies farthest out is the last row's
+    place = f"{number} * {block}"
+    if far:
+        place = f"tl.minimum({place} + {block}, {var[axis.name.upper()]}) - 1"
+    edge = body.assign(body.fresh(f"{name}_{'last' if far else 'first'}"), place)
+    own, body.index[name] = body.index[name], edge
+    shown = body.size(end)[0]
+    body.index[name] = own
+    return shown
+
+
+def sign(weight: Poly) -> int:
+    """Of 1 and -1; 0 for any other weight."""
+    return {poly(1): 1, poly(-1): -1}.get(weight, 0)
+
+
+def hoist(body: Body, guards: tuple[ir.Guard, ...]) -> None:
+    """What guards read and no step of the loop changes, in front of it."""
+    k = {d.index for axis in body.kernel.axes[3:] for d in axis.digits}
+    for guard in guards:
+        for atom in walk(guard.poly):
+            if isinstance(atom, Fetch) and not indices(poly(atom)) & k:
+                body.size(poly(atom))
+
+
+# ---- inside the loop ----------------------------------------------------------------------------
+@contextmanager
+def along(body: Body, side: Side, bounds: Bounds, var: dict[str, str]) -> Iterator[None]:
+    """k lies along one side of the tile; what is decoded or loaded by it there is forgotten behind it."""
+    axis = body.kernel.axes[3]
+    k, name = {d.index for d in axis.digits}, var["k"] + side.orient
+    saved, cache = dict(body.index), dict(body.cache)
+    body.axis_var[axis.name], body.looping = name, LOOPED
+    body.axis_mask[axis.name] = bounds.inside(name, var)
+    if len(axis.digits) == 1:
+        body.index[axis.digits[0].index] = name
+    yield
+    body.index = saved | {name: text for name, text in body.index.items() if name not in k}
+    body.cache = cache | {key: name for key, name in body.cache.items() if is_kept_run(body, key)}
+    body.looping = frozenset()
+
+
+def is_kept_run(body: Body, key) -> bool:
+    """Whether a cached name is a run of digits of an axis that no loop walks."""
+    return key[0] == "run" and body.axis_of[key[1][0]].name not in LOOPED
+
+
+def guards_of(body: Body, guards: tuple[ir.Guard, ...], side: Side) -> list[ir.Guard]:
+    """The guards that speak of one factor's axes alone."""
+    mine = {d.index for a in body.kernel.axes if a.name in side.axes for d in a.digits}
+    return [g for g in guards if indices(g.poly) <= mine]
+
+
+def in_some_row(body: Body, bounds: Bounds, var: dict[str, str]) -> dict[Side, str]:
+    """For a factor, whether the other one's guards let an element through in some row of the tile."""
+    found: dict[Side, str] = {}
+    for side, other in ((LEFT, RIGHT), (RIGHT, LEFT)):
+        with along(body, side, bounds, var):
+            if own := guards_of(body, bounds.apart, side):
+                checks = [guard_text(body, g) for g in own]
+                mask = body.mask(frozenset({"mn"[side.rows]}), checks)
+                some = f"tl.max(({mask}).to(tl.int32), {side.rows})"
+                found[other] = f"{body.assign(body.fresh('some'), some)}{other.orient} > 0"
+    return found

@@ -1,0 +1,55 @@
+"""Products that may be NaN where a term is not there, but its factor is one of another row.
+
+`sum[k <= i](a[i, k] * b[k, m])` has no term b[2, m] in row 1. Row 2 has, and on tensor cores both are of one
+product, in which row 1 has 0 * b[2, m]: nothing, but NaN where that is infinite, as in torch.tril(a) @ b. Both
+answers are right, for an element that some row has; of one that no row has nothing is ever seen.
+Input: an op. Output: the op whose products have those terms; None where it has none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import index, indices, substitute
+from tritongen.ir.bounds import facts_of
+from tritongen.schedule.canonical import free_indices
+from tritongen.schedule.classes.contraction import as_product, from_zero
+
+
+def with_shared(op: ir.Op) -> ir.Op | None:
+    facts = facts_of(op)
+
+    def change(nest: ir.Nest) -> ir.Nest:
+        def more(node: ir.Expr) -> ir.Expr:
+            if not (isinstance(node, ir.Reduce) and node.op == "sum" and node.guards):
+                return node
+            own = free_indices(node)
+            box = tuple(b for b in nest.box if b.index in own)
+            return _more(replace(nest, box=box, body=node, dtype=node.dtype), node, facts)
+
+        return replace(nest, body=ir.rebuild(nest.body, more))
+
+    nests = tuple(map(change, op.nests))
+    return replace(op, nests=nests) if nests != op.nests else None
+
+
+def _more(head: ir.Nest, node: ir.Reduce, facts) -> ir.Expr:
+    product = as_product(head, {}, facts)
+    if product is None or head.dtype == "i32":
+        return node
+    out: ir.Expr = node
+    reduce = from_zero(head).fold
+    for factor, others in ((product.left, product.n), (product.right, product.m)):
+        elsewhere = {b.index: index(f"{b.index}'") for b in others}
+        if not any(indices(g.poly) & elsewhere.keys() for g in reduce.guards):
+            continue
+        rows = tuple(replace(b, index=f"{b.index}'") for b in others)
+        asked = tuple(replace(g, poly=substitute(g.poly, elsewhere)) for g in reduce.guards)
+        there = ir.Reduce("any", rows, asked, ir.Const(True, "bool"), "bool")
+        zero = ir.Const(0.0, head.dtype)
+        nothing = ir.Call("mul", (zero, factor), head.dtype)
+        term = ir.Call("where", (there, nothing, zero), head.dtype)
+        terms = ir.Reduce("sum", reduce.binders, (), term, head.dtype)
+        out = ir.Call("add", (out, terms), head.dtype)
+    return out
