@@ -9,6 +9,7 @@ from tritongen.check import check
 from tritongen.errors import SpecError
 from tritongen.ir.interp import run, run_rounded
 from tritongen.ir.nodes import Call, Cast, Guard, IndexValue, Nest, Op, Read, Reduce, Require, walk
+from tritongen.ir.print import print_op
 from tritongen.syntax.parse import parse
 from tritongen.syntax.ref import parse_ref, ref_python
 
@@ -150,6 +151,17 @@ LANGUAGE = {
         "op f<T: float>(x: T[M, N]) -> y: i64 { y = argmax[m, n](x[m, n]) }",
         {"x": X},
         X.argmax(),
+    ),
+    "argmax, its index's own value": (
+        "op f<T: float>(x: T[M, N]) -> y: i64[M] { y[m] = argmax[2 <= n < 5](x[m, n]) }",
+        {"x": X},
+        X[:, 2:].argmax(1) + 2,
+    ),
+    "argmax over nothing": (
+        "op f<T: float>(x: T[N], off: i64[S]) -> y: i64[S] "
+        "{ y[s] = argmax[off[s] <= n < off[s] + 2](x[n]) }",
+        {"x": V - torch.inf, "off": OFF},
+        torch.tensor([0, 2, 2, -1]),
     ),
     "order of lines": (
         F64 + "(x: T[N]) -> y: T[N] { y[n] = t[n] + 1\n t[n] = x[n] * 2 }",
@@ -424,3 +436,14 @@ def test_requirements_are_facts_for_what_follows():
         " { y[n] = sum[k < 4](x[n, k])\n z[n] = x[n, 3] }"
     )
     assert len([f for f in op.facts if isinstance(f, Require)]) == 1
+
+
+def test_an_argmax_without_a_bound_asks_for_a_term():
+    """Over an empty dim torch raises; over an empty bound argmax is -1."""
+    text = "op f<T: float>(x: T[N]) -> y: i64 { y = argmax[n%s](x[n]) }"
+    whole, bounded = (typed(text % bound) for bound in ("", " < N"))
+    assert run(bounded, {"x": V[:0]})["y"] == -1
+    with pytest.raises(ValueError, match="requires N > 0 .argmax over `n`.: 0 <= 0"):
+        run(whole, {"x": V[:0]})
+    for op in (whole, bounded):
+        assert print_op(typed(print_op(op))) == print_op(op)

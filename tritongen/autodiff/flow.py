@@ -15,12 +15,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from tritongen.autodiff import exprs
+from tritongen.autodiff.lift import guarded_reads
 from tritongen.autodiff.partials import partial
 from tritongen.ir.algebra import Fetch, Poly, index
 from tritongen.ir.nodes import (
     Binder,
     Call,
     Cast,
+    Const,
     Expr,
     Guard,
     IndexValue,
@@ -61,9 +63,34 @@ def winner_name(nest: Nest) -> str:
 
 
 def winner(nest: Nest, reduce: Reduce, name: str) -> Nest:
-    """The nest that holds the row-major number of the element taken."""
-    body = replace(reduce, op=f"arg{reduce.op}", dtype="i64")
+    """The nest that holds the number of the element taken."""
+    body = replace(_numbered(reduce), op=f"arg{reduce.op}", dtype="i64")
     return replace(nest, name=name, body=body, dtype="i64")
+
+
+def _numbered(reduce: Reduce) -> Reduce:
+    """The reducer with binders that argmax numbers: several start at 0, and have no bounds but sizes."""
+    if len(reduce.binders) == 1:
+        return reduce
+    body = reduce.body
+    if reduce.guards:
+        nothing = exprs.number(float("-inf" if reduce.op == "max" else "inf"), body.dtype)
+        body = exprs.where(_conditions(reduce.guards), guarded_reads(body), nothing)
+    first = {b.index: index(b.index) + b.lo for b in reduce.binders}
+    binders = tuple(replace(b, lo=Poly(), hi=b.hi - b.lo) for b in reduce.binders)
+    body = exprs.substitute(body, exprs.by_name(first))
+    return replace(reduce, binders=binders, guards=(), body=body)
+
+
+def _conditions(guards: tuple[Guard, ...]) -> Expr:
+    zero = Const(0, "i64")
+    first, *rest = (
+        exprs.call("ge" if g.op == ">=" else "eq", IndexValue(g.poly, "i64"), zero, dtype="bool")
+        for g in guards
+    )
+    for other in rest:
+        first = exprs.call("and", first, other)
+    return first
 
 
 def extreme_of(nest: Nest) -> Reduce | None:
@@ -170,7 +197,9 @@ def _into(reduce: Reduce, weight: Expr) -> Expr:
 
 
 def number_of(reduce: Reduce) -> Poly:
-    """The row-major number of a term in its box, as argmax counts."""
+    """The number of a term, as argmax of the `_numbered` reducer counts."""
+    if len(reduce.binders) == 1:
+        return reduce.number
     total = Poly()
     for b in reduce.binders:
         total = total * (b.hi - b.lo) + index(b.index) - b.lo

@@ -128,7 +128,7 @@ def _name(lifter: _Lifter, nest: Nest, expr: Expr, scope: tuple[Binder, ...], wh
     own = tuple(b for b in scope if b.index in used)
     earlier = lifter.known.get((expr, own))
     if earlier is None:
-        body = _guarded_reads(expr) if len(scope) > len(nest.box) else expr
+        body = guarded_reads(expr) if len(scope) > len(nest.box) else expr
         # A dim starts at 0; place 0 is the index's first value, as what is before may be inf.
         first = {b.index: index(b.index) + b.lo for b in own}
         body = exprs.substitute(body, exprs.by_name(first))
@@ -148,7 +148,7 @@ def _extent(lifter: _Lifter, b: Binder) -> Poly:
     return extent if known else extreme("max", (ZERO, extent))
 
 
-def _guarded_reads(expr: Expr) -> Expr:
+def guarded_reads(expr: Expr) -> Expr:
     """Below a reducer a guard may have kept a read inside; a line of its own has no such guard."""
 
     def change(node: Expr) -> Expr:

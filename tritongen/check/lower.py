@@ -32,6 +32,7 @@ from tritongen.ir import bounds
 from tritongen.ir.algebra import Poly, extreme, index, indices, is_size, poly, size, symbols, text
 from tritongen.ir.functions import FUNCTIONS, OPERATORS
 from tritongen.ir.nodes import (
+    BATCH,
     Binder,
     Call,
     Cast,
@@ -159,6 +160,8 @@ def _call(scope: Scope, frame: Frame, node: ast.Call) -> Value:
 # ---- reducers -----------------------------------------------------------------------------------
 def _reduce(scope: Scope, frame: Frame, node: ast.Reduce) -> Value:
     binders, guards = binders_of(scope, frame, node, partial(fetch_of, scope))
+    if node.op in ("argmax", "argmin"):
+        _places(scope, node, binders, guards)
     inner = frame.inside({b.index: (b.lo, b.hi) for b in binders}, guards)
     before = len(scope.report.diagnostics)
     body = lower(scope, inner, node.body)
@@ -166,6 +169,30 @@ def _reduce(scope: Scope, frame: Frame, node: ast.Reduce) -> Value:
         found = scope.report.diagnostics
         found[before:] = [d for d in found[before:] if d.code != "W004"]
     return reduction(scope, frame, node.op, binders, guards, body, node.span)
+
+
+def _places(
+    scope: Scope, node: ast.Reduce, binders: tuple[Binder, ...], guards: tuple[Guard, ...]
+) -> None:
+    """What numbers the terms of argmax and argmin: one index itself, several row-major from 0 on."""
+    bounded = {name for g in guards for name in indices(g.poly)}
+    bounded |= {b.index for b in binders if b.lo.terms}
+    written = (b for b in node.binders if b.low is not None or b.high is not None)
+    at = next((b for b in written if b.name in bounded), None)
+    if len(binders) > 1 and at is not None:
+        names = ", ".join(b.name for b in node.binders)
+        scope.report.fail(
+            "E105",
+            f"`{node.op}` numbers several indices row-major, from 0 to sizes",
+            at.span,
+            help=f"bound them in the body: `{node.op}[{names}](where(..., ..., "
+            f"{'-inf' if node.op == 'argmax' else 'inf'}))`",
+        )
+    for own, b in zip(node.binders, binders, strict=True):
+        # Over an empty dim torch raises; a bound may leave nothing, which is -1.
+        if own.low is None and own.high is None and b.index != BATCH:
+            shown = f"{text(b.hi)} > 0 ({node.op} over `{b.index}`)"
+            scope.require(Require(b.hi, ">", ZERO, shown, "bounds"))
 
 
 def reduction(

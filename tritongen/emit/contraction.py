@@ -32,7 +32,6 @@ from tritongen.schedule.classes.contraction_operands import storage_dtype
 from tritongen.schedule.plan import KernelPlan
 
 
-
 def contraction_view(body: Body) -> KernelView:
     kernel = body.kernel
     heads, tail = kernel.nests[: kernel.products], kernel.nests[kernel.products :]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tritongen.emit.body import Body
 from tritongen.emit.folds import FOLDS
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import index, poly
+from tritongen.ir.bounds import takes_all
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.canonical import free_indices
 
@@ -34,12 +34,17 @@ def term(body: Body, nest: ir.Nest, var: dict[str, str], served: bool) -> tuple[
     guards = [guard_text(body, g) for g in reduce.guards]
     if served and not guards and wide:
         return out
-    axes = (part.name for axis in body.kernel.axes for part in (axis.outer, axis.run))
-    mask = body.mask(frozenset(axes), guards)
+    mask = term_mask(body, nest)
     start = start_text(body, nest, reduce.body.dtype)
     if not body.strong(reduce.body):
         out = (body.full(reduce.body, reduce.body.dtype), ATOM)
     return f"tl.where({mask}, {out[0]}, {start})", ATOM
+
+
+def term_mask(body: Body, nest: ir.Nest) -> str:
+    """Where a lane of the tile holds a term."""
+    axes = (part.name for axis in body.kernel.axes for part in (axis.outer, axis.run))
+    return body.mask(frozenset(axes), [guard_text(body, g) for g in nest.fold.guards])
 
 
 def guard_text(body: Body, guard: ir.Guard) -> str:
@@ -58,16 +63,19 @@ def end_text(body: Body, nest: ir.Nest, tile_text: str, axis: int | None = 1) ->
 
 
 def place_of(body: Body, nest: ir.Nest) -> str:
-    """The row-major number of a term, for argmax and argmin."""
+    """The number of a term, for argmax and argmin."""
     axis = tuple(d.index for d in body.kernel.axes[-1].digits)
     if axis == tuple(b.index for b in nest.fold.binders) and not any(
         b.lo.terms for b in nest.fold.binders
     ):
         return body.run_text(axis)
-    number = poly(0)
-    for b in nest.fold.binders:
-        number = number * (b.hi - b.lo) + (index(b.index) - b.lo)
-    return body.size(number)[0]
+    return body.size(nest.fold.number)[0]
+
+
+def found(body: Body, nest: ir.Nest, place: str) -> str:
+    """The place that a walk found: -1 where there was no term."""
+    sure = takes_all(nest.fold, body.context.facts)
+    return place if sure else f"tl.where({place} == {NO_PLACE}, -1, {place})"
 
 
 def arg_helper(body: Body, nest: ir.Nest, which: str = "_first") -> str:
@@ -84,14 +92,15 @@ def fold_resident(
         value = term(body, nest, var, served)[0]
         if not value.isidentifier():
             value = body.assign(body.fresh(f"{nest.name}_value"), value)
+        mask = term_mask(body, nest) if nest.fold.guards else var["inside"]
         place = body.assign(
             body.fresh("place"),
-            f"tl.where({var['inside']}, {place_of(body, nest)}, {NO_PLACE}).to(tl.int32)",
+            f"tl.where({mask}, {place_of(body, nest)}, {NO_PLACE}).to(tl.int32)",
         )
         best = body.fresh(f"{nest.name}_best")
         both = f"tl.reduce(({value}, {place}), 1, {arg_helper(body, nest)}, keep_dims=True)"
         body.line(f"{best}, {nest.name} = {both}")
-        body.line(f"{nest.name} = {nest.name}.to(tl.int64)")
+        body.line(f"{nest.name} = {found(body, nest, nest.name)}.to(tl.int64)")
         body.values[nest.name] = (nest.name, ATOM)
         return
     out = end_text(body, nest, term(body, nest, var, served)[0], axis)

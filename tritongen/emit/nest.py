@@ -10,11 +10,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tritongen.emit.body import Body
-from tritongen.emit.fold_lines import NO_PLACE, arg_helper, guard_text, place_of, start_text
+from tritongen.emit.fold_lines import (
+    NO_PLACE,
+    arg_helper,
+    found,
+    guard_text,
+    place_of,
+    start_text,
+)
 from tritongen.emit.folds import FOLDS, combined
 from tritongen.emit.tiles import open_tile, view
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
+from tritongen.ir.bounds import takes_all
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.canonical import free_indices
 from tritongen.schedule.members import is_reducer
@@ -60,6 +68,8 @@ def loops(body: Body, nest: ir.Nest, shape: str) -> None:
     total = accumulator(body, nest, nest.name, shape)
     with entered(body, nest.fold.binders, "range"):
         accumulate(body, nest, total, shape)
+    if nest.fold.is_place and not takes_all(nest.fold, body.context.facts):
+        body.line(f"{nest.name} = {found(body, nest, nest.name)}")
     body.values[nest.name] = (nest.name, ATOM)
 
 
@@ -103,7 +113,7 @@ def accumulate(body: Body, nest: ir.Nest, total: str, shape: str) -> None:
     if not reduce.op.startswith("arg"):
         combine(body, nest, total, value)
         return
-    if not free_indices(reduce.body) & {b.index for b in nest.box}:
+    if not free_indices(reduce) & {b.index for b in nest.box}:
         value = f"tl.full({shape}, {value[0]}, {body.dtype(reduce.body.dtype)})", ATOM
     place = place_of(body, nest)
     if guards:

@@ -154,6 +154,8 @@ def _by_nests(op: Op, names: Names) -> list[str]:
     head += _size_lines(op, names)
     if nests.pads:
         head += ["", *PADDED.format(padded=names.padded).splitlines()]
+    if nests.firsts:
+        head += ["", *FIRST.format(first=names.first).splitlines()]
     lines = [*head, *sections, "", f"return {', '.join(_unflattened(op, names))}"]
     return _dtype_lines(op, names, lines) + lines
 
@@ -168,6 +170,17 @@ def {padded}(tensor, fill, *index):
     if tensor.numel() == 0:
         return tensor.new_full(inside.shape, fill)
     return torch.where(inside, tensor[tuple(i * inside for i in index)], fill)
+'''.strip()
+
+
+FIRST = '''
+def {first}(largest, terms, there, start):
+    """start plus the place of the first extreme term that is there, a NaN before any; -1 where none is."""
+    if len(terms) == 0:
+        return torch.full(terms.shape[1:], -1, device=terms.device)
+    best = terms.amax(0) if largest else terms.amin(0)
+    hit = there & ((terms == best) | (terms != terms))
+    return torch.where(hit.any(0), start + hit.to(torch.int8).argmax(0), -1)
 '''.strip()
 
 

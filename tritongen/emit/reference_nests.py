@@ -18,9 +18,10 @@ from __future__ import annotations
 import textwrap
 from dataclasses import dataclass, field, replace
 
-from tritongen.emit.reference_sizes import Code, Names, Printer, free, literal
-from tritongen.ir.algebra import Idx, Poly, indices, is_size, poly
+from tritongen.emit.reference_sizes import Code, Names, Printer, free, literal, plain_index
+from tritongen.ir.algebra import Poly, indices, is_size, poly
 from tritongen.ir.binding import TORCH_NAMES
+from tritongen.ir.bounds import facts_of, takes_all
 from tritongen.ir.functions import FUNCTIONS
 from tritongen.ir.nodes import (
     BATCH,
@@ -40,7 +41,7 @@ from tritongen.ir.nodes import (
 )
 from tritongen.ir.print import line_ast
 from tritongen.ir.reads import fill_reads
-from tritongen.ir.texts import ATOM, BIT_AND, POWER, UNARY, Text, fill
+from tritongen.ir.texts import ATOM, POWER, UNARY, Text, fill
 from tritongen.syntax.unparse import unparse
 
 NEEDS_TENSORS = ("atan2", "hypot", "logaddexp", "fmod", "xlogy")
@@ -49,11 +50,12 @@ NEEDS_TENSORS = ("atan2", "hypot", "logaddexp", "fmod", "xlogy")
 # ---- nests --------------------------------------------------------------------------------------
 @dataclass(slots=True)
 class Nests:
-    """Prints nests in order; `pads` says whether some read needs the helper that fills."""
+    """Prints nests in order; `pads` and `firsts` say whether a read or an argmax needs its helper."""
 
     op: Op
     names: Names
     pads: list[str] = field(default_factory=list)
+    firsts: list[str] = field(default_factory=list)
     defined: dict[str, str] = field(default_factory=dict)  # what an index's variable holds now
 
     @property
@@ -261,29 +263,27 @@ class _Body:
         scope, force = dict(self.scope), self.force
         self.bind(r.binders)
         terms = self.terms(r)
+        there = self.condition(r) if r.guards else Code("True")
         self.scope, self.force = scope, force
-        return self.folded(r, terms)
+        return self.folded(r, terms, there.text)
 
     def terms(self, r: Reduce) -> Code:
         """The body over all terms, the identity where a guard drops one."""
         body = self.expr(r.body)
         covered = free(r.body)
         if r.guards:
-            for g in r.guards:
-                self.use(g.poly)
-            conditions = [self.printer.condition(g) for g in r.guards]
-            text = conditions[0].pair
-            for other in conditions[1:]:
-                both = Text("{a} & {b}", BIT_AND, (BIT_AND, BIT_AND + 1))
-                text = fill(both, [text, other.pair])
-            condition = Code(*text, all(c.plain for c in conditions))
             identity = Code(self.identity(r.op, r.body.dtype), ATOM, True)
-            body = self.where(condition, body, identity, r.body.dtype)
+            body = self.where(self.condition(r), body, identity, r.body.dtype)
             covered |= {name for g in r.guards for name in indices(g.poly)}
         if any(b.index not in covered for b in r.binders):
             value = self.tensor(body, r.body.dtype).text
             return Code(f"torch.broadcast_to({value}, {self.shape(self.force)})")
         return body
+
+    def condition(self, r: Reduce) -> Code:
+        """Whether a term passes all guards."""
+        self.use(*(g.poly for g in r.guards))
+        return self.printer.conditions(r.guards)
 
     def identity(self, op: str, dtype: str) -> str:
         match op:
@@ -299,7 +299,7 @@ class _Body:
                 return str(not low)
         return f"torch.iinfo({self.dtype(dtype)}).{'min' if low else 'max'}"
 
-    def folded(self, r: Reduce, terms: Code) -> Code:
+    def folded(self, r: Reduce, terms: Code, there: str) -> Code:
         if not r.binders:
             return terms
         text = terms.text if terms.precedence == ATOM else f"({terms.text})"
@@ -314,6 +314,10 @@ class _Body:
                 return Code(f"{text}{flat}.prod(0{kept})")
             case "max" | "min":
                 return self.extreme(r, f"{text}.a{r.op}({dims})")
+        if r.is_place and not takes_all(r, facts_of(self.nests.op)):
+            self.nests.firsts.append(r.op)
+            given = f"{r.op == 'argmax'}, {text}{flat}, {there}, {self.poly(r.binders[0].lo)}"
+            return Code(f"{self.names.first}({given})")
         return Code(f"{text}{flat}.{r.op}(0)")
 
     def narrow_int(self, dtype: str) -> bool:
@@ -344,7 +348,7 @@ class _Body:
             read = factor.arg if isinstance(factor, Cast) else factor
             if not isinstance(read, Read) or read.fill is not None or not read.coords:
                 return None
-            used = [_plain_index(c) for c in read.coords]
+            used = [plain_index(c) for c in read.coords]
             whole = all(
                 name in ranges and ranges[name].lo == poly(0) and ranges[name].hi == extent
                 for name, extent in zip(used, dims[read.tensor], strict=True)
@@ -390,10 +394,3 @@ def _factors(expr: Expr) -> list[Expr]:
         case Call("mul", (a, b)):
             return _factors(a) + _factors(b)
     return [expr]
-
-
-def _plain_index(c: Poly) -> str | None:
-    names = indices(c)
-    if len(names) == 1 and c == poly(Idx(next(iter(names)))):
-        return next(iter(names))
-    return None

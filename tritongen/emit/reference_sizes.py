@@ -57,7 +57,7 @@ class Names:
         self.taken |= {str(d) for t in op.tensors for d in t.dims}
         self.compute, self.batch = self.fresh("compute"), self.fresh("batch")
         self.row, self.rows = self.fresh("row"), self.fresh("rows")
-        self.padded = self.fresh("padded")
+        self.padded, self.first = self.fresh("padded"), self.fresh("first")
 
     def fresh(self, name: str) -> str:
         while name in self.taken:
@@ -180,6 +180,15 @@ class Printer:
         text, precedence = self.tree(condition_ast(renamed, guard.op))
         return Code(text, precedence, is_size(guard.poly))
 
+    def conditions(self, guards: tuple[Guard, ...]) -> Code:
+        """All of them."""
+        first, *others = (self.condition(g) for g in guards)
+        text = first.pair
+        for other in others:
+            both = Text("{a} & {b}", BIT_AND, (BIT_AND, BIT_AND + 1))
+            text = fill(both, [text, other.pair])
+        return Code(*text, all(c.plain for c in (first, *others)))
+
     def tree(self, e: ast.Expr) -> tuple[str, int]:
         match e:
             case ast.Number(value):
@@ -205,3 +214,10 @@ class Printer:
 
 def literal(value: int | float | bool) -> str:
     return f'float("{value}")' if value in (float("inf"), float("-inf")) else repr(value)
+
+
+def plain_index(c: Poly) -> str | None:
+    names = indices(c)
+    if len(names) == 1 and c == poly(Idx(next(iter(names)))):
+        return next(iter(names))
+    return None

@@ -14,7 +14,15 @@ from contextlib import contextmanager
 from typing import Any
 
 from tritongen.emit.body import Body
-from tritongen.emit.fold_lines import NO_PLACE, arg_helper, end_text, place_of, start_text, term
+from tritongen.emit.fold_lines import (
+    NO_PLACE,
+    arg_helper,
+    end_text,
+    found,
+    place_of,
+    start_text,
+    term,
+)
 from tritongen.emit.folds import BEHIND, FOLDS, SCANS, combined
 from tritongen.emit.masked import choose_fill
 from tritongen.emit.tiles import open_tile, view, wide_tensors
@@ -230,11 +238,7 @@ def within_range(body: Body, nest: ir.Nest, var, masks: dict) -> Iterator[str]:
 
     `masks`: range -> (its name, what was loaded under it).
     """
-    (b,) = nest.fold.binders
-    (along,) = body.kernel.axes[1].digits
-    checks = [f"{var['col']} >= {body.size(b.lo)[0]}"] if b.lo.terms else []
-    if not same(body.context.facts, b.hi, along.hi):
-        checks.append(f"{var['col']} < {body.size(b.hi)[0]}")
+    checks = range_checks(body, nest, var["col"])
     if not checks:
         yield var["inside"]
         return
@@ -251,12 +255,23 @@ def within_range(body: Body, nest: ir.Nest, var, masks: dict) -> Iterator[str]:
     body.together, body.axis_mask, body.cache = saved
 
 
+def range_checks(body: Body, nest: ir.Nest, col: str) -> list[str]:
+    (b,) = nest.fold.binders
+    (along,) = body.kernel.axes[1].digits
+    checks = [f"{col} >= {body.size(b.lo)[0]}"] if b.lo.terms else []
+    if not same(body.context.facts, b.hi, along.hi):
+        checks.append(f"{col} < {body.size(b.hi)[0]}")
+    return checks
+
+
 def prefix(body: Body, nest: ir.Nest, carry: State, taken: State) -> None:
     """The value of the scan at each element of the block."""
     if is_arg(nest):
         best, at, helper = body.fresh("best"), body.fresh("at"), arg_helper(body, nest)
         body.line(f"{best}, {at} = tl.associative_scan(({', '.join(taken)}), 1, {helper})")
         body.line(f"{best}, {nest.name} = {helper}({', '.join((*carry, best, at))})")
+        if nest.fold.guards or range_checks(body, nest, ""):
+            body.line(f"{nest.name} = {found(body, nest, nest.name)}")
     else:
         kind = ir.kind_of(nest.fold.body.dtype, body.op)
         fold = FOLDS[nest.fold.op]

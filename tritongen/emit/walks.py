@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from tritongen.emit import paired
 from tritongen.emit.body import Body
-from tritongen.emit.fold_lines import NO_PLACE, arg_helper, end_text, place_of, start_text, term
+from tritongen.emit.fold_lines import (
+    NO_PLACE,
+    arg_helper,
+    end_text,
+    found,
+    place_of,
+    start_text,
+    term,
+    term_mask,
+)
 from tritongen.emit.folds import FOLDS, combined
 from tritongen.emit.masked import choose_fill
 from tritongen.emit.text import launch_text, precedence_of, wrap
@@ -24,6 +33,7 @@ from tritongen.emit.tiles import (
 )
 from tritongen.emit.view import KernelView, Loop
 from tritongen.ir import nodes as ir
+from tritongen.ir.bounds import takes_all
 from tritongen.ir.functions import ATOM, SUM, TERM
 from tritongen.schedule.canonical import free_indices, reads
 from tritongen.schedule.classes.rows import fold_state
@@ -204,7 +214,7 @@ def start_fold(body: Body, nest: ir.Nest) -> tuple[tuple[str, ...], list[str]]:
         best, at = body.fresh(f"{nest.name}_best"), body.fresh(f"{nest.name}_at")
         return (best, at), [
             f"{best} = tl.full({shape}, {start}, {dtype})",
-            f"{at} = tl.full({shape}, -1, {place_dtype(body)})",
+            f"{at} = tl.full({shape}, {-1 if takes_all(nest.fold, body.context.facts) else NO_PLACE}, {place_dtype(body)})",
         ]
     acc = body.fresh(f"{nest.name}_acc")
     return (acc,), [f"{acc} = tl.full({shape}, {start}, {dtype})"]
@@ -215,11 +225,11 @@ def accumulate(body: Body, nest: ir.Nest, names: tuple[str, ...], var, served: b
     if nest.fold.op.startswith("arg"):
         best, at = names
         value = term(body, nest, var, served)[0]
-        place = place_of(body, nest)
+        place, which = place_of(body, nest), "_next"
+        if not takes_all(nest.fold, body.context.facts):
+            place, which = f"tl.where({term_mask(body, nest)}, {place}, {NO_PLACE})", "_first"
         place = f"{wrap((place, precedence_of(place)), ATOM)}.to({place_dtype(body)})"
-        body.line(
-            f"{best}, {at} = {arg_helper(body, nest, '_next')}({best}, {at}, {value}, {place})"
-        )
+        body.line(f"{best}, {at} = {arg_helper(body, nest, which)}({best}, {at}, {value}, {place})")
         forget_tile(body)
         return
     kind = ir.kind_of(nest.fold.body.dtype, body.op)
@@ -237,8 +247,10 @@ def close_fold(body: Body, nest: ir.Nest, names: tuple[str, ...], final: bool, v
         out = f"tl.reduce(({best}, {at}), 1, {arg_helper(body, nest)}, keep_dims=True)"
         place = nest.name if final else at
         body.line(f"{best}, {place} = {out}")
-        # Where nothing was larger than what an empty lane holds, all are equal.
-        first = f"tl.where({place} < 0, {first_place(var, final)}, {place})"
+        first = found(body, nest, place) if final else place
+        if takes_all(nest.fold, body.context.facts):
+            # Where nothing was larger than what an empty lane holds, all are equal.
+            first = f"tl.where({place} < 0, {first_place(var, final)}, {place})"
         body.line(f"{place} = {first}.to(tl.int64)")
         if final:
             body.values[nest.name] = (nest.name, ATOM)
@@ -298,6 +310,8 @@ def merge_level(body: Body, level: Level, var: dict[str, str], store: bool = Fal
             best = body.fresh(f"{name}_best")
             out = f"tl.reduce(({loaded[0]}, {loaded[1]}), 1, {arg_helper(body, nest)}, keep_dims=True)"
             body.line(f"{best}, {name} = {out}")
+            if not takes_all(nest.fold, body.context.facts):
+                body.line(f"{name} = {found(body, nest, name)}")
             body.values[name] = (name, ATOM)
         else:
             body.values[name] = (body.assign(name, end_text(body, nest, loaded[0])), ATOM)

@@ -94,7 +94,6 @@ def check_lines(ops: tuple[ir.Op, ...]) -> list[str]:
     lines += fact_lines(op)
     lines += dim_lines(op, bound)
     lines += batch_checks(op)
-    lines += empty_checks(op)
     return lines
 
 
@@ -255,22 +254,6 @@ def batch_checks(op: ir.Op) -> list[str]:
             expected=f"{{tuple({batch_slice(first)})}}", source=messages.SOURCE.format(operand=first.name),
         )  # fmt: skip
         lines.append(f'    raise ValueError(f"{message}") from None')
-    return lines
-
-
-def empty_checks(op: ir.Op) -> list[str]:
-    lines = []
-    for nest in op.nests:
-        for e in ir.walk(nest.body):
-            if isinstance(e, ir.Reduce) and e.op.startswith("arg"):
-                for b in e.binders:
-                    extent = whole(b.hi - b.lo)
-                    if b.hi == ir.BATCH_SIZE:
-                        continue
-                    lines += refuse(
-                        f"{extent} == 0",
-                        messages.EMPTY.format(op=op.name, operand=nest.name, reducer=e.op),
-                    )
     return lines
 
 

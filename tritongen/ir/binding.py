@@ -25,12 +25,10 @@ from tritongen.ir.nodes import (
     Constant,
     Define,
     Op,
-    Reduce,
     Require,
     Scalar,
     Tensor,
     TypeParam,
-    walk,
 )
 
 if TYPE_CHECKING:
@@ -326,14 +324,6 @@ def _check_outputs(op: Op, bound: Bound) -> None:
     for output in op.outputs:
         for d in output.dims:
             _whole(op, text(d), d, bound.sizes)
-    for nest in op.nests:
-        if any(bound.size(b.hi) <= bound.size(b.lo) for b in nest.box):
-            continue
-        for node in walk(nest.body):
-            if isinstance(node, Reduce) and node.op in ("argmax", "argmin"):
-                if any(bound.size(b.hi) <= bound.size(b.lo) for b in node.binders):
-                    names = {"op": op.name, "operand": nest.name, "reducer": node.op}
-                    raise ValueError(messages.EMPTY.format(**names))
 
 
 def _number(op: Op, p: Poly, sizes: dict[str, int]):

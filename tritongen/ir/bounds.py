@@ -53,6 +53,7 @@ from tritongen.ir.known import (
     simplify,
     within,
 )
+from tritongen.ir.nodes import Reduce
 
 __all__ = [
     "Facts",
@@ -67,9 +68,11 @@ __all__ = [
     "prove",
     "require",
     "simplify",
+    "takes_all",
     "within",
 ]
 
+ZERO = Poly()
 EFFORT = 4  # how many inequalities a proof may add
 POINTS = 12
 OFFSETS = (0, 0, 1, 1, 2, 3, 5)
@@ -103,6 +106,13 @@ def prove(
     if all(seen) and (nonnegative(yes, facts) or nonnegative(*in_digits(yes, facts))):
         return True
     return False if not any(seen) and nonnegative(no, facts) else None
+
+
+def takes_all(reduce: Reduce, facts: Facts) -> bool:
+    """Whether each place from 0 on is a term, and there is one: argmax finds it without more care."""
+    return not reduce.guards and all(
+        not b.lo.terms and prove(b.hi, ">", ZERO, facts) is True for b in reduce.binders
+    )
 
 
 def in_digits(p: Poly, facts: Facts) -> tuple[Poly, Facts]:

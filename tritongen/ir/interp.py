@@ -23,7 +23,6 @@ from typing import Any
 
 import torch
 
-from tritongen.ir import messages
 from tritongen.ir.algebra import (
     Atom,
     Extreme,
@@ -231,10 +230,10 @@ class Run:
         inner, used, terms = self.space(expr, axes, live)
         body = self.value(expr.body, inner, used)
         body, terms = flat_terms(expr, body, terms), flat_terms(expr, terms, terms)
-        if expr.op in ("argmax", "argmin") and not bool((terms.any(-1) | ~live).all()):
-            names = {"op": self.op.name, "operand": self.name, "reducer": expr.op}
-            raise ValueError(messages.EMPTY.format(**names))
-        return fold(expr.op, body, terms).to(self.dtype(expr.dtype))
+        result = fold(expr.op, body, terms)
+        if expr.is_place and len(expr.binders) == 1:
+            result = torch.where(result < 0, result, result + self.bound.size(expr.binders[0].lo))
+        return result.to(self.dtype(expr.dtype))
 
     def space(
         self, expr: Reduce, axes: Axes, live: torch.Tensor
@@ -371,11 +370,11 @@ def flat_terms(expr: Reduce, part: torch.Tensor, terms: torch.Tensor) -> torch.T
 def fold(op: str, body: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
     """Reduce the last dim over the terms; sums and products keep the dtype and wrap."""
     identity = torch.tensor(_identity(op, body.dtype), dtype=body.dtype, device=body.device)
-    if not body.shape[-1]:
-        return identity.expand(body.shape[:-1])
     kept = torch.where(terms, body, identity)
     if op in ("argmax", "argmin"):
         return _first(kept, terms, op)
+    if not body.shape[-1]:
+        return identity.expand(body.shape[:-1])
     match op:
         case "sum":
             return kept.sum(-1).to(body.dtype)
@@ -393,8 +392,9 @@ def fold(op: str, body: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
 
 
 def _first(kept: torch.Tensor, terms: torch.Tensor, op: str) -> torch.Tensor:
-    """The first NaN, else the first extreme."""
+    """The number of the first NaN, else of the first extreme; -1 where there is no term."""
+    if not kept.shape[-1]:
+        return torch.full(kept.shape[:-1], -1, device=kept.device)
     best = (kept.amax if op == "argmax" else kept.amin)(-1, keepdim=True)
-    hit = terms & (kept.isnan() if _is_float(kept) else torch.zeros_like(terms))
-    hit = torch.where(hit.any(-1, keepdim=True), hit, terms & (kept == best))
-    return hit.to(torch.int8).argmax(-1)
+    hit = torch.where(kept.isnan().any(-1, keepdim=True), kept.isnan(), terms & (kept == best))
+    return torch.where(terms.any(-1), hit.to(torch.int8).argmax(-1), -1)

@@ -22,7 +22,6 @@ REQUIRE = "{op}: requires {fact}: {left} {relation} {right}"
 NEGATIVE = "{op}: size {size} = {value} is negative: {given}"
 FRACTION = "{op}: size {size} = {value} is no whole number: {given}"
 DIVISION = "{op}: division by zero in {value}"
-EMPTY = "{op}: {operand}: {reducer} over nothing"
 
 SOURCE = " (from {operand})"  # the operand that settled what is expected
 TYPE_SOURCE = " ({typaram}, from {operand})"

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Union
 
-from tritongen.ir.algebra import Poly, Sym, poly
+from tritongen.ir.algebra import Poly, Sym, index, poly
 
 BATCH = "..."  # the name of the batch index and of its extent
 BATCH_SIZE = poly(Sym(BATCH))
@@ -179,8 +179,9 @@ class Reduce:
     """op over the terms of the box that pass all guards: sum prod max min any all argmax argmin.
 
     The accumulator has the body's dtype, which for argmax and argmin differs from the result (i64:
-    the row-major number of the term in the box, counted from each binder's lo). `mean` is a sum and
-    a division. `sum` with no binder is a guarded term.
+    the value that the index has at the term; of several indices, which start at 0, the term's
+    row-major number; -1 where there is no term). `mean` is a sum and a division. `sum` with no
+    binder is a guarded term.
     """
 
     op: str
@@ -188,6 +189,19 @@ class Reduce:
     guards: tuple[Guard, ...]
     body: Expr
     dtype: str
+
+    @property
+    def is_place(self) -> bool:
+        """Whether it gives the place of a term instead of a value: argmax, argmin."""
+        return self.op in ("argmax", "argmin")
+
+    @property
+    def number(self) -> Poly:
+        """What argmax and argmin give for a term."""
+        total = Poly()
+        for b in self.binders:
+            total = total * b.hi + index(b.index)
+        return total
 
     @property
     def factors(self) -> tuple[Expr, Expr]:

@@ -284,7 +284,7 @@ class _Printer:
         binders = []
         printer = self
         for b in r.binders:
-            binders.append(printer.binder(b, r.body, guards))
+            binders.append(printer.binder(b, r, guards))
             printer = printer.inside((b,))
         body = r.body
         if guards:
@@ -297,12 +297,14 @@ class _Printer:
     def inside(self, binders: tuple[Binder, ...]) -> _Printer:
         return replace(self, ranges=self.ranges | {b.index: (b.lo, b.hi) for b in binders})
 
-    def binder(self, b: Binder, body: Expr, guards: list[Guard]) -> ast.Binder:
+    def binder(self, b: Binder, r: Reduce, guards: list[Guard]) -> ast.Binder:
         """The binder with its range and the guards that are bounds of it, which it takes away."""
+        body = r.body
         if b.index == BATCH:
             return ast.Binder(BATCH)
         low = None if b.lo == poly(0) else poly_ast(b.lo)
         plain = self.implied(b.index, body) == b.hi and self.agree(b, guards)
+        plain = plain and not (r.is_place and self.may_be_empty(b))
         high = None if plain else poly_ast(b.hi)
         result = ast.Binder(b.index, low, False, high, True)
         taken = set()
@@ -319,6 +321,11 @@ class _Printer:
                 result = replace(result, low=e, low_strict=strict)
             guards.remove(guard)
         return result
+
+    def may_be_empty(self, b: Binder) -> bool:
+        """Whether no fact says that there is a term, as an argmax without a bound does."""
+        facts = (f for f in self.op.facts if isinstance(f, Require))
+        return not any((f.left, f.op, f.right) == (b.hi, ">", poly(0)) for f in facts)
 
     def agree(self, b: Binder, guards: list[Guard]) -> bool:
         """Whether no integer that a guard reads has another dim along the index: `off[s + 1]` and `off[s]` have."""
@@ -351,7 +358,7 @@ class _Printer:
             case "sum":
                 return number(0)
             case "prod":
-                return number(1)
+                return number(1 if kind in ("int", "bool", *INTS) else 1.0)
             case "any" | "all":
                 return ast.Bool(r.op == "all")
             case "max" | "min" if kind not in ("int", "bool", *INTS):

@@ -246,7 +246,9 @@ def _reduce(scope: _Scope, r: Reduce) -> None:
     for guard in r.guards:
         _guard(inner, guard)
     _expr(inner, r.body)
-    expected = "i64" if r.op in ("argmax", "argmin") else r.body.dtype
+    if r.is_place and len(r.binders) > 1 and any(b.lo.terms for b in r.binders):
+        scope.fail(f"{r.op} over several indices that do not start at 0")
+    expected = "i64" if r.is_place else r.body.dtype
     if r.dtype != expected:
         scope.fail(f"{r.op} of {r.body.dtype} gives {r.dtype}")
 

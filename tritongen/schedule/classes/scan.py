@@ -85,6 +85,8 @@ def as_scan(nest: ir.Nest, virtual, facts: Facts) -> Scan | None:
     if len(found) != 1:
         return None
     ((guard, (along, shift, reverse)),) = found
+    if reduce.is_place and shift.terms:
+        return None  # its value is the reduced index's own, not that of the place it is walked at
     others = tuple(g for g in reduce.guards if g is not guard)
     used = free_indices(paste(reduce.body, virtual, set()))
     if along.index in used.union(*(indices(g.poly) for g in others)):
