@@ -18,14 +18,15 @@ from tritongen.emit.facts import may_be_f64, touched
 from tritongen.emit.kernels import kernel_view
 from tritongen.emit.launch import TORCH_DTYPES, LaunchView, batch_lines, launch_view, scratch_lines
 from tritongen.emit.reference import reference_lines
-from tritongen.emit.sizes import size_lines
+from tritongen.emit.sizes import own_lines, size_lines
 from tritongen.emit.view import KernelView
 from tritongen.emit.wrapper import allocation, check_lines, docstring, parameters
 from tritongen.ir import nodes as ir
+from tritongen.ir.batches import own_batches
 from tritongen.ir.bounds import facts_of
 from tritongen.ir.helpers import HELPERS
 from tritongen.resources import folder
-from tritongen.schedule.aside import step_aside
+from tritongen.schedule.aside import planned
 from tritongen.schedule.plan import Pack, Plan, Step
 
 LINE_LENGTH = 100
@@ -215,12 +216,12 @@ def follows_format(plan: Plan) -> set[str]:
     reshaped = {v.tensor for k in kernels if not k.any_format for v in k.views}
     keeps = [s for s in plan.steps if s.orders or any(k.slides or k.any_format for k in s.kernels)]
     free = {name for s in keeps for name in s.stores} - reshaped
-    inner = step_aside(plan.op).outputs
+    inner = planned(plan.op).outputs
     return {o.name for o, own in zip(plan.op.outputs, inner, strict=True) if own.name in free}
 
 
 def context_of(plan: Plan) -> Context:
-    op = step_aside(plan.op)
+    op = planned(plan.op)
     op = replace(op, facts=(*op.facts, *plan.defines))
     stored = (*op.tensors, *op.outputs)
     dims = {t.name: t.dims for t in stored}
@@ -286,11 +287,13 @@ def dispatch(item: OpPlans) -> list[str]:
     lines = []
     for k, plan in enumerate(item.plans):
         op = plan.op
-        names = [*(t.name for t in op.tensors), *(o.name for o in op.outputs)]
+        owns = own_batches(op)[1]
+        names = [t.name for t in op.tensors] + [own.name for own in owns]
+        names += [o.name for o in op.outputs]
         names += [s.name for s in op.scalars] + [c.name for c in op.constants]
-        call = f"launch_{plan.name}({', '.join(names)})"
+        calls = [*own_lines(owns), f"launch_{plan.name}({', '.join(names)})"]
         if len(item.plans) == 1:
-            return [call]
+            return calls
         tests = []
         for p in op.typarams:
             operand = next(t.name for t in op.tensors if t.dtype == p.name)
@@ -299,6 +302,6 @@ def dispatch(item: OpPlans) -> list[str]:
         keyword = "if" if k == 0 else "elif"
         lines += [
             f"{keyword} {' and '.join(tests)}:" if k < len(item.plans) - 1 else "else:",
-            f"    {call}",
+            *(f"    {call}" for call in calls),
         ]
     return lines
