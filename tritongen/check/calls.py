@@ -137,8 +137,8 @@ def _inline(scope: Scope, node: ast.Call, line: ast.Assign | None) -> str:
         dims: tuple[Poly, ...] = ()
         for t in own.operands:
             dims = broadcast(scope, node, dims, own_batch[t.name])
-        names = (name for name, _ in batch[len(batch) - len(dims) :])
-        spaces[own.index] = spaces[own.size] = tuple(zip(names, dims, strict=True))
+        indices = (name for name, _ in batch[len(batch) - len(dims) :])
+        spaces[own.index] = spaces[own.size] = tuple(zip(indices, dims, strict=True))
     renaming = replace(renaming, spaces=spaces)
     for nest in callee.nests:
         _write(scope, callee, nest, renaming, line)

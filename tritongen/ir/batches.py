@@ -56,7 +56,8 @@ def own_batches(op: Op) -> tuple[Op, tuple[Own, ...]]:
     split = _Split(op)
     nests = [nest for own in op.nests for nest in split.apart(own)]
     views = tuple(Tensor(v.name, v.tensor.dtype, _flat(v)) for v in split.views.values())
-    used, wanted = [], {o.name for o in op.outputs}
+    used: list[Nest] = []
+    wanted = {o.name for o in op.outputs}
     for nest in reversed(nests):  # a temporary that only such reducers read is left out
         if nest.name in wanted:
             used.insert(0, nest)
@@ -124,8 +125,8 @@ class _Split:
         self.operands = {t.name: t for t in batched(op)}
         self.taken = {p.name for p in (*op.params, *op.outputs, *op.nests, *op.defines)}
         self.taken |= {p.name for p in op.typarams}
-        for t in (*op.tensors, *op.outputs, *op.nests):
-            self.taken |= set().union(*map(symbols, t.dims))
+        for dims in (t.dims for ts in (op.tensors, op.outputs, op.nests) for t in ts):
+            self.taken |= set().union(*map(symbols, dims))
         for nest in op.nests:
             inner = [e.binders for e in walk(nest.body) if isinstance(e, Reduce)]
             self.taken |= {b.index for binders in (nest.box, *inner) for b in binders}
