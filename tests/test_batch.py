@@ -1,4 +1,4 @@
-"""What `...` stands for, proven in a process of its own, since it needs Triton's interpreter: `batch_checks.py`."""
+"""What `...` stands for, and where results lie, each proven in a process under Triton's interpreter."""
 
 import os
 import subprocess
@@ -19,3 +19,7 @@ def run_checks(file: str) -> None:
 
 def test_batch_dims_broadcast_beside_named_ones():
     run_checks("batch_checks.py")
+
+
+def test_results_lie_as_torch_lays_them():
+    run_checks("layout_checks.py")

@@ -172,19 +172,19 @@ def pack_lines(context: Context, pack: Pack) -> list[str]:
 
 
 def merge_lines(context: Context, step: Step) -> list[str]:
-    """Operands broadcast to the batch shape, and the batch dims of all merged to three."""
+    """The dims of all tensors, broadcast to the shape of the result, merged to three."""
     if not step.merged:
         return []
-    op = context.op
-    operands = [t.name for t in batched(op)]
-    lines = [
-        f"{t} = {t}.expand(batch_shape)" for t in step.merged if t in operands and len(operands) > 1
-    ]
+    op, last = context.op, step.stores[-1]
+    operands = {t.name: t for t in batched(op)} if len(batched(op)) > 1 else {}
+    flat = [t for t in step.merged if _one_batch(context, t) and ir.BATCH_SIZE in context.dims[t]]
+    aligned = [t for t in step.merged if t in operands and ir.BATCH_SIZE in operands[t].dims[1:]]
     names = ", ".join(step.merged)
-    last = step.stores[-1]
+    differ = operands.keys() & set(step.merged) - set(aligned)
     return [
-        *lines,
-        f"{names} = _three_dims({names})",
+        *(f"{t} = {t}.view(batch_shape)" for t in flat),
+        *(f"{t} = {expanded(operands[t], 'batch_shape')}" for t in aligned),
+        f"{names} = _three_dims({f'*torch.broadcast_tensors({names})' if differ else names})",
         f"outer, middle, inner = {last}.shape",
         f"total = {last}.numel()",
     ]

@@ -275,33 +275,6 @@ def empty_checks(op: ir.Op) -> list[str]:
     return lines
 
 
-def allocation(op: ir.Op, output: ir.Tensor, follows: bool = False) -> str:
-    """torch.empty for one output, in the memory format of the first operand of its rank where it follows that."""
-    first = op.tensors[0]
-    operands = batched(op)
-    parts = []
-    for d in output.dims:
-        if d == ir.BATCH_SIZE:
-            parts.append(f"*{'batch_shape' if len(operands) > 1 else batch_slice(operands[0])}")
-        else:
-            parts.append(whole(d))
-    shape = (
-        parts[0][1:]
-        if len(parts) == 1 and parts[0].startswith("*")
-        else (f"({', '.join(parts)}{',' if len(parts) == 1 else ''})")
-    )
-    source = next((t for t in op.tensors if t.dtype == output.dtype), None)
-    param = next((p for p in op.typarams if p.name == output.dtype), None)
-    if source is not None:
-        dtype = f"{source.name}.dtype"
-    else:  # a type parameter that no operand binds is the first of its dtypes
-        dtype = TORCH_DTYPES[param.dtypes[0] if param else output.dtype]
-    rank = len(output.dims)
-    alike = next((t.name for t in op.tensors if follows and len(t.dims) == rank in (4, 5)), "")
-    kept = f", memory_format=_memory_format({alike})" if alike else ""
-    return f"torch.empty({shape}, dtype={dtype}, device={first.name}.device{kept})"
-
-
 def docstring(op: ir.Op) -> tuple[str, ...]:
     """What the op computes, shapes and dtypes of operands and results, errors."""
 

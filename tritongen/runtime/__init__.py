@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 
+from tritongen.runtime.layout import empty, memory_format
 from tritongen.runtime.registry import Backward, op
 
 if os.environ.get("TRITON_INTERPRET") == "1":
@@ -27,4 +28,4 @@ if os.environ.get("TRITON_INTERPRET") == "1":
     install_tree_reduce()
     install_bool_splat()
 
-__all__ = ["Backward", "op"]
+__all__ = ["Backward", "empty", "memory_format", "op"]
