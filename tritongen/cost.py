@@ -23,10 +23,11 @@ import torch
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, denominator, evaluate, indices, substitute
+from tritongen.ir.batches import own_batches
 from tritongen.ir.binding import Bound, bind, torch_dtype
 from tritongen.ir.reads import reads_of, switch_of
 from tritongen.runtime.precision import f32_precision
-from tritongen.schedule.aside import step_aside
+from tritongen.schedule.aside import planned
 from tritongen.schedule.canonical import coordinates, free_indices, reads, tensors_read
 from tritongen.schedule.plan import KernelPlan, Plan, Step
 from tritongen.trace import Calls, Choice, Launch
@@ -335,11 +336,15 @@ class CallNumbers:
 
 
 def call_numbers(plan: Plan, args: Mapping[str, Any]) -> CallNumbers:
-    op = step_aside(plan.op)
+    checked, owns = own_batches(plan.op)
+    if owns:
+        seen = bind(plan.op, args).values
+        args = {**args, **{own.name: seen[own.name] for own in owns}}
+    op = planned(plan.op)
     op = replace(op, facts=(*op.facts, *plan.defines))
     renamed: dict[str, Any] = {
         new.name: args[old.name] if old.name in args else getattr(old, "default", None)
-        for new, old in zip(op.params, plan.op.params, strict=True)
+        for new, old in zip(op.params, checked.params, strict=True)
     }
     stored = (*op.tensors, *op.outputs)
     dims = {t.name: t.dims for t in stored} | {n.name: n.dims for n in plan.scratch}

@@ -15,3 +15,8 @@ def folder(name: str) -> Path:
     """The folder `grammar` or `templates`."""
     packed = _PACKAGE / "_data" / name
     return packed if packed.is_dir() else _PACKAGE.parent / name
+
+
+def own_text(path: str) -> str:
+    """A file of the package, for what is printed elsewhere too."""
+    return (_PACKAGE / path).read_text()

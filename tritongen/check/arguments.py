@@ -76,7 +76,7 @@ def bind_dims(scope: Scope, node: ast.Call, callee: Op, tensors: dict[str, Varia
         pairs, own = paired(scope, node, t, here)
         if own is not None:
             own_batch[t.name] = own
-            batch = _broadcast(scope, node, batch, own)
+            batch = broadcast(scope, node, batch, own)
         for theirs, ours in pairs:
             name = bare(theirs)
             if name is None or name in settled:
@@ -118,7 +118,7 @@ def _wrong_rank(scope: Scope, node: ast.Call, t: Tensor, here: Variable) -> NoRe
     )
 
 
-def _broadcast(
+def broadcast(
     scope: Scope, node: ast.Call, a: tuple[Poly, ...], b: tuple[Poly, ...]
 ) -> tuple[Poly, ...]:
     long, short = (a, b) if len(a) >= len(b) else (b, a)

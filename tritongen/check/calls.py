@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TypeGuard
 
 from tritongen.check import functions, pointwise
-from tritongen.check.arguments import agree_dims, bare, bind_dims, bind_dtypes, paired
+from tritongen.check.arguments import agree_dims, bare, bind_dims, bind_dtypes, broadcast, paired
 from tritongen.check.coordinates import size_of
 from tritongen.check.inline import Renaming, renamed_nest
 from tritongen.check.prune import pruned
@@ -23,7 +23,9 @@ from tritongen.check.values import Value, convert, store
 from tritongen.errors import SpecError
 from tritongen.ir import bounds
 from tritongen.ir.algebra import Poly, size, text
+from tritongen.ir.batches import own_batches
 from tritongen.ir.nodes import (
+    BATCH,
     BATCH_SIZE,
     Call,
     Cast,
@@ -115,6 +117,9 @@ def _inline(scope: Scope, node: ast.Call, line: ast.Assign | None) -> str:
     sizes, own_batch, batch_dims = bind_dims(scope, node, callee, tensors)
     sizes |= _int_constants(scope, callee, given)
     _bind_facts(scope, node, callee, tensors, sizes, batch_dims)
+    callee, owns = own_batches(callee)
+    for own in owns:
+        tensors[own.name], own_batch[own.name] = (d[own.tensor.name] for d in (tensors, own_batch))
     renaming = Renaming(
         {name: v.name for name, v in tensors.items()} | _result_names(scope, callee, line),
         {name: v.dtype for name, v in tensors.items()} | _result_dtypes(scope, callee),
@@ -124,9 +129,17 @@ def _inline(scope: Scope, node: ast.Call, line: ast.Assign | None) -> str:
         _index_names(scope, callee),
         _numbers(scope, callee, given),
         dtypes,
-        (),
+        {},
     )
-    renaming = replace(renaming, batch=_batch(scope, callee, renaming, batch_dims))
+    batch = _batch(scope, callee, renaming, batch_dims)
+    spaces = {BATCH: batch}
+    for own in owns:
+        dims: tuple[Poly, ...] = ()
+        for t in own.operands:
+            dims = broadcast(scope, node, dims, own_batch[t.name])
+        indices = (name for name, _ in batch[len(batch) - len(dims) :])
+        spaces[own.index] = spaces[own.size] = tuple(zip(indices, dims, strict=True))
+    renaming = replace(renaming, spaces=spaces)
     for nest in callee.nests:
         _write(scope, callee, nest, renaming, line)
     if any(_is_product(e) for nest in callee.nests for e in walk_expr(nest.body)):
@@ -311,7 +324,9 @@ def _bind_facts(
     batch: tuple[Poly, ...],
 ) -> None:
     """Derived sizes get a value, a name of the caller, or a new one; the rest is proven or asked."""
-    empty = Renaming({}, {}, frozenset(), {}, sizes, {}, {}, {}, tuple(("", d) for d in batch))
+    empty = Renaming(
+        {}, {}, frozenset(), {}, sizes, {}, {}, {}, {BATCH: tuple(("", d) for d in batch)}
+    )
     for fact in callee.facts:
         if isinstance(fact, Define):
             sizes[fact.name] = _named(scope, fact.name, empty.poly(fact.value))

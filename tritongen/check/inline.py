@@ -18,11 +18,10 @@ from tritongen.ir.algebra import (
     Sym,
     index,
     poly,
+    size,
     substitute_atoms,
 )
 from tritongen.ir.nodes import (
-    BATCH,
-    BATCH_SIZE,
     Binder,
     Call,
     Cast,
@@ -38,11 +37,12 @@ from tritongen.ir.nodes import (
 )
 
 ZERO, ONE = poly(0), poly(1)
+Space = tuple[tuple[str, Poly], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Renaming:
-    """Callee's name -> caller's. `batch` are the dims and indices that `...` stands for."""
+    """Callee's name -> caller's. `spaces`: the indices and dims that `...`, or a part of it, stands for."""
 
     tensors: Mapping[str, str]
     stored: Mapping[str, str]  # callee's tensor -> dtype of what the caller has there
@@ -52,7 +52,7 @@ class Renaming:
     indices: Mapping[str, str]
     scalars: Mapping[str, Expr]
     dtypes: Mapping[str, str]
-    batch: tuple[tuple[str, Poly], ...]
+    spaces: Mapping[str, Space]  # by the callee's index, and by its size
 
     def dtype(self, name: str) -> str:
         return self.dtypes.get(name, name)
@@ -60,9 +60,9 @@ class Renaming:
     def poly(self, p: Poly) -> Poly:
         def change(atom: Atom) -> Poly | None:
             match atom:
-                case Sym(name) if name == BATCH:
+                case Sym(name) if name in self.spaces:
                     total = ONE
-                    for _, dim in self.batch:
+                    for _, dim in self.spaces[name]:
                         total = total * dim
                     return total
                 case Sym(name) if name in self.sizes:
@@ -79,11 +79,12 @@ class Renaming:
         """A tensor's coordinates; `...` aligned from the right with the dims that it has there."""
         result: list[Poly] = []
         for c in coords:
-            if c != index(BATCH):
+            space = next((s for name, s in self.spaces.items() if c == index(name)), None)
+            if space is None:
                 result.append(self.poly(c))
                 continue
-            own = self.own_batch.get(tensor, tuple(dim for _, dim in self.batch))
-            used = self.batch[len(self.batch) - len(own) :]
+            own = self.own_batch.get(tensor, tuple(dim for _, dim in space))
+            used = space[len(space) - len(own) :]
             result.extend(
                 ZERO if dim == ONE else index(name)
                 for dim, (name, _) in zip(own, used, strict=True)
@@ -93,14 +94,16 @@ class Renaming:
     def dims(self, dims: tuple[Poly, ...]) -> tuple[Poly, ...]:
         result: list[Poly] = []
         for d in dims:
-            result.extend([dim for _, dim in self.batch] if d == BATCH_SIZE else [self.poly(d)])
+            space = next((s for name, s in self.spaces.items() if d == size(name)), None)
+            result.extend([self.poly(d)] if space is None else [dim for _, dim in space])
         return tuple(result)
 
     def binders(self, binders: tuple[Binder, ...]) -> tuple[Binder, ...]:
         result: list[Binder] = []
         for b in binders:
-            if b.index == BATCH:
-                result.extend(Binder(name, ZERO, dim) for name, dim in self.batch if dim != ONE)
+            if b.index in self.spaces:
+                space = self.spaces[b.index]
+                result.extend(Binder(name, ZERO, dim) for name, dim in space if dim != ONE)
             else:
                 name = self.indices.get(b.index, b.index)
                 result.append(Binder(name, self.poly(b.lo), self.poly(b.hi)))

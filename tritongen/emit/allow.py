@@ -14,7 +14,8 @@ IMPORTS = {
 }  # fmt: skip
 BARE_CALLS = {
     "range", "float", "min", "max", "isinstance", "type", "tuple", "str", "dict", "getattr", "ValueError", "len",
-    "slice", "int", "bool", "abs", "all", "any", "zip", "enumerate", "list", "TensorDescriptor", "_f32_precision",
+    "slice", "int", "bool", "abs", "all", "any", "zip", "enumerate", "list", "reversed", "sorted",
+    "TensorDescriptor", "_f32_precision",
 }  # fmt: skip
 ROOTS = {"tl", "torch", "triton", "math", "libdevice", "runtime"}
 REFUSED = (

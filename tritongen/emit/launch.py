@@ -21,10 +21,11 @@ from tritongen.emit.facts import (
     touched,
     used_facts,
 )
-from tritongen.emit.sizes import bare, batch_slice, size_lines, whole
+from tritongen.emit.sizes import bare, batch_slice, broadcast_text, expanded, size_lines, whole
 from tritongen.emit.text import launch_text
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
+from tritongen.ir.batches import batched
 from tritongen.schedule import rules
 from tritongen.schedule.plan import Pack, Step, Variant, View
 
@@ -172,19 +173,19 @@ def pack_lines(context: Context, pack: Pack) -> list[str]:
 
 
 def merge_lines(context: Context, step: Step) -> list[str]:
-    """Operands broadcast to the batch shape, and the batch dims of all merged to three."""
+    """The dims of all tensors, broadcast to the shape of the result, merged to three."""
     if not step.merged:
         return []
-    op = context.op
-    batched = [t.name for t in op.tensors if ir.BATCH_SIZE in t.dims]
-    lines = [
-        f"{t} = {t}.expand(batch_shape)" for t in step.merged if t in batched and len(batched) > 1
-    ]
+    op, last = context.op, step.stores[-1]
+    operands = {t.name: t for t in batched(op)} if len(batched(op)) > 1 else {}
+    flat = [t for t in step.merged if _one_batch(context, t) and ir.BATCH_SIZE in context.dims[t]]
+    aligned = [t for t in step.merged if t in operands and ir.BATCH_SIZE in operands[t].dims[1:]]
     names = ", ".join(step.merged)
-    last = step.stores[-1]
+    differ = operands.keys() & set(step.merged) - set(aligned)
     return [
-        *lines,
-        f"{names} = _three_dims({names})",
+        *(f"{t} = {t}.view(batch_shape)" for t in flat),
+        *(f"{t} = {expanded(operands[t], 'batch_shape')}" for t in aligned),
+        f"{names} = _three_dims({f'*torch.broadcast_tensors({names})' if differ else names})",
         f"outer, middle, inner = {last}.shape",
         f"total = {last}.numel()",
     ]
@@ -193,17 +194,15 @@ def merge_lines(context: Context, step: Step) -> list[str]:
 def view_line(context: Context, tensor: str, view: View | None) -> list[str]:
     """`x = x.reshape(rows, D)`; nothing where the kernel takes the tensor as it is."""
     op, dims = context.op, context.dims[tensor]
-    batched = ir.BATCH_SIZE in dims
+    flat = ir.BATCH_SIZE in dims
     out = tensor
     operand = next((t for t in op.tensors if t.name == tensor), None)
-    if batched and operand and sum(ir.BATCH_SIZE in t.dims for t in op.tensors) > 1:
-        sizes = ", ".join("*batch_shape" if d == ir.BATCH_SIZE else whole(d) for d in dims)
-        # A batch of no dims leaves expand without an argument.
-        out += ".expand(batch_shape)" if sizes == "*batch_shape" else f".expand({sizes})"
+    if flat and operand and len(batched(op)) > 1:
+        out = expanded(operand, "batch_shape")
     if view is not None:
         out += permuted(view.order)
     shape = dims if view is None else view.shape
-    if shape != dims or batched and not _one_batch(context, tensor):
+    if shape != dims or flat and not _one_batch(context, tensor):
         inside = ", ".join(whole(d) for d in shape) or "()"  # one element, no dim
         out += f".view({inside})" if operand is None else f".reshape({inside})"
     return [] if out == tensor else [f"{tensor} = {out}"]
@@ -220,13 +219,10 @@ def batch_lines(op: ir.Op, text: str) -> list[str]:
     if not counted and not re.search(r"\bbatch_shape\b", text):
         return []
     source = next((o for o in op.outputs if ir.BATCH_SIZE in o.dims), None)
-    batched = [t for t in op.tensors if ir.BATCH_SIZE in t.dims]
     if source is not None:
         shape = batch_slice(source)
-    elif len(batched) == 1:
-        shape = batch_slice(batched[0])
     else:
-        shape = f"torch.broadcast_shapes({', '.join(batch_slice(t) for t in batched)})"
+        shape = broadcast_text(batched(op))
     if not re.search(r"\bbatch_shape\b", text):
         return [f"batch = math.prod({shape})"]
     return [f"batch_shape = {shape}", *(["batch = math.prod(batch_shape)"] if counted else [])]

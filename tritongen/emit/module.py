@@ -13,19 +13,21 @@ from functools import lru_cache
 from types import SimpleNamespace
 
 from tritongen.emit import allow, folds, lanes, lines, paired, runs
+from tritongen.emit.allocation import ANY, CHANNELS_LAST, allocation
 from tritongen.emit.body import Context
 from tritongen.emit.facts import may_be_f64, touched
 from tritongen.emit.kernels import kernel_view
 from tritongen.emit.launch import TORCH_DTYPES, LaunchView, batch_lines, launch_view, scratch_lines
 from tritongen.emit.reference import reference_lines
-from tritongen.emit.sizes import size_lines
+from tritongen.emit.sizes import own_lines, size_lines
 from tritongen.emit.view import KernelView
-from tritongen.emit.wrapper import allocation, check_lines, docstring, parameters
+from tritongen.emit.wrapper import check_lines, docstring, parameters
 from tritongen.ir import nodes as ir
+from tritongen.ir.batches import own_batches
 from tritongen.ir.bounds import facts_of
 from tritongen.ir.helpers import HELPERS
-from tritongen.resources import folder
-from tritongen.schedule.aside import step_aside
+from tritongen.resources import folder, own_text
+from tritongen.schedule.aside import planned
 from tritongen.schedule.plan import Pack, Plan, Step
 
 LINE_LENGTH = 100
@@ -82,7 +84,7 @@ def module_source(
         merges=any(
             "_three_dims(" in line for v in views for own in v.launches for line in own.lines
         ),
-        formats=any("_memory_format(" in text for v in views for _, text in v.outputs),
+        layout=_layout(views) if standalone else "",
         uses_multiprocessors=any(
             "_multiprocessors(" in line for v in views for own in v.launches for line in own.lines
         ),
@@ -105,6 +107,17 @@ def module_source(
     out = environment().get_template("module.py.j2").render(module=body)
     allow.walk(out)
     return out
+
+
+def _layout(views: list[SimpleNamespace]) -> str:
+    """The text of what allocations call, for a module that imports nothing of tritongen; it is called there."""
+    used = "".join(text for v in views for _, text in v.outputs)
+    if "runtime." not in used:
+        return ""
+    for view in views:
+        view.outputs = [(name, text.replace("runtime.", "_")) for name, text in view.outputs]
+    text = own_text("runtime/layout.py")
+    return re.sub(r"^def (?=[a-z])", "def _", text[text.index("def ") :], flags=re.M)
 
 
 def _docstring_safe(line: str) -> str:
@@ -181,7 +194,6 @@ def op_view(item: OpPlans) -> SimpleNamespace:
         if len(plan.steps) > 1:
             sequences.append(sequence(context, plan, tensors, sequence_calls))
     params = parameters(op)
-    follow = set.intersection(*(follows_format(plan) for plan in item.plans))
     asked = (step.precision for plan in item.plans for step in plan.steps)
     asks = tuple(dict.fromkeys(filter(None, asked)))
     names = [o.name for o in op.outputs]
@@ -193,7 +205,7 @@ def op_view(item: OpPlans) -> SimpleNamespace:
         returns=_returns(len(names)),
         doc=docstring(op),
         checks=check_lines(ops),
-        outputs=[(o.name, allocation(op, o, o.name in follow)) for o in op.outputs],
+        outputs=[(o.name, allocation(op, o, *kept(o, item.plans))) for o in op.outputs],
         output_names=", ".join(names),
         not_empty=" or ".join(empty),
         first=op.tensors[0].name,
@@ -221,18 +233,31 @@ def _returns(count: int) -> str:
     return " -> torch.Tensor" if count == 1 else f" -> tuple[{', '.join(['torch.Tensor'] * count)}]"
 
 
-def follows_format(plan: Plan) -> set[str]:
-    """The outputs that may be stored channels last: who writes them asks for strides, and nobody reshapes them."""
-    kernels = [k for s in plan.steps for k in s.kernels]
+def kept(output: ir.Tensor, plans: tuple[Plan, ...]) -> tuple[str, tuple[str, ...]]:
+    """What layouts an output may have, and the outputs that have the same one: they are stored together."""
+    known = [layouts(plan).get(output.name, ("", ())) for plan in plans]
+    return min(known)
+
+
+def layouts(plan: Plan) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Outputs of any layout, or channels last: who writes them asks for strides, and nobody reshapes them."""
+    own = {o.name: p.name for o, p in zip(planned(plan.op).outputs, plan.op.outputs, strict=True)}
+    found: dict[str, tuple[str, tuple[str, ...]]] = {}
+    kernels = [k for s in plan.steps for k in s.kernels if not s.merged]
     reshaped = {v.tensor for k in kernels if not k.any_format for v in k.views}
-    keeps = [s for s in plan.steps if s.orders or any(k.slides or k.any_format for k in s.kernels)]
-    free = {name for s in keeps for name in s.stores} - reshaped
-    inner = step_aside(plan.op).outputs
-    return {o.name for o, own in zip(plan.op.outputs, inner, strict=True) if own.name in free}
+    for s in plan.steps:
+        asks = s.orders or any(k.slides or k.any_format for k in s.kernels)
+        together = tuple(own[name] for name in s.stores if name in own)
+        for name in set(s.stores) & own.keys() - reshaped:
+            if name in s.merged:
+                found[own[name]] = ANY, together
+            elif asks:
+                found[own[name]] = CHANNELS_LAST, (own[name],)
+    return found
 
 
 def context_of(plan: Plan) -> Context:
-    op = step_aside(plan.op)
+    op = planned(plan.op)
     op = replace(op, facts=(*op.facts, *plan.defines))
     stored = (*op.tensors, *op.outputs)
     dims = {t.name: t.dims for t in stored}
@@ -298,11 +323,13 @@ def dispatch(item: OpPlans) -> list[str]:
     lines = []
     for k, plan in enumerate(item.plans):
         op = plan.op
-        names = [*(t.name for t in op.tensors), *(o.name for o in op.outputs)]
+        owns = own_batches(op)[1]
+        names = [t.name for t in op.tensors] + [own.name for own in owns]
+        names += [o.name for o in op.outputs]
         names += [s.name for s in op.scalars] + [c.name for c in op.constants]
-        call = f"launch_{plan.name}({', '.join(names)})"
+        calls = [*own_lines(owns), f"launch_{plan.name}({', '.join(names)})"]
         if len(item.plans) == 1:
-            return [call]
+            return calls
         tests = []
         for p in op.typarams:
             operand = next(t.name for t in op.tensors if t.dtype == p.name)
@@ -311,6 +338,6 @@ def dispatch(item: OpPlans) -> list[str]:
         keyword = "if" if k == 0 else "elif"
         lines += [
             f"{keyword} {' and '.join(tests)}:" if k < len(item.plans) - 1 else "else:",
-            f"    {call}",
+            *(f"    {call}" for call in calls),
         ]
     return lines

@@ -20,6 +20,8 @@ from collections.abc import Iterable
 
 from tritongen.emit.reference_nests import Nests
 from tritongen.emit.reference_sizes import Names, poly_code, size_names
+from tritongen.emit.sizes import broadcast_text, expanded, own_lines
+from tritongen.ir.batches import batched, own_batches
 from tritongen.ir.binding import TORCH_NAMES
 from tritongen.ir.nodes import BATCH_SIZE, Constant, Op, Param, Scalar, Tensor, kind_of
 from tritongen.syntax.ref import parse_ref, ref_python
@@ -49,8 +51,7 @@ def reference_lines(*typings: Op) -> list[str]:
 
 
 def _body(op: Op) -> list[str]:
-    names = Names(op)
-    return _by_nests(op, names) if op.ref is None else _by_ref(op, names, op.ref)
+    return _by_nests(op) if op.ref is None else _by_ref(op, Names(op), op.ref)
 
 
 def _indented(lines: list[str]) -> list[str]:
@@ -142,7 +143,9 @@ def _by_ref(op: Op, names: Names, ref: str) -> list[str]:
 
 
 # ---- line by line -------------------------------------------------------------------------------
-def _by_nests(op: Op, names: Names) -> list[str]:
+def _by_nests(op: Op) -> list[str]:
+    checked, (op, owns) = op, own_batches(op)
+    names = Names(op)
     nests = Nests(op, names)
     sections = [line for nest in op.nests for line in ("", *nests.lines(nest))]
     head = []
@@ -151,11 +154,12 @@ def _by_nests(op: Op, names: Names) -> list[str]:
         dtype = "compute" if kind_of(s.dtype, op) == "float" else s.dtype
         dtype = torch_dtype_code(dtype, names)
         head.append(f"{s.name} = torch.as_tensor({s.name}, dtype={dtype}, device={device})")
-    head += _size_lines(op, names)
+    head += [*own_lines(owns), *_size_lines(op, names)]
     if nests.pads:
         head += ["", *PADDED.format(padded=names.padded).splitlines()]
     if nests.firsts:
         head += ["", *FIRST.format(first=names.first).splitlines()]
+    op = checked  # whose operands the function has
     lines = [*head, *sections, "", f"return {', '.join(_unflattened(op, names))}"]
     return _dtype_lines(op, names, lines) + lines
 
@@ -222,29 +226,15 @@ def _used_sizes(op: Op) -> set[str]:
 
 
 def _batch_lines(op: Op, names: Names) -> list[str]:
-    batched = [t for t in op.tensors if BATCH_SIZE in t.dims]
-    if not batched:
+    operands = batched(op)
+    if not operands:
         return []
-    shapes = [f"{t.name}.shape{_batch_slice(t)}" for t in batched]
-    shape = shapes[0] if len(shapes) == 1 else f"torch.broadcast_shapes({', '.join(shapes)})"
-    lines = [f"{names.batch} = {shape}", f"{names.rows} = {names.batch}.numel()"]
-    for t, own in zip(batched, shapes, strict=True):
-        value = t.name
-        if len(batched) > 1:
-            at = t.dims.index(BATCH_SIZE)
-            if at:  # expand aligns from the right: the missing batch dims come after the first dims
-                ones = f"*[1] * (len({names.batch}) - len({own}))"
-                dims = _join(t.dims, names, f"{ones}, *{own}")
-                value += f".reshape({dims})"
-            value += f".expand({_join(t.dims, names, f'*{names.batch}')})"
+    lines = [f"{names.batch} = {broadcast_text(operands)}"]
+    lines.append(f"{names.rows} = {names.batch}.numel()")
+    for t in operands:
+        value = expanded(t, names.batch) if len(operands) > 1 else t.name
         lines.append(f"{t.name} = {value}.reshape({_join(t.dims, names, names.rows)})")
     return lines
-
-
-def _batch_slice(t: Tensor) -> str:
-    at = t.dims.index(BATCH_SIZE)
-    after = at + 1 - len(t.dims)
-    return f"[{at or ''}:{after or ''}]"
 
 
 def _join(dims: Iterable, names: Names, batch: str) -> str:

@@ -13,6 +13,7 @@ from tritongen.emit.sizes import (
     bare,
     batch_slice,
     binding_dims,
+    broadcast_text,
     dim_position,
     shape_text,
     together,
@@ -30,6 +31,7 @@ from tritongen.ir.algebra import (
     numerator,
     walk,
 )
+from tritongen.ir.batches import batched
 from tritongen.ir.known import Facts, facts_of, plainly_nonnegative
 
 PYTHON_TYPES = {"int": "int", "float": "float", "bool": "bool"}
@@ -239,16 +241,15 @@ def dim_lines(op: ir.Op, bound) -> list[str]:
 
 
 def batch_checks(op: ir.Op) -> list[str]:
-    batched = [t for t in op.tensors if ir.BATCH_SIZE in t.dims]
+    operands = batched(op)
     lines: list[str] = []
-    if len(batched) > 1:
-        shapes = ", ".join(batch_slice(t) for t in batched)
+    if len(operands) > 1:
         lines += [
             "try:",
-            f"    batch_shape = torch.broadcast_shapes({shapes})",
+            f"    batch_shape = {broadcast_text(operands)}",
             "except RuntimeError:",
         ]
-        first, last = batched[0], batched[-1]
+        first, last = operands[0], operands[-1]
         message = messages.BATCH.format(
             op=op.name, operand=last.name, given=f"{{tuple({batch_slice(last)})}}",
             expected=f"{{tuple({batch_slice(first)})}}", source=messages.SOURCE.format(operand=first.name),
@@ -257,31 +258,6 @@ def batch_checks(op: ir.Op) -> list[str]:
     return lines
 
 
-def allocation(op: ir.Op, output: ir.Tensor, follows: bool = False) -> str:
-    """torch.empty for one output, in the memory format of the first operand of its rank where it follows that."""
-    first = op.tensors[0]
-    batched = [t for t in op.tensors if ir.BATCH_SIZE in t.dims]
-    parts = []
-    for d in output.dims:
-        if d == ir.BATCH_SIZE:
-            parts.append(f"*{'batch_shape' if len(batched) > 1 else batch_slice(batched[0])}")
-        else:
-            parts.append(whole(d))
-    shape = (
-        parts[0][1:]
-        if len(parts) == 1 and parts[0].startswith("*")
-        else (f"({', '.join(parts)}{',' if len(parts) == 1 else ''})")
-    )
-    source = next((t for t in op.tensors if t.dtype == output.dtype), None)
-    param = next((p for p in op.typarams if p.name == output.dtype), None)
-    if source is not None:
-        dtype = f"{source.name}.dtype"
-    else:  # a type parameter that no operand binds is the first of its dtypes
-        dtype = TORCH_DTYPES[param.dtypes[0] if param else output.dtype]
-    rank = len(output.dims)
-    alike = next((t.name for t in op.tensors if follows and len(t.dims) == rank in (4, 5)), "")
-    kept = f", memory_format=_memory_format({alike})" if alike else ""
-    return f"torch.empty({shape}, dtype={dtype}, device={first.name}.device{kept})"
 
 
 def docstring(op: ir.Op) -> tuple[str, ...]:

@@ -7,7 +7,8 @@ generated wrapper raises for the same call (`messages.py` holds the wording of b
     ValueError: linear: w: dim 1 (K): expected 64 (from x), given 32
 
 Tensors come out with their batch dims expanded to the common shape and flattened to one dim, as
-the IR has them. Nothing is computed here: that is `interp.py`.
+the IR has them; so do those that the op has more where it is evaluated (`batches.py`). Nothing is
+computed here: that is `interp.py`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritongen.ir import messages
 from tritongen.ir.algebra import Poly, Sym, evaluate, text
+from tritongen.ir.batches import batched, own_batches
 from tritongen.ir.nodes import (
     BATCH,
     BATCH_SIZE,
@@ -103,11 +105,17 @@ def bind(op: Op, args: Mapping[str, Any]) -> Bound:
     _bind_dims(op, values, sizes)
     _bind_facts(op, sizes)
     _check_dims(op, values, sizes)
-    batch_shape = _bind_batch(op, values)
-    if any(BATCH_SIZE in t.dims for t in op.tensors):
+    batch_shape = _bind_batch(op, batched(op), values)
+    if batched(op):
         sizes[BATCH] = prod(batch_shape)
-    bound = Bound(sizes, dtypes, batch_shape, values | _flattened(op, values, batch_shape))
-    _check_outputs(op, bound)
+    inner, owns = own_batches(op)
+    flat = {t.name: _flattened(t, values[t.name], batch_shape) for t in batched(op)}
+    for own in owns:
+        shape = _bind_batch(op, own.operands, values)
+        sizes[own.size] = prod(shape)
+        flat[own.name] = _flattened(own.tensor, values[own.tensor.name], shape)
+    bound = Bound(sizes, dtypes, batch_shape, values | flat)
+    _check_outputs(inner, bound)
     return bound
 
 
@@ -259,15 +267,13 @@ def _bind_dims(op: Op, values: Mapping[str, Any], sizes: dict[str, int]) -> None
                 raise ValueError(_dim_error(op, t, position, d, sizes[name], shape, source))
 
 
-def _bind_batch(op: Op, values: Mapping[str, Any]) -> tuple[int, ...]:
-    """The shape that the batch dims of all operands broadcast to."""
+def _bind_batch(op: Op, tensors: tuple[Tensor, ...], values: Mapping[str, Any]) -> tuple[int, ...]:
+    """The shape that the batch dims of these operands broadcast to."""
     import torch
 
     batch_shape: tuple[int, ...] = ()
     first = ""
-    for t in op.tensors:
-        if BATCH_SIZE not in t.dims:
-            continue
+    for t in tensors:
         shape = tuple(values[t.name].shape)
         start, number = _batch_part(t, shape)
         given = shape[start : start + number]
@@ -343,17 +349,12 @@ def _whole(op: Op, name: str, p: Poly, sizes: dict[str, int]) -> int:
     return int(given)
 
 
-def _flattened(op: Op, values: Mapping[str, Any], batch_shape: tuple[int, ...]) -> dict[str, Any]:
-    flat = {}
-    for t in op.tensors:
-        if BATCH_SIZE not in t.dims:
-            continue
-        value = values[t.name]
-        shape = tuple(value.shape)
-        start, number = _batch_part(t, shape)
-        head, tail = shape[:start], shape[start + number :]
-        missing = (1,) * (len(batch_shape) - number)
-        aligned = value.reshape((*head, *missing, *shape[start : start + number], *tail))
-        expanded = aligned.expand((*head, *batch_shape, *tail))
-        flat[t.name] = expanded.reshape((*head, prod(batch_shape), *tail))
-    return flat
+def _flattened(t: Tensor, value: Any, batch_shape: tuple[int, ...]) -> Any:
+    """The tensor with its batch dims expanded to this shape, as one dim."""
+    shape = tuple(value.shape)
+    start, number = _batch_part(t, shape)
+    head, tail = shape[:start], shape[start + number :]
+    missing = (1,) * (len(batch_shape) - number)
+    aligned = value.reshape((*head, *missing, *shape[start : start + number], *tail))
+    expanded = aligned.expand((*head, *batch_shape, *tail))
+    return expanded.reshape((*head, prod(batch_shape), *tail))

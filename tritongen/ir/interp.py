@@ -34,6 +34,7 @@ from tritongen.ir.algebra import (
     evaluate,
     is_index_like,
 )
+from tritongen.ir.batches import own_batches
 from tritongen.ir.binding import Bound, bind, torch_dtype
 from tritongen.ir.functions import FUNCTIONS
 from tritongen.ir.nodes import (
@@ -82,10 +83,9 @@ def count_points(op: Op, sizes: Mapping[str, int]) -> int:
 
 
 def _outputs(op: Op, args: Mapping[str, Any]) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-    bound = bind(op, args)
-    declared = {o.name: o for o in op.outputs}
+    bound, (op, _) = bind(op, args), own_batches(op)
+    declared, results = {o.name: o for o in op.outputs}, {}
     tensors = {t.name: widen(bound.values[t.name]) for t in op.tensors}
-    results = {}
     for nest in op.nests:
         value = Run(op, bound, tensors, nest.name).nest(nest)
         if nest.name in declared:

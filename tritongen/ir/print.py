@@ -30,6 +30,7 @@ from tritongen.ir.algebra import (
     symbols,
 )
 from tritongen.ir.algebra import walk as walk_poly
+from tritongen.ir.batches import mean_of
 from tritongen.ir.functions import FUNCTIONS
 from tritongen.ir.nodes import (
     BATCH,
@@ -183,18 +184,9 @@ def _count_line(op: Op) -> tuple[ast.Assign]:
 
 
 def _mean(expr: Expr) -> Reduce | None:
-    """The sum that the expression divides by its number of terms."""
-    match expr:
-        case Call("div", (Reduce("sum", binders, ()) as total, IndexValue(count))) if binders:
-            pass
-        case Call("div", (Cast(Reduce("sum", binders, ()) as total, "compute"), IndexValue(count))):
-            pass
-        case _:
-            return None
-    terms = poly(1)
-    for b in binders:
-        terms = terms * (b.hi - b.lo)
-    return total if terms == count else None
+    """The sum that a `mean` was, of all terms of its box."""
+    total = mean_of(expr)
+    return total if total is not None and not total.guards else None
 
 
 # ---- lines --------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from tritongen.ir.batches import own_batches
 from tritongen.ir.binding import bind, torch_dtype
 from tritongen.ir.forms import with_forms
 from tritongen.ir.functions import FUNCTIONS, power_ulp
@@ -77,8 +78,8 @@ def expect(
     low parts that are no normal numbers; and an infinity, or what is near the largest number, has no parts:
     sums over such terms may be anything.
     """
-    op = with_forms(op)
     bound = bind(op, args)
+    op = with_forms(own_batches(op)[0])
     declared = {o.name: o for o in op.outputs}
     tolerances = {t.dtype: t for t in op.tolerances}
     tensors = {t.name: widen(bound.values[t.name]) for t in op.tensors}

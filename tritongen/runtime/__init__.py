@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 
+from tritongen.runtime.layout import empty, memory_format
 from tritongen.runtime.precision import f32_precision
 from tritongen.runtime.registry import Backward, op
 
@@ -30,4 +31,4 @@ if os.environ.get("TRITON_INTERPRET") == "1":
     install_bool_splat()
     install_one_patch()
 
-__all__ = ["Backward", "f32_precision", "op"]
+__all__ = ["Backward", "empty", "f32_precision", "memory_format", "op"]

@@ -28,7 +28,7 @@ from triton.runtime.jit import JITFunction
 from tritongen.runtime.held import Unheld, held_launch
 
 _ALLOCATES = frozenset(
-    {"empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "zeros"}
+    "empty empty_strided empty_permuted empty_like new_empty new_empty_strided zeros".split()
 )
 KERNELS = JITFunction
 _empty = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)

@@ -13,7 +13,7 @@ from tritongen.ir.bounds import facts_of
 from tritongen.ir.forms import with_forms
 from tritongen.ir.reads import switch_of
 from tritongen.schedule.apart import apart
-from tritongen.schedule.aside import names_of, step_aside
+from tritongen.schedule.aside import names_of, planned
 from tritongen.schedule.canonical import canonical, split_all, tensors_read
 from tritongen.schedule.classes import CLASSES
 from tritongen.schedule.classes.contraction_operands import may_be_f32
@@ -26,7 +26,7 @@ from tritongen.schedule.plan import Plan
 def plan_op(op: ir.Op, name: str | None = None, only: str | None = None) -> Plan:
     """The plan of one verified op."""
     own, checked = name or op.name, op
-    op = with_forms(step_aside(checked))
+    op = with_forms(planned(checked))
     op = replace(op, nests=tuple(replace(n, body=factored(n.body)) for n in op.nests))
     facts = facts_of(op)
     nests, groups = best_form(op, facts, only)

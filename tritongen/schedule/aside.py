@@ -12,6 +12,7 @@ import re
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import symbols
+from tritongen.ir.batches import own_batches
 from tritongen.ir.rename import renamed
 
 CONFIG = re.compile(
@@ -27,6 +28,11 @@ KERNELS = "|".join(
     """persistent strips tf32x3 tf32x3_left tf32x3_right parts combine patches taps lanes rows lines runs planes loop part[0-9]* finish flat
     strided tile tiles nest box window channels scan scatter epilogue deal merge""".split()
 )
+
+
+def planned(op: ir.Op) -> ir.Op:
+    """The op that is planned and printed inside, for the one that was checked."""
+    return step_aside(own_batches(op)[0])
 
 
 def step_aside(op: ir.Op) -> ir.Op:

@@ -51,12 +51,26 @@ def make(name, group, stores, dims, facts) -> Step:
 
 
 def _flat(name, group, stores, axes, seen) -> Step:
-    if [d.index for d in group.row] == [ir.BATCH]:
-        return _merged(name, group, stores)
+    if merged := _as_run(group):
+        return _merged(name, merged, stores)
     kernel = KernelPlan(f"{name}_flat", "flat", "whole", axes, group.nests, stores, seen)
     variant = _flat_variant(kernel, "True", "every operand is walked as one run of elements")
     numbers = (("total", axes[0].extent),)
     return Step(name, "pointwise", "no reducer", stores, numbers, (kernel,), (variant,))
+
+
+def _as_run(group: Group) -> Group | None:
+    """The group over the number of an element, which means the same in any order; None where indices are values."""
+    if len(group.row) == 1 and group.row[0].index != ir.BATCH:
+        return None  # one dim has one order
+    run = (ir.Binder(ir.BATCH, Poly(), ir.BATCH_SIZE),)
+    nests = []
+    for nest in group.nests:
+        values = [e for e in ir.walk(nest.body) if isinstance(e, ir.IndexValue)]
+        if any(indices(e.poly) for e in values):
+            return None
+        nests.append(_over(nest, run, (index(ir.BATCH),)))
+    return replace(group, nests=tuple(nests), row=run)
 
 
 def is_busy(nests: tuple[ir.Nest, ...]) -> bool:
@@ -98,7 +112,8 @@ def _strided(name, group, stores, tensors: tuple[str, ...]) -> tuple[KernelPlan,
     """Operands of any rank and strides, as three dims."""
     digits = tuple(ir.Binder(f"{d}_at", Poly(), size(d)) for d in BATCH_DIGITS)
     axes = (Axis("row", digits[:2]), Axis("col", digits[2:]))
-    nests = tuple(_with_batch(n, digits) for n in group.nests)
+    place = tuple(index(d.index) for d in digits)
+    nests = tuple(_over(n, digits, place) for n in group.nests)
     runs = tuple((d.index,) for d in digits)
     seen = tuple(View(t, tuple(size(d) for d in BATCH_DIGITS), runs) for t in tensors)
     kernel = KernelPlan(f"{name}_strided", "tile", "whole", axes, nests, stores, seen)
@@ -112,17 +127,15 @@ def _strided(name, group, stores, tensors: tuple[str, ...]) -> tuple[KernelPlan,
     return kernel, Variant("strided", "True", why, config, (Launch(kernel.name, grid),))
 
 
-def _with_batch(nest: ir.Nest, digits) -> ir.Nest:
-    """A nest over the batch dims as three indices."""
-    three = tuple(index(d.index) for d in digits)
-
-    def spread(coords):
-        return tuple(c for p in coords for c in (three if p == index(ir.BATCH) else (p,)))
+def _over(nest: ir.Nest, box: tuple[ir.Binder, ...], place: tuple[Poly, ...]) -> ir.Nest:
+    """A nest that reads and writes at one place, with that place as these coordinates."""
 
     def change(node: ir.Expr) -> ir.Expr:
-        return replace(node, coords=spread(node.coords)) if isinstance(node, ir.Read) else node
+        moves = isinstance(node, ir.Read) and node.coords
+        return replace(node, coords=place) if moves else node
 
-    return replace(nest, box=digits, coords=spread(nest.coords), body=ir.rebuild(nest.body, change))
+    coords = place if nest.coords else ()
+    return replace(nest, box=box, coords=coords, body=ir.rebuild(nest.body, change))
 
 
 def restrided(name, group, stores) -> Step:

@@ -208,6 +208,8 @@ def _free(wish: str, nests: tuple[ir.Nest, ...], dims: dict[str, tuple[Poly, ...
 def _holds_channels_last(view: View, dims) -> bool:
     """Whether a view of an output merges no dims but those behind the channels."""
     own = dims[view.tensor]
+    if ir.BATCH_SIZE in own[:2]:
+        return False  # what has any number of dims may have channels
     return len(own) < 3 or view.shape[:2] == tuple(own[:2])
 
 

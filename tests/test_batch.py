@@ -1,0 +1,25 @@
+"""What `...` stands for, and where results lie, each proven in a process under Triton's interpreter."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def run_checks(file: str) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, str(Path(__file__).parent / file)],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+
+
+def test_batch_dims_broadcast_beside_named_ones():
+    run_checks("batch_checks.py")
+
+
+def test_results_lie_as_torch_lays_them():
+    run_checks("layout_checks.py")

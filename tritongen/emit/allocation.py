@@ -1,0 +1,166 @@
+"""Where `allocate_<op>` puts a result: as torch's own op would, where the kernels that write it can.
+
+    y = torch.empty_like(x)                                       pointwise, of one operand
+    y = runtime.empty(batch_shape, x.dtype, x, z)                 of several: as TensorIterator orders dims
+    y = torch.empty(..., memory_format=runtime.memory_format(x))  norms, pools; (x, w) of convolutions
+    y = torch.empty(...)                                          all others
+
+Which of these an output is follows from what it reads. Operands that stand at the output's own places give
+it their order of memory. A reducer that keeps all of its indices is a product, a pool or a scan, whose
+result is new; one that keeps some is a statistic of what the output is made of. What the functions do is
+said in `runtime/layout.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tritongen.emit.launch import TORCH_DTYPES
+from tritongen.emit.sizes import batch_slice, expanded, whole
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Idx, Poly, indices, substitute
+from tritongen.ir.batches import batched
+from tritongen.ir.reads import reads_of
+
+ANY, CHANNELS_LAST = "any", "channels last"  # what layouts the kernels of an output can store
+
+
+@dataclass(frozen=True, slots=True)
+class _Reads:
+    """What an output reads: at its own places, and in reducers that keep all of its indices."""
+
+    aligned: tuple[tuple[str, tuple[int, ...]], ...]  # operand, the output's dims that it has
+    reduced: tuple[str, ...]
+    statistics: bool  # some reducer keeps fewer
+
+
+def allocation(op: ir.Op, output: ir.Tensor, keeps: str, together: tuple[str, ...]) -> str:
+    """The expression that allocates an output.
+
+    `keeps`: the layouts that its kernels can store; `together`: the outputs of one kernel, which lie alike.
+    """
+    shape, dtype = _shape(op, output), _dtype(op, output)
+    plain = f"torch.empty({shape}, dtype={dtype}, device={op.tensors[0].name}.device"
+    if not keeps or len(output.dims) < 2 and ir.BATCH_SIZE not in output.dims:
+        return f"{plain})"
+    found = _reads(op, output, together)
+    if keeps == ANY and not found.reduced and not found.statistics:
+        given = _ordering(op, output, found)
+        if same := [t for t in op.tensors if [t.name] == given and _is_whole(op, t, output)]:
+            other = "" if same[0].dtype == output.dtype else f", dtype={dtype}"
+            return f"torch.empty_like({same[0].name}{other})"
+        return f"runtime.empty({shape}, {dtype}, {', '.join(given)})" if given else f"{plain})"
+    rank = len(output.dims), ir.BATCH_SIZE in output.dims
+    alike = [t.name for t in op.tensors if (len(t.dims), ir.BATCH_SIZE in t.dims) == rank]
+    read = found.reduced or [t for t, dims in found.aligned if len(dims) == rank[0]]
+    given = [t for t in read if t in alike]
+    if not given or not (rank[1] or rank[0] in (4, 5)):
+        return f"{plain})"
+    return f"{plain}, memory_format=runtime.memory_format({', '.join(given)}))"
+
+
+def _dtype(op: ir.Op, output: ir.Tensor) -> str:
+    source = next((t for t in op.tensors if t.dtype == output.dtype), None)
+    if source is not None:
+        return f"{source.name}.dtype"
+    # A type parameter that no operand binds is the first of its dtypes.
+    param = next((p for p in op.typarams if p.name == output.dtype), None)
+    return TORCH_DTYPES[param.dtypes[0] if param else output.dtype]
+
+
+def _is_whole(op: ir.Op, t: ir.Tensor, output: ir.Tensor) -> bool:
+    """Whether an operand has the output's shape in every call."""
+    return t.dims == output.dims and (ir.BATCH_SIZE not in t.dims or len(batched(op)) == 1)
+
+
+def _shape(op: ir.Op, output: ir.Tensor) -> str:
+    operands = batched(op)
+    parts = []
+    for d in output.dims:
+        if d == ir.BATCH_SIZE:
+            parts.append(f"*{'batch_shape' if len(operands) > 1 else batch_slice(operands[0])}")
+        else:
+            parts.append(whole(d))
+    if len(parts) == 1 and parts[0].startswith("*"):
+        return parts[0][1:]
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+
+def _ordering(op: ir.Op, output: ir.Tensor, found: _Reads) -> list[str]:
+    """The operands that can tell the order of two dims, as they lie under the output's."""
+    operands = {t.name: t for t in op.tensors}
+    several = [(operands[n], at) for n, at in found.aligned]
+    several = [(t, at) for t, at in several if len(at) > 1 or ir.BATCH_SIZE in t.dims]
+    texts = (_under(op, output, t, at) for t, at in several)
+    return [text for text in texts if text]
+
+
+def _under(op: ir.Op, output: ir.Tensor, operand: ir.Tensor, at: tuple[int, ...]) -> str:
+    """The operand with its dims where the output has them; "" where only the call's rank would say how."""
+    missing = [k for k in range(at[0], len(output.dims)) if k not in at]
+    if any(output.dims[k] == ir.BATCH_SIZE for k in missing):
+        return ""
+    if ir.BATCH_SIZE in operand.dims[1:] and len(batched(op)) > 1:
+        return "" if missing else expanded(operand, "batch_shape")
+    if not missing:
+        return operand.name
+    dims = [":" if k in at else "None" for k in range(at[0], len(output.dims))]
+    dims = ["..." if output.dims[k] == ir.BATCH_SIZE else d for k, d in enumerate(dims, at[0])]
+    return f"{operand.name}[{', '.join(dims)}]"
+
+
+# ---- what an output reads -----------------------------------------------------------------------
+def _reads(op: ir.Op, output: ir.Tensor, together: tuple[str, ...]) -> _Reads:
+    nests = {n.name: n for n in op.nests}
+    operands = {t.name: t for t in op.tensors}
+    aligned: dict[tuple[str, tuple[int, ...]], None] = {}
+    reduced: dict[str, None] = {}
+    statistics = False
+    for nest in (nests[name] for name in together):
+        place = {c: k for k, c in enumerate(nest.coords) if c.constant is None}
+        for read, coords, kept in _walk(nest.body, nests, {}):
+            if kept is not None and kept >= {str(c) for c in place}:
+                reduced[read] = None
+            elif kept is not None:
+                statistics = True
+            elif read in operands and coords and all(c in place for c in coords):
+                at = tuple(place[c] for c in coords)
+                own = zip(operands[read].dims, at, strict=True)
+                if list(at) == sorted(set(at)) and all(d == output.dims[k] for d, k in own):
+                    aligned[read, at] = None
+    return _Reads(tuple(aligned), tuple(reduced), statistics)
+
+
+def _walk(
+    expr: ir.Expr, nests: Mapping[str, ir.Nest], at: Mapping[str, Poly]
+) -> Iterator[tuple[str, tuple[Poly, ...], frozenset[str] | None]]:
+    """(tensor, coordinates, None) of reads by way of temporaries; of reads in reducers what these keep."""
+    match expr:
+        case ir.Read(tensor, coords):
+            here = tuple(substitute(c, at) for c in coords)
+            if tensor not in nests:
+                yield tensor, here, None
+                return
+            nest = nests[tensor]
+            pairs = zip(nest.coords, here, strict=True)
+            inner = {str(c): p for c, p in pairs if c.constant is None}
+            yield from _walk(nest.body, nests, inner)
+        case ir.Reduce(_, binders):
+            bound = {b.index for b in binders}
+            below = [c for _, coords, _ in reads_of(expr) for c in coords]
+            own = set().union(*map(indices, below)) - bound if below else set()
+            kept = frozenset().union(*(indices(at.get(i, ir.poly(Idx(i)))) for i in own))
+            for tensor in _operands_of(expr, nests):
+                yield tensor, (), kept
+        case _:
+            for part in ir.parts(expr):
+                yield from _walk(part, nests, at)
+
+
+def _operands_of(expr: ir.Expr, nests: Mapping[str, ir.Nest]) -> dict[str, None]:
+    """The operands below, in order of appearance."""
+    found: dict[str, None] = {}
+    for tensor, _, _ in reads_of(expr):
+        found |= _operands_of(nests[tensor].body, nests) if tensor in nests else {tensor: None}
+    return found

@@ -1,0 +1,189 @@
+"""What a reducer over `...` ranges over: the broadcast of what its body reads, not that of the whole op.
+
+Input: an op. Output: the op with such reducers over a flat dim of their own, and what that dim holds.
+
+    m = mean[...](x[...]); y[...] = x[...] * z[...]
+    m = sum[own < OWN](x_own[own]) / OWN             Own("x_own", "own", "OWN", x, (x,))
+
+An operand that is read in such a reducer is one more operand, the same memory seen another way, so
+whoever plans, prints or evaluates an op meets nothing new. A temporary's `...` is the broadcast of what
+it reads in turn, an output's is the op's. Everything before that (`check`, `autodiff`) keeps `...`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tritongen.ir.algebra import Poly, index, poly, size, symbols
+from tritongen.ir.nodes import (
+    BATCH,
+    BATCH_SIZE,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    IndexValue,
+    Nest,
+    Op,
+    Reduce,
+    Tensor,
+    walk,
+)
+from tritongen.ir.reads import reads_of
+from tritongen.ir.rename import renamed
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """An operand whose batch dims, broadcast with those of `operands`, are one dim of `size` elements."""
+
+    name: str
+    index: str
+    size: str
+    tensor: Tensor
+    operands: tuple[Tensor, ...]
+
+
+def batched(op: Op) -> tuple[Tensor, ...]:
+    return tuple(t for t in op.tensors if BATCH_SIZE in t.dims)
+
+
+def own_batches(op: Op) -> tuple[Op, tuple[Own, ...]]:
+    """The op as it is evaluated, nearly always the same one, and the operands that it has more."""
+    if len(batched(op)) < 2 or not any(_narrow(op, e) for n in op.nests for e in walk(n.body)):
+        return op, ()
+    split = _Split(op)
+    nests = [nest for own in op.nests for nest in split.apart(own)]
+    views = tuple(Tensor(v.name, v.tensor.dtype, _flat(v)) for v in split.views.values())
+    used: list[Nest] = []
+    wanted = {o.name for o in op.outputs}
+    for nest in reversed(nests):  # a temporary that only such reducers read is left out
+        if nest.name in wanted:
+            used.insert(0, nest)
+            wanted |= {tensor for tensor, _, _ in reads_of(nest.body)}
+    params = (*op.params, *views)
+    return replace(op, params=params, nests=tuple(used)), tuple(split.views.values())
+
+
+def read_by(op: Op, expr: Expr) -> frozenset[str]:
+    """The operands whose batch dims a value has: those that it reads, by way of temporaries too."""
+    every = {t.name for t in batched(op)}
+    outputs = {o.name for o in op.outputs}
+    nests = {n.name: n for n in op.nests}
+    found: set[str] = set()
+    for tensor, coords, _ in reads_of(expr):
+        if index(BATCH) not in coords:
+            continue
+        if tensor in outputs:
+            found |= every
+        elif tensor in nests:
+            found |= read_by(op, nests[tensor].body)
+        else:
+            found.add(tensor)
+    return frozenset(found)
+
+
+def _narrow(op: Op, expr: Expr) -> frozenset[str]:
+    """What a reducer over `...` reads, where that is not every operand that has batch dims."""
+    if not isinstance(expr, Reduce) or all(b.index != BATCH for b in expr.binders):
+        return frozenset()
+    found = read_by(op, expr)  # nothing: then only the op says how many there are
+    return found if len(found) < len(batched(op)) else frozenset()
+
+
+def _flat(own: Own) -> tuple[Poly, ...]:
+    return tuple(size(own.size) if d == BATCH_SIZE else d for d in own.tensor.dims)
+
+
+def mean_of(expr: Expr) -> Reduce | None:
+    """The sum that the expression divides by its number of terms."""
+    match expr:
+        case Call("div", (Reduce("sum", binders) as total, count)) if binders:
+            pass
+        case Call("div", (Cast(Reduce("sum", binders) as total, "compute"), count)) if binders:
+            pass
+        case _:
+            return None
+    match count.arg if isinstance(count, Cast) else count:
+        case IndexValue(p) if not total.guards:
+            terms = poly(1)
+            for b in binders:
+                terms = terms * (b.hi - b.lo)
+            return total if p == terms else None
+        case Reduce("sum", counted, guards, Const(1)) if counted == binders and guards:
+            return total if guards == total.guards[: len(guards)] else None
+    return None
+
+
+class _Split:
+    """The walk over one op, and what it adds to it."""
+
+    def __init__(self, op: Op):
+        self.op = op
+        self.nests = {n.name: n for n in op.nests}
+        self.operands = {t.name: t for t in batched(op)}
+        self.taken = {p.name for p in (*op.params, *op.outputs, *op.nests, *op.defines)}
+        self.taken |= {p.name for p in op.typarams}
+        for dims in (t.dims for ts in (op.tensors, op.outputs, op.nests) for t in ts):
+            self.taken |= set().union(*map(symbols, dims))
+        for nest in op.nests:
+            inner = [e.binders for e in walk(nest.body) if isinstance(e, Reduce)]
+            self.taken |= {b.index for binders in (nest.box, *inner) for b in binders}
+        self.views: dict[tuple[str, frozenset[str]], Own] = {}
+        self.spaces: dict[frozenset[str], tuple[str, str]] = {}  # index and size
+        self.copies: dict[tuple[str, frozenset[str]], str] = {}
+        self.made: list[Nest] = []
+
+    def apart(self, nest: Nest) -> list[Nest]:
+        """The nest, behind the temporaries that its reducers want once more."""
+        self.made = []
+        body = self.expr(nest.body)
+        return [*self.made, replace(nest, body=body)]
+
+    def expr(self, expr: Expr) -> Expr:
+        """The expression, with such reducers over the dims of what they read."""
+        mean = mean_of(expr)
+        if own := _narrow(self.op, expr if mean is None else mean):
+            return self.over(expr, own)
+        match expr:
+            case Call(_, args):
+                return replace(expr, args=tuple(self.expr(a) for a in args))
+            case Cast(arg):
+                return replace(expr, arg=self.expr(arg))
+            case Reduce(body=body):
+                return replace(expr, body=self.expr(body))
+        return expr
+
+    def over(self, piece: Any, own: frozenset[str]) -> Any:
+        """An expression or a temporary over the batch dims that `own` broadcast to."""
+        if own not in self.spaces:
+            self.spaces[own] = self.fresh("own"), self.fresh("OWN")
+        name, extent = self.spaces[own]
+        body = piece.body if isinstance(piece, Nest) else piece
+        names = {BATCH: extent}
+        for tensor, coords, _ in reads_of(body):
+            if index(BATCH) in coords:
+                names[tensor] = self.seen(tensor, own)
+        return renamed(piece, names, {BATCH: name})
+
+    def seen(self, tensor: str, own: frozenset[str]) -> str:
+        """What a tensor is called where it is read over the batch dims of `own`."""
+        if tensor in self.operands:
+            key = tensor, own
+            if key not in self.views:
+                operands = tuple(t for t in self.op.tensors if t.name in own)
+                name = self.fresh(f"{tensor}_own")
+                self.views[key] = Own(name, *self.spaces[own], self.operands[tensor], operands)
+            return self.views[key].name
+        if (tensor, own) not in self.copies:
+            self.copies[tensor, own] = self.fresh(f"{tensor}_own")
+            copy = self.over(self.nests[tensor], own)
+            self.made.append(replace(copy, name=self.copies[tensor, own]))
+        return self.copies[tensor, own]
+
+    def fresh(self, name: str) -> str:
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        return name

@@ -1,0 +1,72 @@
+"""How a result lies in memory: as that of torch's own op would. What `allocate_<op>` calls.
+
+    y = runtime.empty(x.shape, x.dtype, x, z)                   # pointwise: as TensorIterator orders dims
+    y = torch.empty(shape, memory_format=runtime.memory_format(x, w))     # channels last where x or w is
+
+A module that is generated to stand alone holds the text of these functions: they import torch alone.
+"""
+
+from __future__ import annotations
+
+import torch
+
+
+def empty(shape: torch.Size, dtype: torch.dtype, *operands: torch.Tensor) -> torch.Tensor:
+    """A result of a pointwise op: its dims in the order that the operands, the first one first, have them."""
+    x = operands[0]
+    if all(t.shape == shape for t in operands):
+        if all(t.is_contiguous() for t in operands):
+            return torch.empty(shape, dtype=dtype, device=x.device)
+        if len(shape) == 4:
+            last = torch.channels_last
+            if all(t.is_contiguous(memory_format=last) for t in operands):
+                return torch.empty(shape, dtype=dtype, device=x.device, memory_format=last)
+        if all(t.stride() == x.stride() for t in operands):
+            return torch.empty_like(x, dtype=dtype)
+    rank = len(shape)
+    strides = [
+        (0,) * (rank - t.dim()) + t.expand(shape).stride()[rank - t.dim() :] for t in operands
+    ]
+    order = [*reversed(range(rank))]  # the innermost first
+    for k in range(1, len(order)):
+        at = k
+        for j in reversed(range(k)):
+            inside = _lies_inside(order[at], order[j], shape, strides)
+            if inside is False:
+                break
+            if inside:
+                order[j], order[at], at = order[at], order[j], j
+    return torch.empty_permuted(shape, order[::-1], dtype=dtype, device=x.device)
+
+
+def _lies_inside(dim: int, other: int, shape: torch.Size, strides: list) -> bool | None:
+    """Whether `dim` lies inside `other` in memory, by the first operand that can tell; None: none can."""
+    for own in strides:
+        if own[dim] == 0 or own[other] == 0:
+            continue
+        if own[dim] != own[other]:
+            return own[dim] < own[other]
+        if shape[dim] < shape[other]:
+            return True
+    return None
+
+
+def memory_format(*operands: torch.Tensor) -> torch.memory_format:
+    """Channels last where an operand of 4 or 5 dims is, sliced or not."""
+    for x in operands:
+        if x.dim() in (4, 5) and _is_channels_last(x):
+            return torch.channels_last if x.dim() == 4 else torch.channels_last_3d
+    return torch.contiguous_format
+
+
+def _is_channels_last(x: torch.Tensor) -> bool:
+    """As torch decides it: where both orders hold, it is not."""
+    least, channels = 0, x.stride(1)
+    for dim in (1, *reversed(range(2, x.dim())), 0):
+        stride = x.stride(dim)
+        if x.shape[dim] == 0 or stride == 0 and dim == 1 or stride < least:
+            return False
+        if dim == 0 and least == channels:
+            return False
+        least = stride * max(1, x.shape[dim])
+    return True
