@@ -15,6 +15,33 @@ from triton.runtime.interpreter import InterpretedFunction
 from tritongen import runtime
 
 
+def _three_dims(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Views of equal shape with three dims, in the order in which the last one lies in memory.
+
+    Neighbours that every tensor walks as one run are merged.
+    """
+    if all(t.is_contiguous() for t in tensors):
+        return tuple(t.view(1, 1, t.numel()) for t in tensors)
+    last = tensors[-1]
+    dims = []
+    for k in sorted(range(last.dim()), key=last.stride, reverse=True):
+        size, strides = last.shape[k], [t.stride(k) for t in tensors]
+        if dims and all(outer == size * inner for outer, inner in zip(dims[-1][1], strides)):
+            dims[-1] = (dims[-1][0] * size, strides)
+        elif size > 1:
+            dims.append((size, strides))
+    if len(dims) > 3:  # results lie alike: what differs is copied
+        return _three_dims(
+            *(
+                t if t.stride() == last.stride() else torch.empty_like(last, dtype=t.dtype).copy_(t)
+                for t in tensors
+            )
+        )
+    dims = [(1, [0] * len(tensors))] * (3 - len(dims)) + dims
+    shape = [size for size, _ in dims]
+    return tuple(t.as_strided(shape, [s[i] for _, s in dims]) for i, t in enumerate(tensors))
+
+
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
     return x.is_cuda or isinstance(add2d_float_flat, InterpretedFunction)
@@ -34,6 +61,48 @@ def add2d_float_flat(
 
 
 @triton.jit
+def add2d_float_strided(
+    x_ptr,
+    y_ptr,
+    z_ptr,
+    rows,
+    inner,
+    middle,
+    x_outer_at,
+    x_middle_at,
+    x_inner_at,
+    y_outer_at,
+    y_middle_at,
+    y_inner_at,
+    z_outer_at,
+    z_middle_at,
+    z_inner_at,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(inner, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    inner_at = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (inner_at < inner)
+    outer_at = row // middle
+    middle_at = row % middle
+    x = tl.load(
+        x_ptr + outer_at * x_outer_at + middle_at * x_middle_at + inner_at * x_inner_at, mask=inside
+    ).to(COMPUTE)
+    y = tl.load(
+        y_ptr + outer_at * y_outer_at + middle_at * y_middle_at + inner_at * y_inner_at, mask=inside
+    ).to(COMPUTE)
+    z = x + y
+    tl.store(
+        z_ptr + outer_at * z_outer_at + middle_at * z_middle_at + inner_at * z_inner_at,
+        z,
+        mask=inside,
+    )
+
+
+@triton.jit
 def add2d_int_flat(x_ptr, y_ptr, z_ptr, total, x_i, y_i, z_i, BLOCK: tl.constexpr):
     """BLOCK elements a program."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -44,54 +113,152 @@ def add2d_int_flat(x_ptr, y_ptr, z_ptr, total, x_i, y_i, z_i, BLOCK: tl.constexp
     tl.store(z_ptr + i * z_i, z, mask=inside)
 
 
-def choose_add2d_float(itemsize: int) -> tuple[str, dict]:
+@triton.jit
+def add2d_int_strided(
+    x_ptr,
+    y_ptr,
+    z_ptr,
+    rows,
+    inner,
+    middle,
+    x_outer_at,
+    x_middle_at,
+    x_inner_at,
+    y_outer_at,
+    y_middle_at,
+    y_inner_at,
+    z_outer_at,
+    z_middle_at,
+    z_inner_at,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(inner, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    inner_at = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (inner_at < inner)
+    outer_at = row // middle
+    middle_at = row % middle
+    x = tl.load(
+        x_ptr + outer_at * x_outer_at + middle_at * x_middle_at + inner_at * x_inner_at, mask=inside
+    )
+    y = tl.load(
+        y_ptr + outer_at * y_outer_at + middle_at * y_middle_at + inner_at * y_inner_at, mask=inside
+    )
+    z = x + y
+    tl.store(
+        z_ptr + outer_at * z_outer_at + middle_at * z_middle_at + inner_at * z_inner_at,
+        z,
+        mask=inside,
+    )
+
+
+def choose_add2d_float(
+    outer: int, middle: int, inner: int, turned: bool, itemsize: int
+) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # every operand is walked as one run of elements
-    return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
+    # every operand lies in one run
+    if outer * middle == 1:
+        return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
+    # any strides: a square tile where memory runs along another dim than the last
+    BLOCK = 64 if turned else min(1024, max(16, triton.next_power_of_2(inner)))
+    return "strided", dict(BLOCK=BLOCK, ROWS=max(1, 4096 // BLOCK), num_warps=8)
 
 
 def launch_add2d_float(x, y, z) -> None:
     """Computes z by the variant that fits, unchecked."""
-    M, N = x.shape
-    x = x.reshape(M * N)
-    y = y.reshape(M * N)
-    z = z.view(M * N)
-    total = M * N
+    x, y, z = _three_dims(x, y, z)
+    outer, middle, inner = z.shape
+    total = z.numel()
+    turned = any(0 < t.stride(1) < t.stride(2) for t in (x, y, z))
     itemsize = x.element_size()
-    _, config = choose_add2d_float(itemsize)
+    variant, config = choose_add2d_float(outer, middle, inner, turned, itemsize)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, y.dtype) else tl.float32
-    add2d_float_flat[(triton.cdiv(total, config["BLOCK"]),)](
-        x,
-        y,
-        z,
-        M * N,
-        x.stride(0),
-        y.stride(0),
-        z.stride(0),
-        COMPUTE=COMPUTE,
-        enable_fp_fusion=True,
-        **config,
-    )
+    if variant == "flat":
+        add2d_float_flat[(triton.cdiv(total, config["BLOCK"]),)](
+            x,
+            y,
+            z,
+            total,
+            x.stride(2),
+            y.stride(2),
+            z.stride(2),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        add2d_float_strided[
+            (triton.cdiv(outer * middle, config["ROWS"]) * triton.cdiv(inner, config["BLOCK"]),)
+        ](
+            x,
+            y,
+            z,
+            middle * outer,
+            inner,
+            middle,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            z.stride(0),
+            z.stride(1),
+            z.stride(2),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
 
 
-def choose_add2d_int(itemsize: int) -> tuple[str, dict]:
+def choose_add2d_int(
+    outer: int, middle: int, inner: int, turned: bool, itemsize: int
+) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # every operand is walked as one run of elements
-    return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
+    # every operand lies in one run
+    if outer * middle == 1:
+        return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
+    # any strides: a square tile where memory runs along another dim than the last
+    BLOCK = 64 if turned else min(1024, max(16, triton.next_power_of_2(inner)))
+    return "strided", dict(BLOCK=BLOCK, ROWS=max(1, 4096 // BLOCK), num_warps=8)
 
 
 def launch_add2d_int(x, y, z) -> None:
     """Computes z by the variant that fits, unchecked."""
-    M, N = x.shape
-    x = x.reshape(M * N)
-    y = y.reshape(M * N)
-    z = z.view(M * N)
-    total = M * N
+    x, y, z = _three_dims(x, y, z)
+    outer, middle, inner = z.shape
+    total = z.numel()
+    turned = any(0 < t.stride(1) < t.stride(2) for t in (x, y, z))
     itemsize = x.element_size()
-    _, config = choose_add2d_int(itemsize)
-    add2d_int_flat[(triton.cdiv(total, config["BLOCK"]),)](
-        x, y, z, M * N, x.stride(0), y.stride(0), z.stride(0), enable_fp_fusion=True, **config
-    )
+    variant, config = choose_add2d_int(outer, middle, inner, turned, itemsize)
+    if variant == "flat":
+        add2d_int_flat[(triton.cdiv(total, config["BLOCK"]),)](
+            x, y, z, total, x.stride(2), y.stride(2), z.stride(2), enable_fp_fusion=True, **config
+        )
+    else:
+        add2d_int_strided[
+            (triton.cdiv(outer * middle, config["ROWS"]) * triton.cdiv(inner, config["BLOCK"]),)
+        ](
+            x,
+            y,
+            z,
+            middle * outer,
+            inner,
+            middle,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            z.stride(0),
+            z.stride(1),
+            z.stride(2),
+            enable_fp_fusion=True,
+            **config,
+        )
 
 
 def allocate_add2d(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -123,7 +290,7 @@ def allocate_add2d(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         raise ValueError(f"add2d: y: dim 0 (M): expected {M} (from x), given {y.shape[0]}")
     if y.shape[1] != N:
         raise ValueError(f"add2d: y: dim 1 (N): expected {N} (from x), given {y.shape[1]}")
-    z = torch.empty((M, N), dtype=x.dtype, device=x.device)
+    z = runtime.empty((M, N), x.dtype, x, y)
     return z
 
 

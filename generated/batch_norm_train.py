@@ -28,16 +28,6 @@ def _multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
-def _memory_format(x: torch.Tensor) -> torch.memory_format:
-    """How a result is stored: channels last where x is, as torch's own ops do."""
-    if not x.is_contiguous():
-        if x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last):
-            return torch.channels_last
-        if x.dim() == 5 and x.is_contiguous(memory_format=torch.channels_last_3d):
-            return torch.channels_last_3d
-    return torch.contiguous_format
-
-
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
     return x.is_cuda or isinstance(batch_norm_train_rows, InterpretedFunction)
@@ -896,7 +886,9 @@ def allocate_batch_norm_train(
         raise ValueError(
             f"batch_norm_train: bias: dim 0 (C): expected {C} (from x), given {bias.shape[0]}"
         )
-    y = torch.empty((N, C, H, W), dtype=x.dtype, device=x.device, memory_format=_memory_format(x))
+    y = torch.empty(
+        (N, C, H, W), dtype=x.dtype, device=x.device, memory_format=runtime.memory_format(x)
+    )
     return y
 
 

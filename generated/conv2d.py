@@ -35,16 +35,6 @@ def _multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
-def _memory_format(x: torch.Tensor) -> torch.memory_format:
-    """How a result is stored: channels last where x is, as torch's own ops do."""
-    if not x.is_contiguous():
-        if x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last):
-            return torch.channels_last
-        if x.dim() == 5 and x.is_contiguous(memory_format=torch.channels_last_3d):
-            return torch.channels_last_3d
-    return torch.contiguous_format
-
-
 @cache
 def _has_tma(device: torch.device) -> bool:
     """Whether a GPU loads tiles by descriptor: Hopper and newer, and the interpreter."""
@@ -1770,7 +1760,9 @@ def allocate_conv2d(
         raise ValueError(f"conv2d: requires groups >= 1: {groups} < {1}")
     if (F % groups) != 0:
         raise ValueError(f"conv2d: requires F % groups == 0: {F % groups} != {0}")
-    y = torch.empty((N, F, P, Q), dtype=x.dtype, device=x.device, memory_format=_memory_format(x))
+    y = torch.empty(
+        (N, F, P, Q), dtype=x.dtype, device=x.device, memory_format=runtime.memory_format(x, w)
+    )
     return y
 
 

@@ -35,16 +35,6 @@ def _multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
-def _memory_format(x: torch.Tensor) -> torch.memory_format:
-    """How a result is stored: channels last where x is, as torch's own ops do."""
-    if not x.is_contiguous():
-        if x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last):
-            return torch.channels_last
-        if x.dim() == 5 and x.is_contiguous(memory_format=torch.channels_last_3d):
-            return torch.channels_last_3d
-    return torch.contiguous_format
-
-
 @cache
 def _has_tma(device: torch.device) -> bool:
     """Whether a GPU loads tiles by descriptor: Hopper and newer, and the interpreter."""
@@ -1475,7 +1465,7 @@ def allocate_conv3d(
     if Q < 0:
         raise ValueError(f"conv3d: size Q = (W + 2 * pad - S) // stride + 1 is negative: {Q}")
     y = torch.empty(
-        (N, F, O, P, Q), dtype=x.dtype, device=x.device, memory_format=_memory_format(x)
+        (N, F, O, P, Q), dtype=x.dtype, device=x.device, memory_format=runtime.memory_format(x, w)
     )
     return y
 

@@ -16,18 +16,27 @@ from tritongen import runtime
 
 
 def _three_dims(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Views of equal shape with three dims: neighbours that every tensor walks as one run are merged."""
+    """Views of equal shape with three dims, in the order in which the last one lies in memory.
+
+    Neighbours that every tensor walks as one run are merged.
+    """
     if all(t.is_contiguous() for t in tensors):
         return tuple(t.view(1, 1, t.numel()) for t in tensors)
+    last = tensors[-1]
     dims = []
-    for k, size in enumerate(tensors[0].shape):
-        strides = [t.stride(k) for t in tensors]
+    for k in sorted(range(last.dim()), key=last.stride, reverse=True):
+        size, strides = last.shape[k], [t.stride(k) for t in tensors]
         if dims and all(outer == size * inner for outer, inner in zip(dims[-1][1], strides)):
             dims[-1] = (dims[-1][0] * size, strides)
         elif size > 1:
             dims.append((size, strides))
-    if len(dims) > 3:
-        return _three_dims(*[t.contiguous() for t in tensors])
+    if len(dims) > 3:  # results lie alike: what differs is copied
+        return _three_dims(
+            *(
+                t if t.stride() == last.stride() else torch.empty_like(last, dtype=t.dtype).copy_(t)
+                for t in tensors
+            )
+        )
     dims = [(1, [0] * len(tensors))] * (3 - len(dims)) + dims
     shape = [size for size, _ in dims]
     return tuple(t.as_strided(shape, [s[i] for _, s in dims]) for i, t in enumerate(tensors))
@@ -172,7 +181,7 @@ def allocate_leaky_relu(x: torch.Tensor, slope: float | torch.Tensor = 0.01) -> 
         raise ValueError(
             f"leaky_relu: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
         )
-    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    y = torch.empty_like(x)
     return y
 
 

@@ -183,8 +183,8 @@ def launch_masked_cumsum(x, mask, y) -> None:
     D = x.shape[-1]
     batch_shape = y.shape[:-1]
     batch = math.prod(batch_shape)
-    mask = mask.expand(*batch_shape, D).reshape(batch, D)
-    x = x.expand(*batch_shape, D).reshape(batch, D)
+    mask = mask.expand(*batch_shape, -1).reshape(batch, D)
+    x = x.expand(*batch_shape, -1).reshape(batch, D)
     y = y.view(batch, D)
     rows = batch
     cols = D

@@ -19,16 +19,6 @@ from triton.runtime.interpreter import InterpretedFunction
 from tritongen import runtime
 
 
-def _memory_format(x: torch.Tensor) -> torch.memory_format:
-    """How a result is stored: channels last where x is, as torch's own ops do."""
-    if not x.is_contiguous():
-        if x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last):
-            return torch.channels_last
-        if x.dim() == 5 and x.is_contiguous(memory_format=torch.channels_last_3d):
-            return torch.channels_last_3d
-    return torch.contiguous_format
-
-
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
     return x.is_cuda or isinstance(max_pool2d_channels, InterpretedFunction)
@@ -561,7 +551,9 @@ def allocate_max_pool2d(
     Q = (W + 2 * pad - win) // stride + 1
     if Q < 0:
         raise ValueError(f"max_pool2d: size Q = (W + 2 * pad - win) // stride + 1 is negative: {Q}")
-    y = torch.empty((N, C, P, Q), dtype=x.dtype, device=x.device, memory_format=_memory_format(x))
+    y = torch.empty(
+        (N, C, P, Q), dtype=x.dtype, device=x.device, memory_format=runtime.memory_format(x)
+    )
     return y
 
 

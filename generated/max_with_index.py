@@ -602,8 +602,8 @@ def allocate_max_with_index(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor
     if x.dim() != 2:
         raise ValueError(f"max_with_index: x: expected 2 dims [N, D], given {x.dim()}")
     N, D = x.shape
-    if D == 0:
-        raise ValueError("max_with_index: i: argmax over nothing")
+    if D <= 0:
+        raise ValueError(f"max_with_index: requires D > 0 (argmax over `d`): {D} <= {0}")
     v = torch.empty((N,), dtype=x.dtype, device=x.device)
     i = torch.empty((N,), dtype=torch.int64, device=x.device)
     return v, i

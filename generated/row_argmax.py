@@ -512,8 +512,8 @@ def allocate_row_argmax(x: torch.Tensor) -> torch.Tensor:
     if x.dim() != 2:
         raise ValueError(f"row_argmax: x: expected 2 dims [N, D], given {x.dim()}")
     N, D = x.shape
-    if D == 0:
-        raise ValueError("row_argmax: i: argmax over nothing")
+    if D <= 0:
+        raise ValueError(f"row_argmax: requires D > 0 (argmax over `d`): {D} <= {0}")
     i = torch.empty((N,), dtype=torch.int64, device=x.device)
     return i
 

@@ -17,18 +17,27 @@ from tritongen import runtime
 
 
 def _three_dims(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Views of equal shape with three dims: neighbours that every tensor walks as one run are merged."""
+    """Views of equal shape with three dims, in the order in which the last one lies in memory.
+
+    Neighbours that every tensor walks as one run are merged.
+    """
     if all(t.is_contiguous() for t in tensors):
         return tuple(t.view(1, 1, t.numel()) for t in tensors)
+    last = tensors[-1]
     dims = []
-    for k, size in enumerate(tensors[0].shape):
-        strides = [t.stride(k) for t in tensors]
+    for k in sorted(range(last.dim()), key=last.stride, reverse=True):
+        size, strides = last.shape[k], [t.stride(k) for t in tensors]
         if dims and all(outer == size * inner for outer, inner in zip(dims[-1][1], strides)):
             dims[-1] = (dims[-1][0] * size, strides)
         elif size > 1:
             dims.append((size, strides))
-    if len(dims) > 3:
-        return _three_dims(*[t.contiguous() for t in tensors])
+    if len(dims) > 3:  # results lie alike: what differs is copied
+        return _three_dims(
+            *(
+                t if t.stride() == last.stride() else torch.empty_like(last, dtype=t.dtype).copy_(t)
+                for t in tensors
+            )
+        )
     dims = [(1, [0] * len(tensors))] * (3 - len(dims)) + dims
     shape = [size for size, _ in dims]
     return tuple(t.as_strided(shape, [s[i] for _, s in dims]) for i, t in enumerate(tensors))
@@ -159,10 +168,7 @@ def choose_swiglu(
 
 def launch_swiglu(gate, up, y) -> None:
     """Computes y by the variant that fits, unchecked."""
-    batch_shape = y.shape
-    gate = gate.expand(batch_shape)
-    up = up.expand(batch_shape)
-    gate, up, y = _three_dims(gate, up, y)
+    gate, up, y = _three_dims(*torch.broadcast_tensors(gate, up, y))
     outer, middle, inner = y.shape
     total = y.numel()
     turned = any(0 < t.stride(1) < t.stride(2) for t in (gate, up, y))
@@ -229,7 +235,7 @@ def allocate_swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
         raise ValueError(
             f"swiglu: up: batch shape {tuple(up.shape)} does not broadcast with {tuple(gate.shape)} (from gate)"
         ) from None
-    y = torch.empty(batch_shape, dtype=gate.dtype, device=gate.device)
+    y = runtime.empty(batch_shape, gate.dtype, gate, up)
     return y
 
 
