@@ -191,11 +191,12 @@ def install_bool_splat() -> None:
 def install_one_patch() -> None:
     """A helper finds the language as its kernel's launch left it: to remap it anew took a quarter of the time."""
     patch = interpreter._patch_lang
+    nothing = getattr(interpreter, "_LangPatchScope", lambda: None)
 
     def patch_once(fn: Any) -> Any:
         langs = [m for m in fn.__globals__.values() if m is tl or m is tl.core]
         if langs and not any(tl.core.is_builtin(lang.load) for lang in langs):
-            return interpreter._LangPatchScope()
+            return nothing()
         return patch(fn)
 
     interpreter._patch_lang = patch_once

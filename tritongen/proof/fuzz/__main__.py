@@ -20,12 +20,15 @@ from tritongen.proof.fuzz import drive, found
 @click.option("--jobs", default=os.cpu_count() or 1, help="Pairs of processes.")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu")
 @click.option("--out", type=click.Path(path_type=Path), default=None, help="A folder for findings.")
-@click.option("--crosscompile/--no-crosscompile", default=True)
+@click.option(
+    "--crosscompile/--no-crosscompile", default=None, help="By default where there is no GPU."
+)
 @click.option("--shard", default="0/1", help="i/n: every n-th spec, from the i-th.")
 @click.option("--shrink/--no-shrink", default=True, help="Make findings small.")
 def main(files, specs, seed, jobs, device, out, crosscompile, shard, shrink) -> None:
     """Draw specs and hold everything against everything else."""
     os.environ.setdefault("PYTHONHASHSEED", "0")  # of the processes
+    crosscompile = device == "cpu" if crosscompile is None else crosscompile
     with tempfile.TemporaryDirectory(prefix="fuzz-triton-") as cache:
         os.environ.setdefault("TRITON_CACHE_DIR", cache)
         if files:

@@ -19,7 +19,7 @@ from tritongen import pipeline
 from tritongen.autodiff import gradient
 from tritongen.check import check
 from tritongen.ir.interp import run
-from tritongen.ir.nodes import Op, kind_of
+from tritongen.ir.nodes import BATCH_SIZE, Op, kind_of
 from tritongen.ir.print import print_op
 from tritongen.ir.verify import verify
 from tritongen.proof import cases
@@ -113,7 +113,7 @@ def disagreement(op: Op, back: Op, module: ModuleType, args: dict[str, Any], ran
         if f"d{name}" not in ours:
             continue
         theirs = torch.zeros_like(leaf) if theirs is None else theirs
-        own = ours[f"d{name}"].sum_to_size(leaf.shape).to(torch.float64)
+        own = summed_to(op, name, ours[f"d{name}"].to(torch.float64), leaf.shape)
         room = TOLERANCE * (1 + theirs.abs().nan_to_num(0, 0, 0).amax() if theirs.numel() else 1)
         wrong = theirs.isfinite() & ~((own - theirs).abs() <= room)
         for at in wrong.nonzero().tolist()[:4]:
@@ -121,6 +121,15 @@ def disagreement(op: Op, back: Op, module: ModuleType, args: dict[str, Any], ran
                 wrote, right = float(own[tuple(at)]), float(theirs[tuple(at)])
                 return f"d{name}{at}: ours {wrote!r}, autograd {right!r}, and so the slope"
     return ""
+
+
+def summed_to(op: Op, name: str, grad: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+    """A gradient added up over what the operand's `...` broadcast to."""
+    dims = next(t.dims for t in op.tensors if t.name == name)
+    before = dims.index(BATCH_SIZE) if BATCH_SIZE in dims else 0
+    missing = grad.dim() - len(shape)
+    wide = (*shape[:before], *[1] * missing, *shape[before:])
+    return grad.sum_to_size(wide).reshape(shape)
 
 
 def _slope_says(op: Op, args, dys, name: str, at: tuple[int, ...], claimed: float) -> bool:

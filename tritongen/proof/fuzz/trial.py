@@ -31,8 +31,8 @@ from tritongen.proof.variants import meant_for
 from tritongen.runtime.load import load_text
 
 # Ways forced on one call, while there is time; and the calls that may be as large as `check` draws them.
-WAYS, LARGE = 4, 0.1
-SECONDS_OF_WAYS = 2.0
+WAYS, LARGE = {"cpu": 4, "cuda": 8}, 0.1
+SECONDS_OF_WAYS = {"cpu": 2.0, "cuda": 60.0}
 PLAIN = ("normal", "positive", "integers")
 
 
@@ -49,6 +49,7 @@ class Trial:
     variants: Counter = field(default_factory=Counter)
     seconds: Counter = field(default_factory=Counter)
     calls: int = 0
+    lost: bool = False  # the device takes no more work from this process
 
     def found(self, stage: str, problem: str, call: str = "", case: str = "") -> None:
         self.findings.append({"stage": stage, "problem": problem, "call": call, "case": case})
@@ -138,7 +139,7 @@ def try_calls(seen: Trial, candidates, calls: int, stage: str) -> None:
     ways, start = list(candidates[1:-1]), time.process_time()
     seen.random.shuffle(ways)
     for k in range(calls if choices else 0):
-        if time.monotonic() > seen.deadline:
+        if seen.lost or time.monotonic() > seen.deadline:
             return
         share = 1.0 if seen.random.random() < LARGE else 0.2
         try:
@@ -150,8 +151,8 @@ def try_calls(seen: Trial, candidates, calls: int, stage: str) -> None:
         if wanted is None:
             continue
         problems: dict[str, list[str]] = {}
-        for candidate in (candidates[0], candidates[-1], *ways[k::calls][:WAYS]):
-            if time.process_time() - start > SECONDS_OF_WAYS and candidate in ways:
+        for candidate in (candidates[0], candidates[-1], *ways[k::calls][: WAYS[seen.device]]):
+            if candidate in ways and time.process_time() - start > SECONDS_OF_WAYS[seen.device]:
                 continue
             fits = candidate.way is None or meant_for(candidate.plan, candidate.way, args)
             small = k % 2 == 0 or not fits
@@ -162,6 +163,7 @@ def try_calls(seen: Trial, candidates, calls: int, stage: str) -> None:
             if problem is not None:
                 problems.setdefault(problem, []).append(candidate.name)
                 if not runner._is_recoverable(problem):
+                    seen.lost = True
                     break
         for problem, names in problems.items():
             call = runner.call_text(candidates[0], case)
