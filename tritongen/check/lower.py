@@ -76,15 +76,17 @@ def lower(scope: Scope, frame: Frame, node: ast.Expr) -> Value:
             if op == "**":
                 return power(scope, values, node.span)
             result = apply(scope, FUNCTIONS[OPERATORS[op]], values, node.span)
-            if op == "-" and scope.concrete(result.dtype) == "u8" and frame.macro is None:
-                _warn_of_wrapping(scope, node, values)
+            if isinstance(node, ast.Binary) and frame.macro is None:
+                _warn_of_wrapping(scope, node, values, result)
             return result
     raise TypeError(node)
 
 
-def _warn_of_wrapping(scope: Scope, node: ast.Binary, values: tuple[Value, ...]) -> None:
+def _warn_of_wrapping(
+    scope: Scope, node: ast.Binary, values: tuple[Value, ...], result: Value
+) -> None:
     """W004, which a sum takes back: it widens its term. `255 - q` is what it says."""
-    if values[0] == number(255):
+    if node.op != "-" or scope.concrete(result.dtype) != "u8" or values[0] == number(255):
         return
     sides = [node.a, node.b]
     strong = 0 if not values[0].weak else 1

@@ -51,7 +51,7 @@ _LARGEST = {"f32": torch.finfo(torch.float32).max, "f64": torch.finfo(torch.floa
 _TINIEST = {"f32": 2.0**-126, "f64": 2.0**-1022}  # inexact functions may flush denormals
 _TF32 = 2.0**-10  # the digits of a factor that the tensor cores take reach this far below the first
 _SUM_OF_F8 = 2.0**-13  # Hopper adds products of f8 with 14 bits
-_UNSPLIT = 2.0**127
+_UNSPLIT = 2.0**128 - 2.0**116  # from here on a number in TF32 is infinite
 
 # A product that overflows alone may not do so inside a fused multiply-add.
 _MAY_FUSE = ("add", "sub", "mul", "square", "pow_int")
@@ -69,14 +69,14 @@ class Expected:
 
 
 def expect(
-    op: Op, args: Mapping[str, Any], serial: bool = False, split: bool = False
+    op: Op, args: Mapping[str, Any], serial: bool = False, split: str = ""
 ) -> dict[str, Expected]:
     """What the outputs of a call may be; ValueError or IndexError where the call is none.
 
     `serial`: sums run one term after another, so their error grows with the root of their length.
     `split`: products of f32 are sums of three parts (tf32x3) without the smallest, 4 units of u, and without
-    low parts that are no normal numbers; and an infinity, or what is near the largest number, has no parts:
-    sums over such terms may be anything.
+    low parts that are no normal numbers. The largest numbers are infinite in TF32: as "ours" are split, they keep
+    11 digits; sums over them may be anything as "triton" splits them.
     """
     bound = bind(op, args)
     op = with_forms(own_batches(op)[0])
@@ -106,7 +106,7 @@ class _Bounded(Run):
 
     errors: Mapping[str, torch.Tensor | None] = field(default_factory=dict)
     serial: bool = False
-    split: bool = False
+    split: str = ""
 
     @property
     def compute(self) -> str:
@@ -115,7 +115,7 @@ class _Bounded(Run):
     def on_cores(self, expr: Reduce) -> bool:
         """Whether tensor cores may add it up, from factors in tf32."""
         product = expr.op == "sum" and isinstance(expr.body, Call) and expr.body.fn == "mul"
-        return product and self.compute == "f32" and (self.split or self.word(expr) == "tf32")
+        return product and self.compute == "f32" and bool(self.split or self.word(expr) == "tf32")
 
     def word(self, expr: Reduce) -> str:
         """How f32 is multiplied, where it is a sum of products."""
@@ -285,7 +285,7 @@ class _Bounded(Run):
             return None
         (a, ea), (b, eb) = (self.pair(arg, axes, live) for arg in expr.body.args)
         a, b = a.to(torch.float64), b.to(torch.float64)
-        left, right = unsplit(a), unsplit(b)
+        left, right = unsplit(a, self.split), unsplit(b, self.split)
         if self.word(expr) == "tf32":
             left, right = truncated(a, ea), truncated(b, eb)
         return missing(a, left, b) + missing(b, right, a)
@@ -349,16 +349,18 @@ def truncated(x: torch.Tensor, error: torch.Tensor | None) -> torch.Tensor:
     return torch.where(x.isfinite(), torch.where(size < _TINIEST["f32"], size, lost), 0.0)
 
 
-def unsplit(x: torch.Tensor) -> torch.Tensor:
+def unsplit(x: torch.Tensor, split: str) -> torch.Tensor:
     """What tf32x3 loses of a factor: a low part that is no normal number, since tensor cores take it for 0.
 
     The low part is at most 2^-11 of x, and a multiple of its last digit: from 2^-103 on it is normal, or 0.
-    An infinity, or what rounds to one, has no parts: anything goes.
+    What rounds to infinity has no parts of Triton's, and ours are 1 and all the rest: 11 digits of that, and of
+    the other factor.
     """
     size, tiniest = x.abs(), _TINIEST["f32"]
     low = torch.where(size < tiniest, size, (size * 2.0**-11).clamp(max=tiniest))
     low = torch.where(size < 2.0**-103, low, 0.0)
-    return torch.where(size >= _UNSPLIT, math.inf, low)
+    large = (size >= _UNSPLIT) & size.isfinite()
+    return torch.where(large, math.inf if split == "triton" else 4 * _TF32 * size, low)
 
 
 def missing(x: torch.Tensor, lost: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
