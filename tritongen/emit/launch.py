@@ -21,7 +21,15 @@ from tritongen.emit.facts import (
     touched,
     used_facts,
 )
-from tritongen.emit.sizes import bare, batch_slice, broadcast_text, expanded, size_lines, whole
+from tritongen.emit.sizes import (
+    bare,
+    batch_slice,
+    broadcast_text,
+    expanded,
+    size_lines,
+    under,
+    whole,
+)
 from tritongen.emit.text import launch_text
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
@@ -191,6 +199,33 @@ def merge_lines(context: Context, step: Step) -> list[str]:
     ]
 
 
+def broadcast_lines(context: Context, step: Step, variant: Variant) -> list[str]:
+    """As `merge_lines`, for one variant, of tensors that lack dims of the result."""
+    if not variant.merged:
+        return []
+    result = context.dims[step.stores[0]]
+    known = ((ir.Tensor(_spread(context, t), "", context.dims[t]), at) for t, at in variant.merged)
+    seen = [under(context.op, result, t, at) for t, at in known]
+    names = ", ".join(t for t, _ in variant.merged)
+    alike = all(len(at) == len(result) for _, at in variant.merged)
+    given = ", ".join(seen)
+    if not alike or ir.BATCH_SIZE in result and len(batched(context.op)) > 1:
+        given = f"*torch.broadcast_tensors({given})"
+    return [
+        f"{names} = _three_dims({given})",
+        f"outer, middle, inner = {step.stores[-1]}.shape",
+    ]
+
+
+def _spread(context: Context, tensor: str) -> str:
+    """An operand or output, or scratch with its batch dims as the call has them."""
+    dims = context.dims[tensor]
+    if ir.BATCH_SIZE not in dims or not _one_batch(context, tensor):
+        return tensor
+    sizes = ("*batch_shape" if d == ir.BATCH_SIZE else whole(d) for d in dims)
+    return f"{tensor}.view({', '.join(sizes)})"
+
+
 def view_line(context: Context, tensor: str, view: View | None) -> list[str]:
     """`x = x.reshape(rows, D)`; nothing where the kernel takes the tensor as it is."""
     op, dims = context.op, context.dims[tensor]
@@ -280,8 +315,9 @@ def branch(
     packs = () if variant.packs == packed else variant.packs
     lines = [line for pack in packs for line in pack_lines(context, pack)]
     device = touched(step)[0]
+    lines += broadcast_lines(context, step, variant)
     for tensor in touched(step):
-        if not is_shared(step, tensor) and not step.merged:
+        if not (is_shared(step, tensor) or step.merged or variant.merged):
             way = seen_by(step, variant.launches[0].kernel, tensor)
             lines += view_line(context, tensor, way)
     for name, dtype, shape in variant.scratch:
@@ -354,14 +390,20 @@ def choose_branch(variant: Variant) -> tuple[str, str, tuple[str, ...], str]:
     )
 
 
-def scratch_lines(context: Context, scratch: tuple[ir.Nest, ...]) -> list[str]:
-    """Storage for the temporaries that pass between steps."""
+def scratch_lines(
+    context: Context, scratch: tuple[ir.Nest, ...], alike: dict[str, str]
+) -> list[str]:
+    """Storage for the temporaries that pass between steps; `alike`: the output that one lies as."""
     lines = []
     first = context.op.tensors[0].name
     for nest in scratch:
+        dtype = host_dtype(context, nest.dtype)
+        if nest.name in alike:
+            lines.append(f"{nest.name} = torch.empty_like({alike[nest.name]}, dtype={dtype})")
+            continue
         sizes = ", ".join(whole(d) for d in nest.dims)
         comma = "," if len(nest.dims) == 1 else ""
         lines.append(
-            f"{nest.name} = torch.empty(({sizes}{comma}), dtype={host_dtype(context, nest.dtype)}, device={first}.device)"
+            f"{nest.name} = torch.empty(({sizes}{comma}), dtype={dtype}, device={first}.device)"
         )
     return lines
