@@ -21,13 +21,13 @@ from tritongen.emit.facts import (
     touched,
     used_facts,
 )
+from tritongen.emit.merged import broadcast_lines, merge_lines, one_batch
 from tritongen.emit.sizes import (
     bare,
     batch_slice,
     broadcast_text,
     expanded,
     size_lines,
-    under,
     whole,
 )
 from tritongen.emit.text import launch_text
@@ -180,52 +180,6 @@ def pack_lines(context: Context, pack: Pack) -> list[str]:
     ]
 
 
-def merge_lines(context: Context, step: Step) -> list[str]:
-    """The dims of all tensors, broadcast to the shape of the result, merged to three."""
-    if not step.merged:
-        return []
-    op, last = context.op, step.stores[-1]
-    operands = {t.name: t for t in batched(op)} if len(batched(op)) > 1 else {}
-    flat = [t for t in step.merged if _one_batch(context, t) and ir.BATCH_SIZE in context.dims[t]]
-    aligned = [t for t in step.merged if t in operands and ir.BATCH_SIZE in operands[t].dims[1:]]
-    names = ", ".join(step.merged)
-    differ = operands.keys() & set(step.merged) - set(aligned)
-    return [
-        *(f"{t} = {t}.view(batch_shape)" for t in flat),
-        *(f"{t} = {expanded(operands[t], 'batch_shape')}" for t in aligned),
-        f"{names} = _three_dims({f'*torch.broadcast_tensors({names})' if differ else names})",
-        f"outer, middle, inner = {last}.shape",
-        f"total = {last}.numel()",
-    ]
-
-
-def broadcast_lines(context: Context, step: Step, variant: Variant) -> list[str]:
-    """As `merge_lines`, for one variant, of tensors that lack dims of the result."""
-    if not variant.merged:
-        return []
-    result = context.dims[step.stores[0]]
-    known = ((ir.Tensor(_spread(context, t), "", context.dims[t]), at) for t, at in variant.merged)
-    seen = [under(context.op, result, t, at) for t, at in known]
-    names = ", ".join(t for t, _ in variant.merged)
-    alike = all(len(at) == len(result) for _, at in variant.merged)
-    given = ", ".join(seen)
-    if not alike or ir.BATCH_SIZE in result and len(batched(context.op)) > 1:
-        given = f"*torch.broadcast_tensors({given})"
-    return [
-        f"{names} = _three_dims({given})",
-        f"outer, middle, inner = {step.stores[-1]}.shape",
-    ]
-
-
-def _spread(context: Context, tensor: str) -> str:
-    """An operand or output, or scratch with its batch dims as the call has them."""
-    dims = context.dims[tensor]
-    if ir.BATCH_SIZE not in dims or not _one_batch(context, tensor):
-        return tensor
-    sizes = ("*batch_shape" if d == ir.BATCH_SIZE else whole(d) for d in dims)
-    return f"{tensor}.view({', '.join(sizes)})"
-
-
 def view_line(context: Context, tensor: str, view: View | None) -> list[str]:
     """`x = x.reshape(rows, D)`; nothing where the kernel takes the tensor as it is."""
     op, dims = context.op, context.dims[tensor]
@@ -237,15 +191,10 @@ def view_line(context: Context, tensor: str, view: View | None) -> list[str]:
     if view is not None:
         out += permuted(view.order)
     shape = dims if view is None else view.shape
-    if shape != dims or flat and not _one_batch(context, tensor):
+    if shape != dims or flat and not one_batch(context, tensor):
         inside = ", ".join(whole(d) for d in shape) or "()"  # one element, no dim
         out += f".view({inside})" if operand is None else f".reshape({inside})"
     return [] if out == tensor else [f"{tensor} = {out}"]
-
-
-def _one_batch(context: Context, tensor: str) -> bool:
-    """Scratch is allocated with its batch dims flat."""
-    return tensor not in {t.name for t in (*context.op.tensors, *context.op.outputs)}
 
 
 def batch_lines(op: ir.Op, text: str) -> list[str]:

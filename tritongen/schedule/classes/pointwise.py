@@ -131,8 +131,9 @@ def _over(nest: ir.Nest, box: tuple[ir.Binder, ...], place: tuple[Poly, ...]) ->
     """A nest that reads and writes at one place, with that place as these coordinates."""
 
     def change(node: ir.Expr) -> ir.Expr:
-        moves = isinstance(node, ir.Read) and node.coords
-        return replace(node, coords=place) if moves else node
+        if isinstance(node, ir.Read) and node.coords:
+            return replace(node, coords=place)
+        return node
 
     coords = place if nest.coords else ()
     return replace(nest, box=box, coords=coords, body=ir.rebuild(nest.body, change))
