@@ -66,7 +66,7 @@ def with_images(
     more = (
         split_variant(parts, finish, state, False),
         *(v for v in resident_variants(resident, columns, False) if not channels or _is_along(v)),
-        loop_variant(loop, True, False),
+        loop_variant(loop, False, False),  # long blocks would spill the digits of their columns
     )
     kept = tuple(replace(v, when=_in_order(v.when)) for v in step.variants if _is_along(v))
     used = {launch.kernel for v in kept for launch in v.launches}
