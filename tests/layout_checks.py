@@ -9,6 +9,7 @@ from random import Random
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tritongen.pipeline import build
 from tritongen.proof.variants import forced, ways
@@ -38,7 +39,10 @@ def draw(random: Random, shape: list[int]) -> torch.Tensor:
         x = torch.randn([own[k] for k in order]).permute(back)
     if random.random() < 0.2:
         x = x.expand(
-            [n if random.random() < 0.5 else k for n, k in zip(shape[-x.dim() :], x.shape)]
+            [
+                n if random.random() < 0.5 else k
+                for n, k in zip(shape[-x.dim() :], x.shape, strict=True)
+            ]
         )
     return x
 
@@ -118,6 +122,32 @@ def test_several_operands_are_ordered(kind):
             held(module, plan, x + z, x, z)
 
 
+def test_an_operand_of_fewer_dims_changes_no_order():
+    """Named dims and batch dims, what another step left in scratch storage too."""
+    b, w = torch.randn(8), torch.randn(6)
+    module, plan = of((SPECS / "bias_add.op").read_text(), "bias_add")
+    for x in images().values():
+        held(module, plan, x + b[:, None, None], x, b, every=True)
+    text = """
+op f<T: float>(x: T[..., D], w: T[D]) -> y: T[..., D] {
+  y[..., d] = x[..., d] * w[d]
+}"""
+    module, plan = of(text, "f")
+    for x in images().values():
+        held(module, plan, x * w, x, w, every=True)
+    text = """
+op f<T: float>(x: T[..., D], w: T[D], z: T[..., D]) -> y: T[..., D] {
+  c[..., d < D] = sum[k <= d](x[..., k])
+  y[..., d] = z[..., d] * w[d] + (c[..., d - 1] else 0) + c[..., D - 1 - d] * c[..., d]
+}"""
+    module, plan = of(text, "f")
+    for x in images().values():
+        c = x.cumsum(-1)
+        want = (x * w + F.pad(c, (1, 0))[..., :-1] + c.flip(-1) * c).contiguous()
+        got = module.f.__wrapped__(x, w, x)
+        assert torch.allclose(got, want, 1e-4, 1e-4)
+
+
 def test_norms_pools_and_convolutions():
     w, b = torch.randn(6), torch.randn(6)
     kernel, bias = torch.randn(4, 8, 3, 3), torch.randn(4)
@@ -133,3 +163,33 @@ def test_norms_pools_and_convolutions():
             held(module, plan, torch_op(x), x, *others)
     x, kernel = torch.randn(2, 8, 5, 6), kernel.to(memory_format=LAST)
     held(module, plan, F.conv2d(x, kernel, bias), x, kernel, bias)
+
+
+def test_group_norm_of_channels_last_copies_nothing():
+    gain, bias = torch.randn(8), torch.randn(8)
+    for name, groups in ("group_norm", 4), ("instance_norm", 8):
+        module, plan = of((SPECS / f"{name}.op").read_text(), name)
+        function = getattr(module, name)
+        for kind, x in images(2, 8, 3, 4).items():
+            want = F.group_norm(x, groups, gain, bias).contiguous(memory_format=memory_format(x))
+            given = (x, gain, bias, groups) if name == "group_norm" else (x, gain, bias)
+            for way in ways(plan) if kind in ("contiguous", "channels last") else ways(plan)[-1:]:
+                with forced(module, plan, way, small=True), Allocations() as made:
+                    got = function.__wrapped__(*given)
+                assert got.stride() == want.stride(), (name, kind, way)
+                assert torch.allclose(got, want, 1e-4, 1e-4), (name, kind, way)
+                assert kind != "channels last" or max(made.sizes[1:], default=0) < x.numel()
+
+
+class Allocations(TorchDispatchMode):
+    """Counts the elements of each new tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.sizes: list[int] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if func._schema.name.startswith(("aten::empty", "aten::clone", "aten::zeros")):
+            self.sizes.append(result.numel())
+        return result

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tritongen.emit.launch import TORCH_DTYPES
-from tritongen.emit.sizes import batch_slice, expanded, whole
+from tritongen.emit.sizes import batch_slice, under, whole
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Idx, Poly, indices, substitute
 from tritongen.ir.batches import batched
@@ -92,22 +92,8 @@ def _ordering(op: ir.Op, output: ir.Tensor, found: _Reads) -> list[str]:
     operands = {t.name: t for t in op.tensors}
     several = [(operands[n], at) for n, at in found.aligned]
     several = [(t, at) for t, at in several if len(at) > 1 or ir.BATCH_SIZE in t.dims]
-    texts = (_under(op, output, t, at) for t, at in several)
+    texts = (under(op, output.dims, t, at) for t, at in several)
     return [text for text in texts if text]
-
-
-def _under(op: ir.Op, output: ir.Tensor, operand: ir.Tensor, at: tuple[int, ...]) -> str:
-    """The operand with its dims where the output has them; "" where only the call's rank would say how."""
-    missing = [k for k in range(at[0], len(output.dims)) if k not in at]
-    if any(output.dims[k] == ir.BATCH_SIZE for k in missing):
-        return ""
-    if ir.BATCH_SIZE in operand.dims[1:] and len(batched(op)) > 1:
-        return "" if missing else expanded(operand, "batch_shape")
-    if not missing:
-        return operand.name
-    dims = [":" if k in at else "None" for k in range(at[0], len(output.dims))]
-    dims = ["..." if output.dims[k] == ir.BATCH_SIZE else d for k, d in enumerate(dims, at[0])]
-    return f"{operand.name}[{', '.join(dims)}]"
 
 
 # ---- what an output reads -----------------------------------------------------------------------

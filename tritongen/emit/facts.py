@@ -27,6 +27,7 @@ BOOLEANS = (
     "patched",
     "hip",
     "channels_last",
+    "in_order",
     "one_tap",
     "as_rows",
     "deterministic",
@@ -53,7 +54,7 @@ def used_facts(step: Step) -> tuple[tuple[str, str], ...]:
         "added_bytes",
     ]
     order += ["deterministic", "hip", "sms"]
-    return tuple((n, n) for n in order if n in spoken - config)
+    return tuple((n, n) for n in dict.fromkeys(order) if n in spoken - config)
 
 
 def fact_names(context: Context, step: Step) -> dict[str, str]:
@@ -91,7 +92,7 @@ def fact_texts(context: Context, step: Step, views: dict[str, View]):
             yield test.fact, tested(test)
     if step.merged:
         yield "turned", f"any(0 < t.stride(1) < t.stride(2) for t in ({', '.join(step.merged)}))"
-    if "across" in spoken:
+    if "across" in spoken - {o.fact for o in step.orders}:
         yield "across", across_text(step, views)
     if "tma" in spoken:
         tiled = described(step, "persistent") or described(step, "tf32x3_half")
@@ -160,6 +161,8 @@ def itemsize_text(context: Context, step: Step) -> str:
 
 def across_text(step: Step, views: dict[str, View]) -> str:
     """Whether memory runs along the kept indices rather than the reduced ones."""
+    if step.orders:
+        return "False"  # images in order; for others there is another walk
     row, col = ({d.index for d in a.digits} for a in step.kernels[0].axes[:2])
     for view in views.values():
         rows = [k for k, run in enumerate(view.runs) if set(run) & row]

@@ -21,7 +21,15 @@ from tritongen.emit.facts import (
     touched,
     used_facts,
 )
-from tritongen.emit.sizes import bare, batch_slice, broadcast_text, expanded, size_lines, whole
+from tritongen.emit.merged import broadcast_lines, merge_lines, one_batch
+from tritongen.emit.sizes import (
+    bare,
+    batch_slice,
+    broadcast_text,
+    expanded,
+    size_lines,
+    whole,
+)
 from tritongen.emit.text import launch_text
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
@@ -172,25 +180,6 @@ def pack_lines(context: Context, pack: Pack) -> list[str]:
     ]
 
 
-def merge_lines(context: Context, step: Step) -> list[str]:
-    """The dims of all tensors, broadcast to the shape of the result, merged to three."""
-    if not step.merged:
-        return []
-    op, last = context.op, step.stores[-1]
-    operands = {t.name: t for t in batched(op)} if len(batched(op)) > 1 else {}
-    flat = [t for t in step.merged if _one_batch(context, t) and ir.BATCH_SIZE in context.dims[t]]
-    aligned = [t for t in step.merged if t in operands and ir.BATCH_SIZE in operands[t].dims[1:]]
-    names = ", ".join(step.merged)
-    differ = operands.keys() & set(step.merged) - set(aligned)
-    return [
-        *(f"{t} = {t}.view(batch_shape)" for t in flat),
-        *(f"{t} = {expanded(operands[t], 'batch_shape')}" for t in aligned),
-        f"{names} = _three_dims({f'*torch.broadcast_tensors({names})' if differ else names})",
-        f"outer, middle, inner = {last}.shape",
-        f"total = {last}.numel()",
-    ]
-
-
 def view_line(context: Context, tensor: str, view: View | None) -> list[str]:
     """`x = x.reshape(rows, D)`; nothing where the kernel takes the tensor as it is."""
     op, dims = context.op, context.dims[tensor]
@@ -202,15 +191,10 @@ def view_line(context: Context, tensor: str, view: View | None) -> list[str]:
     if view is not None:
         out += permuted(view.order)
     shape = dims if view is None else view.shape
-    if shape != dims or flat and not _one_batch(context, tensor):
+    if shape != dims or flat and not one_batch(context, tensor):
         inside = ", ".join(whole(d) for d in shape) or "()"  # one element, no dim
         out += f".view({inside})" if operand is None else f".reshape({inside})"
     return [] if out == tensor else [f"{tensor} = {out}"]
-
-
-def _one_batch(context: Context, tensor: str) -> bool:
-    """Scratch is allocated with its batch dims flat."""
-    return tensor not in {t.name for t in (*context.op.tensors, *context.op.outputs)}
 
 
 def batch_lines(op: ir.Op, text: str) -> list[str]:
@@ -280,8 +264,9 @@ def branch(
     packs = () if variant.packs == packed else variant.packs
     lines = [line for pack in packs for line in pack_lines(context, pack)]
     device = touched(step)[0]
+    lines += broadcast_lines(context, step, variant)
     for tensor in touched(step):
-        if not is_shared(step, tensor) and not step.merged:
+        if not (is_shared(step, tensor) or step.merged or variant.merged):
             way = seen_by(step, variant.launches[0].kernel, tensor)
             lines += view_line(context, tensor, way)
     for name, dtype, shape in variant.scratch:
@@ -354,14 +339,20 @@ def choose_branch(variant: Variant) -> tuple[str, str, tuple[str, ...], str]:
     )
 
 
-def scratch_lines(context: Context, scratch: tuple[ir.Nest, ...]) -> list[str]:
-    """Storage for the temporaries that pass between steps."""
+def scratch_lines(
+    context: Context, scratch: tuple[ir.Nest, ...], alike: dict[str, str]
+) -> list[str]:
+    """Storage for the temporaries that pass between steps; `alike`: the output that one lies as."""
     lines = []
     first = context.op.tensors[0].name
     for nest in scratch:
+        dtype = host_dtype(context, nest.dtype)
+        if nest.name in alike:
+            lines.append(f"{nest.name} = torch.empty_like({alike[nest.name]}, dtype={dtype})")
+            continue
         sizes = ", ".join(whole(d) for d in nest.dims)
         comma = "," if len(nest.dims) == 1 else ""
         lines.append(
-            f"{nest.name} = torch.empty(({sizes}{comma}), dtype={host_dtype(context, nest.dtype)}, device={first}.device)"
+            f"{nest.name} = torch.empty(({sizes}{comma}), dtype={dtype}, device={first}.device)"
         )
     return lines

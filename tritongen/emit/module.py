@@ -82,7 +82,10 @@ def module_source(
         runtime=not standalone,
         first_kernel=views[0].first_kernel,
         merges=any(
-            "_three_dims(" in line for v in views for own in v.launches for line in own.lines
+            "_three_dims(" in line
+            for v in views
+            for own in v.launches
+            for line in (*own.lines, *(x for _, ls in own.branches for x in ls))
         ),
         layout=_layout(views) if standalone else "",
         uses_multiprocessors=any(
@@ -240,19 +243,37 @@ def kept(output: ir.Tensor, plans: tuple[Plan, ...]) -> tuple[str, tuple[str, ..
 
 
 def layouts(plan: Plan) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Outputs of any layout, or channels last: who writes them asks for strides, and nobody reshapes them."""
+    """Outputs of any layout, or channels last."""
     own = {o.name: p.name for o, p in zip(planned(plan.op).outputs, plan.op.outputs, strict=True)}
     found: dict[str, tuple[str, tuple[str, ...]]] = {}
-    kernels = [k for s in plan.steps for k in s.kernels if not s.merged]
-    reshaped = {v.tensor for k in kernels if not k.any_format for v in k.views}
-    for s in plan.steps:
-        asks = s.orders or any(k.slides or k.any_format for k in s.kernels)
-        together = tuple(own[name] for name in s.stores if name in own)
-        for name in set(s.stores) & own.keys() - reshaped:
-            if name in s.merged:
+    for step in plan.steps:
+        together = tuple(own[name] for name in step.stores if name in own)
+        for name in own.keys() & set(step.stores):
+            if name in step.merged or any(v.merged for v in step.variants):
                 found[own[name]] = ANY, together
-            elif asks:
+            elif all(takes_images(s, name) for s in plan.steps):
                 found[own[name]] = CHANNELS_LAST, (own[name],)
+    return found
+
+
+def takes_images(step: Step, tensor: str) -> bool:
+    """Whether a tensor may be stored channels last: a step asks for strides, and does not reshape it."""
+    if tensor not in touched(step):
+        return True
+    asks = step.orders or any(k.slides or k.any_format for k in step.kernels)
+    reshaping = [k for k in step.kernels if not (step.orders or k.any_format)]
+    return bool(asks) and all(v.tensor != tensor for k in reshaping for v in k.views)
+
+
+def alike(plan: Plan) -> dict[str, str]:
+    """What passes between steps, and the output of its shape that it lies as: where all steps ask for strides."""
+    inner = planned(plan.op)
+    found = {}
+    for nest in plan.scratch:
+        if len(nest.dims) in (4, 5) and all(takes_images(s, nest.name) for s in plan.steps):
+            for o, checked in zip(inner.outputs, plan.op.outputs, strict=True):
+                if o.dims == nest.dims and checked.name in layouts(plan):
+                    found[nest.name] = o.name
     return found
 
 
@@ -303,7 +324,7 @@ def sequence(context: Context, plan: Plan, tensors, calls: list[str]) -> SimpleN
     """`launch_<op>` of an op in several steps: scratch, then each step in turn."""
     op = context.op
     scratch = {n.name for n in plan.scratch}
-    lines = [*scratch_lines(context, plan.scratch), *calls]
+    lines = [*scratch_lines(context, plan.scratch, alike(plan)), *calls]
     text = "\n".join(lines[: len(plan.scratch)])
     opening = size_lines(op, text)
     opening += batch_lines(op, text)

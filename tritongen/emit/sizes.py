@@ -10,7 +10,7 @@ import re
 from tritongen.emit.text import launch_text
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, Sym, denominator, is_fractional, numerator, symbols
-from tritongen.ir.batches import Own
+from tritongen.ir.batches import Own, batched
 
 
 def dim_position(tensor: ir.Tensor, dim: int) -> int:
@@ -50,6 +50,20 @@ def expanded(tensor: ir.Tensor, batch: str) -> str:
     if before > 1:
         first, last = f"({first})", f"({last})"
     return f"{tensor.name}.movedim({first}, {last}).expand({shape}).movedim({last}, {first})"
+
+
+def under(op: ir.Op, dims: tuple[Poly, ...], operand: ir.Tensor, at: tuple[int, ...]) -> str:
+    """An operand that has these dims `at` of a result, seen as it broadcasts; "" where only the call knows how."""
+    last = range(at[0], len(dims))
+    missing = [k for k in last if k not in at]
+    if any(dims[k] == ir.BATCH_SIZE for k in missing):
+        return ""
+    if ir.BATCH_SIZE in operand.dims[1:] and len(batched(op)) > 1:
+        return "" if missing else expanded(operand, "batch_shape")
+    if not missing:
+        return operand.name
+    text = ("None" if k in missing else "..." if dims[k] == ir.BATCH_SIZE else ":" for k in last)
+    return f"{operand.name}[{', '.join(text)}]"
 
 
 def own_lines(owns: tuple[Own, ...]) -> list[str]:

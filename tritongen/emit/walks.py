@@ -22,6 +22,7 @@ from tritongen.emit.folds import FOLDS, combined
 from tritongen.emit.masked import choose_fill
 from tritongen.emit.text import launch_text, precedence_of, wrap
 from tritongen.emit.tiles import (
+    decoded,
     forget_tile,
     is_row_value,
     keep_spoken_sizes,
@@ -42,7 +43,7 @@ from tritongen.schedule.plan import Level
 
 def loop(body: Body) -> KernelView:
     """Every level in turn, then the values over the whole tile."""
-    var = open_tile(body)
+    var = open_walk(body)
     first, *levels = body.kernel.levels
     row_values(body, first, store=True)
     opening, body.lines = tuple(body.lines), []
@@ -128,11 +129,21 @@ def merge(body: Body) -> KernelView:
 
 def open_part(body: Body) -> dict[str, str]:
     """Names for a program that walks one CHUNK of some rows."""
-    var = open_tile(body)
+    var = open_walk(body)
     turns, var = var["until"], var | part_names(body)
     cast = "" if var["col_outer"] else ".to(tl.int64)"
     var |= {"first": f"{var['part']} * CHUNK", "until": var["stop"], "turns": turns}
     return var | {"part_cast": cast, "tile": "tl.program_id(1)"}
+
+
+def open_walk(body: Body) -> dict[str, str]:
+    """Names for a loop over columns; those that are taken apart are counted in 32 bits where these are enough."""
+    var, col = open_tile(body), body.kernel.axes[1]
+    lanes = "tl.arange(0, BLOCK)[None, :]"
+    if col.tail or not decoded(body, col):
+        return var | {"walked": f"{var['start']} + {lanes}.to(tl.int64)"}
+    body.short.add(col.name)
+    return var | {"walked": f"({var['start']} + {lanes}).to({place_dtype(body)})"}
 
 
 def part_names(body: Body) -> dict[str, str]:

@@ -27,7 +27,7 @@ SMALL = {
     **{"num_warps": 4},
 }
 # facts without which a variant that speaks of them cannot run
-NEEDED = frozenset({"tma", "patched", "one_tap", "as_rows", "tf32x3"})
+NEEDED = frozenset({"tma", "patched", "one_tap", "as_rows", "tf32x3", "in_order"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +100,8 @@ def may_run(variant: Variant, facts: Mapping[str, int]) -> bool:
     """
     if any(not facts[name] for name in NEEDED & names(variant.when)):
         return False
+    if "not channels_last" in conjuncts(variant.when) and facts["channels_last"]:
+        return False  # the result cannot be seen as rows
     for part in ast.walk(parse(variant.when)):
         if not isinstance(part, ast.Compare):
             continue

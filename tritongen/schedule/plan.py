@@ -145,6 +145,8 @@ class Variant:
     scratch: tuple[tuple[str, str, tuple[Rule, ...]], ...] = ()  # name, dtype, shape
     zeroed: tuple[tuple[str, str], ...] = ()  # what is added to: its name, the tensor it is
     packs: tuple[Pack, ...] = ()
+    # tensors, and the dims of the result that each has: broadcast, and their dims merged to three
+    merged: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

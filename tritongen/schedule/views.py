@@ -48,14 +48,14 @@ def digits_by_dim(coords, dims, extents, facts) -> Digits | None:
     return tuple(out) if len(set(out)) == len(out) else None
 
 
-def view_of(tensor: str, digits: Digits, axes: tuple[Axis, ...]) -> View:
-    """Neighbouring digits that follow each other on one axis become one run."""
+def view_of(tensor: str, digits: Digits, axes: tuple[Axis, ...], cuts: Digits = ()) -> View:
+    """Neighbouring digits that follow each other on one axis become one run; none goes on over a cut."""
     place = {d.index: (a.name, k) for a in axes for k, d in enumerate(a.digits)}
     extents = {d.index: d.hi - d.lo for a in axes for d in a.digits}
     runs: list[list[str]] = []
     for digit in digits:
         axis, k = place[digit]
-        if runs and place[runs[-1][-1]] == (axis, k - 1):
+        if runs and place[runs[-1][-1]] == (axis, k - 1) and digit not in cuts:
             runs[-1].append(digit)
         else:
             runs.append([digit])
@@ -69,9 +69,16 @@ def view_of(tensor: str, digits: Digits, axes: tuple[Axis, ...]) -> View:
 
 
 def views(
-    accesses, dims: dict[str, tuple[Poly, ...]], axes: tuple[Axis, ...], facts: Facts
+    accesses,
+    dims: dict[str, tuple[Poly, ...]],
+    axes: tuple[Axis, ...],
+    facts: Facts,
+    cuts: Digits = (),
 ) -> tuple[View, ...]:
-    """A view for every tensor all of whose accesses (tensor, coords) are the same whole walk."""
+    """A view for every tensor all of whose accesses (tensor, coords) are the same whole walk.
+
+    `cuts`: digits that begin a run of their own.
+    """
     extents = {d.index: d.hi - d.lo for a in axes for d in a.digits}
     whole = {d.index for a in axes for d in a.digits if not d.lo.terms}
     ways: dict[str, set[Digits | None]] = {}
@@ -83,7 +90,7 @@ def views(
             digits = None
         ways.setdefault(tensor, set()).add(digits)
     return tuple(
-        view_of(tensor, digits, axes)
+        view_of(tensor, digits, axes, cuts)
         for tensor, found in ways.items()
         if len(found) == 1 and (digits := next(iter(found))) is not None
     )

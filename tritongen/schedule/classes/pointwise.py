@@ -11,7 +11,7 @@ from tritongen.schedule.canonical import (
     same,
 )
 from tritongen.schedule.members import Group, gather_lines, is_reducer
-from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant, View
+from tritongen.schedule.plan import Axis, KernelPlan, Launch, Run, Step, Variant, View
 from tritongen.schedule.views import accesses, digits_by_dim, views
 
 
@@ -131,8 +131,9 @@ def _over(nest: ir.Nest, box: tuple[ir.Binder, ...], place: tuple[Poly, ...]) ->
     """A nest that reads and writes at one place, with that place as these coordinates."""
 
     def change(node: ir.Expr) -> ir.Expr:
-        moves = isinstance(node, ir.Read) and node.coords
-        return replace(node, coords=place) if moves else node
+        if isinstance(node, ir.Read) and node.coords:
+            return replace(node, coords=place)
+        return node
 
     coords = place if nest.coords else ()
     return replace(nest, box=box, coords=coords, body=ir.rebuild(nest.body, change))
@@ -148,7 +149,44 @@ def _tile(name, group, stores, dims, facts) -> Step:
     split = _column_digits(group, touched, dims, facts)
     axes = (Axis("row", group.row[:split]), Axis("col", group.row[split:]))
     seen = views(touched, dims, axes, facts)
-    return _tile_of(name, group, stores, split, seen, _disagree(seen, axes))
+    step = _tile_of(name, group, stores, split, seen, _disagree(seen, axes))
+    return _in_any_order(step, group, touched, dims)
+
+
+def _in_any_order(step: Step, group: Group, touched, dims) -> Step:
+    """The step with a way to write results whose dims lie in another order; as it is where indices are more than places."""
+    box = [index(b.index) for b in group.row]
+    extents = [b.hi - b.lo for b in group.row]
+    merged: dict[str, tuple[int, ...]] = {}
+    for tensor, coords in touched:
+        at = tuple(box.index(c) for c in coords if c in box)
+        own = [extents[k] for k in at]
+        behind = set(range(min(at, default=0), len(box))) - set(at)
+        if (
+            len(at) < len(coords)
+            or at != tuple(sorted(at))
+            or own != list(dims[tensor])
+            or any(extents[k] == ir.BATCH_SIZE for k in behind)
+            or behind
+            and ir.BATCH_SIZE in own[1:]
+            or tensor in step.stores
+            and len(at) < len(box)
+            or merged.setdefault(tensor, at) != at
+        ):
+            return step
+    values = [e for n in group.nests for e in ir.walk(n.body) if isinstance(e, ir.IndexValue)]
+    if len(box) < 2 or any(indices(e.poly) for e in values):
+        return step
+    tensors = tuple(t for t, at in merged.items() if at)
+    strided, variant = _strided(step.name, group, step.stores, tensors)
+    square = (("BLOCK", "64"), ("ROWS", "64"), ("num_warps", "8"))
+    own_way = tuple((t, merged[t]) for t in tensors)
+    why = "results in another order, such as channels last"
+    variant = replace(variant, config=square, why=why, merged=own_way)
+    tile = replace(step.variants[0], when="in_order")
+    test = Run("in_order", tuple((t, tuple(range(len(box)))) for t in step.stores))
+    kernels = (*step.kernels, strided)
+    return replace(step, kernels=kernels, variants=(tile, variant), tests=(test,))
 
 
 def _tile_of(name, group, stores, split: int, seen: tuple[View, ...], square: bool) -> Step:

@@ -17,6 +17,7 @@ from tritongen.schedule.canonical import (
     tensors_read,
 )
 from tritongen.schedule.classes import contraction as contractions
+from tritongen.schedule.images import Kernels, with_images
 from tritongen.schedule.members import Group, gather_lines, is_reducer
 from tritongen.schedule.paired import pairs_of, state_of
 from tritongen.schedule.plan import Axis, KernelPlan, Level, Pair, Step, View
@@ -176,24 +177,22 @@ def make(name, group, stores, dims, facts) -> Step:
     if wide_tiles and len(parts) == 1 and not row_axis.tail and not col_axis.tail:
         counter = _free("turns", group.nests, dims)
         relays = (replace(kernel("relay", "relay", "whole", walked), counter=counter),)
+    columns = _has_columns(touched, group)
     variants = (
         *(relay_variant(relay, state) for relay in relays),
         *((lanes_variant(finish, state, *in_lanes),) if in_lanes else ()),
         *lines_variants(*in_lines),
         split_variant(parts, finish, state, counts, along=bool(in_lanes)),
-        *resident_variants(resident, _has_columns(touched, group), counts),
+        *resident_variants(resident, columns, counts),
         loop_variant(loop, wide_tiles, counts),
     )
     kernels = (resident, *in_lines, loop, *relays, *parts, *in_lanes, finish)
-    return Step(
-        name,
-        "rows",
-        "reducers over one set of indices",
-        stores,
-        _numbers(row_axis, col_axis),
-        kernels,
-        variants,
-    )
+    why = "reducers over one set of indices"
+    step = Step(name, "rows", why, stores, _numbers(row_axis, col_axis), kernels, variants)
+    if kept or counts:
+        return step
+    general = Kernels(parts, finish, resident, loop)
+    return with_images(step, general, state, columns, touched, axes, dims, facts)
 
 
 def _free(wish: str, nests: tuple[ir.Nest, ...], dims: dict[str, tuple[Poly, ...]]) -> str:

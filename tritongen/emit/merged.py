@@ -1,0 +1,65 @@
+"""Tensors of one shape as three dims, on the host: neighbours in memory merged, in the order of the result.
+
+    x, b, y = _three_dims(*torch.broadcast_tensors(x, b[:, None, None], y))
+
+`_three_dims` stands in templates/module.py.j2. Not here: tensors that are seen dim by dim (`launch.py`).
+"""
+
+from __future__ import annotations
+
+from tritongen.emit.body import Context
+from tritongen.emit.sizes import expanded, under, whole
+from tritongen.ir import nodes as ir
+from tritongen.ir.batches import batched
+from tritongen.schedule.plan import Step, Variant
+
+
+def one_batch(context: Context, tensor: str) -> bool:
+    """Scratch is allocated with its batch dims flat."""
+    return tensor not in {t.name for t in (*context.op.tensors, *context.op.outputs)}
+
+
+def merge_lines(context: Context, step: Step) -> list[str]:
+    """The dims of all tensors, broadcast to the shape of the result, merged to three."""
+    if not step.merged:
+        return []
+    op, last = context.op, step.stores[-1]
+    operands = {t.name: t for t in batched(op)} if len(batched(op)) > 1 else {}
+    flat = [t for t in step.merged if one_batch(context, t) and ir.BATCH_SIZE in context.dims[t]]
+    aligned = [t for t in step.merged if t in operands and ir.BATCH_SIZE in operands[t].dims[1:]]
+    names = ", ".join(step.merged)
+    differ = operands.keys() & set(step.merged) - set(aligned)
+    return [
+        *(f"{t} = {t}.view(batch_shape)" for t in flat),
+        *(f"{t} = {expanded(operands[t], 'batch_shape')}" for t in aligned),
+        f"{names} = _three_dims({f'*torch.broadcast_tensors({names})' if differ else names})",
+        f"outer, middle, inner = {last}.shape",
+        f"total = {last}.numel()",
+    ]
+
+
+def broadcast_lines(context: Context, step: Step, variant: Variant) -> list[str]:
+    """As `merge_lines`, for one variant, of tensors that lack dims of the result."""
+    if not variant.merged:
+        return []
+    result = context.dims[step.stores[0]]
+    known = ((ir.Tensor(_spread(context, t), "", context.dims[t]), at) for t, at in variant.merged)
+    seen = [under(context.op, result, t, at) for t, at in known]
+    names = ", ".join(t for t, _ in variant.merged)
+    alike = all(len(at) == len(result) for _, at in variant.merged)
+    given = ", ".join(seen)
+    if not alike or ir.BATCH_SIZE in result and len(batched(context.op)) > 1:
+        given = f"*torch.broadcast_tensors({given})"
+    return [
+        f"{names} = _three_dims({given})",
+        f"outer, middle, inner = {step.stores[-1]}.shape",
+    ]
+
+
+def _spread(context: Context, tensor: str) -> str:
+    """An operand or output, or scratch with its batch dims as the call has them."""
+    dims = context.dims[tensor]
+    if ir.BATCH_SIZE not in dims or not one_batch(context, tensor):
+        return tensor
+    sizes = ("*batch_shape" if d == ir.BATCH_SIZE else whole(d) for d in dims)
+    return f"{tensor}.view({', '.join(sizes)})"

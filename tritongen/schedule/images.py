@@ -1,0 +1,92 @@
+"""Norms of images that are stored channels last: the walk that needs no copy of them.
+
+Input: a step over rows whose result is seen as rows. Output: the step with that walk's kernels and variants
+behind its own, which are for images in order. A row walks the channels of one place after the other, and no
+view of a tensor merges images, channels and places. Where a row has one channel (instance norm), neighbours in
+memory are of different rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Poly, indices
+from tritongen.ir.bounds import Facts
+from tritongen.schedule.plan import Axis, KernelPlan, Order, Step, Variant
+from tritongen.schedule.row_schedules import loop_variant, resident_variants, split_variant
+from tritongen.schedule.rules import conjuncts
+from tritongen.schedule.views import views
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """The walks over rows that hold for any views."""
+
+    parts: tuple[KernelPlan, ...]
+    finish: KernelPlan
+    resident: KernelPlan
+    loop: KernelPlan
+
+
+def with_images(
+    step: Step,
+    general: Kernels,
+    state: tuple[tuple[str, str], ...],
+    columns: bool,
+    touched,
+    axes: tuple[Axis, Axis],
+    dims: dict[str, tuple[Poly, ...]],
+    facts: Facts,
+) -> Step:
+    """The step for images of which every place is reduced; as it was for all else."""
+    row, col = axes
+    stored = [(t, c) for t, c in touched if t in step.stores and _is_images(dims[t])]
+    reduced = {d.index for d in col.digits}
+    if not stored or not all(indices(c) <= reduced for c in stored[0][1][2:]):
+        return step
+    result, written = stored[0]
+    alike = [t for t, c in touched if t not in step.stores and len(c) == len(written)]
+    if not alike or not all(_is_images(dims[t]) for t in alike):
+        return step
+    channels = tuple(d for d in col.digits if d.index in indices(written[1]))
+    places = tuple(d for d in col.digits if d not in channels)
+    walk = row, Axis("col", (*places, *channels))
+    digits = [d.index for a in axes for d in a.digits]
+    cuts = tuple(min(indices(c), key=digits.index) for c in written[1:3] if indices(c))
+    seen = views(touched, dims, walk, facts, cuts)
+
+    def turned(kernel: KernelPlan) -> KernelPlan:
+        own = f"{step.name}_channels_{kernel.name.removeprefix(f'{step.name}_')}"
+        return replace(kernel, name=own, axes=walk, views=seen)
+
+    parts = tuple(turned(k) for k in general.parts)
+    finish, resident, loop = map(turned, (general.finish, general.resident, general.loop))
+    known = ("channels_last",) if channels else ("channels_last", "across")
+    more = (
+        split_variant(parts, finish, state, False),
+        *(v for v in resident_variants(resident, columns, False) if not channels or _is_along(v)),
+        loop_variant(loop, False, False),  # long blocks would spill the digits of their columns
+    )
+    kept = tuple(replace(v, when=_in_order(v.when)) for v in step.variants if _is_along(v))
+    used = {launch.kernel for v in kept for launch in v.launches}
+    return replace(
+        step,
+        kernels=(*(k for k in step.kernels if k.name in used), *parts, finish, resident, loop),
+        variants=(*kept, *(replace(v, name=f"channels_{v.name}") for v in more)),
+        orders=tuple(Order(fact, result, 1, -1) for fact in known),
+    )
+
+
+def _is_along(v: Variant) -> bool:
+    """Whether it is for rows that memory runs along, as it does where images are in order."""
+    return "across" not in conjuncts(v.when)
+
+
+def _in_order(when: str) -> str:
+    return "not channels_last" if when == "True" else f"not channels_last and {when}"
+
+
+def _is_images(own: tuple[Poly, ...]) -> bool:
+    """Whether a tensor of these dims may be stored channels last."""
+    return ir.BATCH_SIZE not in own[:2] and (ir.BATCH_SIZE in own or len(own) in (4, 5))
