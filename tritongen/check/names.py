@@ -16,7 +16,7 @@ from tritongen.check.ranges import lower, wrong_rank
 from tritongen.check.report import Skip
 from tritongen.check.scope import Scope
 from tritongen.check.trees import mentions, parts, walk
-from tritongen.errors import Fix, Span
+from tritongen.errors import Fix, Span, fix_at
 from tritongen.ir.nodes import BATCH
 from tritongen.syntax import ast
 from tritongen.syntax.unparse import unparse
@@ -102,14 +102,14 @@ def _name(line: Line, node: ast.Name, bound: frozenset[str], subscript: bool) ->
         if line.indexed and variable.dims:
             dims = [lower(d) for d in variable.dims]
             read = f"{name}[{', '.join(dims)}]"
-            known = node.span is not None and set(dims) <= bound
+            is_plain = set(dims) <= bound
             scope.report.add(
                 "E303",
                 f"the tensor `{name}` stands without indices in a line with indices",
                 node.span,
-                help="" if known else f"give it indices, as in `{read}`",
+                help="" if is_plain else f"give it indices, as in `{read}`",
                 notes=((variable.span, "declared here"),),
-                fix=Fix(node.span, read) if known else None,
+                fix=fix_at(node.span, read) if is_plain else None,
             )
         return False
     if name in scope.outputs:
@@ -169,7 +169,7 @@ def _reduce(line: Line, node: ast.Reduce, bound: frozenset[str]) -> bool:
             silent = True
         if b.name in bound:
             help = "use another index"
-            fix = _corrected(node.span, unparse(_renamed(node, b.name, scope, bound)))
+            fix = fix_at(node.span, unparse(_renamed(node, b.name, scope, bound)))
             turned = _turned(line, b, bound)
             if b.name == BATCH:
                 help, fix = "give it a line of its own", _line_before(line, node, bound)
@@ -189,10 +189,6 @@ def _reduce(line: Line, node: ast.Reduce, bound: frozenset[str]) -> bool:
     return _visit(line, node.body, bound, subscript=False) or silent
 
 
-def _corrected(span: Span | None, text: str) -> Fix | None:
-    return None if span is None else Fix(span, text)
-
-
 def _line_before(line: Line, node: ast.Reduce, bound: frozenset[str]) -> Fix | None:
     """The reducer on a line of its own, up to where it is read."""
     whole = line.assign.whole
@@ -210,9 +206,9 @@ def _turned(line: Line, b: ast.Binder, bound: frozenset[str]) -> Fix | None:
     known = bound | line.scope.readable()
     match b:
         case ast.Binder(name, ast.Name(new), strict, None) if new not in known:
-            return _corrected(b.span, f"{new} {'<' if strict else '<='} {name}")
+            return fix_at(b.span, f"{new} {'<' if strict else '<='} {name}")
         case ast.Binder(name, None, _, ast.Name(new), strict) if new not in known:
-            return _corrected(b.span, f"{new} {'>' if strict else '>='} {name}")
+            return fix_at(b.span, f"{new} {'>' if strict else '>='} {name}")
     return None
 
 
@@ -286,7 +282,7 @@ def _unbound(line: Line, name: str, span: Span | None) -> None:
     binders = tuple(ast.Binder(n) for n in missing)
     corrected = unparse(replace(assign, value=ast.Reduce("sum", binders, assign.value)))
     label = "appears on the right only"
-    fix = _corrected(assign.whole, corrected)
+    fix = fix_at(assign.whole, corrected)
     line.scope.report.add("E202", message, span, label=label, help="to sum over it", fix=fix)
 
 
