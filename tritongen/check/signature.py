@@ -11,7 +11,7 @@ from tritongen.check.coordinates import size_of
 from tritongen.check.functions import Library
 from tritongen.check.report import Report, Skip
 from tritongen.check.scope import Scope, Variable
-from tritongen.check.trees import mentions, walk
+from tritongen.check.trees import mentions, renamed, walk
 from tritongen.check.typings import check_types
 from tritongen.errors import Span, fix_at
 from tritongen.ir import bounds
@@ -52,7 +52,7 @@ def declare(scope: Scope, op: ast.OpDef) -> None:
     """E112 for every name that stands for two things."""
     seen: dict[str, tuple[str, Span | None]] = {}
 
-    def add(name: str, what: str, span: Span | None) -> None:
+    def add(name: str, what: str, span: Span | None, line: ast.Assign | None = None) -> None:
         if name in seen and seen[name][0] == what == "index":
             return
         if name not in seen:
@@ -64,15 +64,19 @@ def declare(scope: Scope, op: ast.OpDef) -> None:
         message = f"`{name}` is {_article(other)} and {_article(what)}"
         if other == what:
             message = f"`{name}` is declared twice"
-        free = scope.free_index(name, frozenset(seen)) if what == "index" else None
-        scope.report.add(
-            "E112",
-            message,
-            span,
-            notes=((place, f"{_article(other)} here"),),
-            help=f"call the index `{free}`" if free else f"call one of them `{_other(name, seen)}`",
-        )
+        notes, help, fix = ((place, f"{_article(other)} here"),), "", None
+        if line is None:
+            help = f"call one of them `{_other(name, seen)}`"
+        else:
+            here = {n for n, _ in index_names(line)}
+            free = scope.free_index(name, frozenset({*seen, *here}))
+            help = f"call the index `{free}`"
+            if name in tensors:  # else what stands bare in the line may be either of the two
+                fix = fix_at(line.whole, unparse(renamed(line, name, free)))
+        scope.report.add("E112", message, span, notes=notes, help=help, fix=fix)
 
+    tensors = {p.name for p in op.params if isinstance(p, ast.Operand) and p.type.dims}
+    tensors |= {line.name for line in op.lines if line.indices}
     for t in op.typarams:
         add(t.name, "type parameter", t.span)
     for p in op.params:
@@ -91,7 +95,7 @@ def declare(scope: Scope, op: ast.OpDef) -> None:
     for line in op.lines:
         for name, span in index_names(line):
             scope.index_names.add(name)
-            add(name, "index", span)
+            add(name, "index", span, line)
     scope.taken |= scope.index_names
 
 

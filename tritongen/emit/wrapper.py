@@ -275,8 +275,6 @@ def batch_checks(op: ir.Op) -> list[str]:
     return lines
 
 
-
-
 def docstring(op: ir.Op) -> tuple[str, ...]:
     """What the op computes, shapes and dtypes of operands and results, errors."""
 

@@ -240,9 +240,8 @@ class Builder:
         types = tuple(a for a in args if isinstance(a, ast.TypeKeyword))
         self._check_arguments(args, (*keywords, *types))
         if name.type == "REDUCER" and (name.text not in ("max", "min") or len(args) == 1):
-            inside = self.text(values[0].span) if len(values) == 1 else "..."
-            inside = inside if len(inside) <= 40 and "\n" not in inside else "..."
-            help = f"name the indices that it runs over: `{name.text}[k]({inside})`"
+            inside = f"{values[0].name}[k]" if args and isinstance(args[0], ast.Name) else "x[k]"
+            help = f"name the indices that it runs over, as in `{name.text}[k]({inside})`"
             label = f"what does `{name.text}` run over?"
             self.error("E106", "a reducer without its indices", self.place(name), help, label)
         elif name.text in ("float", "int"):
