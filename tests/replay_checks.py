@@ -55,7 +55,7 @@ def operands(loaded: SimpleNamespace) -> dict:
         if args[t.name].is_floating_point():
             args[t.name] = torch.randn(args[t.name].shape)
         args[t.name] = args[t.name].to(named.get(t.dtype, args[t.name].dtype))
-    return args
+    return args | {p.name: named[p.name] for p in loaded.ir.free_typarams}
 
 
 def same(f, *args, **kwargs) -> None:
@@ -82,6 +82,16 @@ def test_third_call_is_a_replay(name):
     assert not replays(it.op, **operands(it)) and not replays(it.op, **operands(it))
     for _ in range(2):
         assert replays(it.op, **operands(it))
+
+
+def test_a_dtype_that_is_an_argument_is_part_of_the_kind():
+    it = load("int8_linear")
+    args = operands(it)
+    for dtype in (torch.float16, torch.bfloat16):
+        call = args | {"T": dtype}
+        assert not replays(it.op, **call) and not replays(it.op, **call)
+        assert replays(it.op, **call) and it.op(**call).dtype == dtype
+    assert replays(it.op, **args | {"T": torch.float16})
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import torch
 from tritongen.autodiff import NotDifferentiable, gradient
 from tritongen.check import check
 from tritongen.ir.algebra import Sym, poly, walk
+from tritongen.ir.binding import type_arguments
 from tritongen.ir.interp import count_points, run
 from tritongen.ir.nodes import BATCH_SIZE, Tensor, kind_of
 from tritongen.ir.print import print_op
@@ -65,7 +66,7 @@ def arguments(op, sizes: dict[str, int], seed: int = 0, **given) -> dict:
             )
         if kind_of(p.dtype, op) == "float" and p.dtype in ("f32", "f16", "bf16"):
             args[p.name] = args[p.name].float()
-    return args
+    return args | type_arguments(op, {p.name: p.dtypes[0] for p in op.typarams})
 
 
 def torch_int(dtype: str) -> torch.dtype:
@@ -166,7 +167,7 @@ FORWARD = {
     "attention": lambda q, k, v, scale: (
         torch.softmax(scale * torch.einsum("bhse,bhle->bhsl", q, k), -1) @ v
     ),
-    "int8_linear": lambda x, w, sx, sw: (x.double() @ w.double().T) * sx[:, None] * sw,
+    "int8_linear": lambda x, w, sx, sw, T: (x.double() @ w.double().T) * sx[:, None] * sw,
 }
 
 

@@ -13,7 +13,7 @@ from tritongen.check import check
 from tritongen.emit.reference import reference_lines
 from tritongen.ir import interp, nodes
 from tritongen.ir.algebra import Fetch, index, poly, size
-from tritongen.ir.binding import bind, torch_dtype, typing_of
+from tritongen.ir.binding import bind, torch_dtype, type_arguments, typing_of
 from tritongen.ir.interp import count_points, run, run_rounded
 from tritongen.ir.nodes import (
     BATCH,
@@ -489,7 +489,7 @@ def drawn(op: Op, shapes: dict) -> dict[str, object]:
         dtype = torch_dtype("f32" if "f32" in dtypes else dtypes[0])
         values = torch.randn(shapes[t.name]) * 3
         args[t.name] = values.abs().to(dtype) if dtype == torch.uint8 else values.to(dtype)
-    return args
+    return args | type_arguments(op, {p.name: p.dtypes[0] for p in op.typarams})
 
 
 @pytest.mark.parametrize("name", SHAPES)

@@ -346,6 +346,8 @@ def call_numbers(plan: Plan, args: Mapping[str, Any]) -> CallNumbers:
         new.name: args[old.name] if old.name in args else getattr(old, "default", None)
         for new, old in zip(op.params, checked.params, strict=True)
     }
+    types = zip(op.free_typarams, plan.op.free_typarams, strict=True)
+    renamed |= {new.name: args[old.name] for new, old in types if old.name in args}
     stored = (*op.tensors, *op.outputs)
     dims = {t.name: t.dims for t in stored} | {n.name: n.dims for n in plan.scratch}
     dtypes = {t.name: t.dtype for t in stored} | {n.name: n.dtype for n in plan.scratch}

@@ -124,6 +124,11 @@ class Fix:
         return before[: self.span.start] + self.text + before[self.span.end :]
 
 
+def fix_at(span: Span | None, text: str) -> Fix | None:
+    """The fix of a node, which has a place where it was read from a text."""
+    return None if span is None else Fix(span, text)
+
+
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
     """One finding: `label` stands under the caret, `notes` are further places with their labels.

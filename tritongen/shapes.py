@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from tritongen.ir.algebra import Sym, evaluate, symbols
-from tritongen.ir.binding import TORCH_NAMES, bind, torch_dtype
+from tritongen.ir.binding import TORCH_NAMES, bind, torch_dtype, type_arguments
 from tritongen.ir.nodes import BATCH, BATCH_SIZE, Op
 from tritongen.proof.cases import (
     Case,
@@ -214,7 +214,7 @@ def meta_arguments(op: Op, case: Case) -> dict[str, Any]:
         )
         for t in op.tensors
     }
-    return tensors | case.numbers
+    return tensors | case.numbers | type_arguments(op, case.dtypes)
 
 
 def random_arguments(op: Op, case: Case, device: str, seed: int = 0) -> dict[str, Any]:
@@ -233,7 +233,7 @@ def random_arguments(op: Op, case: Case, device: str, seed: int = 0) -> dict[str
         else:
             value = torch.randint(0, 10, shape, generator=random, device=device)
         args[t.name] = value.to(dtype)
-    return args | case.numbers
+    return args | case.numbers | type_arguments(op, case.dtypes)
 
 
 def _stored(dtype: str, case: Case) -> torch.dtype:

@@ -147,7 +147,7 @@ def example_arguments(op: ir.Op, sizes: Mapping[str, int], default: int = 64) ->
     import torch
 
     from tritongen.ir.algebra import evaluate, symbols
-    from tritongen.ir.binding import torch_dtype
+    from tritongen.ir.binding import torch_dtype, type_arguments
 
     numbers = {"int": 1, "float": 1.0, "bool": False}
     values: dict[str, Any] = {}
@@ -165,4 +165,4 @@ def example_arguments(op: ir.Op, sizes: Mapping[str, int], default: int = 64) ->
         shape = [int(evaluate(d, known)) for d in t.dims]
         dtype = torch_dtype(dtypes.get(t.dtype, t.dtype))
         values[t.name] = torch.empty(shape, dtype=dtype, device="meta")
-    return values
+    return values | type_arguments(op, dtypes)

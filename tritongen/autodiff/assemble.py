@@ -26,6 +26,7 @@ from tritongen.ir.nodes import (
     Scalar,
     ScalarRef,
     Tensor,
+    TypeParam,
     kind_of,
     rebuild,
     walk,
@@ -45,10 +46,12 @@ def assemble(op: Op, nests: tuple[Nest, ...], wanted: tuple[Param, ...]) -> Op:
     params = (*op.params, *(p if p.dims else _as_scalar(p) for p in added))
     scalars = {p.name for p in params if not isinstance(p, Tensor)}
     nests = tuple(replace(nest, body=_with_scalars(nest.body, scalars)) for nest in nests)
+    params = _needed_params(op, params, outputs, nests, read)
     return replace(
         op,
         name=f"{op.name}_backward",
-        params=_needed_params(op, params, outputs, nests, read),
+        typarams=_needed_typarams(op, params, outputs),
+        params=params,
         outputs=outputs,
         nests=nests,
         gradient="none",
@@ -58,6 +61,16 @@ def assemble(op: Op, nests: tuple[Nest, ...], wanted: tuple[Param, ...]) -> Op:
         tune=(),
         text="",
     )
+
+
+def _needed_typarams(
+    op: Op, params: tuple[Param, ...], outputs: tuple[Tensor, ...]
+) -> tuple[TypeParam, ...]:
+    """Without those that only a result of the op has; the gradient of a result says what it is."""
+    bound = {p.dtype for p in params if isinstance(p, Tensor)}
+    given = bound | {o.dtype for o in outputs}
+    kept = (p for p in op.typarams if p.name in given or p not in op.free_typarams)
+    return tuple(replace(p, default=None) if p.name in bound else p for p in kept)
 
 
 def cotangent(output: Tensor) -> Tensor:

@@ -190,7 +190,7 @@ def _bound_call(function: Callable[..., Any], args: Mapping[str, Any]) -> Call:
 def eager_function(op: Op) -> Callable[..., Any]:
     """`def softmax_eager(x): return torch.softmax(x, dim=-1)`: the ref on the operands as they are."""
     *steps, last = ref_python(parse_ref(op.ref or "")).splitlines()
-    parameters = ", ".join(p.name for p in op.params)
+    parameters = ", ".join(p.name for p in (*op.params, *op.free_typarams))
     lines = [*steps, f"return {last}"]
     text = f"def {op.name}_eager({parameters}):\n" + "\n".join(f"    {line}" for line in lines)
     scope: dict[str, Any] = {"torch": torch}

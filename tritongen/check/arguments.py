@@ -7,14 +7,17 @@ it. Not here: what is done with the callee's body (`calls`, `inline`).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NoReturn
 
 from tritongen.check.inline import ONE
 from tritongen.check.scope import Scope, Variable
+from tritongen.errors import Fix
 from tritongen.ir import bounds
 from tritongen.ir.algebra import Poly, Sym, text
 from tritongen.ir.nodes import BATCH_SIZE, Op, Require, Tensor, kind_of
 from tritongen.syntax import ast
+from tritongen.syntax.unparse import unparse
 
 
 def bind_dtypes(
@@ -22,7 +25,7 @@ def bind_dtypes(
 ) -> tuple[dict[str, str], Op]:
     """What each type parameter of the callee is here, and the typing for these kinds."""
     names = {p.name for p in typings[0].typarams}
-    dtypes: dict[str, str] = {}
+    dtypes = _given_types(scope, node, typings[0])
     for t in typings[0].tensors:
         here = tensors[t.name]
         if t.dtype not in names:
@@ -42,6 +45,26 @@ def bind_dtypes(
             return dtypes, typing
     shown = ", ".join(f"{name} = {dtype}" for name, dtype in dtypes.items())
     scope.report.fail("E301", f"`{node.name}` does not take {shown}", node.span)
+
+
+def _given_types(scope: Scope, node: ast.Call, callee: Op) -> dict[str, str]:
+    """What no operand binds: by name in the call, else the default."""
+    given = {t.name: t for t in node.types}
+    dtypes = {}
+    for p in callee.free_typarams:
+        if p.name in given and not scope.is_dtype(given[p.name].dtype):
+            message = f"unknown dtype `{given[p.name].dtype}`"
+            scope.report.fail("E110", message, given[p.name].span)
+        dtype = given[p.name].dtype if p.name in given else p.default
+        if dtype is None:
+            message, help = f"`{node.name}` needs its type `{p.name}`", "give it by name"
+            fix = None
+            if node.span is not None and not node.types:
+                text = unparse(replace(node, types=(ast.TypeKeyword(p.name, p.dtypes[0]),)))
+                fix = Fix(node.span, text)
+            scope.report.fail("E501", message, node.span, help=help, fix=fix)
+        dtypes[p.name] = dtype
+    return dtypes
 
 
 def _refuse(scope: Scope, node: ast.Call, t: Tensor, here: Variable, wanted: str) -> NoReturn:

@@ -113,6 +113,7 @@ def _inline(scope: Scope, node: ast.Call, line: ast.Assign | None) -> str:
             message = f"`{node.name}` needs its argument `{p.name}`"
             scope.report.fail("E501", message, node.span)
     tensors = {p.name: _tensor(scope, p, given[p.name]) for p in callee.tensors}
+    functions.no_types(scope, node, [p.name for p in callee.free_typarams])
     dtypes, callee = bind_dtypes(scope, node, typings, tensors)
     sizes, own_batch, batch_dims = bind_dims(scope, node, callee, tensors)
     sizes |= _int_constants(scope, callee, given)

@@ -7,6 +7,7 @@ A name is looked up among builtins, then the file, then the prelude. Not here: w
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NoReturn
@@ -77,6 +78,7 @@ def arity(scope: Scope, node: ast.Call, least: int, most: int) -> None:
     if node.keywords:
         message = f"`{node.name}` takes its arguments by position"
         scope.report.fail("E501", message, node.keywords[0].span)
+    no_types(scope, node, ())
     if not least <= len(node.args) <= most:
         wanted = str(least) if least == most else f"at least {least}"
         plural = "argument" if wanted == "1" else "arguments"
@@ -84,10 +86,19 @@ def arity(scope: Scope, node: ast.Call, least: int, most: int) -> None:
         scope.report.fail("E501", message, node.span)
 
 
+def no_types(scope: Scope, node: ast.Call, known: Collection[str]) -> None:
+    """E501 for `U = bf16` where the callee has no such type parameter to be given."""
+    for t in node.types:
+        if t.name not in known:
+            message = f"`{node.name}` takes no type `{t.name}`"
+            scope.report.fail("E501", message, t.span)
+
+
 def arguments(scope: Scope, fn: ast.Fn, node: ast.Call) -> dict[str, ast.Expr]:
     """The arguments of a macro by name, defaults put in."""
     names = [p.name for p in fn.params]
     shown = f"{fn.name}({', '.join(names)})"
+    no_types(scope, node, ())
     found = match_arguments(scope, node, names, shown)
     for p in fn.params:
         if p.name not in found:

@@ -27,7 +27,7 @@ from tritongen.check.values import (
     power,
     widened,
 )
-from tritongen.errors import Span
+from tritongen.errors import Span, fix_at
 from tritongen.ir import bounds
 from tritongen.ir.algebra import Poly, extreme, index, indices, is_size, poly, size, symbols, text
 from tritongen.ir.functions import FUNCTIONS, OPERATORS
@@ -91,9 +91,9 @@ def _warn_of_wrapping(
     sides = [node.a, node.b]
     strong = 0 if not values[0].weak else 1
     sides[strong] = ast.Call("i32", (sides[strong],))
-    help = f"as a signed number: `{unparse(replace(node, a=sides[0], b=sides[1]))}`"
+    fix = fix_at(node.span, unparse(replace(node, a=sides[0], b=sides[1])))
     message = f"`{unparse(node)}` is u8, and wraps below 0: 3 - 8 is 251"
-    scope.report.add("W004", message, node.span, help=help)
+    scope.report.add("W004", message, node.span, help="as a signed number", fix=fix)
 
 
 def lower_all(scope: Scope, frame: Frame, nodes: tuple[ast.Expr, ...]) -> tuple[Value, ...]:

@@ -15,8 +15,9 @@ from tritongen.check.coordinates import unbound_size
 from tritongen.check.ranges import lower, wrong_rank
 from tritongen.check.report import Skip
 from tritongen.check.scope import Scope
-from tritongen.check.trees import mentions, parts, walk
-from tritongen.errors import Fix, Span
+from tritongen.check.trees import mentions, parts, renamed, walk
+from tritongen.check.unbound import left_names, unbound
+from tritongen.errors import Fix, Span, fix_at
 from tritongen.ir.nodes import BATCH
 from tritongen.syntax import ast
 from tritongen.syntax.unparse import unparse
@@ -34,7 +35,7 @@ class Line:
 def check_line(scope: Scope, assign: ast.Assign, indexed: bool) -> bool:
     """Whether the right side may be lowered."""
     line = Line(scope, assign, indexed)
-    bound = frozenset(_left_names(assign))
+    bound = left_names(assign)
     before = len(scope.report.errors)
     silent = _visit(line, assign.value, bound, subscript=False)
     for left in assign.indices or ():
@@ -44,14 +45,6 @@ def check_line(scope: Scope, assign: ast.Assign, indexed: bool) -> bool:
             for part in parts(left):
                 silent |= _visit(line, part, frozenset(), subscript=True)
     return not silent and len(scope.report.errors) == before
-
-
-def _left_names(assign: ast.Assign):
-    for left in assign.indices or ():
-        if isinstance(left, (ast.Name, ast.Binder)):
-            yield left.name
-        elif isinstance(left, ast.Dots):
-            yield BATCH
 
 
 def _visit(line: Line, node: ast.Node, bound: frozenset[str], subscript: bool) -> bool:
@@ -73,7 +66,7 @@ def _visit(line: Line, node: ast.Node, bound: frozenset[str], subscript: bool) -
                 no_batch(line.scope, node.span)
                 return True
             if BATCH not in bound:
-                _unbound(line, BATCH, node.span)
+                unbound(line.scope, line.assign, BATCH, node.span)
             return False
         case ast.Call():
             if not _callee(line, node):
@@ -102,14 +95,14 @@ def _name(line: Line, node: ast.Name, bound: frozenset[str], subscript: bool) ->
         if line.indexed and variable.dims:
             dims = [lower(d) for d in variable.dims]
             read = f"{name}[{', '.join(dims)}]"
-            known = node.span is not None and set(dims) <= bound
+            is_plain = set(dims) <= bound
             scope.report.add(
                 "E303",
                 f"the tensor `{name}` stands without indices in a line with indices",
                 node.span,
-                help="" if known else f"give it indices, as in `{read}`",
+                help="" if is_plain else f"give it indices, as in `{read}`",
                 notes=((variable.span, "declared here"),),
-                fix=Fix(node.span, read) if known else None,
+                fix=fix_at(node.span, read) if is_plain else None,
             )
         return False
     if name in scope.outputs:
@@ -118,7 +111,7 @@ def _name(line: Line, node: ast.Name, bound: frozenset[str], subscript: bool) ->
     known = scope.readable() | bound
     near = scope.meant(name, known, node.span) if len(name) > 2 else {}
     if line.indexed and (subscript or name in scope.index_names) and not near:
-        _unbound(line, name, node.span)
+        unbound(line.scope, line.assign, name, node.span)
     else:
         near = near or _comment(node.span)
         scope.report.add("E113", f"unknown name `{name}`", node.span, **near)
@@ -143,7 +136,7 @@ def _read(line: Line, node: ast.Read, bound: frozenset[str]) -> bool:
     if variable is not None:
         if len(variable.dims) != len(node.indices):
             try:
-                wrong_rank(scope, variable, node.indices, node)
+                wrong_rank(scope, variable, node.indices, node, bound)
             except Skip:
                 pass
     elif name in scope.scalars or name in scope.constants or name in bound:
@@ -169,7 +162,8 @@ def _reduce(line: Line, node: ast.Reduce, bound: frozenset[str]) -> bool:
             silent = True
         if b.name in bound:
             help = "use another index"
-            fix = _corrected(node.span, unparse(_renamed(node, b.name, scope, bound)))
+            free = scope.free_index(b.name, bound)
+            fix = fix_at(node.span, unparse(renamed(node, b.name, free)))
             turned = _turned(line, b, bound)
             if b.name == BATCH:
                 help, fix = "give it a line of its own", _line_before(line, node, bound)
@@ -189,10 +183,6 @@ def _reduce(line: Line, node: ast.Reduce, bound: frozenset[str]) -> bool:
     return _visit(line, node.body, bound, subscript=False) or silent
 
 
-def _corrected(span: Span | None, text: str) -> Fix | None:
-    return None if span is None else Fix(span, text)
-
-
 def _line_before(line: Line, node: ast.Reduce, bound: frozenset[str]) -> Fix | None:
     """The reducer on a line of its own, up to where it is read."""
     whole = line.assign.whole
@@ -210,41 +200,10 @@ def _turned(line: Line, b: ast.Binder, bound: frozenset[str]) -> Fix | None:
     known = bound | line.scope.readable()
     match b:
         case ast.Binder(name, ast.Name(new), strict, None) if new not in known:
-            return _corrected(b.span, f"{new} {'<' if strict else '<='} {name}")
+            return fix_at(b.span, f"{new} {'<' if strict else '<='} {name}")
         case ast.Binder(name, None, _, ast.Name(new), strict) if new not in known:
-            return _corrected(b.span, f"{new} {'>' if strict else '>='} {name}")
+            return fix_at(b.span, f"{new} {'>' if strict else '>='} {name}")
     return None
-
-
-def _renamed(node: ast.Node, old: str, scope: Scope, bound: frozenset[str]) -> ast.Node:
-    """An expression with an index renamed to a free one, for a help text."""
-    new = scope.free_index(old, bound)
-
-    def change(n):
-        match n:
-            case ast.Name(name) if name == old:
-                return replace(n, name=new)
-            case ast.Read(_, indices):
-                return replace(n, indices=tuple(map(change, indices)))
-            case ast.Binder(name, low, _, high):
-                return replace(
-                    n,
-                    name=new if name == old else name,
-                    low=low and change(low),
-                    high=high and change(high),
-                )
-            case ast.Reduce(_, binders, body):
-                return replace(n, binders=tuple(map(change, binders)), body=change(body))
-            case ast.Call(_, args, keywords):
-                changed = tuple(replace(k, value=change(k.value)) for k in keywords)
-                return replace(n, args=tuple(map(change, args)), keywords=changed)
-            case ast.Unary(_, x) | ast.Not(x):
-                return replace(n, x=change(x))
-            case ast.Binary(_, a, b) | ast.Compare(_, a, b) | ast.BoolOp(_, a, b):
-                return replace(n, a=change(a), b=change(b))
-        return n
-
-    return change(node)
 
 
 def no_batch(scope: Scope, span: Span | None) -> None:
@@ -273,40 +232,6 @@ def _callee(line: Line, node: ast.Call) -> bool:
     except Skip:
         pass
     return True
-
-
-def _unbound(line: Line, name: str, span: Span | None) -> None:
-    """E202, with the line summed over everything that it leaves unbound."""
-    assign = line.assign
-    missing = _unbound_names(line, assign.value, frozenset(_left_names(assign)))
-    message = f"index `{name}` is not bound"
-    if (name, assign) in line.scope.said:
-        return
-    line.scope.said.append((name, assign))
-    binders = tuple(ast.Binder(n) for n in missing)
-    corrected = unparse(replace(assign, value=ast.Reduce("sum", binders, assign.value)))
-    label = "appears on the right only"
-    fix = _corrected(assign.whole, corrected)
-    line.scope.report.add("E202", message, span, label=label, help="to sum over it", fix=fix)
-
-
-def _unbound_names(line: Line, node: ast.Node, bound: frozenset[str]) -> list[str]:
-    scope, found = line.scope, []
-    known = scope.readable() | scope.broken | bound
-
-    def visit(n: ast.Node, bound: frozenset[str], subscript: bool) -> None:
-        match n:
-            case ast.Name(name) if name not in known and name not in bound and subscript:
-                found.append(name)
-            case ast.Dots() if BATCH not in bound:
-                found.append(BATCH)
-            case ast.Reduce(_, binders):
-                bound = bound | {b.name for b in binders}
-        for part in parts(n):
-            visit(part, bound, subscript or isinstance(n, ast.Read))
-
-    visit(node, bound, False)
-    return list(dict.fromkeys(found))
 
 
 def unused_index_warnings(scope: Scope, assign: ast.Assign) -> None:

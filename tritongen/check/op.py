@@ -13,6 +13,7 @@ from tritongen.check import clauses, lines, signature
 from tritongen.check.compose import composed_ref
 from tritongen.check.functions import Library
 from tritongen.check.report import Report
+from tritongen.check.typings import typings_of
 from tritongen.check.unused import unused_operands
 from tritongen.errors import Diagnostic, SpecError
 from tritongen.ir.nodes import Op, TypeParam
@@ -49,7 +50,7 @@ def _check(op: ast.OpDef, library: Library, typing: Mapping[str, str] | None) ->
     wanted = typing or {}
     choices = [
         choice
-        for choice in signature.typings_of(op)
+        for choice in typings_of(op)
         if all(wanted.get(p.name, p.kind) == p.kind for p in choice)
     ]
     typed: list[Op | None] = []

@@ -16,7 +16,7 @@ from typing import NoReturn
 from tritongen.check.ranges import ZERO, Frame
 from tritongen.check.scope import Scope
 from tritongen.check.trees import walk as walk_tree
-from tritongen.errors import Fix, Span
+from tritongen.errors import Fix, Span, fix_at
 from tritongen.ir import bounds
 from tritongen.ir.algebra import Fetch, Floor, Poly, is_fractional, is_size, poly, text, walk
 from tritongen.ir.print_poly import poly_ast
@@ -32,7 +32,7 @@ def unsafe(scope: Scope, frame: Frame, node: ast.Read, c: Poly, dim: Poly, what:
     help = "require what proves it"
     if fix is None:
         help = "say what it gives outside"
-        fix = node.span and Fix(node.span, _padded(node.span, f"{shown} else 0"))
+        fix = fix_at(node.span, _padded(node.span, f"{shown} else 0"))
     label = f"`{unparse(poly_ast(c))}` {what}"
     scope.report.fail(
         "E401", f"`{shown}` may be out of bounds", node.span, label=label, help=help, fix=fix
@@ -77,8 +77,10 @@ def refuse_clamp(scope: Scope, frame: Frame, node: ast.Read, i: ast.Index) -> No
     scope.report.fail("E205", f"`{unparse(i)}` is not affine", i.span, help=help, fix=fix)
 
 
-def _padded(span: Span, text: str) -> str:
+def _padded(span: Span | None, text: str) -> str:
     """A read with `else`, in parentheses where an operator may follow."""
+    if span is None:
+        return text
     before, after = span.source.text[: span.start].rstrip(), span.source.text[span.end :]
     alone = before.endswith("(") and after.lstrip().startswith(")")
     alone |= (

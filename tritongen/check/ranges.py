@@ -15,7 +15,7 @@ from typing import NoReturn
 from tritongen.check.coordinates import FetchOf, coordinate
 from tritongen.check.scope import Scope, Variable
 from tritongen.check.trees import parts, reads
-from tritongen.errors import Fix
+from tritongen.errors import Fix, fix_at
 from tritongen.ir import bounds
 from tritongen.ir.algebra import Idx, Poly, affine, extreme, index, is_size, poly, text
 from tritongen.ir.nodes import BATCH, BATCH_SIZE, Binder, Guard, Require
@@ -133,17 +133,27 @@ def _left_bound(scope: Scope, left: ast.Binder) -> Poly:
     return high if left.high_strict else high + 1
 
 
-def wrong_rank(scope: Scope, variable: Variable, given: tuple, node: ast.Node) -> NoReturn:
+def wrong_rank(
+    scope: Scope,
+    variable: Variable,
+    given: tuple,
+    node: ast.Node,
+    bound: frozenset[str] | None = None,
+) -> NoReturn:
+    """E201; `bound`: the indices in force, of which a read may take some."""
     dims = ", ".join(map(text, variable.dims))
-    names = ", ".join(lower(d) for d in variable.dims)
-    has = "no dims" if not variable.dims else f"the dims [{dims}]"
+    names = [lower(d) for d in variable.dims]
+    shown = f"{variable.name}[{', '.join(names)}]" if names else variable.name
+    has = "no dims" if not names else f"the dims [{dims}]"
     count = len(given)
+    may = bound is not None and set(names) <= bound and getattr(node, "fill", None) is None
     scope.report.fail(
         "E201",
         f"`{variable.name}` has {has}, {count} {'index is' if count == 1 else 'indices are'} given",
         node.span,
-        help=f"write `{variable.name}[{names}]`" if names else f"write `{variable.name}`",
+        help="" if may else f"it has an index for each: `{shown}`",
         notes=((variable.span, "declared here"),),
+        fix=fix_at(node.span, shown) if may else None,
     )
 
 

@@ -7,21 +7,18 @@ is refused here, both places named. Not here: lines.
 
 from __future__ import annotations
 
-from itertools import product
-
 from tritongen.check.coordinates import size_of
 from tritongen.check.functions import Library
 from tritongen.check.report import Report, Skip
 from tritongen.check.scope import Scope, Variable
-from tritongen.check.trees import mentions, walk
-from tritongen.errors import Fix, Span
+from tritongen.check.trees import mentions, renamed, walk
+from tritongen.check.typings import check_types
+from tritongen.errors import Span, fix_at
 from tritongen.ir import bounds
 from tritongen.ir.algebra import Poly
 from tritongen.ir.nodes import (
     BATCH,
     BATCH_SIZE,
-    FLOATS,
-    INTS,
     NARROW_FLOATS,
     Constant,
     Define,
@@ -34,28 +31,6 @@ from tritongen.ir.nodes import (
 from tritongen.syntax import ast
 from tritongen.syntax.unparse import unparse
 
-FAMILIES = {"float": FLOATS, "int": INTS, "bool": ("bool",)}
-
-
-def typings_of(op: ast.OpDef) -> list[tuple[TypeParam, ...]]:
-    """Every choice of one kind for each type parameter."""
-    choices = []
-    for p in op.typarams:
-        kinds: dict[str, list[str]] = {}
-        for name in p.dtypes:
-            for dtype in FAMILIES.get(name, (name,)):
-                kinds.setdefault(_kind(dtype), []).append(dtype)
-        choices.append(
-            [TypeParam(p.name, kind, tuple(dict.fromkeys(ds))) for kind, ds in kinds.items()]
-        )
-    return list(product(*choices))
-
-
-def _kind(dtype: str) -> str:
-    if dtype == "bool":
-        return "bool"
-    return "int" if dtype in INTS else "float"
-
 
 def scope_of(
     op: ast.OpDef, typarams: tuple[TypeParam, ...], library: Library, report: Report
@@ -63,7 +38,7 @@ def scope_of(
     """The scope before the first line."""
     scope = Scope(op, report, typarams, library=library)
     declare(scope, op)
-    _check_types(scope, op)
+    check_types(scope, op)
     _params(scope, op)
     _bind_sizes(scope, op)
     _dims(scope, op)
@@ -77,7 +52,7 @@ def declare(scope: Scope, op: ast.OpDef) -> None:
     """E112 for every name that stands for two things."""
     seen: dict[str, tuple[str, Span | None]] = {}
 
-    def add(name: str, what: str, span: Span | None) -> None:
+    def add(name: str, what: str, span: Span | None, line: ast.Assign | None = None) -> None:
         if name in seen and seen[name][0] == what == "index":
             return
         if name not in seen:
@@ -89,15 +64,19 @@ def declare(scope: Scope, op: ast.OpDef) -> None:
         message = f"`{name}` is {_article(other)} and {_article(what)}"
         if other == what:
             message = f"`{name}` is declared twice"
-        free = scope.free_index(name, frozenset(seen)) if what == "index" else None
-        scope.report.add(
-            "E112",
-            message,
-            span,
-            notes=((place, f"{_article(other)} here"),),
-            help=f"call the index `{free}`" if free else f"call one of them `{_other(name, seen)}`",
-        )
+        notes, help, fix = ((place, f"{_article(other)} here"),), "", None
+        if line is None:
+            help = f"call one of them `{_other(name, seen)}`"
+        else:
+            here = {n for n, _ in index_names(line)}
+            free = scope.free_index(name, frozenset({*seen, *here}))
+            help = f"call the index `{free}`"
+            if name in tensors:  # else what stands bare in the line may be either of the two
+                fix = fix_at(line.whole, unparse(renamed(line, name, free)))
+        scope.report.add("E112", message, span, notes=notes, help=help, fix=fix)
 
+    tensors = {p.name for p in op.params if isinstance(p, ast.Operand) and p.type.dims}
+    tensors |= {line.name for line in op.lines if line.indices}
     for t in op.typarams:
         add(t.name, "type parameter", t.span)
     for p in op.params:
@@ -116,7 +95,7 @@ def declare(scope: Scope, op: ast.OpDef) -> None:
     for line in op.lines:
         for name, span in index_names(line):
             scope.index_names.add(name)
-            add(name, "index", span)
+            add(name, "index", span, line)
     scope.taken |= scope.index_names
 
 
@@ -161,16 +140,6 @@ def index_names(line: ast.Assign):
                     yield b.name, b.span
 
 
-def _check_types(scope: Scope, op: ast.OpDef) -> None:
-    """A type parameter of several kinds is an operand's, which says at the call which kind it is."""
-    bound = {p.type.dtype for p in op.params if isinstance(p, ast.Operand)}
-    for p in op.typarams:
-        kinds = {_kind(dtype) for name in p.dtypes for dtype in FAMILIES.get(name, (name,))}
-        if len(kinds) > 1 and p.name not in bound:
-            label = "write one dtype in its place, as `f32`"
-            scope.report.add("E304", f"no operand has the type `{p.name}`", p.span, label)
-
-
 # ---- parameters ---------------------------------------------------------------------------------
 def _params(scope: Scope, op: ast.OpDef) -> None:
     for p in op.params:
@@ -187,7 +156,7 @@ def _params(scope: Scope, op: ast.OpDef) -> None:
 def _scalar(scope: Scope, p: ast.Operand, name: str, dtype: str, default) -> None:
     if not scope.is_dtype(dtype) or dtype in NARROW_FLOATS:
         help = "" if dtype in NARROW_FLOATS else "a scalar is a number"
-        fix = p.type.span and Fix(p.type.span, "f32") if help else None
+        fix = fix_at(p.type.span, "f32") if help else None
         scope.report.add("E110", f"unknown dtype `{dtype}`", p.type.span, help=help, fix=fix)
         dtype = "f32"
     elif any(t.name == dtype for t in scope.typarams):
@@ -196,7 +165,7 @@ def _scalar(scope: Scope, p: ast.Operand, name: str, dtype: str, default) -> Non
             f"the scalar `{name}` has the type parameter `{dtype}` as its type",
             p.type.span,
             help="a scalar rounds to the dtype that the op computes in",
-            fix=p.type.span and Fix(p.type.span, "f32"),
+            fix=fix_at(p.type.span, "f32"),
         )
     value = default.value if default is not None else None
     kind = scope.kind(dtype)
@@ -228,7 +197,7 @@ def _bind_sizes(scope: Scope, op: ast.OpDef) -> None:
                     f"size `{f.name}` has a value already",
                     f.span,
                     help="require it",
-                    fix=f.span and Fix(f.span, f"{f.name} == {unparse(f.expr)}"),
+                    fix=fix_at(f.span, f"{f.name} == {unparse(f.expr)}"),
                     notes=((scope.sizes[f.name], "bound here"),),
                 )
             scope.sizes.setdefault(f.name, f.span)
@@ -279,7 +248,7 @@ def _dims_of(scope: Scope, p: ast.Operand) -> tuple[Poly, ...] | None:
             dims.append(BATCH_SIZE)
             continue
         if isinstance(d, ast.Name) and d.name not in scope.constants:
-            fix = d.span and Fix(d.span, d.name.upper())
+            fix = fix_at(d.span, d.name.upper())
             message, help = f"`{d.name}` is no size", "sizes are upper case"
             scope.report.add("E208", message, d.span, help=help, fix=fix)
             failed = True

@@ -62,11 +62,7 @@ def allocation(op: ir.Op, output: ir.Tensor, keeps: str, together: tuple[str, ..
 
 def _dtype(op: ir.Op, output: ir.Tensor) -> str:
     source = next((t for t in op.tensors if t.dtype == output.dtype), None)
-    if source is not None:
-        return f"{source.name}.dtype"
-    # A type parameter that no operand binds is the first of its dtypes.
-    param = next((p for p in op.typarams if p.name == output.dtype), None)
-    return TORCH_DTYPES[param.dtypes[0] if param else output.dtype]
+    return f"{source.name}.dtype" if source else TORCH_DTYPES.get(output.dtype, output.dtype)
 
 
 def _is_whole(op: ir.Op, t: ir.Tensor, output: ir.Tensor) -> bool:

@@ -320,7 +320,7 @@ def host_dtype(context: Context, dtype: str) -> str:
         return f"torch.float64 if {is_wide_text(context)} else torch.float32"
     if dtype in TORCH_DTYPES:
         return TORCH_DTYPES[dtype]
-    return f"{next(t.name for t in context.op.tensors if t.dtype == dtype)}.dtype"
+    return f"{context.op.typed(dtype).name}.dtype"
 
 
 def choose_branch(variant: Variant) -> tuple[str, str, tuple[str, ...], str]:

@@ -353,7 +353,7 @@ def dispatch(item: OpPlans) -> list[str]:
             return calls
         tests = []
         for p in op.typarams:
-            operand = next(t.name for t in op.tensors if t.dtype == p.name)
+            operand = op.typed(p.name).name
             allowed = ", ".join(TORCH_DTYPES[d] for d in p.dtypes)
             tests.append(f"{operand}.dtype in ({allowed},)")
         keyword = "if" if k == 0 else "elif"

@@ -129,7 +129,7 @@ class Parameters:
         """Whether a dtype is a half type in the call: a constexpr."""
         if stored in HALVES:
             return "HALF=True"
-        operand = next(t.name for t in (*self.op.tensors, *self.op.outputs) if t.dtype == stored)
+        operand = self.op.typed(stored).name
         return self.parameter(self.args.constants, "HALF", f"{operand}.element_size() == 2")
 
     # ---- dtypes
@@ -147,7 +147,7 @@ class Parameters:
                 return f"{pointer}.dtype.element_ty"
         if (only := next((p.dtypes for p in self.op.typarams if p.name == dtype), ())) == ("bool",):
             return TRITON_DTYPES[only[0]]  # torch and Triton call it by other names
-        operand = next(t.name for t in (*self.op.tensors, *self.op.outputs) if t.dtype == dtype)
+        operand = self.op.typed(dtype).name
         self.args.constants.setdefault(dtype, f"getattr(tl, str({operand}.dtype)[6:])")
         return dtype
 
@@ -163,7 +163,7 @@ class Parameters:
                 (0, 2**bits - 1) if dtype[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
             )
             return str(high if highest else low)
-        operand = next(t.name for t in (*self.op.tensors, *self.op.outputs) if t.dtype == dtype)
+        operand = self.op.typed(dtype).name
         name = "HIGHEST" if highest else "LOWEST"
         return self.parameter(self.args.constants, name, f"torch.iinfo({operand}.dtype).{end}")
 

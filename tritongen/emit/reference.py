@@ -23,7 +23,7 @@ from tritongen.emit.reference_sizes import Names, poly_code, size_names
 from tritongen.emit.sizes import broadcast_text, expanded, own_lines
 from tritongen.ir.batches import batched, own_batches
 from tritongen.ir.binding import TORCH_NAMES
-from tritongen.ir.nodes import BATCH_SIZE, Constant, Op, Param, Scalar, Tensor, kind_of
+from tritongen.ir.nodes import BATCH_SIZE, Constant, Op, Param, Scalar, Tensor, TypeParam, kind_of
 from tritongen.syntax.ref import parse_ref, ref_python
 
 PYTHON_TYPES = {"float": "float", "int": "int", "bool": "bool"}
@@ -36,7 +36,9 @@ def reference_lines(*typings: Op) -> list[str]:
     if len(op.outputs) > 1:
         result = f"tuple[{', '.join([result] * len(op.outputs))}]"
     # As the public function has them: Python wants parameters with a default last.
-    ordered = sorted(op.params, key=lambda p: getattr(p, "default", None) is not None)
+    ordered = sorted(
+        (*op.params, *op.free_typarams), key=lambda p: getattr(p, "default", None) is not None
+    )
     params = ", ".join(_param(p, op) for p in ordered)
     how = "the function its spec names" if op.ref is not None else "its spec, line by line"
     body: list[str] = []
@@ -63,19 +65,21 @@ def _is_typing(op: Op) -> str:
     tests = []
     for p in op.typarams:
         first = next((t.name for t in op.tensors if t.dtype == p.name), None)
-        if first is None:
-            continue
+        dtype = p.name if first is None else f"{first}.dtype"
         listed = ", ".join(f"torch.{TORCH_NAMES[d]}" for d in p.dtypes)
-        is_bool = f"{first}.dtype == torch.bool"
-        named = is_bool if p.kind == "bool" else f"{first}.dtype in ({listed},)"
-        tests.append(f"{first}.is_floating_point()" if p.kind == "float" else named)
+        named = f"{dtype} == torch.bool" if p.kind == "bool" else f"{dtype} in ({listed},)"
+        is_float = f"{dtype}.is_floating_point" if first is None else f"{first}.is_floating_point()"
+        tests.append(is_float if p.kind == "float" else named)
     return " and ".join(tests)
 
 
-def _param(p: Param, op: Op) -> str:
+def _param(p: Param | TypeParam, op: Op) -> str:
     match p:
         case Tensor():
             return f"{p.name}: torch.Tensor"
+        case TypeParam():
+            default = f" = torch.{TORCH_NAMES[p.default]}" if p.default else ""
+            return f"{p.name}: torch.dtype{default}"
         case Scalar():
             annotation = f"{PYTHON_TYPES[kind_of(p.dtype, op)]} | torch.Tensor"
         case Constant():
@@ -95,12 +99,8 @@ def _dtype_lines(op: Op, names: Names, rest: list[str]) -> list[str]:
     first_of = {t.dtype: t.name for t in reversed(op.tensors)}
     lines = []
     for p in op.typarams:
-        if p.name in used:
-            alone = (
-                f"torch.{TORCH_NAMES[p.dtypes[0]]}"  # of an output only: the first of its dtypes
-            )
-            dtype = f"{first_of[p.name]}.dtype" if p.name in first_of else alone
-            lines.append(f"{p.name} = {dtype}")
+        if p.name in used and p.name in first_of:
+            lines.append(f"{p.name} = {first_of[p.name]}.dtype")
     floats = [t for t in op.tensors if kind_of(t.dtype, op) == "float"]
     wide = {t.dtype: t.name for t in reversed(floats) if _may_be_f64(t, op)}
     if not floats and names.compute not in used:

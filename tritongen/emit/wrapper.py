@@ -52,6 +52,8 @@ def parameters(op: ir.Op) -> list[tuple[str, str, str]]:
                 )
             case ir.Constant(name, dtype, default):
                 out.append((name, PYTHON_TYPES[dtype], "" if default is None else repr(default)))
+    for free in op.free_typarams:
+        out.append((free.name, "torch.dtype", TORCH_DTYPES.get(free.default or "", "")))
     return sorted(out, key=lambda p: bool(p[2]))
 
 
@@ -78,6 +80,8 @@ def check_lines(ops: tuple[ir.Op, ...]) -> list[str]:
                     source=messages.SOURCE.format(operand=first.name), given=f"{{{tensor.name}.device}}",
                 ),
             )  # fmt: skip
+    for p in op.free_typarams:
+        lines += type_check(ops, p.name)
     for c in op.constants:
         lines += constant_check(op, c)
     lines += together(op, {name: f"{name} = {shape_text(*place)}" for name, place in bound.items()})
@@ -97,6 +101,19 @@ def check_lines(ops: tuple[ir.Op, ...]) -> list[str]:
     lines += dim_lines(op, bound)
     lines += batch_checks(op)
     return lines
+
+
+def type_check(ops: tuple[ir.Op, ...], name: str) -> list[str]:
+    """A type parameter that no operand binds is one of its dtypes."""
+    allowed = dict.fromkeys(
+        TORCH_DTYPES[d] for o in ops for p in o.typarams if p.name == name for d in p.dtypes
+    )
+    message = messages.TYPE.format(
+        op=ops[0].name, typaram=name, expected=_or(list(allowed)), given=f"{{{name}}}"
+    )
+    return refuse(
+        f"{name} not in ({', '.join(allowed)}{',' if len(allowed) == 1 else ''})", message
+    )
 
 
 def dtype_check(ops: tuple[ir.Op, ...], position: int) -> list[str]:
@@ -265,9 +282,7 @@ def docstring(op: ir.Op) -> tuple[str, ...]:
         inside = ", ".join("..." if d == ir.BATCH_SIZE else whole(d) for d in t.dims)
         return f"{t.name}: {t.dtype}[{inside}]" if t.dims else f"{t.name}: {t.dtype}"
 
-    bound = {t.dtype for t in op.tensors}  # what only a result has is the first
-    given = {p.name: p.dtypes if p.name in bound else p.dtypes[:1] for p in op.typarams}
-    types = "; ".join(f"{name} is {_or(list(dtypes))}" for name, dtypes in given.items())
+    types = "; ".join(f"{p.name} is {_or(list(p.dtypes))}" for p in op.typarams)
     lines = [
         op.doc
         or f"{', '.join(shape(o) for o in op.outputs)} from {', '.join(shape(t) for t in op.tensors)}."

@@ -94,6 +94,11 @@ def dtype_name(dtype: torch.dtype) -> str:
     return _NAMES_OF_TORCH.get(name, name)
 
 
+def type_arguments(op: Op, dtypes: Mapping[str, str]) -> dict[str, Any]:
+    """The arguments of a call that say what no operand does."""
+    return {p.name: torch_dtype(dtypes[p.name]) for p in op.free_typarams}
+
+
 def bind(op: Op, args: Mapping[str, Any]) -> Bound:
     """Check the arguments as the wrapper does and settle every name of the op."""
     values = _with_defaults(op, args)
@@ -131,12 +136,13 @@ def typing_of(typings: Sequence[Op], args: Mapping[str, Any]) -> Op:
 
 
 def _with_defaults(op: Op, args: Mapping[str, Any]) -> dict[str, Any]:
-    defaults = {
+    defaults: dict[str, Any] = {
         p.name: p.default
         for p in op.params
         if isinstance(p, (Scalar, Constant)) and p.default is not None
     }
-    names = [p.name for p in op.params]
+    defaults |= {p.name: torch_dtype(p.default) for p in op.free_typarams if p.default}
+    names = [p.name for p in (*op.params, *op.free_typarams)]
     unknown = [name for name in args if name not in names]
     missing = [name for name in names if name not in args and name not in defaults]
     if unknown or missing:
@@ -214,8 +220,11 @@ def _bind_dtypes(op: Op, values: Mapping[str, Any]) -> dict[str, str]:
             dtypes.setdefault(t.dtype, given)
             sources.setdefault(t.dtype, t.name)
     concrete = {dtypes.get(t.dtype, t.dtype) for t in op.tensors}
-    # A type parameter of an output alone is the first of its dtypes.
-    dtypes |= {p.name: p.dtypes[0] for p in op.typarams if p.name not in dtypes}
+    for p in op.free_typarams:
+        dtypes[p.name] = dtype_name(values[p.name])
+        if dtypes[p.name] not in p.dtypes:
+            names = {"op": op.name, "typaram": p.name, "expected": _or(p.dtypes)}
+            raise ValueError(messages.TYPE.format(**names, given=values[p.name]))
     return dtypes | {"compute": "f64" if "f64" in concrete else "f32"}
 
 

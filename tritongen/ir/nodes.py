@@ -40,6 +40,7 @@ class TypeParam:
     name: str
     kind: str  # float | int | bool
     dtypes: tuple[str, ...]
+    default: str | None = None  # of one that no operand binds; perhaps of another kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +276,16 @@ class Op:
     @property
     def constants(self) -> tuple[Constant, ...]:
         return tuple(p for p in self.params if isinstance(p, Constant))
+
+    @property
+    def free_typarams(self) -> tuple[TypeParam, ...]:
+        """The type parameters that no operand binds: arguments of the call."""
+        bound = {t.dtype for t in self.tensors}
+        return tuple(p for p in self.typarams if p.name not in bound)
+
+    def typed(self, dtype: str) -> Tensor:
+        """The first operand of that dtype, or result where no operand has it."""
+        return next(t for t in (*self.tensors, *self.outputs) if t.dtype == dtype)
 
     @property
     def requires(self) -> tuple[Require, ...]:

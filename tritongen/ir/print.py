@@ -92,7 +92,7 @@ def op_ast(op: Op) -> ast.OpDef:
     lines = tuple(line_ast(op, nest, dims) for nest in op.nests)
     return ast.OpDef(
         op.name,
-        tuple(_typaram(p) for p in op.typarams),
+        tuple(_typaram(p, op) for p in op.typarams),
         tuple(_param(p) for p in op.params),
         tuple(_tensor(t) for t in op.outputs),
         # Other facts follow from dims and reads, and the checker finds them again.
@@ -103,9 +103,10 @@ def op_ast(op: Op) -> ast.OpDef:
 
 
 # ---- signature ----------------------------------------------------------------------------------
-def _typaram(p: TypeParam) -> ast.TypeParam:
+def _typaram(p: TypeParam, op: Op) -> ast.TypeParam:
     whole = set(p.dtypes) == set(FAMILIES[p.kind])
-    return ast.TypeParam(p.name, (p.kind,) if whole else p.dtypes)
+    default = p.default if p in op.free_typarams and p.default in p.dtypes else None
+    return ast.TypeParam(p.name, (p.kind,) if whole else p.dtypes, default)
 
 
 def _param(p: Param) -> ast.Param:

@@ -22,7 +22,7 @@ import torch
 
 from tritongen.ir.algebra import Fetch, Poly, Sym, evaluate, symbols
 from tritongen.ir.algebra import walk as walk_poly
-from tritongen.ir.binding import torch_dtype
+from tritongen.ir.binding import torch_dtype, type_arguments
 from tritongen.ir.interp import count_points
 from tritongen.ir.nodes import (
     BATCH,
@@ -336,7 +336,7 @@ def arguments(op: Op, case: Case, device: str) -> dict[str, Any]:
         dtype = torch_dtype(case.dtypes.get(t.dtype, t.dtype))
         shape = shape_of(t, known, case.batches)
         args[t.name] = fill_tensor(shape, dtype, case.layouts[t.name], filling, device)
-    return args | case.numbers
+    return args | case.numbers | type_arguments(op, case.dtypes)
 
 
 def shape_of(

@@ -27,7 +27,7 @@ import torch
 from triton.compiler.compiler import make_backend
 
 from tritongen import pipeline, trace
-from tritongen.ir.binding import torch_dtype
+from tritongen.ir.binding import torch_dtype, type_arguments
 from tritongen.ir.nodes import Constant, Op, Scalar
 from tritongen.proof.cases import all_sizes, dtype_choices, satisfying, shape_of
 from tritongen.proof.variants import Way, forced, meant_for, ways
@@ -169,7 +169,7 @@ def meta_arguments(op: Op, dtypes: dict[str, str], size: int = COMMON_SIZE) -> d
     params: tuple[Constant | Scalar, ...] = (*op.constants, *op.scalars)
     for p in params:
         args[p.name] = sizes.get(p.name, 0.5 if p.default is None else p.default)
-    return args
+    return args | type_arguments(op, dtypes)
 
 
 def compile_one(launch: trace.Launch, word: str, variant: str, dtype: str, target: str) -> Built:

@@ -378,7 +378,7 @@ def call_text(candidate: Candidate, case: Case) -> str:
     op = candidate.plan.op
     args = arguments(op, case, "cpu")
     parts = []
-    for p in op.params:
+    for p in (*op.params, *op.free_typarams):
         value = args.get(p.name)
         if isinstance(value, torch.Tensor):
             kind = str(value.dtype).removeprefix("torch.")

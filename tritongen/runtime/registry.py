@@ -211,6 +211,8 @@ def _digest(function: Callable[..., Any], source: str) -> str:
 def _param(p: inspect.Parameter) -> _Param:
     if p.annotation is torch.Tensor:
         return _Param(p.name, "tensor", "Tensor", p.default)
+    if p.annotation is torch.dtype:
+        return _Param(p.name, "constant", "ScalarType", p.default)
     if p.annotation in (int, float, bool):
         type_ = p.annotation.__name__
         return _Param(p.name, "constant", type_, p.default)

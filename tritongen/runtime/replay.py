@@ -36,7 +36,7 @@ MOST_SEEN = 4096  # and those that it has seen at all
 MOST_WAYS = 8  # of one kind, where the module's functions are replaced by turns: tuning does
 
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
-_NUMBERS = frozenset({int, bool, float, type(None)})
+_CONSTANTS = frozenset({int, bool, float, type(None), torch.dtype})
 _UNALIGNED = 15  # Triton, and descriptors, ask whether a pointer is a multiple of 16 bytes
 
 _is_grad_enabled = torch.is_grad_enabled
@@ -182,7 +182,7 @@ def _kind_of(
                 parts += (value.dtype, value.shape, value.stride(), pointer & _UNALIGNED)
             elif kind is float and may_vary:
                 parts.append(float)
-            elif kind in _NUMBERS:
+            elif kind in _CONSTANTS:
                 parts += (kind, repr(value) if kind is float else value)  # -0.0 == 0.0
             else:
                 return None

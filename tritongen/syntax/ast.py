@@ -98,12 +98,21 @@ class Keyword(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class TypeKeyword(Node):
+    """`U = bf16`, `U = T` in a call of an op."""
+
+    name: str
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
 class Call(Node):
     """A builtin, macro, op, or cast (`f32(x)`, `T(x)`): `name` is as written."""
 
     name: str
     args: tuple[Expr, ...]
     keywords: tuple[Keyword, ...] = ()
+    types: tuple[TypeKeyword, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +165,11 @@ Index = Union[Expr, Dots]
 
 @dataclass(frozen=True, slots=True)
 class TypeParam(Node):
-    """`T: float`, `T: f16 | bf16`."""
+    """`T: float`, `U: f16 | bf16 = bf16`. Only one that no operand binds has a default."""
 
     name: str
     dtypes: tuple[str, ...]
+    default: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,10 +86,18 @@ class Builder:
     def typarams(self, span, *items):
         return items
 
-    def typaram(self, span, name, *dtypes):
+    def typaram(self, span, name, *parts):
         finding = names.check_size(name.text, self.place(name))
         self.errors += [finding] if finding else []
-        return ast.TypeParam(name.text, tuple(token.text for token in dtypes), span=span)
+        dtypes = tuple(part.text for part in parts if isinstance(part, Token))
+        default = parts[-1] if isinstance(parts[-1], str) else None
+        return ast.TypeParam(name.text, dtypes, default, span=span)
+
+    def default(self, span, dtype):
+        if dtype.text in ("float", "int"):
+            message = f"`{dtype.text}` is a family of dtypes"
+            self.error("E110", message, self.place(dtype), "a default is one dtype")
+        return dtype.text
 
     def params(self, span, *items):
         return items
@@ -226,28 +234,29 @@ class Builder:
         return ast.Binder("k", span=binder.span)
 
     def call(self, span, name, args):
-        values = tuple(a for a in args if not isinstance(a, ast.Keyword))
+        named = (ast.Keyword, ast.TypeKeyword)
+        values = tuple(a for a in args if not isinstance(a, named))
         keywords = tuple(a for a in args if isinstance(a, ast.Keyword))
-        self._check_arguments(args, keywords)
+        types = tuple(a for a in args if isinstance(a, ast.TypeKeyword))
+        self._check_arguments(args, (*keywords, *types))
         if name.type == "REDUCER" and (name.text not in ("max", "min") or len(args) == 1):
-            inside = self.text(values[0].span) if len(values) == 1 else "..."
-            inside = inside if len(inside) <= 40 and "\n" not in inside else "..."
-            help = f"name the indices that it runs over: `{name.text}[k]({inside})`"
+            inside = f"{values[0].name}[k]" if args and isinstance(args[0], ast.Name) else "x[k]"
+            help = f"name the indices that it runs over, as in `{name.text}[k]({inside})`"
             label = f"what does `{name.text}` run over?"
             self.error("E106", "a reducer without its indices", self.place(name), help, label)
         elif name.text in ("float", "int"):
             help = "cast to one dtype, as `f32(x)`, or to a type parameter, as `T(x)`"
             self.error("E110", f"`{name.text}` is a family of dtypes", self.place(name), help)
-        return self._operation(ast.Call(name.text, values, keywords, span=span))
+        return self._operation(ast.Call(name.text, values, keywords, types, span=span))
 
     def _check_arguments(self, args, keywords):
-        seen: dict[str, ast.Keyword] = {}
+        seen: dict[str, ast.Node] = {}
         for keyword in keywords:
             if keyword.name in seen:
                 self.error("E111", f"`{keyword.name}` is given twice", keyword.span)
             seen[keyword.name] = keyword
         for before, arg in itertools.pairwise(args):
-            if isinstance(before, ast.Keyword) and not isinstance(arg, ast.Keyword):
+            if before in keywords and arg not in keywords:
                 self.error("E111", "an argument by position after one by name", arg.span)
 
     def args(self, span, *items):
@@ -255,6 +264,9 @@ class Builder:
 
     def keyword(self, span, name, value):
         return ast.Keyword(name.text, value, span=span)
+
+    def type_keyword(self, span, name, dtype):
+        return ast.TypeKeyword(name.text, dtype.text, span=span)
 
     def padded(self, span, read, fill):
         return replace(read, fill=fill, span=span)

@@ -236,6 +236,12 @@ def signature(place: Place) -> Diagnostic | None:
         return place.finding("expected `->` and the outputs", help)
     if before.type in ("GT", "NAME") and place.accepted in ({"LPAR"}, {"LT", "LPAR"}):
         return place.finding("expected the operands in parentheses", "`op f<T: float>(x: T[N])`")
+    if token.type == "RPAR" and "COMMA" in place.accepted and place.between("ARROW", "LBRACE"):
+        first = place.opener(0)
+        if place.token(first - 1).type == "ARROW":
+            text = place.text(place.token(first + 1), before)
+            fix = Fix(place.across(first, 0), text)
+            return place.finding("one output stands without parentheses", at=fix.span, fix=fix)
     if before.type == "ARROW" and token.type in ("UPPER", "DTYPE"):
         return place.finding("an output has a name", f"`-> y: {token.text}[...]`")
     if token.type == "ARROW" and "EQUAL" in place.accepted:

@@ -28,8 +28,8 @@ def unparse(node: Any) -> str:
             return name + _default(default)
         case ast.OpDef():
             return _op(node)
-        case ast.TypeParam(name, dtypes):
-            return f"{name}: {' | '.join(dtypes)}"
+        case ast.TypeParam(name, dtypes, default):
+            return f"{name}: {' | '.join(dtypes)}" + (f" = {default}" if default else "")
         case ast.Operand(name, type, default):
             return f"{name}: {unparse(type)}{_default(default)}"
         case ast.ConstParam(name, dtype, default):
@@ -47,6 +47,8 @@ def unparse(node: Any) -> str:
             return _binder(node)
         case ast.Keyword(name, value):
             return f"{name} = {unparse(value)}"
+        case ast.TypeKeyword(name, dtype):
+            return f"{name} = {dtype}"
         case ast.Dots():
             return ast.DOTS
         case ast.Knob(name, values):
@@ -64,7 +66,7 @@ def _commas(nodes: tuple[ast.Node, ...]) -> str:
 
 
 def _indices(nodes: tuple[ast.Index, ...]) -> str:
-    return ", ".join(ast.DOTS if isinstance(n, ast.Dots) else _expr(n, OR) for n in nodes)
+    return ", ".join(ast.DOTS if isinstance(n, ast.Dots) else _expr(n, ELSE) for n in nodes)
 
 
 def _default(literal: ast.Literal | None) -> str:
@@ -133,8 +135,8 @@ def _text(node: ast.Expr) -> tuple[str, int]:
             return (text, ATOM) if fill is None else (f"{text} else {unparse(fill)}", ELSE)
         case ast.Reduce(op, binders, body):
             return f"{op}[{_commas(binders)}]({unparse(body)})", ATOM
-        case ast.Call(name, args, keywords):
-            return f"{name}({_commas(args + keywords)})", ATOM
+        case ast.Call(name, args, keywords, types):
+            return f"{name}({_commas((*args, *keywords, *types))})", ATOM
         case ast.Unary(op, x):
             return f"{op}{_expr(x, UNARY)}", UNARY
         case ast.Binary("**", a, b):
