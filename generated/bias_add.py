@@ -15,6 +15,33 @@ from triton.runtime.interpreter import InterpretedFunction
 from tritongen import runtime
 
 
+def _three_dims(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Views of equal shape with three dims, in the order in which the last one lies in memory.
+
+    Neighbours that every tensor walks as one run are merged.
+    """
+    if all(t.is_contiguous() for t in tensors):
+        return tuple(t.view(1, 1, t.numel()) for t in tensors)
+    last = tensors[-1]
+    dims = []
+    for k in sorted(range(last.dim()), key=last.stride, reverse=True):
+        size, strides = last.shape[k], [t.stride(k) for t in tensors]
+        if dims and all(outer == size * inner for outer, inner in zip(dims[-1][1], strides)):
+            dims[-1] = (dims[-1][0] * size, strides)
+        elif size > 1:
+            dims.append((size, strides))
+    if len(dims) > 3:  # results lie alike: what differs is copied
+        return _three_dims(
+            *(
+                t if t.stride() == last.stride() else torch.empty_like(last, dtype=t.dtype).copy_(t)
+                for t in tensors
+            )
+        )
+    dims = [(1, [0] * len(tensors))] * (3 - len(dims)) + dims
+    shape = [size for size, _ in dims]
+    return tuple(t.as_strided(shape, [s[i] for _, s in dims]) for i, t in enumerate(tensors))
+
+
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
     return x.is_cuda or isinstance(bias_add_tile, InterpretedFunction)
@@ -49,38 +76,110 @@ def bias_add_tile(
     tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
-def choose_bias_add(cols: int) -> tuple[str, dict]:
+@triton.jit
+def bias_add_strided(
+    x_ptr,
+    b_ptr,
+    y_ptr,
+    rows,
+    inner,
+    middle,
+    x_outer_at,
+    x_middle_at,
+    x_inner_at,
+    b_outer_at,
+    b_middle_at,
+    b_inner_at,
+    y_outer_at,
+    y_middle_at,
+    y_inner_at,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(inner, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    inner_at = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (inner_at < inner)
+    outer_at = row // middle
+    middle_at = row % middle
+    x = tl.load(
+        x_ptr + outer_at * x_outer_at + middle_at * x_middle_at + inner_at * x_inner_at, mask=inside
+    ).to(COMPUTE)
+    b = tl.load(
+        b_ptr + outer_at * b_outer_at + middle_at * b_middle_at + inner_at * b_inner_at, mask=inside
+    ).to(COMPUTE)
+    y = x + b
+    tl.store(
+        y_ptr + outer_at * y_outer_at + middle_at * y_middle_at + inner_at * y_inner_at,
+        y,
+        mask=inside,
+    )
+
+
+def choose_bias_add(cols: int, in_order: bool) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    if in_order:
+        BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+        return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    # results in another order, such as channels last
+    return "strided", dict(BLOCK=64, ROWS=64, num_warps=8)
 
 
 def launch_bias_add(x, b, y) -> None:
     """Computes y by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    x = x.reshape(C * N, H * W)
-    y = y.view(C * N, H * W)
     rows = C * N
     cols = H * W
-    _, config = choose_bias_add(cols)
+    in_order = y.is_contiguous()
+    variant, config = choose_bias_add(cols, in_order)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, b.dtype) else tl.float32
-    bias_add_tile[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(cols, config["BLOCK"]),)](
-        x,
-        b,
-        y,
-        C * N,
-        H * W,
-        C,
-        x.stride(0),
-        x.stride(1),
-        b.stride(0),
-        y.stride(0),
-        y.stride(1),
-        COMPUTE=COMPUTE,
-        enable_fp_fusion=True,
-        **config,
-    )
+    if variant == "tile":
+        x = x.reshape(C * N, H * W)
+        y = y.view(C * N, H * W)
+        bias_add_tile[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(cols, config["BLOCK"]),)](
+            x,
+            b,
+            y,
+            C * N,
+            H * W,
+            C,
+            x.stride(0),
+            x.stride(1),
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        x, b, y = _three_dims(*torch.broadcast_tensors(x, b[:, None, None], y))
+        outer, middle, inner = y.shape
+        bias_add_strided[
+            (triton.cdiv(outer * middle, config["ROWS"]) * triton.cdiv(inner, config["BLOCK"]),)
+        ](
+            x,
+            b,
+            y,
+            middle * outer,
+            inner,
+            middle,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            b.stride(0),
+            b.stride(1),
+            b.stride(2),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
 
 
 def allocate_bias_add(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -100,7 +199,7 @@ def allocate_bias_add(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     N, C, H, W = x.shape
     if b.shape[0] != C:
         raise ValueError(f"bias_add: b: dim 0 (C): expected {C} (from x), given {b.shape[0]}")
-    y = torch.empty((N, C, H, W), dtype=x.dtype, device=x.device)
+    y = torch.empty_like(x)
     return y
 
 

@@ -88,8 +88,11 @@ def _tiles_to_store(y: torch.Tensor, rows: int, cols: int) -> TensorDescriptor |
 @triton.jit
 def _tf32_parts(x):
     """x as TF32 numbers, of 10 bits of mantissa, and what they leave of it."""
-    bits = x.to(tl.int32, bitcast=True) + 0x1000  # rounds what is cut off
-    number = (bits & -0x2000).to(tl.float32, bitcast=True)
+    # An infinite number times the other factor's rest, which may be 0, would be NaN. One exponent bit less makes
+    # it 1 (or -1), and leaves all of x to the rest, whose product with the other one's number is as x's own.
+    kept = tl.where(tl.abs(x) < 3.401992901712019e38, -0x2000, -0x40002000)
+    bits = (x.to(tl.int32, bitcast=True) + 0x1000) & kept  # rounds what is cut off
+    number = bits.to(tl.float32, bitcast=True)
     return number, x - number
 
 

@@ -197,14 +197,6 @@ def _take_moments(total, squares, n, x, inside, count):
 
 
 @triton.jit
-def _take_each(mean, squares, n, x, inside):
-    """The mean of a lane's values and the sum of (x - mean)**2, with x as the n-th (Welford)."""
-    apart = tl.where(inside, x - mean, 0.0)
-    mean += apart * (1.0 / tl.where(n > 0, n, 1.0))
-    return mean, squares + apart * (x - mean)
-
-
-@triton.jit
 def _merge_moments(totals, squares, counts):
     """The sum and that of (x - mean)**2 of rows, from those of their parts."""
     total = tl.sum(totals, 1, keep_dims=True)
@@ -1064,79 +1056,6 @@ def conv_group_norm_silu_y_part(
 
 
 @triton.jit
-def conv_group_norm_silu_y_lanes_part(
-    conv2d_ptr,
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    rows,
-    Cg,
-    cols,
-    CHUNK,
-    P,
-    Q,
-    conv2d_row,
-    conv2d_col,
-    COMPUTE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
-    """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows, a state a lane."""
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
-    part = tl.program_id(0)
-    stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
-    mean = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    squares = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    count = tl.full((1, BLOCK), 0.0, COMPUTE)
-    for step in range(part * CHUNK, stop):
-        f0 = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        f0pq = f0 * (P * Q) + col
-        conv2d = tl.load(conv2d_ptr + row * conv2d_row + f0pq * conv2d_col, mask=inside, other=0.0)
-        count += (col < cols).to(COMPUTE)
-        mean, squares = _take_each(mean, squares, count, conv2d, inside)
-    mu_sum, var_sum = _merge_moments(mean * count, squares, count)
-    tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
-    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
-    tl.store(
-        var_sum_count_ptr + row * PARTS + part, tl.sum(count, 1, keep_dims=True), mask=row < rows
-    )
-
-
-@triton.jit
-def conv_group_norm_silu_y_lanes_merge(
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    rows,
-    MERGE: tl.constexpr,
-    PARTS: tl.constexpr,
-):
-    """What the parts of MERGE rows left, merged into the first of them."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    mu_sum_parts = tl.load(
-        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_parts = tl.load(
-        var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_counts = tl.load(
-        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-    tl.store(mu_sum_part_ptr + row * PARTS, mu_sum, mask=row < rows)
-    tl.store(var_sum_part_ptr + row * PARTS, var_sum, mask=row < rows)
-    tl.store(
-        var_sum_count_ptr + row * PARTS, tl.sum(var_sum_counts, 1, keep_dims=True), mask=row < rows
-    )
-
-
-@triton.jit
 def conv_group_norm_silu_y_finish(
     mu_sum_part_ptr,
     var_sum_part_ptr,
@@ -1200,6 +1119,244 @@ def conv_group_norm_silu_y_finish(
         group_norm = (conv2d - mu) * rsqrt_var * gain + bias
         y = group_norm * _sigmoid(group_norm, HALF)
         tl.store(y_ptr + row * y_row + f0pq * y_col, y, mask=inside)
+
+
+@triton.jit
+def conv_group_norm_silu_y_channels_part(
+    conv2d_ptr,
+    mu_sum_part_ptr,
+    var_sum_part_ptr,
+    var_sum_count_ptr,
+    rows,
+    cols,
+    CHUNK,
+    Cg,
+    conv2d_n,
+    conv2d_f1,
+    conv2d_f0,
+    conv2d_pq,
+    PLACE: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    groups: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
+    n = row // groups
+    f1 = row % groups
+    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+    for start in range(part * CHUNK, stop, BLOCK):
+        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
+        inside = (row < rows) & (col < cols)
+        f0 = (col % Cg).to(tl.int64)
+        pq = (col // Cg).to(tl.int64)
+        conv2d = tl.load(
+            conv2d_ptr + n * conv2d_n + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
+            mask=inside,
+            other=0.0,
+        )
+        mu_sum, var_sum, var_sum_count = _take_moments(
+            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(stop - start, BLOCK)
+        )
+    tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
+    tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
+
+
+@triton.jit
+def conv_group_norm_silu_y_channels_finish(
+    mu_sum_part_ptr,
+    var_sum_part_ptr,
+    var_sum_count_ptr,
+    conv2d_ptr,
+    gain_ptr,
+    bias_ptr,
+    y_ptr,
+    rows,
+    cols,
+    CHUNK,
+    Cg,
+    conv2d_n,
+    conv2d_f1,
+    conv2d_f0,
+    conv2d_pq,
+    gain_f1,
+    gain_f0,
+    bias_f1,
+    bias_f0,
+    y_n,
+    y_f1,
+    y_f0,
+    y_pq,
+    PLACE: tl.constexpr,
+    groups: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
+    parts = tl.arange(0, LANES)[None, :]
+    n = row // groups
+    f1 = row % groups
+    mu_sum_parts = tl.load(
+        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    var_sum_parts = tl.load(
+        var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    var_sum_counts = tl.load(
+        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    mu = mu_sum / cols
+    var = var_sum / cols
+    rsqrt_var = _rsqrt(var + 1e-05)
+    for start in range(part * CHUNK, stop, BLOCK):
+        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
+        inside = (row < rows) & (col < cols)
+        f0 = (col % Cg).to(tl.int64)
+        pq = (col // Cg).to(tl.int64)
+        conv2d = tl.load(
+            conv2d_ptr + n * conv2d_n + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
+            mask=inside,
+        )
+        gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside).to(COMPUTE)
+        bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside).to(COMPUTE)
+        group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+        y = group_norm * _sigmoid(group_norm, HALF)
+        tl.store(y_ptr + n * y_n + f1 * y_f1 + f0 * y_f0 + pq * y_pq, y, mask=inside)
+
+
+@triton.jit
+def conv_group_norm_silu_y_channels_rows(
+    conv2d_ptr,
+    gain_ptr,
+    bias_ptr,
+    y_ptr,
+    rows,
+    cols,
+    Cg,
+    conv2d_n,
+    conv2d_f1,
+    conv2d_f0,
+    conv2d_pq,
+    gain_f1,
+    gain_f0,
+    bias_f1,
+    bias_f0,
+    y_n,
+    y_f1,
+    y_f0,
+    y_pq,
+    groups: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < cols)
+    n = row // groups
+    f1 = row % groups
+    f0 = (col % Cg).to(tl.int64)
+    pq = (col // Cg).to(tl.int64)
+    conv2d = tl.load(
+        conv2d_ptr + n * conv2d_n + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
+        mask=inside,
+        other=0.0,
+    )
+    mu = tl.sum(conv2d, 1, keep_dims=True) / cols
+    t = conv2d - mu
+    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
+    rsqrt_var = _rsqrt(var + 1e-05)
+    gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside, other=0.0).to(COMPUTE)
+    bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside, other=0.0).to(COMPUTE)
+    group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+    y = group_norm * _sigmoid(group_norm, HALF)
+    tl.store(y_ptr + n * y_n + f1 * y_f1 + f0 * y_f0 + pq * y_pq, y, mask=inside)
+
+
+@triton.jit
+def conv_group_norm_silu_y_channels_loop(
+    conv2d_ptr,
+    gain_ptr,
+    bias_ptr,
+    y_ptr,
+    rows,
+    cols,
+    Cg,
+    conv2d_n,
+    conv2d_f1,
+    conv2d_f0,
+    conv2d_pq,
+    gain_f1,
+    gain_f0,
+    bias_f1,
+    bias_f0,
+    y_n,
+    y_f1,
+    y_f0,
+    y_pq,
+    PLACE: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    groups: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    n = row // groups
+    f1 = row % groups
+    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+    for start in range(0, cols, BLOCK):
+        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
+        inside = (row < rows) & (col < cols)
+        f0 = (col % Cg).to(tl.int64)
+        pq = (col // Cg).to(tl.int64)
+        conv2d = tl.load(
+            conv2d_ptr + n * conv2d_n + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
+            mask=inside,
+            other=0.0,
+            eviction_policy="evict_last",
+        )
+        mu_sum, var_sum, var_sum_count = _take_moments(
+            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols - start, BLOCK)
+        )
+    mu = mu_sum / cols
+    var = var_sum / cols
+    rsqrt_var = _rsqrt(var + 1e-05)
+    for start in range(0, cols, BLOCK):
+        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
+        inside = (row < rows) & (col < cols)
+        f0 = (col % Cg).to(tl.int64)
+        pq = (col // Cg).to(tl.int64)
+        conv2d = tl.load(
+            conv2d_ptr + n * conv2d_n + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
+            mask=inside,
+            eviction_policy="evict_first",
+        )
+        gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside).to(COMPUTE)
+        bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside).to(COMPUTE)
+        group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+        y = group_norm * _sigmoid(group_norm, HALF)
+        tl.store(y_ptr + n * y_n + f1 * y_f1 + f0 * y_f0 + pq * y_pq, y, mask=inside)
 
 
 def choose_conv_group_norm_silu_conv2d_x_packed(cols: int) -> tuple[str, dict]:
@@ -1790,27 +1947,13 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
 
 
 def choose_conv_group_norm_silu_y(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, sms: int
+    rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, across: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # few rows that lie across memory: several programs share them, each lane keeps a state
-    if across and triton.cdiv(rows, 32) < 2 * sms and cols > 512:
-        ROWS = min(64, triton.next_power_of_2(max(1, rows)))
-        BLOCK = min(4096 // ROWS, max(16, triton.next_power_of_2(col_run)))
-        PARTS = triton.next_power_of_2(
-            max(1, min(512, triton.cdiv(3 * sms, max(1, triton.cdiv(rows, ROWS)))))
-        )
-        return "lanes", dict(
-            ROWS=ROWS,
-            BLOCK=BLOCK,
-            PARTS=PARTS,
-            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
-            MERGE=1,
-            num_warps=4,
-        )
     # short runs: many of them a tile
     if (
-        sms <= rows
+        not channels_last
+        and sms <= rows
         and 16 <= col_run <= 1024
         and triton.next_power_of_2(col_runs) * max(16, triton.next_power_of_2(col_run)) > 16384
         and not across
@@ -1819,7 +1962,8 @@ def choose_conv_group_norm_silu_y(
         return "lines_loop", dict(BLOCK=BLOCK, LINES=16384 // BLOCK, num_warps=8)
     # a row fits in registers, its runs as lines
     if (
-        512 <= cols
+        not channels_last
+        and 512 <= cols
         and triton.next_power_of_2(col_runs) * max(16, triton.next_power_of_2(col_run))
         <= min(32768, 2 * triton.next_power_of_2(cols))
         and not across
@@ -1830,7 +1974,7 @@ def choose_conv_group_norm_silu_y(
             LINES=LINES, BLOCK=BLOCK, num_warps=min(16, max(1, LINES * BLOCK // 1024))
         )
     # too few rows to fill the GPU: several programs share one
-    if rows < 2 * sms and cols > 8192:
+    if not channels_last and rows < 2 * sms and cols > 8192:
         BLOCK = min(1024, max(16, triton.next_power_of_2(col_run)))
         ROWS = min(16, 4096 // BLOCK)
         PARTS = triton.next_power_of_2(
@@ -1851,14 +1995,8 @@ def choose_conv_group_norm_silu_y(
             LANES=max(PARTS, 256),
             num_warps=4,
         )
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
-        return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if not channels_last and 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
@@ -1870,8 +2008,50 @@ def choose_conv_group_norm_silu_y(
             ),
         )
     # any width
-    BLOCK = min(256 if across else 4096, max(16, triton.next_power_of_2(col_run)))
-    return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 4096 // BLOCK, num_warps=8)
+    if not channels_last:
+        BLOCK = min(256 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+        return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 4096 // BLOCK, num_warps=8)
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
+        BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
+        ROWS = 32 if across else 1
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    256 if across else 1024,
+                    triton.cdiv(
+                        (4 if across else 128 if cols >= 262144 else 16) * sms,
+                        max(1, triton.cdiv(rows, ROWS)),
+                    ),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "channels_split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256),
+            num_warps=8,
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "channels_rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    return "channels_loop", dict(
+        BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8
+    )
 
 
 def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, pad, groups) -> None:
@@ -1881,119 +2061,26 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, pad, groups) -
     Q = y.shape[3]
     F = w.shape[0]
     Cg = F // groups
-    conv2d = conv2d.view(N * groups, Cg * P * Q)
     bias = bias.reshape(groups, Cg)
     gain = gain.reshape(groups, Cg)
-    y = y.view(N * groups, Cg * P * Q)
     rows = N * groups
     cols = Cg * P * Q
     col_run = P * Q
     col_runs = Cg
-    across = conv2d.stride(0) < conv2d.stride(1)
+    channels_last = y.stride(1) < y.stride(-1)
+    across = False
     sms = _multiprocessors(conv2d.device)
-    variant, config = choose_conv_group_norm_silu_y(rows, cols, col_run, col_runs, across, sms)
+    variant, config = choose_conv_group_norm_silu_y(
+        rows, cols, col_run, col_runs, channels_last, across, sms
+    )
     COMPUTE = (
         tl.float64
         if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
         else tl.float32
     )
-    if variant == "lanes":
-        mu_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=conv2d.device,
-        )
-        var_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=conv2d.device,
-        )
-        var_sum_count = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=conv2d.device,
-        )
-        conv_group_norm_silu_y_lanes_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            conv2d,
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            N * groups,
-            Cg,
-            P * Q,
-            P=P,
-            Q=Q,
-            conv2d_row=conv2d.stride(0),
-            conv2d_col=conv2d.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            ROWS=config["ROWS"],
-            BLOCK=config["BLOCK"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        conv_group_norm_silu_y_lanes_merge[(triton.cdiv(rows, config["MERGE"]),)](
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            N * groups,
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
-        conv_group_norm_silu_y_finish[
-            (
-                triton.cdiv(Cg * triton.cdiv(col_run, config["BLOCK"]), 4),
-                triton.cdiv(rows, config["ROWS"]),
-            )
-        ](
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            conv2d,
-            gain,
-            bias,
-            y,
-            N * groups,
-            Cg,
-            P * Q,
-            count=Cg * P * Q,
-            P=P,
-            Q=Q,
-            conv2d_row=conv2d.stride(0),
-            conv2d_col=conv2d.stride(1),
-            gain_f1=gain.stride(0),
-            gain_f0=gain.stride(1),
-            bias_f1=bias.stride(0),
-            bias_f0=bias.stride(1),
-            y_row=y.stride(0),
-            y_col=y.stride(1),
-            groups=groups,
-            COMPUTE=COMPUTE,
-            HALF=x.element_size() == 2,
-            enable_fp_fusion=True,
-            LANES=1,
-            CHUNK=4,
-            num_warps=4,
-            ROWS=config["ROWS"],
-            BLOCK=config["BLOCK"],
-            PARTS=config["PARTS"],
-        )
-    elif variant == "lines_loop":
+    if variant == "lines_loop":
+        conv2d = conv2d.view(N * groups, Cg * P * Q)
+        y = y.view(N * groups, Cg * P * Q)
         conv_group_norm_silu_y_lines_loop[(rows,)](
             conv2d,
             gain,
@@ -2018,6 +2105,8 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, pad, groups) -
             **config,
         )
     elif variant == "lines":
+        conv2d = conv2d.view(N * groups, Cg * P * Q)
+        y = y.view(N * groups, Cg * P * Q)
         conv_group_norm_silu_y_lines[(rows,)](
             conv2d,
             gain,
@@ -2042,6 +2131,8 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, pad, groups) -
             **config,
         )
     elif variant == "split":
+        conv2d = conv2d.view(N * groups, Cg * P * Q)
+        y = y.view(N * groups, Cg * P * Q)
         mu_sum_part = torch.empty(
             (rows, config["PARTS"]),
             dtype=(
@@ -2117,7 +2208,9 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, pad, groups) -
             enable_fp_fusion=True,
             **config,
         )
-    elif variant in ("across", "rows"):
+    elif variant == "rows":
+        conv2d = conv2d.view(N * groups, Cg * P * Q)
+        y = y.view(N * groups, Cg * P * Q)
         conv_group_norm_silu_y_rows[(triton.cdiv(rows, config["ROWS"]),)](
             conv2d,
             gain,
@@ -2140,7 +2233,9 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, pad, groups) -
             enable_fp_fusion=True,
             **config,
         )
-    else:
+    elif variant == "loop":
+        conv2d = conv2d.view(N * groups, Cg * P * Q)
+        y = y.view(N * groups, Cg * P * Q)
         conv_group_norm_silu_y_loop[(triton.cdiv(rows, config["ROWS"]),)](
             conv2d,
             gain,
@@ -2166,22 +2261,160 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, pad, groups) -
             enable_fp_fusion=True,
             **config,
         )
+    elif variant == "channels_split":
+        conv2d = conv2d.view(N, groups, Cg, P * Q)
+        y = y.view(N, groups, Cg, P * Q)
+        mu_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
+                else torch.float32
+            ),
+            device=conv2d.device,
+        )
+        var_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
+                else torch.float32
+            ),
+            device=conv2d.device,
+        )
+        var_sum_count = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
+                else torch.float32
+            ),
+            device=conv2d.device,
+        )
+        conv_group_norm_silu_y_channels_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            conv2d,
+            mu_sum_part,
+            var_sum_part,
+            var_sum_count,
+            N * groups,
+            Cg * P * Q,
+            Cg=Cg,
+            conv2d_n=conv2d.stride(0),
+            conv2d_f1=conv2d.stride(1),
+            conv2d_f0=conv2d.stride(2),
+            conv2d_pq=conv2d.stride(3),
+            PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64,
+            COMPUTE=COMPUTE,
+            groups=groups,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        conv_group_norm_silu_y_channels_finish[
+            (config["PARTS"], triton.cdiv(rows, config["ROWS"]))
+        ](
+            mu_sum_part,
+            var_sum_part,
+            var_sum_count,
+            conv2d,
+            gain,
+            bias,
+            y,
+            N * groups,
+            Cg * P * Q,
+            Cg=Cg,
+            conv2d_n=conv2d.stride(0),
+            conv2d_f1=conv2d.stride(1),
+            conv2d_f0=conv2d.stride(2),
+            conv2d_pq=conv2d.stride(3),
+            gain_f1=gain.stride(0),
+            gain_f0=gain.stride(1),
+            bias_f1=bias.stride(0),
+            bias_f0=bias.stride(1),
+            y_n=y.stride(0),
+            y_f1=y.stride(1),
+            y_f0=y.stride(2),
+            y_pq=y.stride(3),
+            PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64,
+            groups=groups,
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "channels_rows":
+        conv2d = conv2d.view(N, groups, Cg, P * Q)
+        y = y.view(N, groups, Cg, P * Q)
+        conv_group_norm_silu_y_channels_rows[(triton.cdiv(rows, config["ROWS"]),)](
+            conv2d,
+            gain,
+            bias,
+            y,
+            N * groups,
+            Cg * P * Q,
+            Cg,
+            conv2d.stride(0),
+            conv2d.stride(1),
+            conv2d.stride(2),
+            conv2d.stride(3),
+            gain.stride(0),
+            gain.stride(1),
+            bias.stride(0),
+            bias.stride(1),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            y.stride(3),
+            groups=groups,
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        conv2d = conv2d.view(N, groups, Cg, P * Q)
+        y = y.view(N, groups, Cg, P * Q)
+        conv_group_norm_silu_y_channels_loop[(triton.cdiv(rows, config["ROWS"]),)](
+            conv2d,
+            gain,
+            bias,
+            y,
+            N * groups,
+            Cg * P * Q,
+            Cg,
+            conv2d.stride(0),
+            conv2d.stride(1),
+            conv2d.stride(2),
+            conv2d.stride(3),
+            gain.stride(0),
+            gain.stride(1),
+            bias.stride(0),
+            bias.stride(1),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            y.stride(3),
+            PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64,
+            COMPUTE=COMPUTE,
+            groups=groups,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
 
 
 def launch_conv_group_norm_silu(x, w, b, gain, bias, y, pad, groups) -> None:
     """2 steps, unchecked; what passes between them is in scratch storage."""
-    N = x.shape[0]
-    F = w.shape[0]
-    P = y.shape[2]
-    Q = y.shape[3]
-    conv2d = torch.empty(
-        (N, F, P, Q),
+    conv2d = torch.empty_like(
+        y,
         dtype=(
             torch.float64
             if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
             else torch.float32
         ),
-        device=x.device,
     )
     launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, groups)
     launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, pad, groups)
@@ -2280,7 +2513,9 @@ def allocate_conv_group_norm_silu(
         raise ValueError(f"conv_group_norm_silu: size Cg = F // groups is negative: {Cg}")
     if (F % groups) != 0:
         raise ValueError(f"conv_group_norm_silu: requires F % groups == 0: {F % groups} != {0}")
-    y = torch.empty((N, F, P, Q), dtype=x.dtype, device=x.device)
+    y = torch.empty(
+        (N, F, P, Q), dtype=x.dtype, device=x.device, memory_format=runtime.memory_format(x, w)
+    )
     return y
 
 

@@ -81,14 +81,6 @@ def _take_moments(total, squares, n, x, inside, count):
 
 
 @triton.jit
-def _take_each(mean, squares, n, x, inside):
-    """The mean of a lane's values and the sum of (x - mean)**2, with x as the n-th (Welford)."""
-    apart = tl.where(inside, x - mean, 0.0)
-    mean += apart * (1.0 / tl.where(n > 0, n, 1.0))
-    return mean, squares + apart * (x - mean)
-
-
-@triton.jit
 def _merge_moments(totals, squares, counts):
     """The sum and that of (x - mean)**2 of rows, from those of their parts."""
     total = tl.sum(totals, 1, keep_dims=True)
@@ -359,77 +351,6 @@ def group_norm_part(
 
 
 @triton.jit
-def group_norm_lanes_part(
-    x_ptr,
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    rows,
-    Cg,
-    cols,
-    CHUNK,
-    x_row,
-    x_col,
-    COMPUTE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
-    """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows, a state a lane."""
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
-    part = tl.program_id(0)
-    stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
-    mean = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    squares = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    count = tl.full((1, BLOCK), 0.0, COMPUTE)
-    for step in range(part * CHUNK, stop):
-        c0 = tl.cast(step // blocks, tl.int64)
-        start = step % blocks * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        c0b = c0 * cols + col
-        x = tl.load(x_ptr + row * x_row + c0b * x_col, mask=inside, other=0.0).to(COMPUTE)
-        count += (col < cols).to(COMPUTE)
-        mean, squares = _take_each(mean, squares, count, x, inside)
-    mu_sum, var_sum = _merge_moments(mean * count, squares, count)
-    tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
-    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
-    tl.store(
-        var_sum_count_ptr + row * PARTS + part, tl.sum(count, 1, keep_dims=True), mask=row < rows
-    )
-
-
-@triton.jit
-def group_norm_lanes_merge(
-    mu_sum_part_ptr,
-    var_sum_part_ptr,
-    var_sum_count_ptr,
-    rows,
-    MERGE: tl.constexpr,
-    PARTS: tl.constexpr,
-):
-    """What the parts of MERGE rows left, merged into the first of them."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    mu_sum_parts = tl.load(
-        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_parts = tl.load(
-        var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    var_sum_counts = tl.load(
-        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
-    )
-    mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-    tl.store(mu_sum_part_ptr + row * PARTS, mu_sum, mask=row < rows)
-    tl.store(var_sum_part_ptr + row * PARTS, var_sum, mask=row < rows)
-    tl.store(
-        var_sum_count_ptr + row * PARTS, tl.sum(var_sum_counts, 1, keep_dims=True), mask=row < rows
-    )
-
-
-@triton.jit
 def group_norm_finish(
     mu_sum_part_ptr,
     var_sum_part_ptr,
@@ -494,28 +415,248 @@ def group_norm_finish(
         tl.store(y_ptr + row * y_row + c0b * y_col, y, mask=inside)
 
 
+@triton.jit
+def group_norm_channels_part(
+    x_ptr,
+    mu_sum_part_ptr,
+    var_sum_part_ptr,
+    var_sum_count_ptr,
+    rows,
+    cols,
+    CHUNK,
+    Cg,
+    x_n,
+    x_c1,
+    x_c0,
+    x_b,
+    PLACE: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    groups: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
+    n = row // groups
+    c1 = row % groups
+    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+    for start in range(part * CHUNK, stop, BLOCK):
+        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
+        inside = (row < rows) & (col < cols)
+        c0 = (col % Cg).to(tl.int64)
+        b = (col // Cg).to(tl.int64)
+        x = tl.load(x_ptr + n * x_n + c1 * x_c1 + c0 * x_c0 + b * x_b, mask=inside, other=0.0).to(
+            COMPUTE
+        )
+        mu_sum, var_sum, var_sum_count = _take_moments(
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(stop - start, BLOCK)
+        )
+    tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
+    tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
+
+
+@triton.jit
+def group_norm_channels_finish(
+    mu_sum_part_ptr,
+    var_sum_part_ptr,
+    var_sum_count_ptr,
+    x_ptr,
+    gain_ptr,
+    bias_ptr,
+    y_ptr,
+    eps,
+    rows,
+    cols,
+    CHUNK,
+    Cg,
+    x_n,
+    x_c1,
+    x_c0,
+    x_b,
+    gain_c1,
+    gain_c0,
+    bias_c1,
+    bias_c0,
+    y_n,
+    y_c1,
+    y_c0,
+    y_b,
+    PLACE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    groups: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
+    parts = tl.arange(0, LANES)[None, :]
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    n = row // groups
+    c1 = row % groups
+    mu_sum_parts = tl.load(
+        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    var_sum_parts = tl.load(
+        var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    var_sum_counts = tl.load(
+        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    mu = mu_sum / cols
+    var = var_sum / cols
+    rsqrt_var = _rsqrt(var + eps)
+    for start in range(part * CHUNK, stop, BLOCK):
+        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
+        inside = (row < rows) & (col < cols)
+        c0 = (col % Cg).to(tl.int64)
+        b = (col // Cg).to(tl.int64)
+        x = tl.load(x_ptr + n * x_n + c1 * x_c1 + c0 * x_c0 + b * x_b, mask=inside).to(COMPUTE)
+        gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside).to(COMPUTE)
+        bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=inside).to(COMPUTE)
+        y = (x - mu) * rsqrt_var * gain + bias
+        tl.store(y_ptr + n * y_n + c1 * y_c1 + c0 * y_c0 + b * y_b, y, mask=inside)
+
+
+@triton.jit
+def group_norm_channels_rows(
+    x_ptr,
+    gain_ptr,
+    bias_ptr,
+    y_ptr,
+    eps,
+    rows,
+    cols,
+    Cg,
+    x_n,
+    x_c1,
+    x_c0,
+    x_b,
+    gain_c1,
+    gain_c0,
+    bias_c1,
+    bias_c0,
+    y_n,
+    y_c1,
+    y_c0,
+    y_b,
+    groups: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < cols)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    n = row // groups
+    c1 = row % groups
+    c0 = (col % Cg).to(tl.int64)
+    b = (col // Cg).to(tl.int64)
+    x = tl.load(x_ptr + n * x_n + c1 * x_c1 + c0 * x_c0 + b * x_b, mask=inside, other=0.0).to(
+        COMPUTE
+    )
+    mu = tl.sum(x, 1, keep_dims=True) / cols
+    t = x - mu
+    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
+    rsqrt_var = _rsqrt(var + eps)
+    gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside, other=0.0).to(COMPUTE)
+    bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=inside, other=0.0).to(COMPUTE)
+    y = (x - mu) * rsqrt_var * gain + bias
+    tl.store(y_ptr + n * y_n + c1 * y_c1 + c0 * y_c0 + b * y_b, y, mask=inside)
+
+
+@triton.jit
+def group_norm_channels_loop(
+    x_ptr,
+    gain_ptr,
+    bias_ptr,
+    y_ptr,
+    eps,
+    rows,
+    cols,
+    Cg,
+    x_n,
+    x_c1,
+    x_c0,
+    x_b,
+    gain_c1,
+    gain_c0,
+    bias_c1,
+    bias_c0,
+    y_n,
+    y_c1,
+    y_c0,
+    y_b,
+    PLACE: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    groups: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    n = row // groups
+    c1 = row % groups
+    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+    for start in range(0, cols, BLOCK):
+        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
+        inside = (row < rows) & (col < cols)
+        c0 = (col % Cg).to(tl.int64)
+        b = (col // Cg).to(tl.int64)
+        x = tl.load(
+            x_ptr + n * x_n + c1 * x_c1 + c0 * x_c0 + b * x_b,
+            mask=inside,
+            other=0.0,
+            eviction_policy="evict_last",
+        ).to(COMPUTE)
+        mu_sum, var_sum, var_sum_count = _take_moments(
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+        )
+    mu = mu_sum / cols
+    var = var_sum / cols
+    rsqrt_var = _rsqrt(var + eps)
+    for start in range(0, cols, BLOCK):
+        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
+        inside = (row < rows) & (col < cols)
+        c0 = (col % Cg).to(tl.int64)
+        b = (col // Cg).to(tl.int64)
+        x = tl.load(
+            x_ptr + n * x_n + c1 * x_c1 + c0 * x_c0 + b * x_b,
+            mask=inside,
+            eviction_policy="evict_first",
+        ).to(COMPUTE)
+        gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside).to(COMPUTE)
+        bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=inside).to(COMPUTE)
+        y = (x - mu) * rsqrt_var * gain + bias
+        tl.store(y_ptr + n * y_n + c1 * y_c1 + c0 * y_c0 + b * y_b, y, mask=inside)
+
+
 def choose_group_norm(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, sms: int
+    rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, across: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # few rows that lie across memory: several programs share them, each lane keeps a state
-    if across and triton.cdiv(rows, 32) < 2 * sms and cols > 512:
-        ROWS = min(64, triton.next_power_of_2(max(1, rows)))
-        BLOCK = min(4096 // ROWS, max(16, triton.next_power_of_2(col_run)))
-        PARTS = triton.next_power_of_2(
-            max(1, min(512, triton.cdiv(3 * sms, max(1, triton.cdiv(rows, ROWS)))))
-        )
-        return "lanes", dict(
-            ROWS=ROWS,
-            BLOCK=BLOCK,
-            PARTS=PARTS,
-            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
-            MERGE=1,
-            num_warps=4,
-        )
     # short runs: many of them a tile
     if (
-        sms <= rows
+        not channels_last
+        and sms <= rows
         and 16 <= col_run <= 1024
         and triton.next_power_of_2(col_runs) * max(16, triton.next_power_of_2(col_run)) > 16384
         and not across
@@ -524,7 +665,8 @@ def choose_group_norm(
         return "lines_loop", dict(BLOCK=BLOCK, LINES=16384 // BLOCK, num_warps=8)
     # a row fits in registers, its runs as lines
     if (
-        512 <= cols
+        not channels_last
+        and 512 <= cols
         and triton.next_power_of_2(col_runs) * max(16, triton.next_power_of_2(col_run))
         <= min(32768, 2 * triton.next_power_of_2(cols))
         and not across
@@ -535,7 +677,7 @@ def choose_group_norm(
             LINES=LINES, BLOCK=BLOCK, num_warps=min(16, max(1, LINES * BLOCK // 1024))
         )
     # too few rows to fill the GPU: several programs share one
-    if rows < 2 * sms and cols > 8192:
+    if not channels_last and rows < 2 * sms and cols > 8192:
         BLOCK = min(1024, max(16, triton.next_power_of_2(col_run)))
         ROWS = min(16, 4096 // BLOCK)
         PARTS = triton.next_power_of_2(
@@ -556,14 +698,8 @@ def choose_group_norm(
             LANES=max(PARTS, 256),
             num_warps=4,
         )
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
-        return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if not channels_last and 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
@@ -575,8 +711,50 @@ def choose_group_norm(
             ),
         )
     # any width
-    BLOCK = min(256 if across else 4096, max(16, triton.next_power_of_2(col_run)))
-    return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 4096 // BLOCK, num_warps=8)
+    if not channels_last:
+        BLOCK = min(256 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+        return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 4096 // BLOCK, num_warps=8)
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
+        BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
+        ROWS = 32 if across else 1
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    256 if across else 1024,
+                    triton.cdiv(
+                        (4 if across else 128 if cols >= 262144 else 16) * sms,
+                        max(1, triton.cdiv(rows, ROWS)),
+                    ),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "channels_split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256),
+            num_warps=8,
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "channels_rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    return "channels_loop", dict(
+        BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8
+    )
 
 
 def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
@@ -585,115 +763,23 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
     C = x.shape[1]
     Cg = C // groups
     batch = math.prod(y.shape[2:])
-    x = x.reshape(N * groups, batch * Cg)
     bias = bias.reshape(groups, Cg)
     gain = gain.reshape(groups, Cg)
-    y = y.view(N * groups, batch * Cg)
     rows = N * groups
     cols = batch * Cg
     col_run = batch
     col_runs = Cg
-    across = x.stride(0) < x.stride(1)
+    channels_last = y.stride(1) < y.stride(-1)
+    across = False
     sms = _multiprocessors(x.device)
-    variant, config = choose_group_norm(rows, cols, col_run, col_runs, across, sms)
+    variant, config = choose_group_norm(rows, cols, col_run, col_runs, channels_last, across, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
-    if variant == "lanes":
-        mu_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=x.device,
-        )
-        var_sum_part = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=x.device,
-        )
-        var_sum_count = torch.empty(
-            (rows, config["PARTS"]),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
-                else torch.float32
-            ),
-            device=x.device,
-        )
-        group_norm_lanes_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            x,
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            N * groups,
-            Cg,
-            batch,
-            x_row=x.stride(0),
-            x_col=x.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            ROWS=config["ROWS"],
-            BLOCK=config["BLOCK"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        group_norm_lanes_merge[(triton.cdiv(rows, config["MERGE"]),)](
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            N * groups,
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
-        group_norm_finish[
-            (
-                triton.cdiv(Cg * triton.cdiv(col_run, config["BLOCK"]), 4),
-                triton.cdiv(rows, config["ROWS"]),
-            )
-        ](
-            mu_sum_part,
-            var_sum_part,
-            var_sum_count,
-            x,
-            gain,
-            bias,
-            y,
-            eps,
-            N * groups,
-            Cg,
-            batch,
-            count=batch * Cg,
-            x_row=x.stride(0),
-            x_col=x.stride(1),
-            gain_c1=gain.stride(0),
-            gain_c0=gain.stride(1),
-            bias_c1=bias.stride(0),
-            bias_c0=bias.stride(1),
-            y_row=y.stride(0),
-            y_col=y.stride(1),
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
-            COMPUTE=COMPUTE,
-            groups=groups,
-            enable_fp_fusion=True,
-            LANES=1,
-            CHUNK=4,
-            num_warps=4,
-            ROWS=config["ROWS"],
-            BLOCK=config["BLOCK"],
-            PARTS=config["PARTS"],
-        )
-    elif variant == "lines_loop":
+    if variant == "lines_loop":
+        x = x.reshape(N * groups, batch * Cg)
+        y = y.view(N * groups, batch * Cg)
         group_norm_lines_loop[(rows,)](
             x,
             gain,
@@ -719,6 +805,8 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             **config,
         )
     elif variant == "lines":
+        x = x.reshape(N * groups, batch * Cg)
+        y = y.view(N * groups, batch * Cg)
         group_norm_lines[(rows,)](
             x,
             gain,
@@ -744,6 +832,8 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             **config,
         )
     elif variant == "split":
+        x = x.reshape(N * groups, batch * Cg)
+        y = y.view(N * groups, batch * Cg)
         mu_sum_part = torch.empty(
             (rows, config["PARTS"]),
             dtype=(
@@ -816,7 +906,9 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant in ("across", "rows"):
+    elif variant == "rows":
+        x = x.reshape(N * groups, batch * Cg)
+        y = y.view(N * groups, batch * Cg)
         group_norm_rows[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             gain,
@@ -840,7 +932,9 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    else:
+    elif variant == "loop":
+        x = x.reshape(N * groups, batch * Cg)
+        y = y.view(N * groups, batch * Cg)
         group_norm_loop[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             gain,
@@ -862,6 +956,150 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             groups=groups,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "channels_split":
+        x = x.reshape(N, groups, Cg, batch)
+        y = y.view(N, groups, Cg, batch)
+        mu_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
+                else torch.float32
+            ),
+            device=x.device,
+        )
+        var_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
+                else torch.float32
+            ),
+            device=x.device,
+        )
+        var_sum_count = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
+                else torch.float32
+            ),
+            device=x.device,
+        )
+        group_norm_channels_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            x,
+            mu_sum_part,
+            var_sum_part,
+            var_sum_count,
+            N * groups,
+            batch * Cg,
+            Cg=Cg,
+            x_n=x.stride(0),
+            x_c1=x.stride(1),
+            x_c0=x.stride(2),
+            x_b=x.stride(3),
+            PLACE=tl.int32 if (batch * Cg) < 2**31 else tl.int64,
+            COMPUTE=COMPUTE,
+            groups=groups,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        group_norm_channels_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            mu_sum_part,
+            var_sum_part,
+            var_sum_count,
+            x,
+            gain,
+            bias,
+            y,
+            eps,
+            N * groups,
+            batch * Cg,
+            Cg=Cg,
+            x_n=x.stride(0),
+            x_c1=x.stride(1),
+            x_c0=x.stride(2),
+            x_b=x.stride(3),
+            gain_c1=gain.stride(0),
+            gain_c0=gain.stride(1),
+            bias_c1=bias.stride(0),
+            bias_c0=bias.stride(1),
+            y_n=y.stride(0),
+            y_c1=y.stride(1),
+            y_c0=y.stride(2),
+            y_b=y.stride(3),
+            PLACE=tl.int32 if (batch * Cg) < 2**31 else tl.int64,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            COMPUTE=COMPUTE,
+            groups=groups,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "channels_rows":
+        x = x.reshape(N, groups, Cg, batch)
+        y = y.view(N, groups, Cg, batch)
+        group_norm_channels_rows[(triton.cdiv(rows, config["ROWS"]),)](
+            x,
+            gain,
+            bias,
+            y,
+            eps,
+            N * groups,
+            batch * Cg,
+            Cg,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            gain.stride(0),
+            gain.stride(1),
+            bias.stride(0),
+            bias.stride(1),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            y.stride(3),
+            groups=groups,
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        x = x.reshape(N, groups, Cg, batch)
+        y = y.view(N, groups, Cg, batch)
+        group_norm_channels_loop[(triton.cdiv(rows, config["ROWS"]),)](
+            x,
+            gain,
+            bias,
+            y,
+            eps,
+            N * groups,
+            batch * Cg,
+            Cg,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            gain.stride(0),
+            gain.stride(1),
+            bias.stride(0),
+            bias.stride(1),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            y.stride(3),
+            PLACE=tl.int32 if (batch * Cg) < 2**31 else tl.int64,
+            COMPUTE=COMPUTE,
+            groups=groups,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             enable_fp_fusion=True,
             **config,
         )
@@ -920,7 +1158,9 @@ def allocate_group_norm(
         raise ValueError(f"group_norm: size Cg = C // groups is negative: {Cg}")
     if (C % groups) != 0:
         raise ValueError(f"group_norm: requires C % groups == 0: {C % groups} != {0}")
-    y = torch.empty((N, C, *x.shape[2:]), dtype=x.dtype, device=x.device)
+    y = torch.empty(
+        (N, C, *x.shape[2:]), dtype=x.dtype, device=x.device, memory_format=runtime.memory_format(x)
+    )
     return y
 
 

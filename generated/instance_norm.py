@@ -347,12 +347,217 @@ def instance_norm_finish(
         tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
 
 
+@triton.jit
+def instance_norm_channels_part(
+    x_ptr,
+    mu_sum_part_ptr,
+    var_sum_part_ptr,
+    var_sum_count_ptr,
+    rows,
+    cols,
+    CHUNK,
+    C,
+    x_n,
+    x_c,
+    x_col,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
+    n = row // C
+    c = row % C
+    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+    for start in range(part * CHUNK, stop, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        x = tl.load(x_ptr + n * x_n + c * x_c + col * x_col, mask=inside, other=0.0).to(COMPUTE)
+        mu_sum, var_sum, var_sum_count = _take_moments(
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(stop - start, BLOCK)
+        )
+    tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
+    tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
+
+
+@triton.jit
+def instance_norm_channels_finish(
+    mu_sum_part_ptr,
+    var_sum_part_ptr,
+    var_sum_count_ptr,
+    x_ptr,
+    gain_ptr,
+    bias_ptr,
+    y_ptr,
+    eps,
+    rows,
+    cols,
+    CHUNK,
+    C,
+    x_n,
+    x_c,
+    x_col,
+    gain_c,
+    bias_c,
+    y_n,
+    y_c,
+    y_col,
+    EPS_IS_TENSOR: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
+    parts = tl.arange(0, LANES)[None, :]
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    n = row // C
+    c = row % C
+    mu_sum_parts = tl.load(
+        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    var_sum_parts = tl.load(
+        var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    var_sum_counts = tl.load(
+        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    mu = mu_sum / cols
+    var = var_sum / cols
+    rsqrt_var = _rsqrt(var + eps)
+    for start in range(part * CHUNK, stop, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        x = tl.load(x_ptr + n * x_n + c * x_c + col * x_col, mask=inside).to(COMPUTE)
+        gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
+        bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
+        y = (x - mu) * rsqrt_var * gain + bias
+        tl.store(y_ptr + n * y_n + c * y_c + col * y_col, y, mask=inside)
+
+
+@triton.jit
+def instance_norm_channels_rows(
+    x_ptr,
+    gain_ptr,
+    bias_ptr,
+    y_ptr,
+    eps,
+    rows,
+    cols,
+    C,
+    x_n,
+    x_c,
+    x_col,
+    gain_c,
+    bias_c,
+    y_n,
+    y_c,
+    y_col,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (col < cols)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    n = row // C
+    c = row % C
+    x = tl.load(x_ptr + n * x_n + c * x_c + col * x_col, mask=inside, other=0.0).to(COMPUTE)
+    mu = tl.sum(x, 1, keep_dims=True) / cols
+    t = x - mu
+    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
+    rsqrt_var = _rsqrt(var + eps)
+    gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
+    bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
+    y = (x - mu) * rsqrt_var * gain + bias
+    tl.store(y_ptr + n * y_n + c * y_c + col * y_col, y, mask=inside)
+
+
+@triton.jit
+def instance_norm_channels_loop(
+    x_ptr,
+    gain_ptr,
+    bias_ptr,
+    y_ptr,
+    eps,
+    rows,
+    cols,
+    C,
+    x_n,
+    x_c,
+    x_col,
+    gain_c,
+    bias_c,
+    y_n,
+    y_c,
+    y_col,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    n = row // C
+    c = row % C
+    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+    for start in range(0, cols, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        x = tl.load(
+            x_ptr + n * x_n + c * x_c + col * x_col,
+            mask=inside,
+            other=0.0,
+            eviction_policy="evict_last",
+        ).to(COMPUTE)
+        mu_sum, var_sum, var_sum_count = _take_moments(
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+        )
+    mu = mu_sum / cols
+    var = var_sum / cols
+    rsqrt_var = _rsqrt(var + eps)
+    for start in range(0, cols, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        x = tl.load(
+            x_ptr + n * x_n + c * x_c + col * x_col, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
+        gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
+        bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
+        y = (x - mu) * rsqrt_var * gain + bias
+        tl.store(y_ptr + n * y_n + c * y_c + col * y_col, y, mask=inside)
+
+
 def choose_instance_norm(
-    rows: int, cols: int, across: bool, itemsize: int, hip: bool, sms: int
+    rows: int, cols: int, channels_last: bool, across: bool, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
-    if not across and not hip and itemsize <= 2 and 131072 < cols <= 2**22 and rows * cols > 2**25:
+    if (
+        not channels_last
+        and not across
+        and not hip
+        and itemsize <= 2
+        and 131072 < cols <= 2**22
+        and rows * cols > 2**25
+    ):
         BLOCK = 8192
         num_warps = 4
         return "relay", dict(
@@ -364,7 +569,11 @@ def choose_instance_norm(
             maxnreg=80,
         )
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
+    if (
+        not channels_last
+        and triton.cdiv(rows, 32 if across else 1) < 2 * sms
+        and cols > (8192 if across else 32768)
+    ):
         BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -388,14 +597,8 @@ def choose_instance_norm(
             LANES=max(PARTS, 256),
             num_warps=8,
         )
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
-        return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
     # a row fits in registers
-    if 0 < cols <= 32768 and not across:
+    if not channels_last and 0 < cols <= 32768 and not across:
         BLOCK = max(16, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
@@ -407,10 +610,58 @@ def choose_instance_norm(
             ),
         )
     # any width
-    return "loop", dict(
-        BLOCK=256 if across else 16384 if cols <= 65536 else 32768,
-        ROWS=32 if across else 1,
-        num_warps=8 if across else 16 if cols <= 65536 else 32,
+    if not channels_last:
+        return "loop", dict(
+            BLOCK=256 if across else 16384 if cols <= 65536 else 32768,
+            ROWS=32 if across else 1,
+            num_warps=8 if across else 16 if cols <= 65536 else 32,
+        )
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
+        BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
+        ROWS = 32 if across else 1
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    256 if across else 1024,
+                    triton.cdiv(
+                        (4 if across else 128 if cols >= 262144 else 16) * sms,
+                        max(1, triton.cdiv(rows, ROWS)),
+                    ),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "channels_split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256),
+            num_warps=8,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "channels_across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "channels_rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    return "channels_loop", dict(
+        BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8
     )
 
 
@@ -419,20 +670,21 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
     N = x.shape[0]
     C = x.shape[1]
     batch = math.prod(y.shape[2:])
-    x = x.reshape(C * N, batch)
-    y = y.view(C * N, batch)
     rows = C * N
     cols = batch
-    across = x.stride(0) < x.stride(1)
+    channels_last = y.stride(1) < y.stride(-1)
+    across = y.stride(1) < y.stride(-1)
     itemsize = y.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(x.device)
-    variant, config = choose_instance_norm(rows, cols, across, itemsize, hip, sms)
+    variant, config = choose_instance_norm(rows, cols, channels_last, across, itemsize, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
         eps = torch.full((), eps, dtype=torch.float64, device=x.device)
     if variant == "relay":
+        x = x.reshape(C * N, batch)
+        y = y.view(C * N, batch)
         mu_sum_part = torch.empty(
             (rows, triton.cdiv(cols, config["BLOCK"])),
             dtype=(
@@ -493,6 +745,8 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             **config,
         )
     elif variant == "split":
+        x = x.reshape(C * N, batch)
+        y = y.view(C * N, batch)
         mu_sum_part = torch.empty(
             (rows, config["PARTS"]),
             dtype=(
@@ -560,7 +814,9 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant in ("across", "rows"):
+    elif variant == "rows":
+        x = x.reshape(C * N, batch)
+        y = y.view(C * N, batch)
         instance_norm_rows[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             gain,
@@ -581,7 +837,9 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    else:
+    elif variant == "loop":
+        x = x.reshape(C * N, batch)
+        y = y.view(C * N, batch)
         instance_norm_loop[(triton.cdiv(rows, config["ROWS"]),)](
             x,
             gain,
@@ -597,6 +855,130 @@ def launch_instance_norm(x, gain, bias, y, eps) -> None:
             bias.stride(0),
             y.stride(0),
             y.stride(1),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "channels_split":
+        x = x.reshape(N, C, batch)
+        y = y.view(N, C, batch)
+        mu_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
+                else torch.float32
+            ),
+            device=x.device,
+        )
+        var_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
+                else torch.float32
+            ),
+            device=x.device,
+        )
+        var_sum_count = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, gain.dtype, bias.dtype)
+                else torch.float32
+            ),
+            device=x.device,
+        )
+        instance_norm_channels_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            x,
+            mu_sum_part,
+            var_sum_part,
+            var_sum_count,
+            C * N,
+            batch,
+            C=C,
+            x_n=x.stride(0),
+            x_c=x.stride(1),
+            x_col=x.stride(2),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        instance_norm_channels_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            mu_sum_part,
+            var_sum_part,
+            var_sum_count,
+            x,
+            gain,
+            bias,
+            y,
+            eps,
+            C * N,
+            batch,
+            C=C,
+            x_n=x.stride(0),
+            x_c=x.stride(1),
+            x_col=x.stride(2),
+            gain_c=gain.stride(0),
+            bias_c=bias.stride(0),
+            y_n=y.stride(0),
+            y_c=y.stride(1),
+            y_col=y.stride(2),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("channels_across", "channels_rows"):
+        x = x.reshape(N, C, batch)
+        y = y.view(N, C, batch)
+        instance_norm_channels_rows[(triton.cdiv(rows, config["ROWS"]),)](
+            x,
+            gain,
+            bias,
+            y,
+            eps,
+            C * N,
+            batch,
+            C,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            gain.stride(0),
+            bias.stride(0),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        x = x.reshape(N, C, batch)
+        y = y.view(N, C, batch)
+        instance_norm_channels_loop[(triton.cdiv(rows, config["ROWS"]),)](
+            x,
+            gain,
+            bias,
+            y,
+            eps,
+            C * N,
+            batch,
+            C,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            gain.stride(0),
+            bias.stride(0),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
             COMPUTE=COMPUTE,
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             enable_fp_fusion=True,
@@ -644,7 +1026,9 @@ def allocate_instance_norm(
         raise ValueError(
             f"instance_norm: bias: dim 0 (C): expected {C} (from x), given {bias.shape[0]}"
         )
-    y = torch.empty((N, C, *x.shape[2:]), dtype=x.dtype, device=x.device)
+    y = torch.empty(
+        (N, C, *x.shape[2:]), dtype=x.dtype, device=x.device, memory_format=runtime.memory_format(x)
+    )
     return y
 
 

@@ -548,7 +548,7 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
 
 
 def allocate_int8_linear(
-    x: torch.Tensor, w: torch.Tensor, sx: torch.Tensor, sw: torch.Tensor
+    x: torch.Tensor, w: torch.Tensor, sx: torch.Tensor, sw: torch.Tensor, T: torch.dtype
 ) -> torch.Tensor:
     """Checks the operands of int8_linear and allocates what it returns."""
     if x.dtype != torch.int8:
@@ -573,6 +573,8 @@ def allocate_int8_linear(
         raise ValueError(f"int8_linear: sw: expected 1 dim [N], given {sw.dim()}")
     if sw.device != x.device:
         raise ValueError(f"int8_linear: sw: expected device {x.device} (from x), given {sw.device}")
+    if T not in (torch.float16, torch.bfloat16):
+        raise ValueError(f"int8_linear: T: expected torch.float16 or torch.bfloat16, given {T}")
     M, K = x.shape
     N = w.shape[0]
     if w.shape[1] != K:
@@ -585,15 +587,14 @@ def allocate_int8_linear(
         raise ValueError(
             f"int8_linear: requires K < 131072 (8-bit products add up in i32; i64(...) of a factor allows more): {K} >= {131072}"
         )
-    y = torch.empty((M, N), dtype=torch.float16, device=x.device)
+    y = torch.empty((M, N), dtype=T, device=x.device)
     return y
 
 
 def int8_linear_reference(
-    x: torch.Tensor, w: torch.Tensor, sx: torch.Tensor, sw: torch.Tensor
+    x: torch.Tensor, w: torch.Tensor, sx: torch.Tensor, sw: torch.Tensor, T: torch.dtype
 ) -> torch.Tensor:
     """What int8_linear computes on CPU tensors: its spec, line by line."""
-    T = torch.float16
     compute = torch.float32
     sx = sx.to(compute)
     sw = sw.to(compute)
@@ -613,15 +614,15 @@ def int8_linear_reference(
 
 @runtime.op("specs/int8_linear.op", allocate=allocate_int8_linear, reference=int8_linear_reference)
 def int8_linear(
-    x: torch.Tensor, w: torch.Tensor, sx: torch.Tensor, sw: torch.Tensor
+    x: torch.Tensor, w: torch.Tensor, sx: torch.Tensor, sw: torch.Tensor, T: torch.dtype
 ) -> torch.Tensor:
     """y: T[M, N] from x: i8[M, K], w: i8[N, K], sx: f32[M], sw: f32[N].
 
-    T is f16; any strides. Raises ValueError where operands do not fit.
+    T is f16 or bf16; any strides. Raises ValueError where operands do not fit.
     """
-    y = allocate_int8_linear(x, w, sx, sw)
+    y = allocate_int8_linear(x, w, sx, sw, T)
     if not _runs_kernels(x):
-        return int8_linear_reference(x, w, sx, sw)
+        return int8_linear_reference(x, w, sx, sw, T)
     if y.numel() > 0:
         with torch.cuda.device_of(x):
             launch_int8_linear(x, w, sx, sw, y)
