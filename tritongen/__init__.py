@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tritongen.errors import SpecError
 
 __version__ = "0.1.0"
+LANGUAGE = "1.1"  # of specs: docs/language.md; what changed its meaning is in CHANGELOG.md
 __all__ = ["SpecError", "compile_expr", "compile_op", "load"]
 
 
