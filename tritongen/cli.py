@@ -201,6 +201,26 @@ def _size(text: str) -> tuple[str, int]:
     return name, int(number)
 
 
+@main.command()
+@click.argument("name", required=False)
+def docs(name: str | None) -> None:
+    """Print what the language reference says of NAME: an error code, a function, a word of the language."""
+    from tritongen import manual
+
+    if name is None:
+        titles = "\n".join(e.title for e in manual.manual())
+        click.echo(
+            f"{titles}\n\n`tritongen docs NAME` prints one; the whole page is docs/language.md"
+        )
+        return
+    found = manual.entries(name)
+    if not found:
+        near = " or ".join(f"`{n}`" for n in manual.nearest(name))
+        hint = f"did you mean {near}?" if near else "`tritongen docs` lists what there is"
+        raise click.UsageError(f"nothing is said of `{name}`: {hint}")
+    _print("\n".join(f"## {e.title}\n\n{e.text}" for e in found), "markdown")
+
+
 # ---- on the terminal ----------------------------------------------------------------------------
 def _report(error: SpecError) -> None:
     click.echo("\n\n".join(render(d) for d in error.diagnostics), err=True)
@@ -213,9 +233,12 @@ def _print(text: str, language: str) -> None:
         click.echo(text.rstrip("\n"))
         return
     from rich.console import Console
+    from rich.markdown import Markdown
     from rich.syntax import Syntax
 
-    Console().print(Syntax(text, language, background_color="default"))
+    markdown = language == "markdown"
+    shown = Markdown(text) if markdown else Syntax(text, language, background_color="default")
+    Console().print(shown)
 
 
 def _with_progress(items: Iterable[Item], total: int, label: str) -> Iterator[Item]:

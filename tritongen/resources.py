@@ -1,4 +1,4 @@
-"""Where the grammar, the prelude and the templates lie: `folder("grammar") / "op.lark"`.
+"""Where the grammar, the prelude, the templates and the reference lie: `folder("grammar") / "op.lark"`.
 
 They are top-level folders of the repository. A wheel carries them as `tritongen/_data/`; an editable
 install and a checkout read them where they stand.
@@ -12,7 +12,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def folder(name: str) -> Path:
-    """The folder `grammar` or `templates`."""
+    """The folder `grammar`, `templates` or `docs`, of which a wheel has `language.md` alone."""
     packed = _PACKAGE / "_data" / name
     return packed if packed.is_dir() else _PACKAGE.parent / name
 
