@@ -84,7 +84,6 @@ CODES = {
     # warnings
     "W001": "a temporary that nothing reads",
     "W002": "an output index that the right side never uses",
-    "W003": "an `else` that no read needs",
     "W004": "a difference of u8, which wraps",
 }
 
