@@ -14,8 +14,9 @@ where they broadcast, whoever calls sums.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from tritongen.autodiff import exprs, flow, zero
 from tritongen.autodiff.assemble import assemble, cotangent, reached, tensors_read
@@ -50,6 +51,9 @@ from tritongen.ir.rename import renamed
 from tritongen.syntax.names import kind_of as reserved_as
 
 ZERO = Poly()
+ROUNDS = (
+    6  # from a max to what no longer changes with it: t = x - m, e = exp(t), its sum, the quotient
+)
 
 
 class NotDifferentiable(SpecError):
@@ -127,6 +131,7 @@ class _Tape:
     forward: tuple[Nest, ...] = ()
     values: list[Nest] = field(default_factory=list)  # forward nests that may be wanted again
     backward: list[Nest] = field(default_factory=list)  # gradients of temporaries
+    owners: dict[str, str] = field(default_factory=dict)  # whose gradient such a line belongs to
     parts: dict[str, list[Expr]] = field(default_factory=dict)  # contributions to a gradient
     targets: dict[str, Target] = field(default_factory=dict)
     shapes: dict[str, Tensor] = field(default_factory=dict)
@@ -258,6 +263,7 @@ class _Tape:
         name = self.free_name(name)
         line = Nest(name, nest.box, nest.coords, nest.dims, body, exprs.COMPUTE)
         self._see(line)
+        self.owners[name] = nest.name
         self.backward.append(line)
         return Read(name, nest.coords, None, exprs.COMPUTE)
 
@@ -270,11 +276,13 @@ class _Tape:
         lines = {n.name: n for n in (*self.values, *self.backward)}
         terms = [t for t in terms if not zero.vanishes(t, {name: lines[name]})]
         if terms and self._is_shift(lines[name], lines):
-            return [] if zero.vanishes(_sum(terms), self._made_of(name)) else terms
+            total = _sum(terms)
+            rounds = islice(self._made_of(name), ROUNDS)
+            return [] if any(zero.vanishes(total, made) for made in rounds) else terms
         return terms
 
     def _is_shift(self, nest: Nest, lines: dict[str, Nest]) -> bool:
-        """Whether a line is a max or min, or pointwise in one: what is subtracted before exp.
+        """Whether a line is a max or min, or pointwise over the box of one: what is subtracted before exp.
 
         Others are not worth the time that following all that is made of them takes.
         """
@@ -283,17 +291,20 @@ class _Tape:
         if any(isinstance(node, Reduce) for node in walk(nest.body)):
             return False
         read = (lines[name] for name in tensors_read(nest.body) if name in lines)
-        return any(flow.extreme_of(other) is not None for other in read)
+        extremes = (other for other in read if flow.extreme_of(other) is not None)
+        return any(len(other.box) == len(nest.box) for other in extremes)
 
-    def _made_of(self, name: str) -> dict[str, Nest]:
-        """The lines that depend on a line, and the gradients of any."""
-        found = {n.name: n for n in self.backward}
+    def _made_of(self, name: str) -> Iterator[dict[str, Nest]]:
+        """The lines that read a line, and their gradients; then those that read these too, and so on.
+
+        What is made of a softmax says nothing of its max: it need not be looked through.
+        """
         made = {name}
-        for nest in self.values:
-            if tensors_read(nest.body) & made:
-                made.add(nest.name)
-                found[nest.name] = nest
-        return found
+        while new := {n.name for n in self.values if tensors_read(n.body) & made} - made:
+            made |= new
+            yield {n.name: n for n in self.values if n.name in made - {name}} | {
+                n.name: n for n in self.backward if self.owners[n.name] in made
+            }
 
     def operand(self, p: Param) -> Nest:
         """The line of an operand's gradient."""
