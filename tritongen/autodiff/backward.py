@@ -72,8 +72,20 @@ def gradient(op: Op, wrt: Iterable[str] | None = None) -> Op:
     if isinstance(op.gradient, tuple):
         return assemble(op, (*op.nests, *op.gradient), wanted)
     op = _stepped_aside(op, wanted)
+    try:
+        return _derived(op, wanted)
+    except flow.Overgrown:
+        pass  # what a line repeats, nested macros, is named once then
+    try:
+        return _derived(op, wanted, shared=True)
+    except flow.Overgrown as line:
+        reason = f"that of its line `{line}` grows beyond {flow.MOST} operations"
+        raise NotDifferentiable(op, reason, "give parts of it lines of their own") from None
+
+
+def _derived(op: Op, wanted: tuple[Param, ...], shared: bool = False) -> Op:
     tape = _Tape(op, facts_of(op), wanted)
-    tape.forward = lift(op, tape.facts, tape.free_name)
+    tape.forward = lift(op, tape.facts, tape.free_name, shared)
     tape.find_active()
     for nest in reversed(tape.forward):
         tape.pull(nest)
