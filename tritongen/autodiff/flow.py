@@ -34,7 +34,6 @@ from tritongen.ir.nodes import (
     parts,
 )
 
-
 MOST = 2048  # operations in the gradient of a part of a line
 
 
