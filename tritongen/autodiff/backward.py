@@ -51,9 +51,9 @@ from tritongen.ir.rename import renamed
 from tritongen.syntax.names import kind_of as reserved_as
 
 ZERO = Poly()
-ROUNDS = (
-    6  # from a max to what no longer changes with it: t = x - m, e = exp(t), its sum, the quotient
-)
+PLAIN, MOST = 128, 1024  # operations in the gradient of a part of a line: as it is written, at all
+# From a max to what no longer changes with it: t = x - m, e = exp(t), its sum, the quotient.
+ROUNDS = 6
 
 
 class NotDifferentiable(SpecError):
@@ -73,18 +73,18 @@ def gradient(op: Op, wrt: Iterable[str] | None = None) -> Op:
         return assemble(op, (*op.nests, *op.gradient), wanted)
     op = _stepped_aside(op, wanted)
     try:
-        return _derived(op, wanted)
+        return _derived(op, wanted, PLAIN)
     except flow.Overgrown:
         pass  # what a line repeats, nested macros, is named once then
     try:
-        return _derived(op, wanted, shared=True)
+        return _derived(op, wanted, MOST, shared=True)
     except flow.Overgrown as line:
-        reason = f"that of its line `{line}` grows beyond {flow.MOST} operations"
+        reason = f"that of its line `{line}` grows beyond {MOST} operations"
         raise NotDifferentiable(op, reason, "give parts of it lines of their own") from None
 
 
-def _derived(op: Op, wanted: tuple[Param, ...], shared: bool = False) -> Op:
-    tape = _Tape(op, facts_of(op), wanted)
+def _derived(op: Op, wanted: tuple[Param, ...], most: int, shared: bool = False) -> Op:
+    tape = _Tape(op, facts_of(op), wanted, most)
     tape.forward = lift(op, tape.facts, tape.free_name, shared)
     tape.find_active()
     for nest in reversed(tape.forward):
@@ -140,6 +140,7 @@ class _Tape:
     op: Op
     facts: Facts
     wanted: tuple[Param, ...]
+    most: int  # operations in the gradient of a part of a line
     forward: tuple[Nest, ...] = ()
     values: list[Nest] = field(default_factory=list)  # forward nests that may be wanted again
     backward: list[Nest] = field(default_factory=list)  # gradients of temporaries
@@ -171,7 +172,7 @@ class _Tape:
         self.shapes |= {f"d{o.name}": cotangent(o) for o in self.op.outputs}
         for nest in self.forward:
             self._see(nest)
-            line = flow.Line(nest, nest.body, self.varies)
+            line = flow.Line(nest, nest.body, self.varies, self.most)
             extreme = flow.extreme_of(nest)
             if kind_of(nest.dtype, self.op) == "float" and flow.varies(line, nest.body):
                 self.active.add(nest.name)
@@ -222,7 +223,7 @@ class _Tape:
         weight = self._settle(nest)
         if weight is None:
             return
-        line = flow.Line(nest, self._value(nest), self.varies)
+        line = flow.Line(nest, self._value(nest), self.varies, self.most)
         for use in flow.uses(line, weight):
             name = use.node.tensor if isinstance(use.node, Read) else use.node.name
             self._contribute(nest, use, name)

@@ -34,8 +34,6 @@ from tritongen.ir.nodes import (
     parts,
 )
 
-MOST = 2048  # operations in the gradient of a part of a line
-
 
 class Overgrown(Exception):
     """The gradient of a line outgrew what anyone would read."""
@@ -53,11 +51,15 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The nest that is differentiated: how its own value is read, and what of it varies."""
+    """The nest that is differentiated: how its own value is read, and what of it varies.
+
+    `most`: how many operations the gradient of a part of it may have.
+    """
 
     nest: Nest
     value: Expr
     varies: Callable[[Read | ScalarRef], bool]
+    most: int
 
 
 def uses(line: Line, weight: Expr) -> Iterator[Use]:
@@ -145,7 +147,7 @@ def _core(root: Expr) -> Expr:
 def _hand(line: Line, weights: dict[Expr, Expr], node: Expr, weight: Expr) -> None:
     """Add to the gradient of a part of the line; parts of parts that are read twice may double it each time."""
     weights[node] = exprs.add(weights[node], weight) if node in weights else weight
-    if exceeds(weights[node], MOST):
+    if exceeds(weights[node], line.most):
         raise Overgrown(line.nest.name)
 
 
