@@ -135,6 +135,6 @@ def write(scope: Scope, line: ast.Assign, target: Target, frame: Frame, value: a
             line.name, target.dims, result.dtype, "temporary", line.span
         )
     if not scope.holds((nest,)):
-        message = f"the op grows beyond {MAX_EXPANDED} operations here"
-        scope.report.fail("E009", message, line.span, help="split it into several ops")
+        message = f"`{scope.op.name}` grows beyond {MAX_EXPANDED} operations"
+        scope.report.fail("E009", message, scope.op.span, help="split it into several ops")
     scope.nests.append(nest)
