@@ -217,10 +217,10 @@ def _fold(scope: Scope, name: str, values: tuple[Value, ...], span: Span | None)
     numbers = [v.expr.value for v in values if isinstance(v.expr, Const)]
     if not weak or len(numbers) < len(values):
         return None
-    if name == "pow" and all(isinstance(n, int) for n in numbers):
-        base, exponent = numbers
-        if exponent * abs(base).bit_length() > 2 * MAX_INTEGER.bit_length():
-            too_large(scope, span)  # or takes a while to compute
+    match name, numbers:
+        case "pow", [int(base), int(exponent)]:
+            if exponent * abs(base).bit_length() > 2 * MAX_INTEGER.bit_length():
+                too_large(scope, span)  # or takes a while to compute
     return _fold_numbers(name, numbers)
 
 
