@@ -27,7 +27,7 @@ CODES = {
     "E006": "a string that is never closed",
     "E007": "more than 10,000 tokens",
     "E008": "brackets nested deeper than 64",
-    "E009": "more than 256 operations in one op",
+    "E009": "more than 256 operations in one op, or more than can be handled once macros, calls and sizes are put in",
     "E010": "more than 8 dims, indices or binders",
     "E011": "a number that 64 bits do not hold",
     "E012": "a file that cannot be read",

@@ -14,8 +14,9 @@ where they broadcast, whoever calls sums.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from tritongen.autodiff import exprs, flow, zero
 from tritongen.autodiff.assemble import assemble, cotangent, reached, tensors_read
@@ -50,6 +51,9 @@ from tritongen.ir.rename import renamed
 from tritongen.syntax.names import kind_of as reserved_as
 
 ZERO = Poly()
+PLAIN, MOST = 128, 1024  # operations in the gradient of a part of a line: as it is written, at all
+# From a max to what no longer changes with it: t = x - m, e = exp(t), its sum, the quotient.
+ROUNDS = 6
 
 
 class NotDifferentiable(SpecError):
@@ -68,8 +72,20 @@ def gradient(op: Op, wrt: Iterable[str] | None = None) -> Op:
     if isinstance(op.gradient, tuple):
         return assemble(op, (*op.nests, *op.gradient), wanted)
     op = _stepped_aside(op, wanted)
-    tape = _Tape(op, facts_of(op), wanted)
-    tape.forward = lift(op, tape.facts, tape.free_name)
+    try:
+        return _derived(op, wanted, PLAIN)
+    except flow.Overgrown:
+        pass  # what a line repeats, nested macros, is named once then
+    try:
+        return _derived(op, wanted, MOST, shared=True)
+    except flow.Overgrown as line:
+        reason = f"that of its line `{line}` grows beyond {MOST} operations"
+        raise NotDifferentiable(op, reason, "give parts of it lines of their own") from None
+
+
+def _derived(op: Op, wanted: tuple[Param, ...], most: int, shared: bool = False) -> Op:
+    tape = _Tape(op, facts_of(op), wanted, most)
+    tape.forward = lift(op, tape.facts, tape.free_name, shared)
     tape.find_active()
     for nest in reversed(tape.forward):
         tape.pull(nest)
@@ -124,9 +140,11 @@ class _Tape:
     op: Op
     facts: Facts
     wanted: tuple[Param, ...]
+    most: int  # operations in the gradient of a part of a line
     forward: tuple[Nest, ...] = ()
     values: list[Nest] = field(default_factory=list)  # forward nests that may be wanted again
     backward: list[Nest] = field(default_factory=list)  # gradients of temporaries
+    owners: dict[str, str] = field(default_factory=dict)  # whose gradient such a line belongs to
     parts: dict[str, list[Expr]] = field(default_factory=dict)  # contributions to a gradient
     targets: dict[str, Target] = field(default_factory=dict)
     shapes: dict[str, Tensor] = field(default_factory=dict)
@@ -154,7 +172,7 @@ class _Tape:
         self.shapes |= {f"d{o.name}": cotangent(o) for o in self.op.outputs}
         for nest in self.forward:
             self._see(nest)
-            line = flow.Line(nest, nest.body, self.varies)
+            line = flow.Line(nest, nest.body, self.varies, self.most)
             extreme = flow.extreme_of(nest)
             if kind_of(nest.dtype, self.op) == "float" and flow.varies(line, nest.body):
                 self.active.add(nest.name)
@@ -205,7 +223,7 @@ class _Tape:
         weight = self._settle(nest)
         if weight is None:
             return
-        line = flow.Line(nest, self._value(nest), self.varies)
+        line = flow.Line(nest, self._value(nest), self.varies, self.most)
         for use in flow.uses(line, weight):
             name = use.node.tensor if isinstance(use.node, Read) else use.node.name
             self._contribute(nest, use, name)
@@ -258,6 +276,7 @@ class _Tape:
         name = self.free_name(name)
         line = Nest(name, nest.box, nest.coords, nest.dims, body, exprs.COMPUTE)
         self._see(line)
+        self.owners[name] = nest.name
         self.backward.append(line)
         return Read(name, nest.coords, None, exprs.COMPUTE)
 
@@ -270,11 +289,13 @@ class _Tape:
         lines = {n.name: n for n in (*self.values, *self.backward)}
         terms = [t for t in terms if not zero.vanishes(t, {name: lines[name]})]
         if terms and self._is_shift(lines[name], lines):
-            return [] if zero.vanishes(_sum(terms), self._made_of(name)) else terms
+            total = _sum(terms)
+            rounds = islice(self._made_of(name), ROUNDS)
+            return [] if any(zero.vanishes(total, made) for made in rounds) else terms
         return terms
 
     def _is_shift(self, nest: Nest, lines: dict[str, Nest]) -> bool:
-        """Whether a line is a max or min, or pointwise in one: what is subtracted before exp.
+        """Whether a line is a max or min, or pointwise over the box of one: what is subtracted before exp.
 
         Others are not worth the time that following all that is made of them takes.
         """
@@ -283,17 +304,20 @@ class _Tape:
         if any(isinstance(node, Reduce) for node in walk(nest.body)):
             return False
         read = (lines[name] for name in tensors_read(nest.body) if name in lines)
-        return any(flow.extreme_of(other) is not None for other in read)
+        extremes = (other for other in read if flow.extreme_of(other) is not None)
+        return any(len(other.box) == len(nest.box) for other in extremes)
 
-    def _made_of(self, name: str) -> dict[str, Nest]:
-        """The lines that depend on a line, and the gradients of any."""
-        found = {n.name: n for n in self.backward}
+    def _made_of(self, name: str) -> Iterator[dict[str, Nest]]:
+        """The lines that read a line, and their gradients; then those that read these too, and so on.
+
+        What is made of a softmax says nothing of its max: it need not be looked through.
+        """
         made = {name}
-        for nest in self.values:
-            if tensors_read(nest.body) & made:
-                made.add(nest.name)
-                found[nest.name] = nest
-        return found
+        while new := {n.name for n in self.values if tensors_read(n.body) & made} - made:
+            made |= new
+            yield {n.name: n for n in self.values if n.name in made - {name}} | {
+                n.name: n for n in self.backward if self.owners[n.name] in made
+            }
 
     def operand(self, p: Param) -> Nest:
         """The line of an operand's gradient."""

@@ -30,8 +30,13 @@ from tritongen.ir.nodes import (
     Read,
     Reduce,
     ScalarRef,
+    exceeds,
     parts,
 )
+
+
+class Overgrown(Exception):
+    """The gradient of a line outgrew what anyone would read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +51,15 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The nest that is differentiated: how its own value is read, and what of it varies."""
+    """The nest that is differentiated: how its own value is read, and what of it varies.
+
+    `most`: how many operations the gradient of a part of it may have.
+    """
 
     nest: Nest
     value: Expr
     varies: Callable[[Read | ScalarRef], bool]
+    most: int
 
 
 def uses(line: Line, weight: Expr) -> Iterator[Use]:
@@ -118,11 +127,11 @@ def _scope(
             case Read() | ScalarRef():
                 yield Use(node, weight, binders, guards)
             case Cast(arg):
-                _hand(weights, arg, exprs.cast(weight, exprs.compute_dtype(arg.dtype)))
+                _hand(line, weights, arg, exprs.cast(weight, exprs.compute_dtype(arg.dtype)))
             case Call():
                 value = line.value if node is _core(root) and root is line.nest.body else node
                 for arg, w in _shares(line, node, weight, value):
-                    _hand(weights, arg, w)
+                    _hand(line, weights, arg, w)
             case Reduce():
                 inner = guards + node.guards + _chosen(line, node)
                 below = _into(node, weight)
@@ -135,8 +144,11 @@ def _core(root: Expr) -> Expr:
     return root
 
 
-def _hand(weights: dict[Expr, Expr], node: Expr, weight: Expr) -> None:
+def _hand(line: Line, weights: dict[Expr, Expr], node: Expr, weight: Expr) -> None:
+    """Add to the gradient of a part of the line; parts of parts that are read twice may double it each time."""
     weights[node] = exprs.add(weights[node], weight) if node in weights else weight
+    if exceeds(weights[node], line.most):
+        raise Overgrown(line.nest.name)
 
 
 def _order(line: Line, root: Expr) -> list[Expr]:

@@ -14,6 +14,7 @@ own rules.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -46,15 +47,21 @@ class _Lifter:
     op: Op
     facts: bounds.Facts
     name: Callable[[str], str]
+    repeated: set[Expr] = field(default_factory=set)
     done: list[Nest] = field(default_factory=list)
     known: dict[tuple, Nest] = field(default_factory=dict)
 
 
-def lift(op: Op, facts: bounds.Facts, name: Callable[[str], str]) -> tuple[Nest, ...]:
-    """The op's nests, lifted; `name` gives a free name for a new one."""
+def lift(
+    op: Op, facts: bounds.Facts, name: Callable[[str], str], shared: bool = False
+) -> tuple[Nest, ...]:
+    """The op's nests, lifted; `name` gives a free name for a new one. `shared`: so is what a line repeats."""
     lifter = _Lifter(op, facts, name)
     for nest in op.nests:
         if kind_of(nest.dtype, op) == "float":
+            if shared:
+                seen = Counter(e for e in walk(nest.body) if isinstance(e, Call))
+                lifter.repeated = {e for e, often in seen.items() if often > 1}
             nest = replace(nest, body=_line(lifter, nest))
         lifter.done.append(nest)
     return tuple(lifter.done)
@@ -95,7 +102,8 @@ def _visit(
         case Call(fn, args):
             inner = linear and _is_linear(expr)
             call = replace(expr, args=tuple(_visit(lifter, nest, a, scope, inner) for a in args))
-            if _is_costly(lifter, call) and exprs.free_indices(call) < in_force:
+            invariant = _is_costly(lifter, call) and exprs.free_indices(call) < in_force
+            if invariant or (expr in lifter.repeated and kind_of(call.dtype, lifter.op) == "float"):
                 return _name(lifter, nest, call, scope, fn)
             return call
     return expr

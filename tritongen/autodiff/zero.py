@@ -13,6 +13,7 @@ False, which costs time in the kernel and is never wrong.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import permutations, product
@@ -37,6 +38,7 @@ Atom = tuple
 Monomial = tuple
 Form = dict
 LIMIT = 96  # terms in a form
+EFFORT = 1000  # expressions that one test may look at
 MOST_ALIKE = 4  # binders of one sum that nothing tells apart
 
 
@@ -44,11 +46,19 @@ class TooLarge(Exception):
     """The normal form outgrew what is worth computing."""
 
 
+@dataclass(slots=True)
+class Lines:
+    """The lines that a test looks through, and how many expressions it still may look at."""
+
+    nests: Mapping[str, Nest]
+    left: int
+
+
 def vanishes(expr: Expr, lines: Mapping[str, Nest]) -> bool:
     if exprs.is_zero(expr):
         return True
     try:
-        form = _normal(exprs.with_own_binders(expr), lines)
+        form = _normal(exprs.with_own_binders(expr), Lines(lines, EFFORT))
     except (TooLarge, RecursionError):
         return False
     return all(not numerator(size).terms for size in form.values())
@@ -109,7 +119,10 @@ def _text(value: tuple) -> str:
 
 
 # ---- expressions --------------------------------------------------------------------------------
-def _normal(expr: Expr, lines: Mapping[str, Nest]) -> Form:
+def _normal(expr: Expr, lines: Lines) -> Form:
+    lines.left -= 1
+    if lines.left < 0:
+        raise TooLarge
     match expr:
         case Const(value):
             if isinstance(value, bool) or value != value or abs(value) == float("inf"):
@@ -131,9 +144,9 @@ def _normal(expr: Expr, lines: Mapping[str, Nest]) -> Form:
     return _atom("value", expr)
 
 
-def _read(read: Read, lines: Mapping[str, Nest]) -> Form:
+def _read(read: Read, lines: Lines) -> Form:
     """A read of a line is the line, at those coordinates; a reducer that is no sum stays a read."""
-    nest = lines.get(read.tensor)
+    nest = lines.nests.get(read.tensor)
     if nest is None or read.fill is not None or not _is_open(nest.body):
         return _atom("value", read)
     values = {b.index: c for b, c in zip(_left(nest), _right(nest, read), strict=True)}
@@ -157,7 +170,7 @@ def _is_open(body: Expr) -> bool:
     return not isinstance(body, Reduce) or body.op == "sum"
 
 
-def _call(fn: str, args: tuple[Expr, ...], lines: Mapping[str, Nest]) -> Form:
+def _call(fn: str, args: tuple[Expr, ...], lines: Lines) -> Form:
     if fn == "where":
         condition = _atom("value", args[0])
         yes, no = (_normal(a, lines) for a in args[1:])

@@ -44,6 +44,7 @@ from tritongen.ir.nodes import (
 from tritongen.ir.nodes import walk as walk_expr
 from tritongen.ir.print_poly import poly_ast
 from tritongen.syntax import ast
+from tritongen.syntax.limits import MAX_EXPANDED, MAX_NESTS
 from tritongen.syntax.unparse import unparse
 
 
@@ -106,6 +107,9 @@ def _inline(scope: Scope, node: ast.Call, line: ast.Assign | None) -> str:
     """Write the callee's nests; the name of its result."""
     typings = typings_of_callee(scope, node)
     callee = typings[0]
+    if not scope.holds(callee.nests):
+        message = f"`{node.name}` grows beyond {MAX_EXPANDED} operations or {MAX_NESTS} lines here"
+        scope.report.fail("E009", message, node.span, help="split the op in two")
     names = [p.name for p in callee.params]
     given = functions.match_arguments(scope, node, names, f"{node.name}({', '.join(names)})")
     for p in callee.params:

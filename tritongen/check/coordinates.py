@@ -8,13 +8,17 @@ its dim is not asked here (`reads`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
+from typing import NoReturn
 
 from tritongen.check.report import Skip
 from tritongen.check.scope import Scope
+from tritongen.errors import Span
 from tritongen.ir import bounds
 from tritongen.ir.algebra import (
     Fetch,
     Floor,
+    Overgrown,
     Poly,
     affine,
     extreme,
@@ -29,6 +33,7 @@ from tritongen.ir.algebra import (
 )
 from tritongen.ir.nodes import Require
 from tritongen.syntax import ast
+from tritongen.syntax.limits import MAX_INTEGER, MAX_PARTS
 from tritongen.syntax.unparse import unparse
 
 FetchOf = Callable[[ast.Read], Fetch]
@@ -61,7 +66,25 @@ def is_affine(p: Poly) -> bool:
     return all(affine(q) is not None for q in (p, *inner))
 
 
+def held(scope: Scope, p: Poly, span: Span | None) -> Poly:
+    """p, where its numbers have 64 bits else E011; Overgrown where it has more parts than proofs can handle."""
+    if any(max(abs(value.numerator), value.denominator) > MAX_INTEGER for _, value in p.terms):
+        too_large(scope, span)
+    if next(islice(walk(p), MAX_PARTS, None), None) is not None:
+        raise Overgrown(span)
+    return p
+
+
+def too_large(scope: Scope, span: Span | None) -> NoReturn:
+    help = "as a number it is written `2.0 ** 100`"
+    scope.report.fail("E011", "an integer over 2^63 - 1", span, help=help)
+
+
 def _poly(scope: Scope, node: ast.Expr, indices: frozenset[str], fetch: FetchOf | None) -> Poly:
+    return held(scope, _combined(scope, node, indices, fetch), node.span)
+
+
+def _combined(scope: Scope, node: ast.Expr, indices: frozenset[str], fetch: FetchOf | None) -> Poly:
     def part(inner: ast.Expr) -> Poly:
         return _poly(scope, inner, indices, fetch)
 

@@ -16,6 +16,7 @@ from tritongen.check.trees import has_index, mentions, reads, walk
 from tritongen.check.values import store
 from tritongen.ir.nodes import Nest
 from tritongen.syntax import ast
+from tritongen.syntax.limits import MAX_EXPANDED
 
 
 def check_lines(scope: Scope, lines: tuple[ast.Assign, ...]) -> None:
@@ -103,7 +104,7 @@ def _cycle(
 
 def check_line(scope: Scope, line: ast.Assign) -> None:
     """One line, appended to the scope's nests; Skip where it is wrong."""
-    scope.line = line
+    scope.line, scope.expanded = line, 0
     indexed = line.indices is not None or has_index(line.value)
     if not names.check_line(scope, line, indexed):
         raise Skip
@@ -133,4 +134,7 @@ def write(scope: Scope, line: ast.Assign, target: Target, frame: Frame, value: a
         scope.variables[line.name] = Variable(
             line.name, target.dims, result.dtype, "temporary", line.span
         )
+    if not scope.holds((nest,)):
+        message = f"`{scope.op.name}` grows beyond {MAX_EXPANDED} operations"
+        scope.report.fail("E009", message, scope.op.span, help="split it into several ops")
     scope.nests.append(nest)

@@ -7,7 +7,7 @@ here: what a call means otherwise (`lower`), the definitions (`functions`).
 
 from __future__ import annotations
 
-from itertools import islice
+from typing import NoReturn
 
 from tritongen.check import functions
 from tritongen.check.ranges import ZERO, Frame
@@ -16,11 +16,10 @@ from tritongen.check.scope import Scope, Variable
 from tritongen.check.trees import walk
 from tritongen.check.values import Value
 from tritongen.ir.algebra import Poly, index, indices
-from tritongen.ir.nodes import Binder, Expr, IndexValue, Nest, Read, Reduce
+from tritongen.ir.nodes import Binder, Expr, IndexValue, Nest, Read, Reduce, exceeds
 from tritongen.ir.nodes import walk as walk_expr
 from tritongen.syntax import ast
-
-MAX_NODES = 4096  # of a macro's value: macros that call macros grow quickly
+from tritongen.syntax.limits import MAX_EXPANDED
 
 
 def expand(scope: Scope, frame: Frame, node: ast.Call) -> Value:
@@ -28,6 +27,12 @@ def expand(scope: Scope, frame: Frame, node: ast.Call) -> Value:
     from tritongen.check.lower import lower, lower_all
 
     fn = functions.macro(scope, node)
+    if scope.expanded > MAX_EXPANDED:
+        raise Skip  # and was said
+    # Macros that call macros twice double at each: what is pasted is counted before it is.
+    scope.expanded += sum(1 for _ in walk(fn.body))
+    if scope.expanded > MAX_EXPANDED:
+        _too_large(scope, frame, fn, node)
     arguments = functions.arguments(scope, fn, node)
     values = lower_all(scope, frame, tuple(arguments.values()))
     bound = {}
@@ -39,13 +44,22 @@ def expand(scope: Scope, frame: Frame, node: ast.Call) -> Value:
     try:
         result = lower(scope, inner, fn.body)
     except Skip:
+        if scope.expanded > MAX_EXPANDED:
+            _too_large(scope, frame, fn, node)
         functions.blame_caller(scope, before, node)
         raise
-    if sum(1 for _ in islice(walk_expr(result.expr), MAX_NODES + 1)) > MAX_NODES:
-        message = f"`{fn.name}` grows beyond {MAX_NODES} operations here"
-        help = "give a part a line of its own"
-        scope.report.fail("E009", message, node.span, help=help)
+    if exceeds(result.expr, MAX_EXPANDED):
+        _too_large(scope, frame, fn, node)
     return result
+
+
+def _too_large(scope: Scope, frame: Frame, fn: ast.Fn, node: ast.Call) -> NoReturn:
+    """E009, said once: at the call that the line itself makes."""
+    scope.expanded = MAX_EXPANDED + 1
+    if frame.macro is not None:
+        raise Skip
+    message = f"`{fn.name}` grows beyond {MAX_EXPANDED} operations here"
+    scope.report.fail("E009", message, node.span, help="give a part a line of its own")
 
 
 def _once(scope: Scope, frame: Frame, name: str, value: Value) -> Value:

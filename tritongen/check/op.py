@@ -16,9 +16,11 @@ from tritongen.check.report import Report
 from tritongen.check.typings import typings_of
 from tritongen.check.unused import unused_operands
 from tritongen.errors import Diagnostic, SpecError
+from tritongen.ir.algebra import Overgrown
 from tritongen.ir.nodes import Op, TypeParam
 from tritongen.ir.verify import verify
 from tritongen.syntax import ast
+from tritongen.syntax.limits import MAX_PARTS
 from tritongen.syntax.unparse import unparse
 
 
@@ -39,7 +41,9 @@ def check_op(op: ast.OpDef, library: Library, typing: Mapping[str, str] | None =
             found = _check(op, library, typing)
         except SpecError as error:
             found = error
-        if not library.in_progress and typing is None:
+        if (
+            typing is None
+        ):  # also what is wrong: an op that calls itself is, from wherever it is called
             library.checked[op.name] = found
     if isinstance(found, SpecError):
         raise found
@@ -65,6 +69,12 @@ def _check(op: ast.OpDef, library: Library, typing: Mapping[str, str] | None) ->
                 fact = next((f for f in op.facts if _says_zero(f)), op)
                 report.add("E504", "something is divided by what is 0 here", fact.span)
                 typed.append(None)
+            except Overgrown as sizes:
+                typed.append(None)
+                span = sizes.args[0] if sizes.args else op.span
+                message = f"a size of more than {MAX_PARTS} parts, once derived sizes are put in"
+                help = "give an operand a dim of this size: what a call binds has no parts"
+                report.add("E009", message, span, help=help)
             reports.append(report)
     finally:
         library.in_progress.pop()

@@ -6,9 +6,10 @@ operands, outputs, temporaries, scalars, constants, sizes, facts and what is pro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from itertools import islice
 from typing import Any
 
 from tritongen.check.report import Report
@@ -24,8 +25,10 @@ from tritongen.ir.nodes import (
     Require,
     Scalar,
     TypeParam,
+    walk,
 )
 from tritongen.syntax import ast
+from tritongen.syntax.limits import MAX_EXPANDED, MAX_NESTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,9 @@ class Scope:
     library: Any = None
     line: ast.Assign | None = None  # the one that is looked at
     said: list[tuple[str, ast.Assign]] = field(default_factory=list)  # unbound indices, by line
+    expanded: int = 0  # nodes of macros' bodies pasted into the line so far
+    size: int = 0  # operations of the op so far
+    lines: int = 0
     precisions: set[str] = field(default_factory=set)  # of the callees with sums of products
 
     def kind(self, dtype: str) -> str:
@@ -88,6 +94,13 @@ class Scope:
             return
         self.facts.append(fact)
         self.known = bounds.require(self.known, fact.left, fact.op, fact.right)
+
+    def holds(self, nests: Iterable[Nest]) -> bool:
+        """Whether the op may grow by these; counts them."""
+        for nest in nests:
+            self.lines += 1
+            self.size += sum(1 for _ in islice(walk(nest.body), MAX_EXPANDED + 1))
+        return self.lines <= MAX_NESTS and self.size <= MAX_EXPANDED
 
     @property
     def has_batch(self) -> bool:

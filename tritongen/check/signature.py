@@ -7,7 +7,7 @@ is refused here, both places named. Not here: lines.
 
 from __future__ import annotations
 
-from tritongen.check.coordinates import size_of
+from tritongen.check.coordinates import held, size_of
 from tritongen.check.functions import Library
 from tritongen.check.report import Report, Skip
 from tritongen.check.scope import Scope, Variable
@@ -15,7 +15,7 @@ from tritongen.check.trees import mentions, renamed, walk
 from tritongen.check.typings import check_types
 from tritongen.errors import Span, fix_at
 from tritongen.ir import bounds
-from tritongen.ir.algebra import Poly
+from tritongen.ir.algebra import Overgrown, Poly
 from tritongen.ir.nodes import (
     BATCH,
     BATCH_SIZE,
@@ -282,6 +282,8 @@ def _facts(scope: Scope, op: ast.OpDef) -> None:
             _fact(scope, fact)
         except Skip:
             pass
+        except Overgrown as where:
+            raise Overgrown(*(where.args or (fact.span,))) from None
         if isinstance(fact, ast.Define):
             later.discard(fact.name)
         scope.used |= mentions(fact.expr)
@@ -295,6 +297,7 @@ def _fact(scope: Scope, fact: ast.Fact) -> None:
         value = size_of(scope, fact.expr)
         scope.facts.append(Define(fact.name, value))
         scope.known = bounds.define(scope.known, fact.name, value)
+        held(scope, scope.known.equal[fact.name], fact.span)
         return
     for part in _conjuncts(fact.expr):
         if not isinstance(part, ast.Compare):

@@ -42,7 +42,8 @@ def _given(p: ast.Param) -> set[str]:
 def _needed(op: ast.OpDef) -> set[str]:
     """Names of sizes and type parameters that an operand has to give."""
     outputs = [d for o in op.outputs for d in o.type.dims or ()]
-    nodes: list[ast.Node] = outputs + [f.expr for f in op.facts] + [line.value for line in op.lines]
+    nodes: list[ast.Node] = [*outputs, *(f.expr for f in op.facts)]
+    nodes += [line.value for line in op.lines]
     nodes += [left for line in op.lines for left in line.indices or () if parts(left)]
     found = {n.name for node in nodes for n in walk(node) if isinstance(n, (ast.Size, ast.Call))}
     found |= {o.type.dtype for o in op.outputs} & {p.name for p in op.typarams}

@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from tritongen.check.coordinates import divisor
+from tritongen.check.coordinates import divisor, held, too_large
 from tritongen.check.scope import Scope
 from tritongen.errors import Span
 from tritongen.ir.algebra import Poly, affine, extreme, floordiv, is_size, poly
 from tritongen.ir.functions import FUNCTIONS, SMALL_POWERS, Function
 from tritongen.ir.nodes import INTS, Call, Cast, Const, Expr, IndexValue, ScalarRef, walk
+from tritongen.syntax.limits import MAX_INTEGER
 
 RANK = {"bool": 0, "int": 1, "float": 2}
 WEAK_DTYPE = {"bool": "bool", "int": "i64", "float": "compute"}
@@ -153,7 +154,7 @@ def apply(scope: Scope, row: Function, values: tuple[Value, ...], span: Span | N
     below = values[-1].poly
     if row.name in ("floordiv", "mod") and values[0].poly is not None and below is not None:
         divisor(scope, below)
-    folded = _fold(row.name, values)
+    folded = _fold(scope, row.name, values, span)
     if folded is not None:
         return folded
     dtype = promote(scope, values, span)
@@ -205,16 +206,22 @@ def _where(scope: Scope, values: tuple[Value, ...], span: Span | None) -> Value:
     return Value(Call("where", args, dtype))
 
 
-def _fold(name: str, values: tuple[Value, ...]) -> Value | None:
+def _fold(scope: Scope, name: str, values: tuple[Value, ...], span: Span | None) -> Value | None:
     """Sizes and coordinates stay polys, literals are computed; None where neither applies."""
     polys = [v.poly for v in values if v.poly is not None]
     weak = all(v.weak for v in values)
     if len(polys) == len(values):
         folded = _fold_polys(name, polys)
         if folded is not None:
-            return of_poly(folded, weak)
+            return of_poly(held(scope, folded, span), weak)
     numbers = [v.expr.value for v in values if isinstance(v.expr, Const)]
-    return _fold_numbers(name, numbers) if weak and len(numbers) == len(values) else None
+    if not weak or len(numbers) < len(values):
+        return None
+    match name, numbers:
+        case "pow", [int(base), int(exponent)]:
+            if exponent * abs(base).bit_length() > 2 * MAX_INTEGER.bit_length():
+                too_large(scope, span)  # or takes a while to compute
+    return _fold_numbers(name, numbers)
 
 
 def _fold_polys(name: str, polys: list[Poly]) -> Poly | None:
@@ -268,7 +275,7 @@ def power(scope: Scope, values: tuple[Value, ...], span: Span | None) -> Value:
         n, kind = int(n), "float"
     else:
         kind = scope.kind(base.dtype)
-    folded = _fold("pow", (base, exponent))
+    folded = _fold(scope, "pow", (base, exponent), span)
     if folded is not None or n not in SMALL_POWERS or isinstance(n, bool):
         return folded or apply(scope, FUNCTIONS["pow"], (base, exponent), span)
     if kind == "bool":

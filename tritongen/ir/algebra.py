@@ -25,6 +25,11 @@ from tritongen.ir.algebra_text import factor_text, text
 from tritongen.ir.atoms import Atom, Extreme, Fetch, Floor, Group, Idx, Mod, Monomial, Sym
 
 Number = Union[int, Fraction]
+MOST_TERMS = 1 << 11  # of a product, before equal ones are one
+
+
+class Overgrown(ArithmeticError):
+    """A product of sums whose terms nobody would wait for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +46,11 @@ class Poly:
 
     def __mul__(self, other: PolyLike) -> Poly:
         total: dict[Monomial, Fraction] = {}
+        others = poly(other).terms
+        if len(self.terms) * len(others) > MOST_TERMS:
+            raise Overgrown
         for left, a in self.terms:
-            for right, b in poly(other).terms:
+            for right, b in others:
                 monomial = _times(left, right)
                 total[monomial] = total.get(monomial, Fraction(0)) + a * b
         return _from(total)

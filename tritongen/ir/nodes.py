@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Union
 
 from tritongen.ir.algebra import Poly, Sym, index, poly
@@ -311,6 +312,11 @@ def walk(expr: Expr) -> Iterator[Expr]:
     yield expr
     for part in parts(expr):
         yield from walk(part)
+
+
+def exceeds(expr: Expr, count: int) -> bool:
+    """Whether there are more expressions in this one than count; no more are looked at."""
+    return next(islice(walk(expr), count, None), None) is not None
 
 
 def rebuild(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:

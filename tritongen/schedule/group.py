@@ -13,6 +13,8 @@ from tritongen.schedule.classes import CLASSES
 from tritongen.schedule.classes.contraction import as_product
 from tritongen.schedule.members import Group, closure, fetches, is_reducer
 
+MOST_READS = 64  # that a temporary may be made of where it is computed anew by whoever reads it
+
 
 def group(
     op: ir.Op, nests: tuple[ir.Nest, ...], facts: Facts, only: str | None = None
@@ -22,6 +24,7 @@ def group(
     by_name = {n.name: n for n in nests}
     gathered = {a.tensor for n in nests for a in fetches(n.body)}
     stored = outputs | gathered | padded(nests)
+    stored |= heavy(nests, stored)
     stored |= finished(nests, stored, facts)
     roots = [n for n in nests if is_reducer(n) or n.name in stored]
     virtual = {n.name: n for n in nests if n not in roots}
@@ -71,6 +74,26 @@ def padded(nests: tuple[ir.Nest, ...]) -> set[str]:
     own = {n.name for n in nests}
     found = (r for n in nests if is_reducer(n) for r in reads(n.body) if r.fill is not None)
     return {r.tensor for r in found} & own
+
+
+def heavy(nests: tuple[ir.Nest, ...], stored: set[str]) -> set[str]:
+    """Temporaries that are read elsewhere than at their own place and made of too much to compute it there.
+
+    A chain of `t2[i] = t1[i - 1] + t1[i + 1]` would double at each link.
+    """
+    own = {n.name: n.coords for n in nests}
+    read = [r for n in nests for r in reads(n.body) if r.tensor in own]
+    elsewhere = {r.tensor for r in read if r.coords != own[r.tensor] or r.fill is not None}
+    found, made_of = set(), dict.fromkeys(own, 0)
+    for nest in nests:
+        if is_reducer(nest) or nest.name in stored:
+            continue
+        count = sum(1 + made_of.get(r.tensor, 0) for r in reads(nest.body))
+        if count > MOST_READS and nest.name in elsewhere:
+            found.add(nest.name)
+        else:
+            made_of[nest.name] = count
+    return found
 
 
 def finished(nests: tuple[ir.Nest, ...], stored: set[str], facts: Facts) -> set[str]:

@@ -21,6 +21,9 @@ MAX_DEPTH = 64
 MAX_RANK = 8
 MAX_OPERATIONS = 256
 MAX_INTEGER = 2**63 - 1
+MAX_EXPANDED = 4096  # operations of one op, once macros and ops are pasted in
+MAX_NESTS = 512  # and its lines
+MAX_PARTS = 512  # of a size or coordinate, once derived sizes are put in
 MAX_FINDINGS = 20
 
 OPENERS = {"LPAR": "RPAR", "LSQB": "RSQB", "LBRACE": "RBRACE"}

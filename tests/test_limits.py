@@ -1,0 +1,98 @@
+"""What doubles with each line of a spec: refused in one located error at once, or built without doubling."""
+
+from time import process_time
+
+import pytest
+
+from tritongen import pipeline
+from tritongen.autodiff import NotDifferentiable, gradient
+from tritongen.check import check
+from tritongen.errors import SpecError
+from tritongen.ir.print import print_op
+from tritongen.syntax.parse import parse
+
+
+def op(body: str, more: str = "") -> str:
+    return f"op f<T: float>(x: T[N, D]) -> y: T[N, D] {more} {{ {body} }}"
+
+
+def calls(body: str, depth: int) -> list[str]:
+    """Ops that call the one before: `body` has it as F."""
+    head = "op {}<T: float>(x: T[N]) -> y: T[N] {{ y = {} }}"
+    return [head.format("g0_", "exp(x)")] + [
+        head.format(f"g{k}_", body.replace("F", f"g{k - 1}_")) for k in range(1, depth)
+    ]
+
+
+def macros(body: str, depth: int) -> str:
+    lines = [f"fn m{k}(x) = {body.replace('F', f'm{k - 1}')}" for k in range(1, depth)]
+    return "\n".join(["fn m0(x) = x * x", *lines, op(f"y = m{depth - 1}(x)")])
+
+
+def nested(name: str, depth: int) -> str:
+    return f"{name}(" * depth + "x" + ")" * depth
+
+
+def sizes(first: str, step: str, depth: int) -> str:
+    facts = [f"P0 = {first}", *(step.format(p=f"P{k}", q=f"P{k + 1}") for k in range(depth))]
+    return op(f"y = x * P{depth}", "with " + ", ".join(facts))
+
+
+TOO_MUCH = {
+    "a power": (op("y = x * 2 ** 100000"), "E011"),
+    "a tower": (op("y = x * 9 ** 9 ** 9"), "E011"),
+    "a large offset": (op(f"y[n, d] = x[n, d + {'9' * 18} * {'9' * 18}] else 0"), "E011"),
+    "calls": ("\n".join(calls("F(x) + F(x)", 25)), "E009"),
+    "calls of calls": ("\n".join(calls("F(F(x))", 25)), "E009"),
+    "calls, the last first": ("\n".join(calls("F(x) + F(x)", 25)[::-1]), "E009"),
+    "macros": (macros("F(x) + F(x)", 25), "E009"),
+    "macros of macros": (macros("F(F(x))", 25), "E009"),
+    "arguments": ("fn sq(x) = x * x\n" + op(f"y = {nested('sq', 25)}"), "E009"),
+    "many macros": (macros("F(x) + F(x)", 7) [:-1] + "\n".join(f"t{k} = m6(x)" for k in range(60)) + "}", "E009"),
+    "a product of sums": (op("y = x", "with P = " + " * ".join(["(N + D + 1)"] * 30)), "E009"),
+    "squares of sizes": (sizes("N + D", "{q} = {p} * {p} + N", 12), "E009"),
+    "digits of sizes": (sizes("N + D", "{q} = {p} // 2 + {p} % 3", 25), "E009"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TOO_MUCH)
+def test_too_much_is_one_error_at_once(name):
+    text, code = TOO_MUCH[name]
+    start = process_time()
+    with pytest.raises(SpecError) as raised:
+        check(parse(text))
+    assert process_time() - start < 3  # a fraction of a second, where nothing else runs
+    (finding,) = raised.value.diagnostics
+    assert finding.code == code and finding.span is not None
+
+
+def shifted(depth: int) -> str:
+    line = "t{k}[n < N, d < D] = (t{j}[n, d - 1] else 0) + (t{j}[n, d + 1] else 0)\n"
+    lines = [line.format(k=k, j=k - 1) for k in range(1, depth)]
+    return op("t0[n, d] = exp(x[n, d])\n" + "".join(lines) + f"y[n, d] = t{depth - 1}[n, d]")
+
+
+def test_a_chain_of_shifts_is_stored_now_and_then():
+    start = process_time()
+    built = pipeline.build(shifted(25))
+    assert process_time() - start < 10
+    assert 2 < len(built.plans["f"][0].steps) < 12
+
+
+@pytest.mark.parametrize(
+    "text",
+    [op(f"y = {nested('softmax', 6)}"), "fn sq(x) = x * x\n" + op(f"y = {nested('sq', 6)}")],
+    ids=["softmaxes", "squares"],
+)
+def test_the_gradient_of_a_chain_grows_with_its_links(text):
+    start = process_time()
+    back = print_op(gradient(check(parse(text))[-1].typings[0]))
+    pipeline.build(back)
+    assert process_time() - start < 10
+    assert len(back) < 3000
+
+
+def test_a_gradient_too_large_to_read_is_refused():
+    powers = " * ".join(f"(x + {k})" for k in range(100))
+    with pytest.raises(NotDifferentiable, match="its line `y` grows beyond .* operations"):
+        gradient(check(parse(op(f"y = {powers}")))[0].typings[0])
