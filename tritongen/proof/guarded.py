@@ -64,10 +64,10 @@ class _Allocating:
 @contextmanager
 def guarded(module: ModuleType, number: bool = False) -> Iterator[Fences]:
     fences = Fences()
-    before = {
+    before: dict[str, Any] = {
         name: module.__dict__[name] for name in ("torch", "runtime") if name in module.__dict__
     }
-    seen = {name: _Allocating(own, fences, number) for name, own in before.items()}
+    seen: dict[str, Any] = {name: _Allocating(own, fences, number) for name, own in before.items()}
     module.__dict__.update(seen)
     try:
         yield fences
