@@ -148,6 +148,13 @@ op f<T: float>(x: T[..., D], w: T[D], z: T[..., D]) -> y: T[..., D] {
         assert torch.allclose(got, want, 1e-4, 1e-4)
 
 
+def test_operands_may_be_called_what_the_merged_dims_are():
+    text = "op f<T: float>(inner: T[N, C, H, W], outer: T[C]) -> middle: T[N, C, H, W] { middle[n, c, h, w] = inner[n, c, h, w] * outer[c] }"
+    module, plan = of(text, "f")
+    x, w = images()["channels last"], torch.randn(8)
+    held(module, plan, x * w[:, None, None], x, w, every=True)
+
+
 def test_norms_pools_and_convolutions():
     w, b = torch.randn(6), torch.randn(6)
     kernel, bias = torch.randn(4, 8, 3, 3), torch.randn(4)

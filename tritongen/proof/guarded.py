@@ -32,42 +32,44 @@ class Fences:
 
 
 @dataclass(frozen=True, slots=True)
-class _Torch:
-    """The torch that a module sees: `empty` is poisoned, all else is torch's own."""
+class _Allocating:
+    """A module as the generated one sees it: what allocates is poisoned, all else is the module's own."""
 
+    module: ModuleType
     fences: Fences
     number: bool  # poison with a number: NaN would hide an element that is never written
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(torch, name)
+        found = getattr(self.module, name)
+        if name not in ("empty", "empty_like", "empty_permuted"):
+            return found
 
-    def empty(
-        self,
-        shape: Any,
-        *,
-        dtype: torch.dtype,
-        device: Any,
-        memory_format: torch.memory_format = torch.contiguous_format,
-    ) -> torch.Tensor:
-        shape = tuple(shape) if not isinstance(shape, int) else (shape,)
-        count = math.prod(shape)
-        if dtype == torch.bool:
-            return torch.full(shape, True, dtype=dtype, device=device)
-        buffer = torch.full((count + 2 * MARGIN,), _FENCE, dtype=dtype, device=device)
+        def fenced(*args: Any, **kwargs: Any) -> torch.Tensor:
+            return self.poisoned(found(*args, **kwargs))
+
+        return fenced
+
+    def poisoned(self, result: torch.Tensor) -> torch.Tensor:
+        """The same between two fences; results lie in one run of memory."""
+        if result.dtype == torch.bool:
+            return result.fill_(True)
+        count = result.numel()
+        buffer = torch.full((count + 2 * MARGIN,), _FENCE, dtype=result.dtype, device=result.device)
         self.fences.buffers.append(buffer)
         inside = buffer[MARGIN : MARGIN + count]
-        inside.fill_(99 if self.number or not dtype.is_floating_point else math.nan)
-        if memory_format == torch.contiguous_format:
-            return inside.view(shape)
-        return inside.view(shape[0], *shape[2:], shape[1]).movedim(-1, 1)  # channels last
+        inside.fill_(99 if self.number or not result.is_floating_point() else math.nan)
+        return inside.as_strided(result.shape, result.stride(), MARGIN)
 
 
 @contextmanager
 def guarded(module: ModuleType, number: bool = False) -> Iterator[Fences]:
     fences = Fences()
-    before = module.__dict__["torch"]
-    module.__dict__["torch"] = _Torch(fences, number)
+    before: dict[str, Any] = {
+        name: module.__dict__[name] for name in ("torch", "runtime") if name in module.__dict__
+    }
+    seen: dict[str, Any] = {name: _Allocating(own, fences, number) for name, own in before.items()}
+    module.__dict__.update(seen)
     try:
         yield fences
     finally:
-        module.__dict__["torch"] = before
+        module.__dict__.update(before)

@@ -21,7 +21,7 @@ CONFIG = re.compile(
 )
 HOST = frozenset(
     """variant config batch batch_shape libdevice cache rows cols total batches across itemsize sms
-    channels_last in_order tma patched one_tap as_rows images num_warps num_stages num_ctas maxnreg grid warmup deterministic outers
+    channels_last in_order outer middle inner turned tma patched one_tap as_rows images num_warps num_stages num_ctas maxnreg grid warmup deterministic outers
     points width places box_rows box_cols stored_bytes added_bytes tf32x3""".split()
 )
 KERNELS = "|".join(
