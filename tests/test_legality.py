@@ -47,7 +47,14 @@ def test_a_window_that_runs_backwards_is_not_forced_into_runs(interpreter):
     runs = next(v for v in step.variants if v.name == "runs")
     facts = dict.fromkeys((n for n, _ in step.facts), 4) | {"itemsize": 4, "apart": 1}
     assert may_run(runs, facts | {"dilation": 1}) and not may_run(runs, facts | {"dilation": -1})
-    job = {"text": MOVING, "name": "m.op", "device": "cpu", "examples": 2, "seed": 0, "seconds": 9.0}
+    job = {
+        "text": MOVING,
+        "name": "m.op",
+        "device": "cpu",
+        "examples": 2,
+        "seed": 0,
+        "seconds": 9.0,
+    }
     assert not interpreter.ask(job, timeout=120)["failures"]
 
 

@@ -85,7 +85,8 @@ def _items(
             rendered("", "", "", (item,)), c.typings[0], marks, ops - {c.name} | made
         )
         if clash := ops & found.outside:
-            raise SpecError([_reserved(o) for o in file.items if getattr(o, "name", "") in clash])
+            defined = (item for item in file.items if isinstance(item, ast.OpDef))
+            raise SpecError([_reserved(o) for o in defined if o.name in clash])
         made |= found.functions
         own, aside = c.name + found.suffix, names_aside(c.typings[0], found.host, found.words)
         hosts = tuple(renamed(op, aside, aside) for op in c.typings)

@@ -99,9 +99,8 @@ def collisions(source: str, op: ir.Op, marks: Marks, taken: Set[str]) -> Collisi
     while made & (taken | outside | {op.name}):
         suffix += "_op"
         made = {marks.plain(f, suffix) for f in generated}
-    return Collisions(
-        *map(frozenset, (inside, host)), suffix, frozenset(words), outside, frozenset(made)
-    )
+    found = frozenset(inside), frozenset(host)
+    return Collisions(*found, suffix, frozenset(words), outside, frozenset(made))
 
 
 def _words(function: ast.FunctionDef) -> Iterator[str]:

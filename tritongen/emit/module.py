@@ -257,7 +257,8 @@ def options(op: ir.Op, asks: tuple[str, ...]) -> str:
 def _reference(item: OpPlans, aside: bool) -> list[str]:
     """The reference, behind a function with the public parameters where its own step aside."""
     name = f"{item.own or item.name}_reference"
-    lines = reference_lines(f"run_{name}" if aside else name, *item.hosts, mark=item.mark)
+    own = f"run_{name}" if aside else name
+    lines = reference_lines(*item.hosts, name=own, mark=item.mark)
     if not aside:
         return lines
     params, opening = parameters(item.plans[0].op), _returns(len(item.hosts[0].outputs))

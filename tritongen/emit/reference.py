@@ -29,8 +29,11 @@ from tritongen.syntax.ref import parse_ref, ref_python
 PYTHON_TYPES = {"float": "float", "int": "int", "bool": "bool"}
 
 
-def reference_lines(name: str, *typings: Op, mark: str = "") -> list[str]:
-    """`def <name>(...)` for all typings of one op, a logical line an entry, not yet laid out."""
+def reference_lines(*typings: Op, name: str = "", mark: str = "") -> list[str]:
+    """`def <op>_reference(...)` for all typings of one op, a logical line an entry, not yet laid out.
+
+    `name`: what it is called instead; `mark`: as in `Names`.
+    """
     op = typings[0]
     result = "torch.Tensor"
     if len(op.outputs) > 1:
@@ -46,7 +49,7 @@ def reference_lines(name: str, *typings: Op, mark: str = "") -> list[str]:
         body += [f"if {_is_typing(typing)}:", *_indented(_body(typing, mark)), ""]
     body += _body(typings[-1], mark)
     return [
-        f"def {name}({params}) -> {result}:",
+        f"def {name or f'{op.name}_reference'}({params}) -> {result}:",
         f'    """What {op.name} computes on CPU tensors: {how}."""',
         *_indented(body),
     ]
