@@ -27,7 +27,6 @@ from tritongen.ir.batches import own_batches
 from tritongen.ir.binding import Bound, bind, torch_dtype
 from tritongen.ir.reads import reads_of, switch_of
 from tritongen.runtime.precision import f32_precision
-from tritongen.schedule.aside import planned
 from tritongen.schedule.canonical import coordinates, free_indices, reads, tensors_read
 from tritongen.schedule.plan import KernelPlan, Plan, Step
 from tritongen.trace import Calls, Choice, Launch
@@ -216,7 +215,7 @@ def nests_of(plan: Plan, step: Step) -> tuple[ir.Nest, ...]:
     if step not in plan.steps:
         return step.kernels[0].nests  # a pack
     by_name = {n.name: n for n in plan.nests}
-    elsewhere = {n.name for n in plan.scratch} | {o.name for o in plan.op.outputs}
+    elsewhere = {n.name for n in plan.scratch} | {o.name for o in plan.inner.outputs}
     elsewhere |= {s for other in plan.steps for s in other.stores}
     own = {n.name for n in step.kernels[0].nests} | set(step.stores)
     waiting, found = sorted(own & set(by_name)), set()
@@ -340,7 +339,7 @@ def call_numbers(plan: Plan, args: Mapping[str, Any]) -> CallNumbers:
     if owns:
         seen = bind(plan.op, args).values
         args = {**args, **{own.name: seen[own.name] for own in owns}}
-    op = planned(plan.op)
+    op = plan.inner
     op = replace(op, facts=(*op.facts, *plan.defines))
     renamed: dict[str, Any] = {
         new.name: args[old.name] if old.name in args else getattr(old, "default", None)

@@ -184,7 +184,7 @@ def _way(variant: Variant, taken: bool) -> Way:
 
 
 def _values(plan: Plan, step: Step) -> Iterator[Value]:
-    outputs = {o.name for o in plan.op.outputs}
+    outputs = {o.name for o in plan.inner.outputs}
     kinds = {n.name: n for n in plan.nests}
     for nest in step.kernels[0].nests:
         nest = kinds.get(nest.name, nest)

@@ -8,17 +8,22 @@ Nothing here imports torch or triton.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tritongen.check import Checked, check
-from tritongen.emit.module import OpPlans, format_source, module_source
-from tritongen.errors import Diagnostic
+from tritongen.emit.collisions import NONE, Collisions, collisions, marked, marks_for
+from tritongen.emit.module import OpPlans, format_source, module_source, rendered
+from tritongen.errors import Diagnostic, SpecError
 from tritongen.ir import nodes as ir
+from tritongen.ir.batches import own_batches
+from tritongen.ir.rename import renamed
 from tritongen.ir.verify import verify
 from tritongen.schedule import plan_op
-from tritongen.schedule.aside import is_generated
+from tritongen.schedule.aside import names_aside
 from tritongen.schedule.plan import Plan
+from tritongen.syntax import ast
 from tritongen.syntax.parse import parse
 
 
@@ -58,35 +63,54 @@ def build(
     Findings call the file `name`; the module calls it `origin`, where that is another.
     `only="nest"` plans every step as the general nest: what the tests hold all other variants against.
     """
-    checked = check(parse(text, name))
-    items = tuple(
-        OpPlans(c.name, plans(c, only, frozenset(o.name for o in checked))) for c in checked
-    )
+    file = parse(text, name)
+    checked = check(file)
+    items = tuple(_items(file, checked, text, only))
     stem = Path(name).stem if name != "<text>" else checked[0].name
     origin = origin or name
     raw = module_source(stem, origin, text, items, standalone)
     return Module(stem, origin, raw, items, tuple(w for c in checked for w in c.warnings))
 
 
-def plans(
-    checked: Checked, only: str | None = None, ops: frozenset[str] = frozenset()
+def _items(
+    file: ast.File, checked: Sequence[Checked], text: str, only: str | None
+) -> Iterator[OpPlans]:
+    """Each op, planned with names that are nothing else in its code (`emit/collisions.py`)."""
+    marks = marks_for(text)
+    ops, made = {c.name for c in checked}, set[str]()
+    for c in checked:
+        typings = tuple(marked(op, marks) for op in c.typings)
+        item = OpPlans(typings[0].name, _plans(typings, only), typings, mark=marks.own)
+        found = collisions(
+            rendered("", "", "", (item,)), c.typings[0], marks, ops - {c.name} | made
+        )
+        if clash := ops & found.outside:
+            defined = (item for item in file.items if isinstance(item, ast.OpDef))
+            raise SpecError([_reserved(o) for o in defined if o.name in clash])
+        made |= found.functions
+        own, aside = c.name + found.suffix, names_aside(c.typings[0], found.host, found.words)
+        hosts = tuple(renamed(op, aside, aside) for op in c.typings)
+        shown = {new: old for old, new in aside.items()}
+        planned = _plans(c.typings, only, own, found)
+        yield OpPlans(c.name, planned, hosts, own, shown, found.outside | found.functions)
+
+
+def _plans(
+    typings: tuple[ir.Op, ...], only: str | None, own: str = "", found: Collisions = NONE
 ) -> tuple[Plan, ...]:
-    """A plan for each typing of one op; no kernel is called what one of `ops`, those of the file, is."""
-    own = checked.name
-    while any(is_generated(other, own) for other in ops):
-        own += "_"
-    several = len(checked.typings) > 1
-    out = []
-    for op in checked.typings:
+    """A plan for each typing of one op."""
+    plans = []
+    for op in typings:
         verify(op)
-        kinds = "_".join(p.kind for p in op.typarams)
-        out.append(_planned(op, f"{own}_{kinds}" if several else own, only))
-    return tuple(out)
+        kinds = [p.kind for p in op.typarams] if len(typings) > 1 else []
+        evaluated = own_batches(op)[0]
+        aside = names_aside(evaluated, found.inside, found.words)
+        inner = renamed(evaluated, aside, aside)
+        plans.append(plan_op(op, "_".join([own or op.name, *kinds]), only, inner))
+    return tuple(plans)
 
 
-def _planned(op: ir.Op, name: str, only: str | None) -> Plan:
-    """The plan, under another name where what a value's parts are kept in is called as a kernel is."""
-    plan = plan_op(op, name, only)
-    kernels = {k.name for step in plan.steps for k in step.kernels}
-    parts = {part for step in plan.steps for v in step.variants for part, _, _ in v.scratch}
-    return _planned(op, f"{name}_", only) if kernels & parts else plan
+def _reserved(op: ast.OpDef) -> Diagnostic:
+    help = f"call it `{op.name}_op`"
+    label = "generated code means something else by it"
+    return Diagnostic("E102", f"`{op.name}` is reserved", op.span, label=label, help=help)

@@ -205,7 +205,7 @@ def reference(module: ModuleType, op: Op, args: Mapping[str, Any]) -> Call:
     wide = torch.float32 if any(v.dtype.itemsize < 4 for v in floats) else torch.float64
     ids = {id(v) for v in floats}
     widened = {n: v.to(wide) if id(v) in ids else v for n, v in args.items()}
-    function = getattr(module, f"{op.name}_reference")
+    function = getattr(module, op.name).reference
     return lambda: function(**widened)
 
 

@@ -22,7 +22,9 @@ from tritongen.emit.bounded import (
     is_kept_run,
 )
 from tritongen.emit.fold_lines import guard_text
+from tritongen.emit.parameters import TRITON_DTYPES
 from tritongen.emit.sliding import SlidingBody
+from tritongen.emit.text import may_be_f64
 from tritongen.emit.tiles import view
 from tritongen.emit.view import KernelView, Loop
 from tritongen.ir import nodes as ir
@@ -139,7 +141,11 @@ def products(
         for e, side in ((left, LEFT), (right, RIGHT)):
             if (e, narrow) not in made:
                 made[e, narrow] = factor(body, e, side, narrow, var, bounds, others.get(side, ""))
-        dots.append(dot_line(body, head, made[left, narrow], made[right, narrow]))
+        sides = [made[left, narrow], made[right, narrow]]
+        if kind := factor_dtype(body, head, narrow):
+            body.helpers["_widened"] = None
+            sides = [f"_widened({side}, {kind})" for side in sides]
+        dots.append(dot_line(body, head, *sides))
         masked = LEFT in others or guards_of(body, bounds.guards, LEFT)
         computed = masked or not is_loaded(left, narrow)
         if computed and ir.kind_of(head.dtype, body.op) != "int":
@@ -147,6 +153,31 @@ def products(
             dots.append(f"{head.name} = _awaited({head.name})")
     loads, body.lines = body.lines, []
     return loads, dots
+
+
+def factor_dtype(body: Body, head: ir.Nest, narrow: str) -> str:
+    """What factors are converted to, where the call may compute in f64 though they are stored as less.
+
+    tl.dot takes factors and sums in f64, or neither.
+    """
+    if not is_widened(head, narrow, body.op):
+        return ""
+    if not narrow:
+        return body.dtype(head.dtype)
+    kind = TRITON_DTYPES.get(narrow)
+    if kind is None:
+        operand = next(t.name for t in (*body.op.tensors, *body.op.outputs) if t.dtype == narrow)
+        kind = f"getattr(tl, str({operand}.dtype)[6:])"
+    passed = f"COMPUTE if COMPUTE == tl.float64 else {kind}"
+    return body.parameter(body.args.constants, "FACTOR", passed)
+
+
+def is_widened(head: ir.Nest, narrow: str, op: ir.Op) -> bool:
+    """Whether a call may add up in f64 what is stored as less."""
+    reads = (r for side in head.fold.factors for r in ir.walk(side) if isinstance(r, ir.Read))
+    factors = {narrow} if narrow else {r.dtype for r in reads}
+    wide = {t.dtype for t in op.tensors if may_be_f64(t, op)}
+    return head.dtype == "compute" and any(wide - {kind} for kind in factors)
 
 
 def dot_line(body: Body, head: ir.Nest, left: str, right: str, name: str = "") -> str:

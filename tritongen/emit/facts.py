@@ -10,9 +10,9 @@ A fact that no rule of the step asks for is not printed. What is launched with t
 from __future__ import annotations
 
 from tritongen.emit.body import Context
-from tritongen.emit.contraction import storage_dtype
+from tritongen.emit.contraction import is_widened, storage_dtype
 from tritongen.emit.sizes import bare
-from tritongen.emit.text import launch_text
+from tritongen.emit.text import launch_text, may_be_f64
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import indices
 from tritongen.schedule import rules
@@ -61,7 +61,7 @@ def fact_names(context: Context, step: Step) -> dict[str, str]:
     """What each size of the plan is called in the launch: `M` may be a size of the spec, and another one."""
     scope, names = names_of(context.op), {}
     for name, p in step.facts:
-        text, own = launch_text(p), name
+        text, own = launch_text(p), name + context.mark
         while own in scope and own != text:
             own = text if bare(p) else f"{own}_"
         names[name] = own
@@ -150,13 +150,18 @@ def itemsize_text(context: Context, step: Step) -> str:
         widest = {context.dtypes[t]: f"{t}.element_size()" for t in reversed(touched(step))}
         texts = [*reversed(widest.values())]
         return texts[0] if len(texts) == 1 else f"max({', '.join(texts)})"
-    left, right = step.kernels[0].nests[0].fold.factors
-    narrow = storage_dtype(left, right, context.op)
+    head = step.kernels[0].nests[0]
+    narrow = storage_dtype(*head.fold.factors, context.op)
     if not narrow:
         return f"8 if {is_wide_text(context)} else 4" if context.wide else "4"
     own = set(touched(step))
     source = next((t for t, d in context.dtypes.items() if d == narrow and t in own), None)
-    return f"{source}.element_size()" if source else "2"
+    text = f"{source}.element_size()" if source else "2"
+    return (
+        f"8 if {is_wide_text(context)} else {text}"
+        if is_widened(head, narrow, context.op)
+        else text
+    )
 
 
 def across_text(step: Step, views: dict[str, View]) -> str:
@@ -213,9 +218,3 @@ def is_wide_text(context: Context) -> str:
     if len(floats) == 1:
         return f"{floats[0]}.dtype == torch.float64"
     return f"torch.float64 in ({', '.join(f'{f}.dtype' for f in floats)})"
-
-
-def may_be_f64(tensor: ir.Tensor, op: ir.Op) -> bool:
-    return tensor.dtype == "f64" or any(
-        p.name == tensor.dtype and "f64" in p.dtypes for p in op.typarams
-    )

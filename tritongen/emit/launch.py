@@ -38,6 +38,14 @@ from tritongen.schedule import rules
 from tritongen.schedule.plan import Pack, Step, Variant, View
 
 HOST_FUNCTIONS = {"pow2": "triton.next_power_of_2", "cdiv": "triton.cdiv"}
+# What Triton takes by name in a launch of its own: no parameter of a kernel is called so. (A test compares.)
+LAUNCH_WORDS = frozenset(
+    """allow_flush_denorm allowed_dot_input_precisions arch backend_name debug default_dot_input_precision
+    deprecated_fp8_dot_operand_dtypes enable_fp_fusion enable_reflect_ftz extern_libs grid instrumentation_mode
+    ir_override kpack launch_cooperative_grid launch_pdl matrix_instr_nonkdim max_num_imprecise_acc_default
+    maxnreg num_ctas num_stages num_warps ptx_options ptx_version sanitize_overflow schedule_hint
+    supported_fp8_dtypes warmup warp_size waves_per_eu""".split()
+)
 TORCH_DTYPES = {
     "f64": "torch.float64", "f32": "torch.float32", "f16": "torch.float16", "bf16": "torch.bfloat16",
     "f8e4m3": "torch.float8_e4m3fn", "f8e5m2": "torch.float8_e5m2", "i64": "torch.int64",
@@ -199,6 +207,8 @@ def view_line(context: Context, tensor: str, view: View | None) -> list[str]:
 
 def batch_lines(op: ir.Op, text: str) -> list[str]:
     """The batch shape of the call and its number of elements, where `text` speaks of them."""
+    if not any(ir.BATCH_SIZE in t.dims for t in op.tensors):
+        return []
     counted = re.search(r"\bbatch\b", text)
     if not counted and not re.search(r"\bbatch_shape\b", text):
         return []
@@ -286,7 +296,7 @@ def branch(
         grid = ", ".join(rule_text(r, renames | dict(launch.config)) for r in launch.grid)
         passed = [a for a in kernel.arguments if a != 'config["CHUNK"]']
         parameters = [p.split(":")[0] for p in kernel.parameters]
-        if "CHUNK" in parameters:  # by name, since the config gives it
+        if len(passed) < len(kernel.arguments):  # by name, since the config gives it
             cut = parameters.index("CHUNK")
             plain, rest = passed[:cut], zip(parameters[cut + 1 :], passed[cut:], strict=False)
             named = [a if "=" in a else f"{p}={a}" for p, a in rest]

@@ -59,7 +59,8 @@ class LinesBody(Body):
         return f"{line} * {self.length} + {place}"
 
     def say_multiple(self, name: str, passed: str, short: bool = False) -> None:
-        if name not in self.multiples and name.isidentifier():
+        said = name in self.multiples or name in self.args.constants  # of these the compiler knows
+        if not said and name.isidentifier():
             self.multiples[name] = passed
             hint = f"tl.multiple_of(tl.cast({name}, tl.int64), {self.wide})"
             if short:  # a hint on an argument as it is gets lost

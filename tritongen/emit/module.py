@@ -1,33 +1,35 @@
 """Plans to the text of one generated module: kernels, choose, launch, checks, reference, wrapper.
 
 Input: for each op of a file its typings' plans. Output: Python source, walked against the allow-list
-(`allow.py`); formatting it is `format_source`, which the run-time path leaves out until someone asks.
+(`allow.py`) and its names checked (`scopes.py`); formatting it is `format_source`, which the run-time path
+leaves out until someone asks.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import SimpleNamespace
 
-from tritongen.emit import allow, folds, lanes, lines, paired, runs
+from tritongen.emit import allow, folds, lanes, lines, paired, runs, scopes
 from tritongen.emit.allocation import ANY, CHANNELS_LAST, allocation
 from tritongen.emit.body import Context
-from tritongen.emit.facts import may_be_f64, touched
+from tritongen.emit.facts import touched
 from tritongen.emit.kernels import kernel_view
 from tritongen.emit.launch import TORCH_DTYPES, LaunchView, batch_lines, launch_view, scratch_lines
 from tritongen.emit.reference import reference_lines
 from tritongen.emit.sizes import own_lines, size_lines
+from tritongen.emit.text import may_be_f64
 from tritongen.emit.view import KernelView
-from tritongen.emit.wrapper import check_lines, docstring, parameters
+from tritongen.emit.wrapper import as_written, check_lines, docstring, parameters
 from tritongen.ir import nodes as ir
 from tritongen.ir.batches import own_batches
 from tritongen.ir.bounds import facts_of
 from tritongen.ir.helpers import HELPERS
 from tritongen.resources import folder, own_text
-from tritongen.schedule.aside import planned
 from tritongen.schedule.plan import Pack, Plan, Step
 
 LINE_LENGTH = 100
@@ -37,10 +39,19 @@ ALL_HELPERS |= lanes.HELPERS | lines.HELPERS
 
 @dataclass(frozen=True, slots=True)
 class OpPlans:
-    """One op of a file: a plan for each of its typings."""
+    """One op of a file: a plan for each of its typings.
+
+    `hosts`: the typings with the names that what the public calls has for them, `shown` from those to the
+    spec's. `own`: what the op's functions are called after. `outside`, `mark`: as in `Context`.
+    """
 
     name: str
     plans: tuple[Plan, ...]
+    hosts: tuple[ir.Op, ...]
+    own: str = ""
+    shown: Mapping[str, str] = field(default_factory=dict)
+    outside: frozenset[str] = frozenset()
+    mark: str = ""
 
 
 @lru_cache(maxsize=1)
@@ -69,6 +80,16 @@ def module_source(
     title: str, source_name: str, text: str, items: tuple[OpPlans, ...], standalone: bool = False
 ) -> str:
     """The unformatted text of a module."""
+    out = rendered(title, source_name, text, items, standalone)
+    allow.walk(out)
+    scopes.check_names(out)
+    return out
+
+
+def rendered(
+    title: str, source_name: str, text: str, items: tuple[OpPlans, ...], standalone: bool = False
+) -> str:
+    """The same, not looked at."""
     views = [op_view(item) for item in items]
     helpers = dict.fromkeys(h for v in views for h in v.helpers)
     skeletons = {k.skeleton for i in items for p in i.plans for s in p.steps for k in s.kernels}
@@ -107,9 +128,7 @@ def module_source(
     )
     libdevice = any(v.libdevice for v in views)
     body.imports = _imports(body, views, libdevice, standalone)
-    out = environment().get_template("module.py.j2").render(module=body)
-    allow.walk(out)
-    return out
+    return environment().get_template("module.py.j2").render(module=body)
 
 
 def _layout(views: list[SimpleNamespace]) -> str:
@@ -163,12 +182,11 @@ def _imports(body, views, libdevice: bool, standalone: bool) -> list[str]:
 
 # ---- one op -------------------------------------------------------------------------------------
 def op_view(item: OpPlans) -> SimpleNamespace:
-    ops = tuple(p.op for p in item.plans)
-    op = ops[0]
+    op, host = item.plans[0].op, item.hosts[0]
     kernels, launches, sequences, libdevice = [], [], [], False
     helpers: dict[str, None] = {}
     for plan in item.plans:
-        context = context_of(plan)
+        context = context_of(plan, item)
         sequence_calls: list[str] = []
         inner = context.op
         tensors = (
@@ -196,24 +214,28 @@ def op_view(item: OpPlans) -> SimpleNamespace:
                 sequence_calls.append(f"{launch.name}({launch.parameters})")
         if len(plan.steps) > 1:
             sequences.append(sequence(context, plan, tensors, sequence_calls))
-    params = parameters(op)
+    params, own = parameters(op), parameters(host)
     asked = (step.precision for plan in item.plans for step in plan.steps)
     asks = tuple(dict.fromkeys(filter(None, asked)))
-    names = [o.name for o in op.outputs]
+    names = [o.name for o in host.outputs]
     empty = [f"{n}.numel() > 0" for n in names]
     return SimpleNamespace(
         name=item.name,
-        parameters=", ".join(f"{n}: {t}{f' = {d}' if d else ''}" for n, t, d in params),
+        own=item.own or item.name,
+        parameters=_signature(params),
         plain=", ".join(n for n, _, _ in params),
+        host_parameters=_signature(own),
+        host_plain=", ".join(n for n, _, _ in own),
+        aside=params != own,
         returns=_returns(len(names)),
         doc=docstring(op),
-        checks=check_lines(ops),
-        outputs=[(o.name, allocation(op, o, *kept(o, item.plans))) for o in op.outputs],
+        checks=[as_written(line, item.shown) for line in check_lines(item.hosts)],
+        outputs=[(o.name, allocation(host, o, *kept(o, item))) for o in host.outputs],
         output_names=", ".join(names),
         not_empty=" or ".join(empty),
-        first=op.tensors[0].name,
+        first=host.tensors[0].name,
         dispatch=dispatch(item),
-        reference=reference_lines(*ops),
+        reference=_reference(item, params != own),
         options=options(op, asks),
         asks=asks,
         kernels=kernels,
@@ -232,19 +254,44 @@ def options(op: ir.Op, asks: tuple[str, ...]) -> str:
     return f"{out}, precision={asks}" if asks else out
 
 
+def _reference(item: OpPlans, aside: bool) -> list[str]:
+    """The reference, behind a function with the public parameters where its own step aside."""
+    name = f"{item.own or item.name}_reference"
+    own = f"run_{name}" if aside else name
+    lines = reference_lines(*item.hosts, name=own, mark=item.mark)
+    if not aside:
+        return lines
+    params, opening = parameters(item.plans[0].op), _returns(len(item.hosts[0].outputs))
+    return [
+        *lines,
+        "",
+        "",
+        f"def {name}({_signature(params)}){opening}:",
+        f'    """What {item.name} computes on CPU tensors."""',
+        f"    return run_{name}({', '.join(n for n, _, _ in params)})",
+    ]
+
+
+def _signature(params: list[tuple[str, str, str]]) -> str:
+    return ", ".join(f"{n}: {t}{f' = {d}' if d else ''}" for n, t, d in params)
+
+
 def _returns(count: int) -> str:
     return " -> torch.Tensor" if count == 1 else f" -> tuple[{', '.join(['torch.Tensor'] * count)}]"
 
 
-def kept(output: ir.Tensor, plans: tuple[Plan, ...]) -> tuple[str, tuple[str, ...]]:
+def kept(output: ir.Tensor, item: OpPlans) -> tuple[str, tuple[str, ...]]:
     """What layouts an output may have, and the outputs that have the same one: they are stored together."""
-    known = [layouts(plan).get(output.name, ("", ())) for plan in plans]
+    known = (
+        layouts(p, host).get(output.name, ("", ()))
+        for p, host in zip(item.plans, item.hosts, strict=True)
+    )
     return min(known)
 
 
-def layouts(plan: Plan) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Outputs of any layout, or channels last."""
-    own = {o.name: p.name for o, p in zip(planned(plan.op).outputs, plan.op.outputs, strict=True)}
+def layouts(plan: Plan, host: ir.Op) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Outputs of any layout, or channels last, by what `host` calls them."""
+    own = {o.name: p.name for o, p in zip(plan.inner.outputs, host.outputs, strict=True)}
     found: dict[str, tuple[str, tuple[str, ...]]] = {}
     for step in plan.steps:
         together = tuple(own[name] for name in step.stores if name in own)
@@ -267,18 +314,18 @@ def takes_images(step: Step, tensor: str) -> bool:
 
 def alike(plan: Plan) -> dict[str, str]:
     """What passes between steps, and the output of its shape that it lies as: where all steps ask for strides."""
-    inner = planned(plan.op)
+    known = layouts(plan, plan.inner)
     found = {}
     for nest in plan.scratch:
         if len(nest.dims) in (4, 5) and all(takes_images(s, nest.name) for s in plan.steps):
-            for o, checked in zip(inner.outputs, plan.op.outputs, strict=True):
-                if o.dims == nest.dims and checked.name in layouts(plan):
+            for o in plan.inner.outputs:
+                if o.dims == nest.dims and o.name in known:
                     found[nest.name] = o.name
     return found
 
 
-def context_of(plan: Plan) -> Context:
-    op = planned(plan.op)
+def context_of(plan: Plan, item: OpPlans) -> Context:
+    op = plan.inner
     op = replace(op, facts=(*op.facts, *plan.defines))
     stored = (*op.tensors, *op.outputs)
     dims = {t.name: t.dims for t in stored}
@@ -288,7 +335,8 @@ def context_of(plan: Plan) -> Context:
         dims.setdefault(nest.name, nest.dims)
         dtypes.setdefault(nest.name, nest.dtype)
     wide = any(may_be_f64(t, op) for t in op.tensors)
-    return Context(op, dims, dtypes, facts_of(op), wide, frozenset(n.name for n in op.nests))
+    names = frozenset(n.name for n in op.nests)
+    return Context(op, dims, dtypes, facts_of(op), wide, names, item.outside, item.mark)
 
 
 def step_context(context: Context, step: Step) -> Context:
@@ -342,8 +390,7 @@ def sequence(context: Context, plan: Plan, tensors, calls: list[str]) -> SimpleN
 def dispatch(item: OpPlans) -> list[str]:
     """The call of launch, by what kind of dtype the operands have where there are several typings."""
     lines = []
-    for k, plan in enumerate(item.plans):
-        op = plan.op
+    for k, (plan, op) in enumerate(zip(item.plans, item.hosts, strict=True)):
         owns = own_batches(op)[1]
         names = [t.name for t in op.tensors] + [own.name for own in owns]
         names += [o.name for o in op.outputs]

@@ -14,7 +14,6 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly
 from tritongen.ir.bounds import Facts
 from tritongen.ir.forms import HALVES
-from tritongen.schedule.aside import KERNELS
 from tritongen.schedule.canonical import binders_of
 from tritongen.schedule.plan import KernelPlan
 
@@ -46,6 +45,8 @@ class Context:
     facts: Facts
     wide: bool  # whether the call may compute in f64
     user_names: frozenset[str]  # names that the spec chose: lifted reducers are not among them
+    outside: frozenset[str]  # what the module means by these, no variable of ours may hide
+    mark: str  # behind names that we pick because they are free
 
 
 class Parameters:
@@ -60,7 +61,7 @@ class Parameters:
         self.indent = 0
         self.helpers: dict[str, None] = {}
         self.libdevice = False
-        self.names = Names(spoken_names(context, kernel))
+        self.names = Names(spoken_names(context, kernel) | context.outside, context.mark)
         self.told = {c.name for c in self.op.constants}  # sizes known as the kernel is compiled
         self.given: dict[tuple[str, str], str] = {}  # (kind, what the launch passes) -> parameter
         self.index: dict[str, str] = {}  # index -> variable
@@ -169,10 +170,9 @@ class Parameters:
 
 
 def spoken_names(context: Context, kernel: KernelPlan) -> set[str]:
-    """Names that the spec gave, and those of kernels: no variable of ours takes them."""
+    """Names that the spec gave: no variable of ours takes them."""
     spec = {p.name for p in context.op.params} | {o.name for o in context.op.outputs}
     spec |= {n.name for n in kernel.nests} | set(context.dims)
-    spec |= {f"{context.op.name}_{kind}" for kind in KERNELS.split("|")}
     spec |= {s for d in context.dims.values() for p in d for s in symbol_names(p)}
     binders = (b for n in kernel.nests for b in (*n.box, *binders_of(n)))
     return spec | {b.index for b in binders if b.index != ir.BATCH}

@@ -179,8 +179,10 @@ class Places(Parameters):
         return variable
 
     def index_name(self, name: str) -> str:
-        wish = "b" if name == ir.BATCH else name
-        return wish if wish not in self.names.taken or name != ir.BATCH else self.names.free(wish)
+        if name != ir.BATCH:
+            return name
+        wish = f"b{self.names.mark}"
+        return self.names.free("b") if wish in self.names.taken else wish
 
     def digits(self, run: tuple[str, ...]) -> str:
         """The number that a run of an axis's digits makes."""

@@ -29,8 +29,11 @@ from tritongen.syntax.ref import parse_ref, ref_python
 PYTHON_TYPES = {"float": "float", "int": "int", "bool": "bool"}
 
 
-def reference_lines(*typings: Op) -> list[str]:
-    """`def <op>_reference(...)` for all typings of one op, a logical line an entry, not yet laid out."""
+def reference_lines(*typings: Op, name: str = "", mark: str = "") -> list[str]:
+    """`def <op>_reference(...)` for all typings of one op, a logical line an entry, not yet laid out.
+
+    `name`: what it is called instead; `mark`: as in `Names`.
+    """
     op = typings[0]
     result = "torch.Tensor"
     if len(op.outputs) > 1:
@@ -43,17 +46,17 @@ def reference_lines(*typings: Op) -> list[str]:
     how = "the function its spec names" if op.ref is not None else "its spec, line by line"
     body: list[str] = []
     for typing in typings[:-1]:
-        body += [f"if {_is_typing(typing)}:", *_indented(_body(typing)), ""]
-    body += _body(typings[-1])
+        body += [f"if {_is_typing(typing)}:", *_indented(_body(typing, mark)), ""]
+    body += _body(typings[-1], mark)
     return [
-        f"def {op.name}_reference({params}) -> {result}:",
+        f"def {name or f'{op.name}_reference'}({params}) -> {result}:",
         f'    """What {op.name} computes on CPU tensors: {how}."""',
         *_indented(body),
     ]
 
 
-def _body(op: Op) -> list[str]:
-    return _by_nests(op) if op.ref is None else _by_ref(op, Names(op), op.ref)
+def _body(op: Op, mark: str) -> list[str]:
+    return _by_nests(op, mark) if op.ref is None else _by_ref(op, Names(op, mark), op.ref)
 
 
 def _indented(lines: list[str]) -> list[str]:
@@ -143,9 +146,9 @@ def _by_ref(op: Op, names: Names, ref: str) -> list[str]:
 
 
 # ---- line by line -------------------------------------------------------------------------------
-def _by_nests(op: Op) -> list[str]:
+def _by_nests(op: Op, mark: str) -> list[str]:
     checked, (op, owns) = op, own_batches(op)
-    names = Names(op)
+    names = Names(op, mark)
     nests = Nests(op, names)
     sections = [line for nest in op.nests for line in ("", *nests.lines(nest))]
     head = []

@@ -50,16 +50,18 @@ PRECEDENCE = {"+": SUM, "-": SUM, "*": TERM, "/": TERM, "//": TERM, "%": TERM}
 class Names:
     """The function's own names, which are none of the op's."""
 
-    def __init__(self, op: Op):
+    def __init__(self, op: Op, mark: str = ""):
         self.taken = {p.name for p in (*op.typarams, *op.params, *op.outputs)}
         self.taken |= {name for nest in op.nests for name in (nest.name, *index_names(nest))}
         self.taken |= {d.name for d in op.defines}
         self.taken |= {str(d) for t in op.tensors for d in t.dims}
+        self.mark = mark
         self.compute, self.batch = self.fresh("compute"), self.fresh("batch")
         self.row, self.rows = self.fresh("row"), self.fresh("rows")
         self.padded, self.first = self.fresh("padded"), self.fresh("first")
 
     def fresh(self, name: str) -> str:
+        name += self.mark
         while name in self.taken:
             name += "_"
         self.taken.add(name)

@@ -11,17 +11,19 @@ from __future__ import annotations
 from tritongen.emit.body import Body
 from tritongen.emit.tiles import open_tile, view
 from tritongen.emit.view import KernelView, Loop
-from tritongen.emit.walks import merge_level, tiled_reads, walk_level, walk_outputs
+from tritongen.emit.walks import merge_level, row_values, tiled_reads, walk_level, walk_outputs
 
 
 def relay(body: Body) -> KernelView:
     """The folds of one block, then the results of one further back."""
     var = open_relay(body)
-    level = body.kernel.levels[1]
+    first, level = body.kernel.levels
     fresh = dict(body.index), dict(body.axis_mask)
     body.evict = dict.fromkeys(tiled_reads(body), "last")  # read once more, further back
+    row_values(body, first)  # of the folds' terms
+    opening, body.lines = body.lines, []
     folds = walk_level(body, level, var, final=False)
-    ahead = Loop((*body.prologue, *folds.before), folds.body, folds.after)
+    ahead = Loop((*body.prologue, *opening, *folds.before), folds.body, folds.after)
 
     # The other half knows nothing of this one: another block, and another branch of the kernel.
     body.index, body.axis_mask = fresh

@@ -115,8 +115,12 @@ class RunsBody(WindowBody):
         return name
 
     def aligned(self, tensor: str, name: str) -> None:
-        """A size or stride of a tensor: a multiple of what divides its lines and where they start."""
-        if name not in self.hoisted and name.isidentifier():
+        """A size or stride of a tensor: a multiple of what divides its lines and where they start.
+
+        Of a constexpr, such as a size that is that of the window as well, the compiler knows more.
+        """
+        said = name in self.hoisted or name in self.args.constants
+        if not said and name.isidentifier():
             self.hoisted[name] = name
             rank = len(self.context.dims[tensor])
             lane = self.lanes_at[tensor]

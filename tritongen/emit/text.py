@@ -13,6 +13,8 @@ from tritongen.ir.algebra import text as poly_text
 from tritongen.ir.algebra import walk as walk_poly
 from tritongen.ir.functions import ATOM, SUM, TERM, UNARY
 
+BATCH_WORDS = frozenset({"batch", "batch_shape"})  # what the launch of an op with `...` may say
+
 
 def launch_text(p: Poly) -> str:
     """A size in the launch function, where every size has its own name."""
@@ -38,6 +40,12 @@ def exact_in_f32(const: ir.Const) -> bool:
         )
     except OverflowError:
         return False
+
+
+def may_be_f64(tensor: ir.Tensor, op: ir.Op) -> bool:
+    return tensor.dtype == "f64" or any(
+        p.name == tensor.dtype and "f64" in p.dtypes for p in op.typarams
+    )
 
 
 def stores_directly(source: str, target: str, op: ir.Op) -> bool:

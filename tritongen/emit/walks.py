@@ -342,7 +342,7 @@ def load_parts(body: Body, state: str, start: str, var: dict[str, str]) -> str:
     return body.assign(body.fresh(f"{state}s"), f"tl.load({at}, mask={mask}, other={start})")
 
 
-def row_values(body: Body, level: Level, store: bool, first_part: str = "") -> None:
+def row_values(body: Body, level: Level, store: bool = False, first_part: str = "") -> None:
     """Values a row that follow from the level's folds, and the stores of both."""
     nests = {n.name: n for n in body.kernel.nests}
     for name in level.lines:

@@ -6,6 +6,7 @@ Everything a call can get wrong is said here, on the host, naming operand, dim, 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tritongen.emit.launch import TORCH_DTYPES
@@ -61,6 +62,15 @@ def refuse(condition: str, message: str) -> list[str]:
     quote = "'" if '"' in re.sub(r"\{[^}]*\}", "", message) else '"'
     prefix = "f" if "{" in message else ""
     return [f"if {condition}:", f"    raise ValueError({prefix}{quote}{message}{quote})"]
+
+
+def as_written(line: str, shown: Mapping[str, str]) -> str:
+    """A line whose message, if it has one, calls everything as the spec does; what stands in braces is code."""
+    if not shown or "raise ValueError(" not in line:
+        return line
+    texts = re.split(r"(\{[^}]*\})", line)
+    texts[::2] = [re.sub(r"\w+", lambda word: shown.get(word[0], word[0]), t) for t in texts[::2]]
+    return "".join(texts)
 
 
 def check_lines(ops: tuple[ir.Op, ...]) -> list[str]:

@@ -77,6 +77,15 @@ def _awaited(x):
     else:
         return x
 ''',
+    "_widened": '''
+@triton.jit
+def _widened(x, DTYPE: tl.constexpr):
+    """A factor as DTYPE. In f64 behind a sum of one term: Triton 3.7 ends where it sees one made of a half type."""
+    if DTYPE == tl.float64:
+        return tl.sum(x.to(DTYPE)[:, :, None], 2)
+    else:
+        return x.to(DTYPE)
+''',
     "_floor_div": '''
 @triton.jit
 def _floor_div(a, b):

@@ -2,7 +2,7 @@
 
     renamed(op, {"rows": "rows_"}, {"dw": "dw2"})
 
-Not here: which names have to go (`schedule/aside.py`, `autodiff/backward.py`).
+Not here: which names have to go (`emit/collisions.py`, `autodiff/backward.py`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Fetch, Idx, Poly, Sym, index, poly, substitute_atoms
+from tritongen.syntax.ref import parse_ref, ref_python, renamed_ref
 
 Names = Mapping[str, str]
 # Fields that hold a name of the op's one scope, by class.
@@ -44,11 +45,24 @@ def renamed(value: Any, names: Names, indices: Names | None = None) -> Any:
         old = getattr(value, field.name)
         if isinstance(value, ir.Binder) and field.name == "index":
             new = own.get(old, old)
+        elif isinstance(value, ir.Op) and field.name == "ref":
+            new = old and ref_python(renamed_ref(parse_ref(old), names)).replace("\n", "; ")
         else:
-            new = names.get(old, old) if field.name in named else renamed(old, names, own)
+            # "compute" is a dtype, whatever else is called so: a type parameter is in upper case.
+            plain = field.name == "dtype" and old[:1].islower()
+            new = (
+                old
+                if plain
+                else names.get(old, old) if field.name in named else renamed(old, names, own)
+            )
         if new is not old:
             changes[field.name] = new
     return replace(value, **changes) if changes else value
+
+
+def ref_names(op: ir.Op) -> frozenset[str]:
+    """What the op's `ref` calls its steps."""
+    return frozenset(name for name, _ in parse_ref(op.ref).steps) if op.ref else frozenset()
 
 
 def _poly(p: Poly, names: Names, indices: Names) -> Poly:

@@ -30,7 +30,7 @@ from tritongen import pipeline, trace
 from tritongen.ir.binding import torch_dtype, type_arguments
 from tritongen.ir.nodes import Constant, Op, Scalar
 from tritongen.proof.cases import all_sizes, dtype_choices, satisfying, shape_of
-from tritongen.proof.variants import Way, forced, meant_for, ways
+from tritongen.proof.variants import Way, forced, may_run, ways
 from tritongen.runtime.load import load_text
 from tritongen.runtime.precision import PRECISIONS, precision
 from tritongen.schedule.plan import Plan
@@ -74,9 +74,8 @@ def crosscompile(
     for plans in built.plans.values():
         for plan in plans:
             for choice in dtype_choices(plan.op, "cuda"):
-                label = next(iter(choice.values()), "fixed")
-                alike = len(set(choice.values())) <= 1
-                if alike and (dtypes is None or label in dtypes or not choice):
+                label = "+".join(dict.fromkeys(choice.values())) or "fixed"
+                if dtypes is None or label in dtypes or not choice:
                     yield from compiled_plan(module, plan, choice, label, targets, size)
                     if first_only:
                         break
@@ -118,24 +117,28 @@ def precisions_for(plan: Plan, choice: dict[str, str], target: str) -> tuple[str
 
 
 def _fitting(module, plan: Plan, way: Way, choice, size: int, target: str) -> dict[str, Any] | None:
-    """A call that could come this way; a common one where only its size speaks against it."""
-    calls = [meta_arguments(plan.op, choice, n) for n in (size, 8, 1024)]
+    """A call that would come this way, or one that could; None where the device speaks against it."""
     hip = target.startswith("gfx")
     tma = not hip and int(target.removeprefix("sm_")) >= 90
-    if not meant_for(plan, way, calls[0], hip, tma):
-        return None
     chosen = dict(way.variants)
+    variants = {(s.name, v.name): v for s in plan.steps for v in s.variants}
     layout = ["across", *(o.fact for s in plan.steps for o in s.orders)]
-    for args in calls:
+    could = None
+    for n in (size, 8, 1024):
+        args = meta_arguments(plan.op, choice, n)
         asked = trace.trace(module, plan.op.name, args).choices
-        variants = {s.name: {v.name: v.when for v in s.variants} for s in plan.steps}
         own = [c for c in asked if c.step in chosen]  # what packs choose is their own business
-        whens = [(variants[c.step][chosen[c.step]], c.facts) for c in own]
+        device = {"hip": hip} | ({} if tma else {"tma": False, "patched": False, "one_tap": False})
+        found = [(variants[c.step, chosen[c.step]], c.facts | device) for c in own]
+        if not all(may_run(v, facts) for v, facts in found):
+            continue
         if all(
-            any(evaluate(w, f | dict.fromkeys(layout, a)) for a in (False, True)) for w, f in whens
+            any(evaluate(v.when, facts | dict.fromkeys(layout, a)) for a in (False, True))
+            for v, facts in found
         ):
             return args
-    return calls[0]
+        could = could or args
+    return could
 
 
 @contextmanager

@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tritongen.ir import nodes as ir
+from tritongen.ir.batches import own_batches
 from tritongen.ir.bounds import facts_of
 from tritongen.ir.forms import with_forms
 from tritongen.ir.reads import switch_of
 from tritongen.schedule.apart import apart
-from tritongen.schedule.aside import names_of, planned
+from tritongen.schedule.aside import names_of
 from tritongen.schedule.canonical import canonical, split_all, tensors_read
 from tritongen.schedule.classes import CLASSES
 from tritongen.schedule.classes.contraction_operands import may_be_f32
@@ -23,10 +24,12 @@ from tritongen.schedule.members import Group
 from tritongen.schedule.plan import Plan
 
 
-def plan_op(op: ir.Op, name: str | None = None, only: str | None = None) -> Plan:
-    """The plan of one verified op."""
-    own, checked = name or op.name, op
-    op = with_forms(planned(checked))
+def plan_op(
+    op: ir.Op, name: str | None = None, only: str | None = None, inner: ir.Op | None = None
+) -> Plan:
+    """The plan of one verified op; `inner`: as it is evaluated, with the names that are used inside."""
+    own, checked, inner = name or op.name, op, inner or own_batches(op)[0]
+    op = with_forms(inner)
     op = replace(op, nests=tuple(replace(n, body=factored(n.body)) for n in op.nests))
     facts = facts_of(op)
     nests, groups = best_form(op, facts, only)
@@ -54,7 +57,7 @@ def plan_op(op: ir.Op, name: str | None = None, only: str | None = None) -> Plan
         for step, reasons in zip(steps, apart(groups), strict=True)
     ]
     defines = tuple(d for g in groups for d in g.defines)
-    return Plan(own, checked, tuple(reasoned), tuple(scratch), nests, defines)
+    return Plan(own, checked, inner, tuple(reasoned), tuple(scratch), nests, defines)
 
 
 def split_dtypes(op: ir.Op) -> frozenset[str]:

@@ -68,7 +68,12 @@ def with_images(
         *(v for v in resident_variants(resident, columns, False) if not channels or _is_along(v)),
         loop_variant(loop, False, False),  # long blocks would spill the digits of their columns
     )
-    kept = tuple(replace(v, when=_in_order(v.when)) for v in step.variants if _is_along(v))
+    # Else the result cannot be seen as rows.
+    kept = tuple(
+        replace(v, when=_in_order(v.when), requires=_in_order(v.requires))
+        for v in step.variants
+        if _is_along(v)
+    )
     used = {launch.kernel for v in kept for launch in v.launches}
     return replace(
         step,

@@ -135,7 +135,11 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One way to run a step. `config` are (name, rule) pairs; upper-case names are constexprs."""
+    """One way to run a step. `config` are (name, rule) pairs; upper-case names are constexprs.
+
+    `requires`: what its kernels rely on to be right, and what of the device they need: wherever it holds the
+    variant may be forced (`proof/variants.py`). `when`, which implies it, says where it is chosen.
+    """
 
     name: str
     when: Rule
@@ -147,6 +151,7 @@ class Variant:
     packs: tuple[Pack, ...] = ()
     # tensors, and the dims of the result that each has: broadcast, and their dims merged to three
     merged: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    requires: Rule = "True"
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +236,7 @@ class Plan:
 
     name: str
     op: ir.Op
+    inner: ir.Op  # the op with the names that kernels and launches know it by
     steps: tuple[Step, ...]
     scratch: tuple[ir.Nest, ...]
     nests: tuple[ir.Nest, ...]  # the canonical form that the steps were made from

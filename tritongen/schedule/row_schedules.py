@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from tritongen.schedule.plan import Axis, Launch, Variant
 
+IN_REGISTERS = "0 < cols <= 32768"  # masked lanes would reach the folds of an empty row
+
 
 def tiles(row: Axis, size: str = "ROWS") -> str:
     """How many tiles of `size` rows there are."""
@@ -123,6 +125,7 @@ def relay_variant(relay, state: tuple[tuple[str, str], ...]) -> Variant:
         (Launch(relay.name, (f"({tiles(row)} + 1) * {blocks} + AHEAD",)),),
         (*scratch, (own, "i32", (f"1 + {tiles(row)}",))),
         ((own, own),),
+        requires="not hip and 0 < cols <= 2**22",  # a lane for each block of a row
     )
 
 
@@ -180,7 +183,8 @@ def lines_variants(lines=None, loop=None) -> tuple[Variant, ...]:
         )
         when = f"sms <= rows and 16 <= col_run <= 1024 and {size} > 16384 and not across"
         launch = (Launch(loop.name, ("rows",)),)
-        found.append(Variant("lines_loop", when, "short runs: many of them a tile", config, launch))
+        why, fits = "short runs: many of them a tile", "0 < col_run <= 16384"
+        found.append(Variant("lines_loop", when, why, config, launch, requires=fits))
     if lines:
         config = (
             ("LINES", "pow2(col_runs)"),
@@ -190,7 +194,8 @@ def lines_variants(lines=None, loop=None) -> tuple[Variant, ...]:
         when = f"512 <= cols and {size} <= min(32768, 2 * pow2(cols)) and not across"
         launch = (Launch(lines.name, ("rows",)),)
         why = "a row fits in registers, its runs as lines"
-        found.append(Variant("lines", when, why, config, launch))
+        fits = f"0 < cols and {size} <= 32768"
+        found.append(Variant("lines", when, why, config, launch, requires=fits))
     return tuple(found)
 
 
@@ -217,6 +222,7 @@ def resident_variants(resident, columns: bool, counts: bool) -> tuple[Variant, .
             ("num_warps", "4 if BLOCK <= 16 else 8"),
         ),
         launch,
+        requires=IN_REGISTERS,
     )
     if not columns:
         config = (
@@ -233,6 +239,7 @@ def resident_variants(resident, columns: bool, counts: bool) -> tuple[Variant, .
             "a row fits in registers",
             config,
             launch,
+            requires=IN_REGISTERS,
         )
         return across, rows_
     height = "max(1, 1024 // BLOCK) if BLOCK <= 512 else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1"
@@ -242,7 +249,8 @@ def resident_variants(resident, columns: bool, counts: bool) -> tuple[Variant, .
         ("num_warps", "1 if BLOCK <= 512 else 2 if BLOCK <= 1024 else 8"),
     )
     when = "0 < cols <= 16384 and not across"
-    return across, Variant("rows", when, "rows fit in registers", config, launch)
+    why = "rows fit in registers"
+    return across, Variant("rows", when, why, config, launch, requires=IN_REGISTERS)
 
 
 def loop_variant(loop, wide_tiles: bool, counts: bool) -> Variant:

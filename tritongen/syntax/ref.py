@@ -12,7 +12,9 @@ are operands of the op is the checker's to say.
 from __future__ import annotations
 
 import ast as python
+import copy
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tritongen.errors import Diagnostic, Source, Span, SpecError
@@ -99,6 +101,21 @@ def ref_python(program: RefProgram) -> str:
     """The steps and the final expression as lines of Python."""
     lines = [f"{name} = {python.unparse(value)}" for name, value in program.steps]
     return "\n".join([*lines, python.unparse(program.result)])
+
+
+def renamed_ref(program: RefProgram, names: Mapping[str, str]) -> RefProgram:
+    """With other names for operands and steps; `torch` is neither."""
+
+    def change(value: python.expr) -> python.expr:
+        value = copy.deepcopy(value)
+        for node in python.walk(value):
+            if isinstance(node, python.Name) and node.id != "torch":
+                node.id = names.get(node.id, node.id)
+        return value
+
+    steps = tuple((names.get(name, name), change(value)) for name, value in program.steps)
+    own = frozenset(names.get(name, name) for name in program.names)
+    return RefProgram(steps, change(program.result), own)
 
 
 class _Places:

@@ -27,7 +27,6 @@ from tritongen.ir.nodes import Op
 from tritongen.proof import cases, runner
 from tritongen.proof.fuzz import defined
 from tritongen.proof.reference import _differ
-from tritongen.proof.variants import meant_for
 from tritongen.runtime.load import load_text
 
 # Ways forced on one call, while there is time; and the calls that may be as large as `check` draws them.
@@ -154,8 +153,7 @@ def try_calls(seen: Trial, candidates, calls: int, stage: str) -> None:
         for candidate in (candidates[0], candidates[-1], *ways[k::calls][: WAYS[seen.device]]):
             if candidate in ways and time.process_time() - start > SECONDS_OF_WAYS[seen.device]:
                 continue
-            fits = candidate.way is None or meant_for(candidate.plan, candidate.way, args)
-            small = k % 2 == 0 or not fits
+            small = k % 2 == 0
             seen.calls += 1
             problem, _ = runner.problem_with(
                 candidate, args, wanted, small, k % 2 == 1, case.values

@@ -88,10 +88,13 @@ def waves(times: str, m: int, n: int) -> str:
 
 
 # ---- one operand ahead ---------------------------------------------------------------------------
-def half(name: str, when: str, why: str, kernel: KernelPlan, times: str, config) -> Variant:
+def half(
+    name: str, when: str, why: str, kernel: KernelPlan, times: str, config, requires: str = ""
+) -> Variant:
     """Products of 2**30 terms and more, but few sums of many terms: those are left to parts of k."""
     large = f"{times}M * N * K >= 2**30 and 2 * {times}cdiv(M, 64) * cdiv(N, 64) > sms"
-    return Variant(name, f"{SPLIT} and {large} and {when}", why, config, launch(kernel, times))
+    when = f"{SPLIT} and {large} and {when}"
+    return Variant(name, when, why, config, launch(kernel, times), requires=f"{SPLIT}{requires}")
 
 
 def filled(times: str, n: int, programs: int) -> str:
@@ -158,6 +161,7 @@ def computed(kernel: KernelPlan, times: str) -> Variant:
         kernel,
         times,
         tiles_of("128", "128", "8", "3", "1"),
+        " and stored_bytes == 4",
     )
 
 
@@ -176,4 +180,5 @@ def prepared(kernel: KernelPlan, times: str) -> Variant:
         "large in f32: both operands split once into TF32 numbers and their rests",
         tiles_of("128", columns, "8", "4 if BLOCK_N == 256 else 6", "1", ("TERMS", "256")),
         launch(kernel, times),
+        requires=SPLIT,
     )

@@ -140,6 +140,7 @@ def by_descriptors(
         # 56 (59), 4096 x 3072 x 768 41 (44 to 49), 2560^3 64 (65 to 70); at 4096^3, four waves, 202 (197).
         tile("128", str(128 // share), WIDE, "8", "3", programs=2),
         launch,
+        requires="tma and itemsize <= 2",
     )
     persistent = Variant(
         "persistent",
@@ -156,6 +157,7 @@ def by_descriptors(
             programs=1,
         ),
         launch,
+        requires="tma and itemsize <= 2",
     )
     # int8 weights of 4096^2 and bf16 rows: 16 us to convert, 176 to multiply 4096 rows, beside 297 where each tile
     # converts anew (in registers, with the factors exchanged, 249); 1024 rows 62, beside 67.
@@ -179,6 +181,7 @@ def by_descriptors(
             "large, and tiles of 128 x 128 fill the waves better",
             tile("128", str(128 // share), WIDE, "8", "5 if itemsize <= 2 else 3", programs=1),
             launch,
+            requires="tma and itemsize <= 4",
         ),
         Variant(
             "narrow",
@@ -194,6 +197,7 @@ def by_descriptors(
                 programs=1,
             ),
             launch,
+            requires="tma and itemsize <= 2",
         ),
     )
 
@@ -220,6 +224,7 @@ def in_strips(kernel: KernelPlan, when: str, times: str) -> Variant:
         f"large, and tiles of {STRIPS} strips of 64 rows fill the waves better",
         tile("64", "128", WIDE, "4", "4", programs=1),
         (Launch(kernel.name, (f"min(PROGRAMS * sms, {times}{rows} * cdiv(N, BLOCK_N))",)),),
+        requires="tma and itemsize == 2",
     )
 
 
@@ -245,6 +250,7 @@ def few_rows(kernel: KernelPlan, when: str, launch: tuple[Launch, ...]) -> tuple
             programs=1,
         ),
         launch,
+        requires="tma and itemsize <= 2 and M <= 64",
     )
     return (slender,) if share <= 2 else ()
 
@@ -270,6 +276,7 @@ def streamed(kernel: KernelPlan, when: str, times: str, launch: tuple[Launch, ..
             programs=3,
         ),
         launch,
+        requires="tma and itemsize <= 4",
     )
 
 
@@ -306,6 +313,7 @@ def in_parts(part: KernelPlan, finish: KernelPlan, times: str) -> tuple[Variant,
             tuple(
                 (f"{head.name}_parts", head.dtype, shape) for head in part.nests[: part.products]
             ),
+            requires="tma and itemsize <= 4",
         ),
     )
 
@@ -321,6 +329,7 @@ def by_pointers(kernel: KernelPlan, times: str) -> tuple[Variant, ...]:
             "enough work for the widest tile on every multiprocessor",
             tile("128", str(256 // share), WIDE, "8", "3"),
             launch,
+            requires="not hip and itemsize <= 2",
         ),
         Variant(
             "medium",
@@ -328,6 +337,7 @@ def by_pointers(kernel: KernelPlan, times: str) -> tuple[Variant, ...]:
             "enough tiles of 128 x 128",
             tile("128", str(128 // share), WIDE, "8", "4 if itemsize <= 2 else 3"),
             launch,
+            requires="not hip and itemsize <= 4",
         ),
         # One wave of programs, or a line of 128 bytes of each row of k: 16 x 4096 x 4096 18.3 us (cuBLAS
         # 18.9), 64 x 4096 x 4096 19.4 (17.8), 1 x 16384 x 16384 135 (133).
@@ -343,6 +353,7 @@ def by_pointers(kernel: KernelPlan, times: str) -> tuple[Variant, ...]:
                 "4 if M <= 32 else 5",
             ),
             launch,
+            requires="not hip and itemsize <= 4 and M <= 64",
         ),
         Variant(
             "thin",
@@ -350,6 +361,7 @@ def by_pointers(kernel: KernelPlan, times: str) -> tuple[Variant, ...]:
             "few columns: as many rows as one product of the tensor cores takes",
             tile("64", "16", "256 // itemsize", "4", "4"),
             launch,
+            requires="not hip and itemsize <= 4",
         ),
         Variant(
             "small",

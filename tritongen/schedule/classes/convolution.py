@@ -227,6 +227,7 @@ def _variants(kernels, packs, laned, times: str) -> tuple[Variant, ...]:
                 tile("128", "256", deep, "8", "3"),
                 tapped,
                 packs=packs,
+                requires="not hip and itemsize <= 2",
             ),
             Variant(
                 "mixed",
@@ -235,6 +236,7 @@ def _variants(kernels, packs, laned, times: str) -> tuple[Variant, ...]:
                 tile("128", columns, "128 // itemsize", "8 if BLOCK_N == 128 else 4", "3"),
                 launch,
                 packs=packs,
+                requires="not hip and itemsize <= 4",
             ),
             Variant(
                 "taps",
@@ -249,6 +251,7 @@ def _variants(kernels, packs, laned, times: str) -> tuple[Variant, ...]:
                 ),
                 tapped,
                 packs=packs,
+                requires="not hip and itemsize <= 4",
             ),
         ]
     stored, stages = laned
@@ -261,12 +264,14 @@ def _variants(kernels, packs, laned, times: str) -> tuple[Variant, ...]:
                 tile("128", columns, "32", "8 if BLOCK_N == 128 else 4", stages),
                 (Launch(kernels[1].name, grid),),
                 packs=stored,
+                requires="not hip and itemsize <= 4",
             )
         )
+    fits = "not hip and itemsize <= 4"
     terms = tile("128", columns, "64 // itemsize", "8 if BLOCK_N == 128 else 4", "4")
     return (
         *found,
-        Variant("terms", "not hip and itemsize <= 4", "hardly any channels", terms, launch),
+        Variant("terms", fits, "hardly any channels", terms, launch, requires=fits),
         Variant("small", "True", "any size", tile("64", "64", "32", "4", "2"), launch),
     )
 

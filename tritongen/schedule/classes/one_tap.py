@@ -218,6 +218,7 @@ def _variants(
             v,
             name=f"{kind}_{v.name}",
             when=f"{when} and {say(v.when).removeprefix('tma and ')}",
+            requires=f"{when} and {say(v.requires).removeprefix('tma and ')}",
             why=f"one tap, so a product whose rows are the positions of {WHOSE[kind]}; {v.why}",
             config=tuple((n, say(rule)) for n, rule in v.config),
             launches=tuple(replace(run, grid=tuple(map(say, run.grid))) for run in v.launches),

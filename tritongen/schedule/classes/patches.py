@@ -71,6 +71,7 @@ def variant(plan: KernelPlan, numbers: dict[str, Poly], packs, times: str) -> Va
     16 places 1.02 and 0.99, of 32 1.12 and 0.87 times what taps take).
     """
     steps = " and 0 < hop and over == 0" if "hop" in numbers else ""
+    requires = f"patched and 2 <= itemsize <= 4 and channels % 16 == 0{steps}"
     why = "neighbouring places read neighbours at every tap: patches of them, by tensor descriptor"
     if "apart" in numbers:
         steps += " and (apart < 2 or 20 * 16 * cdiv(row, 16) <= 21 * row)"
@@ -100,6 +101,7 @@ def variant(plan: KernelPlan, numbers: dict[str, Poly], packs, times: str) -> Va
         config,
         (Launch(plan.name, (f"min(3 * sms, {tiles}) if FLAT else {tiles}",)),),
         packs=packs,
+        requires=requires,
     )
 
 

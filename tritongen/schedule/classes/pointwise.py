@@ -87,7 +87,8 @@ def _flat_variant(kernel: KernelPlan, when: str, why: str) -> Variant:
     """
     size = 4096 if is_busy(kernel.nests) else 2048
     config = (("BLOCK", f"{size} // itemsize"), ("num_warps", "4"))
-    return Variant("flat", when, why, config, (Launch(kernel.name, ("cdiv(total, BLOCK)",)),))
+    launches = (Launch(kernel.name, ("cdiv(total, BLOCK)",)),)
+    return Variant("flat", when, why, config, launches, requires=when)
 
 
 def _merged(name, group, stores) -> Step:
@@ -183,7 +184,7 @@ def _in_any_order(step: Step, group: Group, touched, dims) -> Step:
     own_way = tuple((t, merged[t]) for t in tensors)
     why = "results in another order, such as channels last"
     variant = replace(variant, config=square, why=why, merged=own_way)
-    tile = replace(step.variants[0], when="in_order")
+    tile = replace(step.variants[0], when="in_order", requires="in_order")
     test = Run("in_order", tuple((t, tuple(range(len(box)))) for t in step.stores))
     kernels = (*step.kernels, strided)
     return replace(step, kernels=kernels, variants=(tile, variant), tests=(test,))

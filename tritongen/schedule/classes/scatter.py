@@ -192,6 +192,7 @@ def _copies_variant(sums, add: KernelPlan, merge: KernelPlan, kept, spread: bool
         ),
         tuple((n.name, n.dtype, shape) for n in kept),
         zeroed=tuple((n.name, n.name) for n in kept),
+        requires="True" if exact else "not deterministic",
     )
 
 
@@ -223,12 +224,19 @@ def _variants(sums, stores, launches, spread: bool, same: bool) -> Iterator[Vari
     if not exact:
         why += ", in no fixed order: the last bits may differ from run to run"
     conditions = [] if spread else ["places > 256"]
-    conditions += [] if exact else ["not deterministic"]
+    requires = "True" if exact else "not deterministic"
+    conditions += [] if exact else [requires]
     if same:
         when = " and ".join(["stored_bytes == added_bytes", *conditions])
         into = ((sums[0].name, stores[-1]),)
         yield Variant(
-            "direct", when, f"straight into {stores[-1]}: {why}", config, launches[:1], zeroed=into
+            "direct",
+            when,
+            f"straight into {stores[-1]}: {why}",
+            config,
+            launches[:1],
+            zeroed=into,
+            requires=" and ".join(["stored_bytes == added_bytes", *([] if exact else [requires])]),
         )
     yield Variant(
         "scatter",
@@ -238,6 +246,7 @@ def _variants(sums, stores, launches, spread: bool, same: bool) -> Iterator[Vari
         launches,
         tuple((n.name, n.dtype, shape) for n in sums if n.name not in stores),
         zeroed=tuple((n.name, n.name) for n in sums),
+        requires=requires,
     )
 
 

@@ -186,6 +186,8 @@ def with_runs(way, name: str, hop: Poly, apart: Poly):
             variant,
             name="runs",
             when=f"1 <= apart <= 8 and pow2(apart) == apart and itemsize <= 2 * apart and dilation >= 0 and {variant.when}",
+            # A run is a power of two, and the lines of a window are counted from its first term to its last.
+            requires=f"1 <= apart <= 8 and pow2(apart) == apart and dilation >= 0 and {variant.requires}",
             why=f"{variant.why}, lines loaded in whole runs",
             config=(*config, wide, warps),
             launches=tuple(replace(run, kernel=kernel.name) for run in variant.launches),
@@ -247,11 +249,13 @@ def unrolled(name, group, stores, facts, kind, col, order=None):
         most = f"max(1, min(8, cdiv(pow2({cols}), BLOCK), {few}))"
         grid = f"cdiv({lines}, ROWS) * cdiv({cols}, STEPS * BLOCK)"
     config = (*config, ("STEPS", most))
-    when = f"0 < terms <= {MOST_TERMS} and max({lines}, {far}) < 1 << 30"
+    # Terms are unrolled, and lanes count in 32 bits.
+    requires = when = f"0 < terms <= {MOST_TERMS} and max({lines}, {far}) < 1 << 30"
     why = "a window small enough to unroll"
     if order:
         when, why = f"{order.fact} and {when}", f"{why}, memory running along the channels"
-    return kernel, numbers, Variant(kind, when, why, config, (Launch(kernel.name, (grid,)),))
+    launches = (Launch(kernel.name, (grid,)),)
+    return kernel, numbers, Variant(kind, when, why, config, launches, requires=requires)
 
 
 def columns_tile(cols: str, steps: bool):

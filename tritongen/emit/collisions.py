@@ -1,0 +1,153 @@
+"""Which names of a spec its generated code says for itself: found out by printing it under other names.
+
+    a size BLOCK is printed as BLOCKqzs: a kernel says BLOCKqzs and BLOCK, which would have been one name
+
+An op is planned and printed once with a mark behind each of its names (`Marks`), so that none is what the
+emitter says. Words of one function that differ in their marks alone would be one word without them, and what
+comes from the spec steps aside (`schedule/aside.py`). A third mark stands behind what the emitter calls so
+because it is free (`Names.free`): that steps aside by itself, and is left out here.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import dataclass, replace
+
+from tritongen.emit.launch import LAUNCH_WORDS
+from tritongen.emit.text import BATCH_WORDS
+from tritongen.ir import nodes as ir
+from tritongen.ir.rename import renamed
+from tritongen.schedule.aside import all_names
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What stands behind names of the spec, of the op, and free names of our own; in upper case behind sizes."""
+
+    spec: str
+    op: str
+    own: str
+
+    def name(self, name: str) -> str:
+        return name + (self.spec.upper() if name[0].isupper() else self.spec)
+
+    def plain(self, word: str, suffix: str = "") -> str:
+        """A word without marks; `suffix`: what stands behind the op's name instead of its mark."""
+        word = re.sub(self.op, suffix, word, flags=re.IGNORECASE)
+        return re.sub(f"{self.spec}|{self.own}", "", word, flags=re.IGNORECASE)
+
+    def is_marked(self, word: str) -> bool:
+        return any(mark in word.lower() for mark in (self.spec, self.op, self.own))
+
+
+@dataclass(frozen=True, slots=True)
+class Collisions:
+    """`inside`, `host`: names that step aside in kernels and launches, and in what the public calls.
+
+    `suffix` stands behind the op's name in those of its `functions`, where one would be called as something
+    else is. `words`: what its code says. `outside`: what of it is the module's, or Python's.
+    """
+
+    inside: frozenset[str] = frozenset()
+    host: frozenset[str] = frozenset()
+    suffix: str = ""
+    words: frozenset[str] = frozenset()
+    outside: frozenset[str] = frozenset()
+    functions: frozenset[str] = frozenset()
+
+
+NONE = Collisions()
+
+
+def marks_for(text: str) -> Marks:
+    """Marks that occur nowhere in the text."""
+    stem = "qz"
+    while stem in text.lower():
+        stem += "z"
+    return Marks(f"{stem}s", f"{stem}o", f"{stem}k")
+
+
+def marked(op: ir.Op, marks: Marks) -> ir.Op:
+    names = {name: marks.name(name) for name in all_names(op)}
+    return renamed(replace(op, name=op.name + marks.op), names, names)
+
+
+def collisions(source: str, op: ir.Op, marks: Marks, taken: Set[str]) -> Collisions:
+    """What the marked text of an op would have collide without its marks; `taken`: functions of other ops."""
+    tree = ast.parse(source)
+    functions = [f for f in tree.body if isinstance(f, ast.FunctionDef)]
+    own = [f for f in functions if marks.op in f.name]
+    name = op.name + marks.op
+    public = {name, f"allocate_{name}", f"{name}_reference"}
+    dims = {d for t in op.tensors for d in t.dims}
+    spec = {marks.name(n): n for n in all_names(op)}
+    # What is printed where a line speaks of it, and what Triton takes for its own.
+    inside = set(LAUNCH_WORDS | (BATCH_WORDS if ir.BATCH_SIZE in dims else frozenset()))
+    host: set[str] = set()
+    words: set[str] = set()
+    for function in own:
+        said = {w for w in _words(function) if marks.own not in w.lower()}
+        words |= {w for w in said if not marks.is_marked(w)}
+        (host if function.name in public else inside).update(_yielding(said, spec, marks))
+    outside = frozenset(_outside(tree, functions, marks))
+    generated = {f.name for f in own} - {name}
+    if host & {p.name for p in op.params}:  # those functions have parameters of their own names
+        generated |= {f"run_{name}", f"run_{name}_reference"}
+    suffix, made = "", {marks.plain(f) for f in generated}
+    while made & (taken | outside | {op.name}):
+        suffix += "_op"
+        made = {marks.plain(f, suffix) for f in generated}
+    found = frozenset(inside), frozenset(host)
+    return Collisions(*found, suffix, frozenset(words), outside, frozenset(made))
+
+
+def _words(function: ast.FunctionDef) -> Iterator[str]:
+    """The names that a function says, its parameters and those of kernels and configs among them.
+
+    Annotations are the module's to read.
+    """
+    yield from (a.arg for a in function.args.args)
+    for statement in function.body:
+        if isinstance(statement, ast.FunctionDef):  # what is within belongs to that one
+            yield statement.name
+            yield from set(_words(statement)) - _bound(statement)
+        else:
+            for part in ast.walk(statement):
+                match part:
+                    case ast.Name(id=word):
+                        yield word
+                    case ast.Call(func=ast.Subscript() | ast.Name(id="dict"), keywords=given):
+                        yield from (k.arg for k in given if k.arg)
+
+
+def _bound(function: ast.FunctionDef) -> set[str]:
+    """The names that a function gives a meaning to."""
+    inner = list(ast.walk(function))
+    bound = {n.arg for n in inner if isinstance(n, ast.arg)}
+    bound |= {n.name for n in inner if isinstance(n, ast.FunctionDef)}
+    return bound | {n.id for n in inner if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+
+
+def _yielding(said: Iterable[str], spec: dict[str, str], marks: Marks) -> Iterator[str]:
+    """The names of the spec in words that would be one without marks."""
+    groups: dict[str, list[str]] = {}
+    for word in said:
+        groups.setdefault(marks.plain(word), []).append(word)
+    for group in groups.values():
+        if len(group) > 1:
+            whole = [spec[w] for w in group if w in spec]
+            made_of = (n for m, n in spec.items() for w in group if m.lower() in w.lower())
+            yield from whole or made_of
+
+
+def _outside(tree: ast.Module, functions: list[ast.FunctionDef], marks: Marks) -> Iterator[str]:
+    """Imports, helpers and builtins that the module speaks of."""
+    for top in tree.body:
+        if isinstance(top, (ast.Import, ast.ImportFrom)):
+            yield from ((n.asname or n.name).partition(".")[0] for n in top.names)
+    yield from (f.name for f in functions if not marks.is_marked(f.name))
+    for function in functions:
+        names = {n.id for n in ast.walk(function) if isinstance(n, ast.Name)}
+        yield from (n for n in names - _bound(function) if not marks.is_marked(n))

@@ -1,0 +1,143 @@
+"""Names in a finished module: each that is read exists, no function is defined twice, no constexpr is assigned.
+
+Text is put together from what many modules print; whatever slips, slips here before it is written or run.
+In a kernel a name must exist on every path, as Triton's compiler wants it; on the host on some path.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Iterable
+
+BUILTINS = frozenset(dir(builtins))
+
+
+class BadNames(RuntimeError):
+    """Generated text that Python or Triton would refuse, or worse, would not: a bug of the generator."""
+
+
+def check_names(source: str) -> None:
+    """Raises BadNames with the first place that is wrong."""
+    tree = ast.parse(source)
+    known = {**dict.fromkeys(BUILTINS)}
+    for top in tree.body:
+        match top:
+            case ast.Import(names=names) | ast.ImportFrom(names=names):
+                known |= {(n.asname or n.name).partition(".")[0]: None for n in names}
+            case ast.FunctionDef(name=name):
+                if name in known and name not in BUILTINS:
+                    raise _bad(top, name, f"`{name}` is defined twice")
+                known[name] = None
+    for top in tree.body:
+        if isinstance(top, ast.FunctionDef):
+            _Function(frozenset(known), _is_kernel(top)).function(top, frozenset())
+
+
+def _is_kernel(function: ast.FunctionDef) -> bool:
+    return any(ast.unparse(d).startswith("triton.jit") for d in function.decorator_list)
+
+
+def _bad(node: ast.AST, function: str, message: str) -> BadNames:
+    line = getattr(node, "lineno", 0)
+    return BadNames(f"generated text, line {line}, in `{function}`: {message}")
+
+
+class _Function:
+    """The statements of one function, walked in order; a state is the set of names that exist."""
+
+    def __init__(self, known: frozenset[str], strict: bool):
+        self.known, self.strict, self.name = known, strict, ""
+        self.constexprs: frozenset[str] = frozenset()
+
+    def function(self, node: ast.FunctionDef, outer: frozenset[str]) -> None:
+        self.name = node.name
+        arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        arguments += [a for a in (node.args.vararg, node.args.kwarg) if a]
+        names = [a.arg for a in arguments]
+        if twice := [n for n in names if names.count(n) > 1]:
+            raise _bad(node, self.name, f"`{node.name}` has two parameters `{twice[0]}`")
+        self.constexprs = frozenset(
+            a.arg for a in arguments if a.annotation and "constexpr" in ast.unparse(a.annotation)
+        )
+        for default in (*node.args.defaults, *filter(None, node.args.kw_defaults)):
+            self.reads(default, outer)
+        self.block(node.body, outer | set(names))
+
+    def block(self, body: Iterable[ast.stmt], state: frozenset[str]) -> frozenset[str]:
+        for statement in body:
+            state = self.statement(statement, state)
+        return state
+
+    def statement(self, node: ast.stmt, state: frozenset[str]) -> frozenset[str]:
+        match node:
+            case ast.FunctionDef():
+                state = state | {node.name}
+                _Function(self.known, self.strict).function(node, state)
+                return state
+            case ast.Assign(targets=targets, value=value):
+                self.reads(value, state)
+                return self.bound(targets, state)
+            case ast.AugAssign(target=target, value=value):
+                self.reads(value, state)
+                if isinstance(target, ast.Name):
+                    self.exists(target, state)
+                return self.bound([target], state)
+            case ast.If(test=test, body=body, orelse=orelse):
+                self.reads(test, state)
+                return self.joined(body, orelse, state)
+            case ast.For(target=target, iter=iterated, body=body):
+                self.reads(iterated, state)
+                unrolled = "static_range" in ast.unparse(iterated)
+                inner = self.block(body, self.bound([target], state))
+                return inner if unrolled or not self.strict else state
+            case ast.With(items=items, body=body):
+                for item in items:
+                    self.reads(item.context_expr, state)
+                    state = self.bound([item.optional_vars] if item.optional_vars else [], state)
+                return self.block(body, state)
+            case ast.Try(body=body, handlers=handlers):
+                after = self.block(body, state)
+                for handler in handlers:
+                    self.block(handler.body, state)
+                return after
+        self.reads(node, state)
+        return state | _targets(node)
+
+    def joined(self, body, orelse, state: frozenset[str]) -> frozenset[str]:
+        one, other = self.block(body, state), self.block(orelse, state)
+        if _leaves(body):
+            return other
+        if orelse and _leaves(orelse):
+            return one
+        return one & other if self.strict else one | other
+
+    def bound(self, targets: Iterable[ast.expr], state: frozenset[str]) -> frozenset[str]:
+        for target in targets:
+            for node in ast.walk(target):
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                    if node.id in self.constexprs:
+                        raise _bad(node, self.name, f"the constexpr `{node.id}` is assigned")
+                    state = state | {node.id}
+                elif isinstance(node, ast.Name):
+                    self.exists(node, state)
+        return state
+
+    def reads(self, node: ast.AST, state: frozenset[str]) -> None:
+        own = state | _targets(node)  # those of comprehensions
+        for part in ast.walk(node):
+            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
+                self.exists(part, own)
+
+    def exists(self, node: ast.Name, state: frozenset[str]) -> None:
+        if node.id not in state and node.id not in self.known:
+            raise _bad(node, self.name, f"`{node.id}` is read where it does not exist")
+
+
+def _targets(node: ast.AST) -> frozenset[str]:
+    stored = (n for n in ast.walk(node) if isinstance(n, ast.Name))
+    return frozenset(n.id for n in stored if isinstance(n.ctx, ast.Store))
+
+
+def _leaves(body: list[ast.stmt]) -> bool:
+    return bool(body) and isinstance(body[-1], (ast.Return, ast.Raise))
