@@ -159,6 +159,8 @@ def _by_nests(op: Op) -> list[str]:
         head += ["", *PADDED.format(padded=names.padded).splitlines()]
     if nests.firsts:
         head += ["", *FIRST.format(first=names.first).splitlines()]
+    if nests.blocks:
+        head += ["", *BLOCKS.format(blocks=names.blocks).splitlines()]
     op = checked  # whose operands the function has
     lines = [*head, *sections, "", f"return {', '.join(_unflattened(op, names))}"]
     return _dtype_lines(op, names, lines) + lines
@@ -167,24 +169,38 @@ def _by_nests(op: Op) -> list[str]:
 PADDED = '''
 def {padded}(tensor, fill, *index):
     """tensor[index], and fill where an index is outside."""
-    index = torch.broadcast_tensors(*(torch.as_tensor(i, device=tensor.device) for i in index))
-    inside = torch.ones_like(index[0], dtype=torch.bool)
-    for dim in range(tensor.dim()):
-        inside = inside & (index[dim] >= 0) & (index[dim] < tensor.shape[dim])
+    inside, at = True, []
+    for i, size in zip(index, tensor.shape):
+        i = torch.as_tensor(i, device=tensor.device)
+        inside = inside & (i >= 0) & (i < size)
+        at.append(i.clamp(0, max(size - 1, 0)))
     if tensor.numel() == 0:
         return tensor.new_full(inside.shape, fill)
-    return torch.where(inside, tensor[tuple(i * inside for i in index)], fill)
+    return torch.where(inside, tensor[tuple(at)], fill)
+'''.strip()
+
+# Small enough for a processor's cache, large enough for the loop to cost nothing.
+BLOCKS = '''
+def {blocks}(terms, *sizes):
+    """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
+    room, parts = max(1, 2**19 // max(1, terms)), [()]
+    for size in sizes[::-1]:
+        length = max(1, min(size, room))
+        room = max(1, room // length)
+        cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
+        parts = [(cut, *part) for cut in cuts for part in parts]
+    return parts
 '''.strip()
 
 
 FIRST = '''
 def {first}(largest, terms, there, start):
     """start plus the place of the first extreme term that is there, a NaN before any; -1 where none is."""
-    if len(terms) == 0:
-        return torch.full(terms.shape[1:], -1, device=terms.device)
-    best = terms.amax(0) if largest else terms.amin(0)
+    if terms.shape[-1] == 0:
+        return torch.full(terms.shape[:-1], -1, device=terms.device)
+    best = terms.amax(-1, keepdim=True) if largest else terms.amin(-1, keepdim=True)
     hit = there & ((terms == best) | (terms != terms))
-    return torch.where(hit.any(0), start + hit.to(torch.int8).argmax(0), -1)
+    return torch.where(hit.any(-1), start + hit.to(torch.int8).argmax(-1), -1)
 '''.strip()
 
 
