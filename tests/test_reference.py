@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -18,9 +17,9 @@ INF, NAN = float("inf"), float("nan")
 
 
 def reference(text: str):
-    """The op and its reference by the body, whatever its `ref`, with its text."""
+    """The op, its reference and the text of that."""
     ((op,),) = pipeline.build(text, "<text>").ops.values()
-    source = "\n".join(reference_lines(replace(op, ref=None)))
+    source = "\n".join(reference_lines(op))
     namespace = {"torch": torch, "math": math}
     exec(source, namespace)
     return op, namespace[f"{op.name}_reference"], source
@@ -188,3 +187,15 @@ def test_has_no_room_for_all_terms_at_once(text, shapes, theirs):
         got = function(**args)
     assert seen.elements <= 2**19
     torch.testing.assert_close(got, theirs(**args), rtol=1e-4, atol=1e-4)
+
+
+def test_a_result_is_no_view():
+    for body in ("y[n, m] = x[n, m]", "y[m, n] = x[n, m]", "t[n, m] = x[n, m]\n y[n, m] = t[0, m]"):
+        shape = "M, N" if body.startswith("y[m") else "N, M"
+        head = f"op f<T: float>(x: T[N, M]) -> y: T[{shape}] with N >= 1"
+        _, function, _ = reference(f"{head} {{ {body} }}")
+        x = normal(2, 3)
+        y = function(x)
+        assert (
+            y.is_contiguous() and y.untyped_storage().data_ptr() != x.untyped_storage().data_ptr()
+        )

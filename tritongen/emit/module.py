@@ -18,7 +18,7 @@ from tritongen.emit.body import Context
 from tritongen.emit.facts import may_be_f64, touched
 from tritongen.emit.kernels import kernel_view
 from tritongen.emit.launch import TORCH_DTYPES, LaunchView, batch_lines, launch_view, scratch_lines
-from tritongen.emit.reference import reference_lines
+from tritongen.emit.reference import claim_lines, cpu_function, reference_lines
 from tritongen.emit.sizes import own_lines, size_lines
 from tritongen.emit.view import KernelView
 from tritongen.emit.wrapper import check_lines, docstring, parameters
@@ -133,7 +133,7 @@ def _imports(body, views, libdevice: bool, standalone: bool) -> list[str]:
         for v in views
         for line in (
             *v.checks,
-            *v.reference,
+            *(line for lines in v.references for line in lines),
             *(
                 x
                 for own in (*v.launches, *v.sequences)
@@ -213,7 +213,8 @@ def op_view(item: OpPlans) -> SimpleNamespace:
         not_empty=" or ".join(empty),
         first=op.tensors[0].name,
         dispatch=dispatch(item),
-        reference=reference_lines(*ops),
+        references=[lines for lines in (reference_lines(*ops), claim_lines(*ops)) if lines],
+        cpu=cpu_function(op),
         options=options(op, asks),
         asks=asks,
         kernels=kernels,

@@ -1,4 +1,4 @@
-"""The torch function that CPU tensors get, and that every kernel is compared with.
+"""An op in torch: what its body means, and what its `ref` says that it equals.
 
 Input: an op. Output: lines of Python that import nothing but torch:
 
@@ -6,10 +6,17 @@ Input: an op. Output: lines of Python that import nothing but torch:
         T = x.dtype
         compute = torch.float64 if x.dtype == torch.float64 else torch.float32
         x = x.to(compute)
+        ...
+        m = x.amax(-1)
+        ...
+
+    def softmax_torch(x: torch.Tensor) -> torch.Tensor:
+        ...
         y = torch.softmax(x, dim=-1)
         return y.to(T)
 
-An op with a `ref` is computed by it; any other line by line (`reference_nests.py`). The arguments
+The reference goes line by line (`reference_nests.py`) and is what the spec means. A `ref` is a claim, which
+`tritongen check` tests; CPU tensors go through it where there is one, because it is faster. The arguments
 have been checked: the public function allocates first.
 """
 
@@ -31,6 +38,23 @@ PYTHON_TYPES = {"float": "float", "int": "int", "bool": "bool"}
 
 def reference_lines(*typings: Op) -> list[str]:
     """`def <op>_reference(...)` for all typings of one op, a logical line an entry, not yet laid out."""
+    doc = f"What {typings[0].name} means: its spec, line by line."
+    return _function("reference", doc, [_by_nests(op) for op in typings], typings)
+
+
+def claim_lines(*typings: Op) -> list[str]:
+    """`def <op>_torch(...)`: the `ref`; nothing where there is none."""
+    bodies = [_by_ref(op, Names(op), op.ref) for op in typings if op.ref is not None]
+    doc = f"What {typings[0].name} equals, by its ref: CPU tensors go this way, which is faster."
+    return _function("torch", doc, bodies, typings) if bodies else []
+
+
+def cpu_function(op: Op) -> str:
+    """The name of the function that CPU tensors get."""
+    return f"{op.name}_{'reference' if op.ref is None else 'torch'}"
+
+
+def _function(kind: str, doc: str, bodies: list[list[str]], typings: tuple[Op, ...]) -> list[str]:
     op = typings[0]
     result = "torch.Tensor"
     if len(op.outputs) > 1:
@@ -40,20 +64,12 @@ def reference_lines(*typings: Op) -> list[str]:
         (*op.params, *op.free_typarams), key=lambda p: getattr(p, "default", None) is not None
     )
     params = ", ".join(_param(p, op) for p in ordered)
-    how = "the function its spec names" if op.ref is not None else "its spec, line by line"
-    body: list[str] = []
-    for typing in typings[:-1]:
-        body += [f"if {_is_typing(typing)}:", *_indented(_body(typing)), ""]
-    body += _body(typings[-1])
-    return [
-        f"def {op.name}_reference({params}) -> {result}:",
-        f'    """What {op.name} computes on CPU tensors: {how}."""',
-        *_indented(body),
-    ]
-
-
-def _body(op: Op) -> list[str]:
-    return _by_nests(op) if op.ref is None else _by_ref(op, Names(op), op.ref)
+    lines: list[str] = []
+    for typing, body in zip(typings[:-1], bodies[:-1], strict=True):
+        lines += [f"if {_is_typing(typing)}:", *_indented(body), ""]
+    lines += bodies[-1]
+    head = [f"def {op.name}_{kind}({params}) -> {result}:", f'    """{doc}"""']
+    return head + _indented(lines)
 
 
 def _indented(lines: list[str]) -> list[str]:

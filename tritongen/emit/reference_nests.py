@@ -99,7 +99,16 @@ class _Body(Dims):
             value = Code(f"{text}.reshape({shape})")
         if nest.dtype != nest.body.dtype:
             value = self.to(value, nest.body.dtype, nest.dtype)
+        given = nest.body
+        while isinstance(given, Cast):
+            given = given.arg
+        if nest.name in self.outputs and (missing or isinstance(given, Read)):
+            return f"{value.text}.clone(memory_format=torch.contiguous_format)"  # not a view
         return value.text
+
+    @property
+    def outputs(self) -> set[str]:
+        return {o.name for o in self.function.op.outputs}
 
     def by_blocks(self, blocked: list[Binder], many: list[frozenset[str]]) -> list[str]:
         """Storage, and a loop that fills it."""

@@ -294,7 +294,7 @@ def _against_torch(candidate: Candidate, args, got, wanted, values: str) -> str 
     if given is None:
         return None
     try:
-        eager = getattr(candidate.module, f"{op.name}_reference")(**given)
+        eager = getattr(candidate.module, f"{op.name}_torch")(**given)
     except Exception:  # torch refuses some shapes that the op takes
         return None
     eager = eager if isinstance(eager, tuple) else (eager,)
