@@ -119,6 +119,16 @@ SPECS = {
         "z[n, m] = sum[d](abs(x[n, d] - y[m, d])) / sum[e](abs(x[n, e]) * abs(y[m, e])) }",
         lambda: {"x": normal(9, 7), "y": normal(11, 7)},
     ),
+    "prefix": (
+        "op f<T: float>(x: T[N, D], w: T[D]) -> y: T[D, N] {"
+        "y[d, n] = w[d] * sum[k <= d](x[n, k] * w[k]) + max[j < d](relu(x[n, j])) }",
+        lambda: {"x": with_holes(normal(3, 5), ((1, 3), NAN), ((2, 2), INF)), "w": normal(5)},
+    ),
+    "suffix": (
+        "op f(x: i32[N]) -> y: i64[N] {"
+        "y[i] = sum[k >= i](x[k]) + 2 * prod[k > i](x[k]) + min[k > i](x[k]) }",
+        lambda: {"x": torch.tensor([3, -1, 4, 2], dtype=torch.int32)},
+    ),
     "nothing below the first": (
         "op f<T: float>(x: T[N]) -> y: T[N] { y[i] = sum[k < i](x[k]) }",
         lambda: {"x": normal(6)},

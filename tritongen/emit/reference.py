@@ -187,7 +187,7 @@ def {padded}(tensor, fill, *index):
     """tensor[index], and fill where an index is outside."""
     inside, at = True, []
     for i, size in zip(index, tensor.shape):
-        i = torch.as_tensor(i, device=tensor.device)
+        i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
         inside = inside & (i >= 0) & (i < size)
         at.append(i.clamp(0, max(size - 1, 0)))
     if tensor.numel() == 0:

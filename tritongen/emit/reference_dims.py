@@ -125,7 +125,10 @@ class Dims:
         if whole is None:
             self.use(*read.coords)
             return Code(self.printer.read(read.tensor, read.coords, read.fill))
-        text, names = whole
+        return Code(self.placed(*whole))
+
+    def placed(self, text: str, names: list[str]) -> str:
+        """A tensor whose dims are the ranges of these indices, with the dims in force."""
         at = [b.index for b in self.force]
         order = sorted(names, key=at.index)
         if order != names:
@@ -133,7 +136,7 @@ class Dims:
             text += ".T" if len(names) == 2 else f".permute({moved})"
         dims = at[at.index(order[0]) :] if order else []
         slots = [self.blocks.get(n, ":") if n in names else "None" for n in dims]
-        return Code(text if set(slots) <= {":"} else f"{text}[{', '.join(slots)}]")
+        return text if set(slots) <= {":"} else f"{text}[{', '.join(slots)}]"
 
     def whole(self, read: Read) -> tuple[str, list[str]] | None:
         """The tensor and the indices that its dims are, each over all of its range, where that is so."""

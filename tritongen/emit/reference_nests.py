@@ -25,7 +25,15 @@ import textwrap
 from dataclasses import dataclass, replace
 
 from tritongen.emit.reference_dims import Dims, Function
-from tritongen.emit.reference_products import Operand, materialized, operands, ranges_of
+from tritongen.emit.reference_products import (
+    SCANS,
+    Operand,
+    Scan,
+    materialized,
+    operands,
+    ranges_of,
+    scan_of,
+)
 from tritongen.emit.reference_sizes import Code, free, literal
 from tritongen.ir.algebra import Poly, indices, is_size, poly
 from tritongen.ir.binding import TORCH_NAMES
@@ -244,7 +252,10 @@ class _Body(Dims):
         if r.guards:
             body = fill_reads(r.body, self.function.dims, {b.index: b for b in r.binders})
             r = replace(r, body=body)
-        if pair := operands(r, ranges_of(self.nest)):
+        ranges = ranges_of(self.nest)
+        if scan := scan_of(r, ranges):
+            return self.scanned(r, scan)
+        if pair := operands(r, ranges):
             return self.einsum(r, pair)
         outer = self.force, self.scope
         self.force, self.scope = [*self.force, *r.binders], {}
@@ -253,6 +264,27 @@ class _Body(Dims):
         folded = self.folded(r, terms, there.text)
         self.force, self.scope = outer
         return self.extreme(r, folded) if r.op in ("max", "min") else folded
+
+    def scanned(self, r: Reduce, scan: Scan) -> Code:
+        """All prefixes at once."""
+        kept = [b for b in self.force if b.index in free(r.body)]
+        outer = self.force, self.scope, self.blocks
+        (own,) = (b for b in self.force if b.index == scan.index)
+        run = replace(r.binders[0], hi=own.hi)
+        self.force, self.scope, self.blocks = [*kept, run], {}, {}
+        text = self.terms(replace(r, binders=(run,), guards=())).text
+        self.force, self.scope, self.blocks = outer
+        option = f", dtype={self.dtype(r.dtype)}" if self.narrow_int(r.dtype) else ""
+        option = option if r.op in ("sum", "prod") else ""
+        text = f"{text}.flip(-1)" if scan.reverse else text
+        text = f"torch.{SCANS[r.op]}({text}, -1{option})"
+        text = text if r.op in ("sum", "prod") else f"{text}.values"
+        text = f"{text}.flip(-1)" if scan.reverse else text
+        if scan.exclusive:
+            sides, rest = ("(0, 1)", "1:") if scan.reverse else ("(1, 0)", ":-1")
+            fill = self.identity(r.op, r.body.dtype)
+            text = f"torch.nn.functional.pad({text}, {sides}, value={fill})[..., {rest}]"
+        return Code(self.placed(text, [b.index for b in kept] + [scan.index]))
 
     def terms(self, r: Reduce) -> Code:
         """The body over all terms, the identity where a guard drops one."""

@@ -17,6 +17,8 @@ from tritongen.emit.reference_sizes import free
 from tritongen.ir.algebra import Poly, index, indices
 from tritongen.ir.nodes import Binder, Call, Expr, Nest, Read, Reduce, walk
 
+SCANS = {"sum": "cumsum", "prod": "cumprod", "max": "cummax", "min": "cummin"}
+
 
 @dataclass(frozen=True, slots=True)
 class Operand:
@@ -24,6 +26,15 @@ class Operand:
 
     value: Expr
     dims: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Along which index it runs, whether from the last term, and whether each place leaves out its own."""
+
+    index: str
+    reverse: bool
+    exclusive: bool
 
 
 def operands(r: Reduce, ranges: Mapping[str, Binder]) -> tuple[Operand, ...] | None:
@@ -34,7 +45,8 @@ def operands(r: Reduce, ranges: Mapping[str, Binder]) -> tuple[Operand, ...] | N
     factors = _factors(r.body)
     first = max(factors, key=lambda f: len(_kept(f, summed)))
     beyond = [f for f in factors if not _kept(f, summed) <= _kept(first, summed)]
-    like = [f for f in factors if f is not first and set(summed) <= free(f)]
+    narrower = [f for f in factors if _kept(f, summed) < _kept(first, summed)]
+    like = [f for f in narrower if set(summed) <= free(f)]
     if not beyond and not like:
         return None
     second = max(beyond, key=lambda f: len(_kept(f, summed))) if beyond else like[0]
@@ -74,12 +86,30 @@ def _dims(value: Expr, summed: list[str], ranges: Mapping[str, Binder]) -> tuple
     return tuple(dict.fromkeys(name for name in names if name in wanted))
 
 
+def scan_of(r: Reduce, ranges: Mapping[str, Binder]) -> Scan | None:
+    """A fold of all terms up to an index that the terms do not depend on, or from there on."""
+    if r.op not in SCANS or len(r.binders) != 1 or len(r.guards) != 1 or r.guards[0].op != ">=":
+        return None
+    (k,), gap = r.binders, r.guards[0].poly
+    others = indices(gap) - {k.index}
+    d = ranges.get(next(iter(others))) if len(others) == 1 else None
+    if d is None or d.index in free(r.body) or d.lo.terms or k.lo.terms:
+        return None
+    for sign in (1, -1):
+        past = (gap - (index(d.index) - index(k.index)) * sign).constant
+        if past in (0, -1) and k.hi == (d.hi + past if sign > 0 else d.hi):
+            return Scan(d.index, sign < 0, past == -1)
+    return None
+
+
 def materialized(nest: Nest) -> list[frozenset[str]]:
     """The dims of each value that is larger than all that it is computed from."""
     ranges = ranges_of(nest)
     found = []
     for r in walk(nest.body):
         if not isinstance(r, Reduce):
+            continue
+        if scan_of(r, ranges):
             continue
         guards = set().union(*(indices(g.poly) for g in r.guards))
         terms = [(r.body, free(r.body) | guards | {b.index for b in r.binders})]
