@@ -126,7 +126,7 @@ SPECS = {
     ),
     "suffix": (
         "op f(x: i32[N]) -> y: i64[N] {"
-        "y[i] = sum[k >= i](x[k]) + 2 * prod[k > i](x[k]) + min[k > i](x[k]) }",
+        "y[i] = sum[k >= i](x[k] * x[k]) + 2 * prod[k > i](x[k]) + min[k > i](x[k]) }",
         lambda: {"x": torch.tensor([3, -1, 4, 2], dtype=torch.int32)},
     ),
     "nothing below the first": (

@@ -4,7 +4,8 @@
     g = compile_op("op relu<T: float>(x: T[...]) -> y: T[...] { y = max(x, 0) }")
     ops = load("specs/softmax.op"); ops.softmax(x)
 
-What comes back is called like a function and has `.spec`, `.source`, `.reference` and `.explain`. The
+What comes back is called like a function and has `.spec`, `.source`, `.explain` and `.reference`, which is
+the body in torch. CPU tensors go through the `ref` where there is one: a claim that `check` tests. The
 same text compiles once per process. Not here: the compiler (`pipeline.py`), imports (`runtime/load.py`).
 """
 

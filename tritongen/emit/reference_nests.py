@@ -272,7 +272,8 @@ class _Body(Dims):
         (own,) = (b for b in self.force if b.index == scan.index)
         run = replace(r.binders[0], hi=own.hi)
         self.force, self.scope, self.blocks = [*kept, run], {}, {}
-        text = self.terms(replace(r, binders=(run,), guards=())).text
+        terms = self.terms(replace(r, binders=(run,), guards=()))
+        text = terms.text if terms.precedence == ATOM or not scan.reverse else f"({terms.text})"
         self.force, self.scope, self.blocks = outer
         option = f", dtype={self.dtype(r.dtype)}" if self.narrow_int(r.dtype) else ""
         option = option if r.op in ("sum", "prod") else ""
