@@ -79,8 +79,9 @@ def _tiles(
 
 
 def _tiles_to_store(y: torch.Tensor, rows: int, cols: int) -> TensorDescriptor | None:
-    """A descriptor by tiles of rows x cols; None where rows are not aligned, or end within 16 bytes."""
-    whole = y.shape[-1] * y.element_size() % 16 == 0  # a store fills what it has begun
+    """A descriptor by tiles of rows x cols; None where rows are not aligned, or they or tiles end within 16 bytes."""
+    size = y.element_size()
+    whole = y.shape[-1] * size % 16 == 0 and cols * size >= 16  # a store fills what it has begun
     return _descriptor(y, rows, cols) if whole and _is_aligned(y) else None
 
 

@@ -116,6 +116,92 @@ def test_load_gives_every_op_and_generated_files(tmp_path):
     torch.testing.assert_close(tritongen.load(path).softmax(torch.ones(4)), torch.full((4,), 0.25))
 
 
+F = torch.nn.functional
+ROWS, GAIN, BIAS = torch.randn(3, 5), torch.randn(5), torch.randn(5)
+IMAGE, FILTERS, EACH = torch.randn(2, 3, 8, 8), torch.randn(4, 3, 3, 3), torch.randn(4)
+
+
+@pytest.mark.parametrize(
+    "text, given, want",
+    [
+        ("softmax(x)", (ROWS,), ROWS.softmax(-1)),
+        ("softmax(scale * x)", (0.5, ROWS), (ROWS / 2).softmax(-1)),
+        ("layer_norm(x, w, b)", (ROWS, GAIN, BIAS), F.layer_norm(ROWS, (5,), GAIN, BIAS)),
+        (
+            "x + silu(layer_norm(x, w, b, eps = e))",
+            (ROWS, GAIN, BIAS, 0.1),
+            ROWS + F.silu(F.layer_norm(ROWS, (5,), GAIN, BIAS, 0.1)),
+        ),
+        ("softmax(matmul(a, b) + z)", (ROWS.T, ROWS, GAIN), (ROWS.T @ ROWS + GAIN).softmax(-1)),
+        ("matmul(a, b) * s", (ROWS.T, ROWS, torch.tensor(2.0)), 2 * ROWS.T @ ROWS),
+        (
+            "h = conv2d(x, w, b, pad = k)\ny = relu(group_norm(h, g, v, groups = 2))",
+            (IMAGE, FILTERS, EACH, 1, EACH, EACH),
+            F.group_norm(F.conv2d(IMAGE, FILTERS, EACH, padding=1), 2, EACH, EACH).relu(),
+        ),
+        ("max_pool2d(x, 3, stride = 1)", (IMAGE,), F.max_pool2d(IMAGE, 3, 1)),
+        (
+            "cross_entropy(x, t)",
+            (ROWS, torch.tensor([0, 1, 4])),
+            F.cross_entropy(ROWS, torch.tensor([0, 1, 4]), reduction="none"),
+        ),
+        ("h = softmax(x)\ny[...] = max[d](h[..., d])", (ROWS,), ROWS.softmax(-1).amax(-1)),
+        ("h[n, d] = 2 * x[n, d]\ny = h + z", (ROWS, GAIN), 2 * ROWS + GAIN),
+    ],
+)
+def test_ops_of_the_prelude_say_what_their_operands_are(text, given, want):
+    f = tritongen.compile_expr(text)
+    torch.testing.assert_close(f(*given), want, rtol=1e-5, atol=1e-5)
+    assert "@triton.jit" in f.source
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
+def test_gathers(dtype):
+    table, idx = torch.randn(7, 3), torch.tensor([2, 6, 0, 9], dtype=dtype)
+    f = tritongen.compile_expr("y[n, d] = table[idx[n], d] else 0")
+    torch.testing.assert_close(f(table, idx), F.pad(table, (0, 0, 0, 3))[idx.long()])
+    dot = tritongen.compile_expr("y[n] = sum[d](x[n, d] * (w[idx[n], d] else 0))")
+    x, idx = torch.randn(4, 3), idx.clamp(max=6)
+    torch.testing.assert_close(dot(x, table, idx), (x * table[idx.long()]).sum(1))
+
+
+@pytest.mark.parametrize(
+    "text, given, error, message",
+    [
+        ("max(x, 0)", (ROWS.numpy(),), TypeError, "x: .*given ndarray: pass torch.from_numpy"),
+        ("max(x, 0)", ([1.0],), TypeError, r"given list: pass torch.tensor\(x\)"),
+        ("matmul(a, b)", (ROWS, ROWS.half()), ValueError, r"`a` and `b` of one dtype, given f32 a"),
+        ("matmul(a, b)", (ROWS[None], ROWS), ValueError, r"a: expected 2 dims \[M, K\], given 3"),
+        ("y[n] = x[n, t[n]] else 0", (ROWS, GAIN), ValueError, "`t` holds integers here, given f32"),
+        ("mean[r < k](x[r] else 0)", (GAIN, 3), ValueError, "`k` is a number here(.|\n)*order of appearance: k, x"),
+        ("sum[n](x[n])", (2.0,), TypeError, "needs a tensor"),
+    ],
+)  # fmt: skip
+def test_arguments_that_do_not_fit_are_named(text, given, error, message):
+    with pytest.raises(error, match=message):
+        tritongen.compile_expr(text)(*given)
+
+
+@pytest.mark.parametrize(
+    "text, given, applied",
+    [
+        ("ij,jk->ik", (ROWS, ROWS.T), ROWS @ ROWS.T),
+        ("...i, ...i -> ...", (ROWS, ROWS), (ROWS * ROWS).sum(-1)),
+        ("relu", (ROWS,), ROWS.relu()),
+        ("layer_norm", (ROWS, GAIN, BIAS), F.layer_norm(ROWS, (5,), GAIN, BIAS)),
+        ("y[n, j] = x[n] else 0", (GAIN,), None),
+    ],
+)
+def test_a_help_is_right_when_applied(text, given, applied):
+    with pytest.raises(tritongen.SpecError) as caught:
+        tritongen.compile_expr(text)(*given)
+    (help,) = [line for line in str(caught.value).splitlines() if "help:" in line]
+    better = help.split("`")[1].replace("...`", "").replace("= ...", "= x[n] else 0")
+    got = tritongen.compile_expr(better)(*given)
+    want = GAIN[:, None].expand(5, 8) if applied is None else applied
+    torch.testing.assert_close(got, want)
+
+
 @pytest.mark.parametrize(
     "text, message",
     [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,10 +19,11 @@ from tritongen.proof import Result, cases, pool
 from tritongen.proof.judge import judge
 from tritongen.proof.oracle import expect, tf32, truncated
 from tritongen.proof.parts import joined, parts_of
-from tritongen.proof.reference import disagreement
+from tritongen.proof.reference import disagreement, disagreements
 from tritongen.proof.runner import operands_of_torch
 from tritongen.proof.values import LAYOUTS, Filling, fill_tensor
 from tritongen.proof.variants import config_of, ways
+from tritongen.runtime.load import load_text
 from tritongen.schedule.rules import evaluate, names
 from tritongen.syntax.parse import parse
 
@@ -373,10 +373,32 @@ def test_refs_are_not_called_on_nothing():
     op = op_of('op f<T: float>(x: T[N, M]) -> y: T[N, M] {\n  y[n, m] = x[n, m]\n  ref "x"\n}\n')
     case = cases.Case({"T": "f32"}, {"N": 0, "M": 3}, {}, layouts={"x": "contiguous"})
     called = []  # torch's attention would divide by zero, and end the process
-    assert (
-        disagreement(op, SimpleNamespace(f_reference=lambda x: called.append(x) or x), case) == ""
-    )
+    assert disagreement(op, lambda x: called.append(x) or x, case) is None
     assert not called
+
+
+@pytest.mark.parametrize(
+    "ref, says",
+    [
+        ("torch.softmax(x, dim=0)", r"ref 'torch.softmax(x, dim=0)' is not what the body says: y["),
+        ("torch.logsumexp(x, dim=-1)", "y has shape ["),
+        ("torch.softmax(x, dim=5)", "takes none of 48 examples: IndexError"),
+    ],
+)
+def test_a_wrong_ref_is_found(ref, says):
+    text = (ROOT / "specs" / "softmax.op").read_text().replace("torch.softmax(x, dim=-1)", ref)
+    built = pipeline.build(text, "softmax.op")
+    ((plan,),) = built.plans.values()
+    module = load_text(built.name, built.raw)
+    (finding,) = disagreements(plan.op, module, seed=0)
+    assert says in finding["problem"] and finding["variant"] == "ref"
+
+
+def test_cpu_tensors_go_through_the_ref_and_the_reference_is_the_body():
+    text = 'op f<T: float>(x: T[N]) -> y: T[N] {\n  y[n] = 2 * x[n]\n  ref "x * 3"\n}\n'
+    module = load_text("f", pipeline.build(text, "f.op").raw)
+    x = torch.ones(2)
+    assert module.f(x).tolist() == [3, 3] and module.f.reference(x).tolist() == [2, 2]
 
 
 # ---- jobs ---------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@
     g = compile_op("op relu<T: float>(x: T[...]) -> y: T[...] { y = max(x, 0) }")
     ops = load("specs/softmax.op"); ops.softmax(x)
 
-What comes back is called like a function and has `.spec`, `.source`, `.reference` and `.explain`. The
+What comes back is called like a function and has `.spec`, `.source`, `.explain` and `.reference`, which is
+the body in torch. CPU tensors go through the `ref` where there is one: a claim that `check` tests. The
 same text compiles once per process. Not here: the compiler (`pipeline.py`), imports (`runtime/load.py`).
 """
 
@@ -22,7 +23,6 @@ from typing import Any
 import torch
 
 from tritongen import explain, pipeline
-from tritongen.check import check
 from tritongen.errors import Diagnostic, SpecError
 from tritongen.expression import NUMBERS, Argument, Draft, text_of
 from tritongen.ir.binding import dtype_name, typing_of
@@ -111,11 +111,12 @@ class Expression:
         self._draft = Draft(text)
         self._names = tuple(use.name for use in self._draft.uses)
         self._ops: dict[tuple[Any, ...], CompiledOp] = {}
+        self._kind = _kind_and_rank if self._draft.by_rank else _kind
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if kwargs or len(args) != len(self._names):
             args = self._positional(args, kwargs)
-        key = tuple([_kind(a) for a in args])
+        key = tuple([self._kind(a) for a in args])
         op = self._ops.get(key)
         if op is None:
             op = self._compile(key)
@@ -137,12 +138,16 @@ class Expression:
         return self._default.reference
 
     def explain(self, *args: Any) -> str:
-        return self._compile(tuple(_kind(a) for a in args)).explain(*args)
+        return self._compile(tuple(self._kind(a) for a in args)).explain(*args)
 
     @functools.cached_property
     def _default(self) -> CompiledOp:
-        static = [torch.int64 if u.is_integer else torch.float32 for u in self._draft.uses]
-        return self._compile(tuple(static))
+        constants = {"int": int, "float": float, "bool": bool}
+        key = (
+            constants.get(u.constant, torch.int64 if u.is_integer else torch.float32)
+            for u in self._draft.uses
+        )
+        return self._compile(tuple(key))
 
     def _positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         rest = self._names[len(args) :]
@@ -157,10 +162,12 @@ class Expression:
     def _compile(self, key: tuple[Any, ...]) -> CompiledOp:
         with _lock:
             if key not in self._ops:
-                arguments = tuple(_argument(kind) for kind in key)
+                named = zip(key, self._names, strict=True)
+                arguments = tuple(_argument(kind, name) for kind, name in named)
                 if not any(a.is_tensor for a in arguments):
                     raise TypeError(f"{self.spec!r} needs a tensor; given numbers only")
-                op = self._draft.op(arguments, _result(self._draft, arguments))
+                value = self._draft.value(arguments)
+                op = self._draft.op(arguments, _result(self._draft, arguments, value.dtype), value)
                 (self._ops[key],) = _compile(text_of(op), "<text>")
             return self._ops[key]
 
@@ -217,32 +224,42 @@ def _recompiled(text: str, file: str, name: str) -> CompiledOp:
 
 # ---- the types of a call's arguments --------------------------------------------------------------
 def _kind(value: Any) -> Any:
-    """What the op depends on, hashable: a tensor's dtype (with "rank 0" where it is one), a number's type."""
+    """What the op depends on, hashable: a tensor's dtype (with the rank where it is 0), a number's type."""
     if isinstance(value, torch.Tensor):
-        return value.dtype if value.dim() else (value.dtype, "rank 0")
+        return value.dtype if value.dim() else (value.dtype, 0)
     return type(value)
 
 
-def _argument(kind: Any) -> Argument:
+def _kind_and_rank(value: Any) -> Any:
+    return (value.dtype, value.dim()) if isinstance(value, torch.Tensor) else type(value)
+
+
+def _argument(kind: Any, name: str) -> Argument:
     if isinstance(kind, tuple):
-        return Argument(dtype_name(kind[0]), is_tensor=True, is_rank0=True)
+        return Argument(dtype_name(kind[0]), is_tensor=True, rank=kind[1])
     if isinstance(kind, torch.dtype):
         return Argument(dtype_name(kind), is_tensor=True)
     if kind not in NUMBERS:
-        raise TypeError(f"expected a tensor or a number, given {kind.__name__}")
+        given = f"{name}: expected a tensor or a number, given {kind.__name__}"
+        raise TypeError(f"{given}: {_remedy(kind, name)}" if _remedy(kind, name) else given)
     return Argument(NUMBERS[kind], is_tensor=False)
 
 
-def _result(draft: Draft, arguments: tuple[Argument, ...]) -> str:
+def _remedy(kind: type, name: str) -> str:
+    if kind.__module__.partition(".")[0] == "numpy":
+        return (
+            f"pass torch.from_numpy({name})"
+            if kind.__name__ == "ndarray"
+            else f"pass {name}.item()"
+        )
+    return f"pass torch.tensor({name})" if kind in (list, tuple) else ""
+
+
+def _result(draft: Draft, arguments: tuple[Argument, ...], dtype: str) -> str:
     """The output's dtype: the promoted one of the floating operands, or what the expression says."""
     value = draft.lines[-1].value
     if isinstance(value, ast.Call) and value.name in CASTS:
         return value.name
-    probe = draft.probe(arguments)
-    (checked,) = check(ast.File((probe,)))
-    op = checked.typings[0]
-    name = probe.lines[-2].name
-    dtype = next(nest.dtype for nest in op.nests if nest.name == name)
     if dtype != "compute":
         return dtype
     floats = [

@@ -156,7 +156,10 @@ def _fail_if_stale(specs: tuple[Path, ...], output: Path, texts: dict[str, str])
 @click.option("--examples", default=100, show_default=True, type=click.IntRange(1))
 @click.option("--seed", default=0, show_default=True, type=int)
 def check(specs: tuple[Path, ...], device: str | None, examples: int, seed: int) -> None:
-    """Run the tests that follow from each SPEC: kernels against the oracle and torch."""
+    """Run the tests that follow from each SPEC: kernels against the oracle and torch.
+
+    The body is what a spec means. Its `ref` is a claim, which is tested too; calls on CPU tensors go
+    through it where there is one, because it is faster."""
     from tritongen.proof import check_specs
 
     _module_names(specs)

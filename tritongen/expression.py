@@ -5,9 +5,10 @@
     op expr_y_m_n_relu_sum_k_a_m_k_b_k_n_bias_n<T: float, U: float, V: float>(
         a: T[M, K], b: U[K, N], bias: V[N]) -> y: T[M, N] { ... }
 
-Operands stand in order of appearance, one type parameter each. A size is named after the first index
-that subscripts the dim alone. What each argument is (a dtype, or a Python number) is known only at
-the call, so one draft becomes several ops. Not here: compiling and caching them (`api.py`).
+Operands stand in order of appearance, one type parameter each, but for those that a called op wants of one
+dtype. A size is named after the first index that subscripts the dim alone; operands of ops that are called
+have the dims that these want (`expression_calls.py`). What each argument is (a dtype, or a Python number) is
+known only at the call, so one draft becomes several ops. Not here: compiling and caching them (`api.py`).
 """
 
 from __future__ import annotations
@@ -15,10 +16,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Union
 
-from tritongen.errors import Diagnostic, SpecError
+from tritongen.check.functions import Library
+from tritongen.check.op import result_of
+from tritongen.check.scope import Variable
+from tritongen.errors import Diagnostic, Span, SpecError
+from tritongen.expression_calls import Demand, Demands, callee_of, children
+from tritongen.expression_mistakes import refuse_einsum, refuse_function, two_dtypes
+from tritongen.ir.algebra import Poly
+from tritongen.ir.nodes import BATCH_SIZE
+from tritongen.ir.print_poly import poly_ast
 from tritongen.syntax import ast
-from tritongen.syntax.names import BUILTINS
 from tritongen.syntax.parse import has_assignments, parse_assignments, parse_expression
 from tritongen.syntax.unparse import unparse
 
@@ -27,13 +36,20 @@ FAMILY = {d: "float" for d in FLOATS} | {"bool": "bool"}
 NUMBERS = {float: "f32", int: "i64", bool: "bool"}
 
 
+Entry = Union[ast.Name, ast.Number, ast.Dots, ast.Binder]  # of a left side
+
+
 @dataclass(frozen=True, slots=True)
 class Argument:
     """What was passed for one operand: a tensor's dtype, or a number's; rank 0 promotes weakly."""
 
     dtype: str
     is_tensor: bool
-    is_rank0: bool = False
+    rank: int | None = None  # where it is known
+
+    @property
+    def is_rank0(self) -> bool:
+        return self.rank == 0
 
 
 @dataclass(slots=True)
@@ -41,11 +57,14 @@ class Use:
     """How the text uses one name that it does not assign."""
 
     name: str
-    start: int
+    span: Span | None
     dims: tuple[ast.Index, ...] | None = None  # of the first read with brackets
-    is_static: bool = False  # bare in a coordinate or bound: a compile-time value
+    constant: str = (
+        ""  # bare in a coordinate or bound, or a constant of an op: a compile-time value
+    )
     is_integer: bool = False  # anywhere in a coordinate or bound
-    is_indexed_line: bool = False  # bare in a line with indices: a scalar
+    is_scalar: bool = False  # bare in a line with indices, or a scalar of an op
+    demand: Demand = field(default_factory=Demand)  # by the ops that it is an argument of
 
 
 @dataclass(slots=True)
@@ -56,19 +75,23 @@ class Draft:
     lines: tuple[ast.Assign, ...] = ()
     uses: tuple[Use, ...] = ()
     sizes: dict[str, str] = field(default_factory=dict)  # index -> size
-    borrowed: set[str] = field(
+    whole: set[str] = field(
         default_factory=set
-    )  # indices sized by a dim they do not stand alone in
+    )  # indices that stand alone in a read without `else`
 
     def __post_init__(self) -> None:
+        refuse_einsum(self.text)
         if has_assignments(self.text):
             self.lines = parse_assignments(self.text)
         else:
             value = parse_expression(self.text)
             self.lines = (ast.Assign(_free("y", self.text), None, value, span=value.span),)
         self.uses = _uses(self.lines)
-        _refuse_functions(self.lines, self.uses)
-        if not any(self.takes_tensor(use) for use in self.uses):
+        for use in self.uses:
+            if use.dims is None:
+                refuse_function(use.name, use.span, self.text.strip() == use.name)
+        calls = (n for line in self.lines for n in _walk(line) if isinstance(n, ast.Call))
+        if not any(self.takes_tensor(u) for u in self.uses) and not any(map(callee_of, calls)):
             message = "an expression needs a tensor to run on"
             raise SpecError([Diagnostic("E303", message, self.lines[-1].value.span)])
         dims = [d for use in self.uses for d in use.dims or ()]
@@ -78,7 +101,10 @@ class Draft:
         for name in self._unsized():  # `y[i] = x[i + 1] else 0` is as long as x
             if any(name in _names(d) for d in dims):
                 self.sizes[name] = _size_name(name, self.sizes)
-                self.borrowed.add(name)
+        reads = (n for line in self.lines for n in _walk(line) if isinstance(n, ast.Read))
+        plain = (d for n in reads if n.fill is None for d in n.indices)
+        self.whole = {d.name for d in plain if isinstance(d, ast.Name)}
+        self._demands()
 
     @property
     def name(self) -> str:
@@ -89,54 +115,135 @@ class Draft:
         indices = self.lines[-1].indices or ()
         return [i.name for i in indices if isinstance(i, ast.Name) and i.name not in self.sizes]
 
-    def op(self, arguments: tuple[Argument, ...], result: str) -> ast.OpDef:
+    def _demands(self) -> None:
+        """What the ops that are called make of the operands."""
+        demands = Demands(taken=set(self.sizes.values()) | set(re.findall(r"[A-Z]\w*", self.text)))
+        for line in self.lines:
+            if not _has_indices(line):
+                demands.line(line)
+            elif line.indices:
+                sizes: dict[str, ast.Index] = {
+                    name: ast.Size(size) for name, size in self.sizes.items()
+                }
+                demands.values[line.name] = tuple(
+                    i if isinstance(i, ast.Dots) else demands.size(_left_size(i), sizes)
+                    for i in line.indices
+                )
+        for use in self.uses:
+            use.demand = demands.of.get(use.name, use.demand)
+            use.constant = use.constant or use.demand.constant
+            use.is_scalar |= use.demand.scalar
+            use.is_integer |= use.demand.integer
+
+    @property
+    def by_rank(self) -> bool:
+        """Whether the op depends on how many dims the arguments have."""
+        return any(use.demand.may_be_less for use in self.uses)
+
+    def op(self, arguments: tuple[Argument, ...], result: str, value: Variable) -> ast.OpDef:
         """The op for these arguments; `result` is the output's dtype, or an operand's name for its."""
+        last, types = self.lines[-1], self._type_parameters(arguments)
+        dims = tuple(ast.Dots() if d == BATCH_SIZE else _dim(d) for d in value.dims)
+        brackets = dims if dims or last.indices is not None else None
+        output = ast.Operand(last.name, ast.Type(types.get(result, result), brackets))
+        return replace(self._draft(arguments), outputs=(output,))
+
+    def value(self, arguments: tuple[Argument, ...]) -> Variable:
+        """What the expression gives for these arguments: its dims and its dtype."""
+        op = self._draft(arguments)
+        last = op.lines[-1]
+        if last.indices is not None:  # of an output all ranges would be known
+            bounded = tuple(self._bounded(i) for i in last.indices)
+            op = replace(op, lines=(*op.lines[:-1], replace(last, indices=bounded)))
+        return result_of(op, Library())
+
+    def _bounded(self, entry: Entry) -> Entry:
+        if not isinstance(entry, ast.Name) or entry.name in self.whole:
+            return entry
+        if entry.name in self.sizes:
+            return ast.Binder(entry.name, high=ast.Size(self.sizes[entry.name]), span=entry.span)
+        line = self.lines[-1]
+        bounded = (
+            replace(i, name=f"{i.name} < 8") if i is entry else i for i in line.indices or ()
+        )
+        left = unparse(replace(line, indices=tuple(bounded))).partition(" = ")[0]
+        help = f"bound it, by a number or the name of one: `{left} = ...`"
+        message = f"nothing gives the range of `{entry.name}`"
+        raise SpecError([Diagnostic("E203", message, entry.span, help=help)])
+
+    def _draft(self, arguments: tuple[Argument, ...]) -> ast.OpDef:
+        """The op but for its output."""
+        for use, argument in zip(self.uses, arguments, strict=True):
+            self._check(use, argument)
         types = self._type_parameters(arguments)
         params = tuple(
             self._param(use, argument, types)
             for use, argument in zip(self.uses, arguments, strict=True)
         )
-        typarams = tuple(
-            ast.TypeParam(types[use.name], (FAMILY.get(argument.dtype, argument.dtype),))
+        families = {
+            types[use.name]: FAMILY.get(argument.dtype, argument.dtype)
             for use, argument in zip(self.uses, arguments, strict=True)
             if use.name in types
-        )
-        last = self.lines[-1]
-        output = ast.Operand(last.name, ast.Type(types.get(result, result), self._out_dims(last)))
-        return ast.OpDef(self.name, typarams, params, (output,), (), self.lines, ())
-
-    def probe(self, arguments: tuple[Argument, ...]) -> ast.OpDef:
-        """An op in which the last line is a temporary, of the type that the expression has."""
-        op = self.op(arguments, "f64")
-        last, (output,) = op.lines[-1], op.outputs
-        copy = _free(f"{last.name}_out", self.text)
-        value: ast.Expr = ast.Name(last.name)
-        if last.indices is not None:
-            plain = (ast.Name(i.name) if isinstance(i, ast.Binder) else i for i in last.indices)
-            value = ast.Read(last.name, tuple(plain))
-        lines = (*op.lines, replace(last, name=copy, value=value))
-        return replace(op, lines=lines, outputs=(replace(output, name=copy),))
+        }
+        typarams = tuple(ast.TypeParam(name, (family,)) for name, family in families.items())
+        return ast.OpDef(self.name, typarams, params, (), (), self.lines, ())
 
     @staticmethod
     def takes_tensor(use: Use) -> bool:
-        return not use.is_static and (use.dims is not None or not use.is_indexed_line)
+        return not use.constant and (use.dims is not None or not use.is_scalar)
+
+    def _check(self, use: Use, argument: Argument) -> None:
+        """SpecError where this is no argument for that name, in the words of the expression."""
+        order = ", ".join(u.name for u in self.uses)
+        message, help = "", f"operands stand in order of appearance: {order}"
+        if use.constant and argument.is_tensor:
+            message = f"`{use.name}` is a number here, given a tensor"
+        elif use.dims is not None and not (argument.is_tensor and argument.rank != 0):
+            message = f"`{use.name}` is read with indices, given a number"
+        elif use.is_integer and argument.dtype in (*FLOATS, "bool"):
+            message = f"`{use.name}` holds integers here, given {argument.dtype}"
+        if message:
+            raise SpecError([Diagnostic("E303", message, use.span, help=help)])
 
     def _type_parameters(self, arguments: tuple[Argument, ...]) -> dict[str, str]:
         taken = set(self.sizes.values())
         free = (n for n in [*"TUVWXYZABCDEFGHIJKLMNOPQRS"] if n not in taken)
-        tensors = zip(self.uses, arguments, strict=True)
-        return {u.name: next(free) for u, a in tensors if a.is_tensor and self.takes_tensor(u)}
+        types: dict[str, str] = {}
+        shared: dict[tuple[int, str], tuple[Use, Argument]] = {}
+        for use, argument in zip(self.uses, arguments, strict=True):
+            if not (argument.is_tensor and self.takes_tensor(use)) or self._is_number(
+                use, argument
+            ):
+                continue
+            for call, dtype in use.demand.same:
+                other, first = shared.setdefault((id(call), dtype), (use, argument))
+                if first.dtype != argument.dtype:
+                    given = (other.name, first.dtype), (use.name, argument.dtype)
+                    raise SpecError([two_dtypes(call, *given)])
+                if other is not use:
+                    types[use.name] = types[other.name]
+            if use.name not in types:
+                types[use.name] = next(free)
+        return types
+
+    @staticmethod
+    def _is_number(use: Use, argument: Argument) -> bool:
+        """A tensor without dims beside ones that have some."""
+        return argument.is_rank0 and use.demand.dims is not None
 
     def _param(self, use: Use, argument: Argument, types: dict[str, str]) -> ast.Param:
-        if use.is_static:
-            return ast.ConstParam(use.name, "int")
+        if use.constant:
+            return ast.ConstParam(use.name, use.constant)
         if use.name not in types:
             family = FAMILY.get(argument.dtype, "int")
             return ast.Operand(
                 use.name, ast.Type({"float": "f32", "int": "i64"}.get(family, "bool"))
             )
         if use.dims is None:
-            return ast.Operand(use.name, ast.Type(types[use.name], (ast.Dots(),)))
+            wanted = use.demand.dims or (ast.Dots(),)
+            if use.demand.may_be_less and argument.rank is not None and ast.Dots() not in wanted:
+                wanted = wanted[-argument.rank :]
+            return ast.Operand(use.name, ast.Type(types[use.name], wanted))
         taken = {*self.sizes.values(), *types.values()}
         dims: list[ast.Index] = []
         for d in use.dims:
@@ -150,26 +257,14 @@ class Draft:
                 dims.append(ast.Size(size))
         return ast.Operand(use.name, ast.Type(types[use.name], tuple(dims)))
 
-    def _out_dims(self, last: ast.Assign) -> tuple[ast.Index, ...] | None:
-        if last.indices is None:
-            pointwise = not any(use.is_indexed_line or use.dims is not None for use in self.uses)
-            return (ast.Dots(),) if pointwise else None
-        return tuple(self._out_dim(i) for i in last.indices)
 
-    def _out_dim(self, entry: ast.Name | ast.Number | ast.Dots | ast.Binder) -> ast.Index:
-        match entry:
-            case ast.Dots():
-                return entry
-            case ast.Number():
-                return ast.Number(1)
-            case ast.Binder(high=high) if high is not None:
-                return high if entry.high_strict else ast.Binary("+", high, ast.Number(1))
-            case ast.Binder(name=name) | ast.Name(name=name):
-                if name in self.sizes:
-                    return ast.Size(self.sizes[name])
-        message = f"nothing gives the range of `{entry.name}`"
-        help = f"give it: `{self.lines[-1].name}[{entry.name} < 8] = ...`, or write an op"
-        raise SpecError([Diagnostic("E203", message, entry.span, help=help)])
+def _left_size(entry: Entry) -> ast.Index:
+    return ast.Size(entry.name) if isinstance(entry, ast.Name) else ast.Number(1)
+
+
+def _dim(size: Poly) -> ast.Index:
+    tree = poly_ast(size)
+    return ast.Size(tree.name) if isinstance(tree, ast.Name) else tree
 
 
 def text_of(op: ast.OpDef) -> str:
@@ -185,27 +280,15 @@ def _uses(lines: tuple[ast.Assign, ...]) -> tuple[Use, ...]:
         for node, static in _leaves(line):
             if node.name in assigned or (isinstance(node, ast.Name) and node.name in bound):
                 continue
-            start = node.span.start if node.span else 0
-            use = found.setdefault(node.name, Use(node.name, start))
+            use = found.setdefault(node.name, Use(node.name, node.span))
             use.is_integer |= static
             if isinstance(node, ast.Read):
                 use.dims = _better(use.dims, node.indices)
             else:
-                use.is_static |= static
-                use.is_indexed_line |= bool(bound) or line.indices is not None
+                use.constant = use.constant or ("int" if static else "")
+                use.is_scalar |= bool(bound) or line.indices is not None
         assigned.add(line.name)
-    return tuple(sorted(found.values(), key=lambda use: use.start))
-
-
-def _refuse_functions(lines: tuple[ast.Assign, ...], uses: tuple[Use, ...]) -> None:
-    """In `"relu"` and `"relu + x"` the call is missing: no operand is meant, though one may be called so."""
-    bare = {use.name for use in uses if use.dims is None} & BUILTINS
-    for line in lines:
-        for node, _ in _leaves(line):
-            if node.name in bare:
-                message = f"`{node.name}` is a function; an operand of that name has its indices"
-                help = f"call it: `{node.name}(x)`"
-                raise SpecError([Diagnostic("E501", message, node.span, help=help)])
+    return tuple(sorted(found.values(), key=lambda use: use.span.start if use.span else 0))
 
 
 def _better(old: tuple[ast.Index, ...] | None, new: tuple[ast.Index, ...]) -> tuple[ast.Index, ...]:
@@ -236,26 +319,28 @@ def _expression_leaves(node: ast.Node, static: bool) -> Iterator[tuple[ast.Name 
     if isinstance(node, (ast.Name, ast.Read)):
         yield node, static
     inside = static or isinstance(node, (ast.Read, ast.Binder))
-    for child in _children(node):
+    for child in children(node):
         if isinstance(node, ast.Read) and isinstance(child, ast.Name):
             continue  # an index; the checker says so where nothing binds it
         yield from _expression_leaves(child, inside)
 
 
 def _names(node: ast.Node) -> list[str]:
-    return [n.name for n in _walk(node) if isinstance(n, ast.Name)]
+    """The indices of a coordinate, but for those of what it reads: `idx[n]` is no range of n."""
+    if isinstance(node, (ast.Name, ast.Read)):
+        return [node.name] if isinstance(node, ast.Name) else []
+    return [name for child in children(node) for name in _names(child)]
 
 
 def _walk(node: ast.Node) -> Iterator[ast.Node]:
     yield node
-    for child in _children(node):
+    for child in children(node):
         yield from _walk(child)
 
 
-def _children(node: ast.Node) -> list[ast.Node]:
-    values = (getattr(node, name) for name in node.__dataclass_fields__ if name != "span")
-    flat = (v for value in values for v in (value if isinstance(value, tuple) else (value,)))
-    return [v for v in flat if isinstance(v, ast.Node)]
+def _has_indices(line: ast.Assign) -> bool:
+    nodes = _walk(line.value)
+    return line.indices is not None or any(isinstance(n, (ast.Read, ast.Reduce)) for n in nodes)
 
 
 # ---- names --------------------------------------------------------------------------------------

@@ -13,11 +13,12 @@ from tritongen.check import clauses, lines, signature
 from tritongen.check.compose import composed_ref
 from tritongen.check.functions import Library
 from tritongen.check.report import Report
+from tritongen.check.scope import Variable
 from tritongen.check.typings import typings_of
 from tritongen.check.unused import unused_operands
 from tritongen.errors import Diagnostic, SpecError
-from tritongen.ir.algebra import Overgrown
-from tritongen.ir.nodes import Op, TypeParam
+from tritongen.ir.algebra import Overgrown, substitute
+from tritongen.ir.nodes import Define, Op, TypeParam
 from tritongen.ir.verify import verify
 from tritongen.syntax import ast
 from tritongen.syntax.limits import MAX_PARTS
@@ -86,6 +87,22 @@ def _check(op: ast.OpDef, library: Library, typing: Mapping[str, str] | None) ->
     for t in ops:
         verify(t)
     return Checked(op.name, ops, warnings)
+
+
+def result_of(op: ast.OpDef, library: Library) -> Variable:
+    """The value of the last line of an op that declares no outputs: its dims, in sizes of operands, and dtype."""
+    (choice,) = typings_of(op)
+    report = Report()
+    scope = signature.scope_of(op, choice, library, report)
+    lines.check_lines(scope, op.lines)
+    if report.errors:
+        raise SpecError(list(report.errors))
+    value = scope.variables[op.lines[-1].name]
+    derived = {f.name: f.value for f in scope.facts if isinstance(f, Define)}
+    for _ in derived:  # one may stand in another
+        dims = tuple(substitute(d, derived) for d in value.dims)
+        value = replace(value, dims=dims)
+    return value
 
 
 def _says_zero(fact: ast.Fact) -> bool:

@@ -80,7 +80,7 @@ def collisions(source: str, op: ir.Op, marks: Marks, taken: Set[str]) -> Collisi
     functions = [f for f in tree.body if isinstance(f, ast.FunctionDef)]
     own = [f for f in functions if marks.op in f.name]
     name = op.name + marks.op
-    public = {name, f"allocate_{name}", f"{name}_reference"}
+    public = {name, f"allocate_{name}", f"{name}_reference", f"{name}_torch"}
     dims = {d for t in op.tensors for d in t.dims}
     spec = {marks.name(n): n for n in all_names(op)}
     # What is printed where a line speaks of it, and what Triton takes for its own.
@@ -94,7 +94,7 @@ def collisions(source: str, op: ir.Op, marks: Marks, taken: Set[str]) -> Collisi
     outside = frozenset(_outside(tree, functions, marks))
     generated = {f.name for f in own} - {name}
     if host & {p.name for p in op.params}:  # those functions have parameters of their own names
-        generated |= {f"run_{name}", f"run_{name}_reference"}
+        generated |= {f"run_{name}", f"run_{name}_reference", f"run_{name}_torch"}
     suffix, made = "", {marks.plain(f) for f in generated}
     while made & (taken | outside | {op.name}):
         suffix += "_op"

@@ -20,7 +20,7 @@ from tritongen.emit.body import Context
 from tritongen.emit.facts import touched
 from tritongen.emit.kernels import kernel_view
 from tritongen.emit.launch import TORCH_DTYPES, LaunchView, batch_lines, launch_view, scratch_lines
-from tritongen.emit.reference import reference_lines
+from tritongen.emit.reference import claim_lines, reference_lines
 from tritongen.emit.sizes import own_lines, size_lines
 from tritongen.emit.text import may_be_f64
 from tritongen.emit.view import KernelView
@@ -152,7 +152,7 @@ def _imports(body, views, libdevice: bool, standalone: bool) -> list[str]:
         for v in views
         for line in (
             *v.checks,
-            *v.reference,
+            *(line for lines in v.references for line in lines),
             *(
                 x
                 for own in (*v.launches, *v.sequences)
@@ -235,8 +235,9 @@ def op_view(item: OpPlans) -> SimpleNamespace:
         not_empty=" or ".join(empty),
         first=host.tensors[0].name,
         dispatch=dispatch(item),
-        reference=_reference(item, params != own),
-        options=options(op, asks),
+        references=_in_torch(item, params != own),
+        cpu=f"{item.own or item.name}_{'reference' if op.ref is None else 'torch'}",
+        options=options(item, asks),
         asks=asks,
         kernels=kernels,
         launches=launches,
@@ -248,28 +249,28 @@ def op_view(item: OpPlans) -> SimpleNamespace:
     )
 
 
-def options(op: ir.Op, asks: tuple[str, ...]) -> str:
+def options(item: OpPlans, asks: tuple[str, ...]) -> str:
     """What else the decorator is told."""
-    out = f', autocast="{op.autocast}"' if op.autocast else ""
+    op = item.plans[0].op
+    out = f", equals={item.own or item.name}_torch" if op.ref is not None else ""
+    out += f', autocast="{op.autocast}"' if op.autocast else ""
     return f"{out}, precision={asks}" if asks else out
 
 
-def _reference(item: OpPlans, aside: bool) -> list[str]:
-    """The reference, behind a function with the public parameters where its own step aside."""
-    name = f"{item.own or item.name}_reference"
-    own = f"run_{name}" if aside else name
-    lines = reference_lines(*item.hosts, name=own, mark=item.mark)
-    if not aside:
-        return lines
-    params, opening = parameters(item.plans[0].op), _returns(len(item.hosts[0].outputs))
-    return [
-        *lines,
-        "",
-        "",
-        f"def {name}({_signature(params)}){opening}:",
-        f'    """What {item.name} computes on CPU tensors."""',
-        f"    return run_{name}({', '.join(n for n, _, _ in params)})",
-    ]
+def _in_torch(item: OpPlans, aside: bool) -> list[list[str]]:
+    """The body in torch, and the `ref`: behind functions with the public parameters where their own step aside."""
+    params, out = parameters(item.plans[0].op), []
+    for kind, printed in (("reference", reference_lines), ("torch", claim_lines)):
+        name = f"{item.own or item.name}_{kind}"
+        lines = printed(*item.hosts, name=f"run_{name}" if aside else name, mark=item.mark)
+        if not lines:
+            continue
+        out.append(lines)
+        if aside:
+            opening = f"def {name}({_signature(params)}){_returns(len(item.hosts[0].outputs))}:"
+            call = f"    return run_{name}({', '.join(n for n, _, _ in params)})"
+            out.append([opening, f'    """{item.name} on CPU tensors."""', call])
+    return out
 
 
 def _signature(params: list[tuple[str, str, str]]) -> str:

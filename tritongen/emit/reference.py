@@ -1,4 +1,4 @@
-"""The torch function that CPU tensors get, and that every kernel is compared with.
+"""An op in torch: what its body means, and what its `ref` says that it equals.
 
 Input: an op. Output: lines of Python that import nothing but torch:
 
@@ -6,10 +6,17 @@ Input: an op. Output: lines of Python that import nothing but torch:
         T = x.dtype
         compute = torch.float64 if x.dtype == torch.float64 else torch.float32
         x = x.to(compute)
+        ...
+        m = x.amax(-1)
+        ...
+
+    def softmax_torch(x: torch.Tensor) -> torch.Tensor:
+        ...
         y = torch.softmax(x, dim=-1)
         return y.to(T)
 
-An op with a `ref` is computed by it; any other line by line (`reference_nests.py`). The arguments
+The reference goes line by line (`reference_nests.py`) and is what the spec means. A `ref` is a claim, which
+`tritongen check` tests; CPU tensors go through it where there is one, because it is faster. The arguments
 have been checked: the public function allocates first.
 """
 
@@ -34,6 +41,19 @@ def reference_lines(*typings: Op, name: str = "", mark: str = "") -> list[str]:
 
     `name`: what it is called instead; `mark`: as in `Names`.
     """
+    doc = f"What {typings[0].name} means: its spec, line by line."
+    bodies = [_by_nests(op, mark) for op in typings]
+    return _function(name or f"{typings[0].name}_reference", doc, bodies, typings)
+
+
+def claim_lines(*typings: Op, name: str = "", mark: str = "") -> list[str]:
+    """`def <op>_torch(...)`: the `ref`; nothing where there is none."""
+    bodies = [_by_ref(op, Names(op, mark), op.ref) for op in typings if op.ref is not None]
+    doc = f"What {typings[0].name} equals, by its ref: CPU tensors go this way, which is faster."
+    return _function(name or f"{typings[0].name}_torch", doc, bodies, typings) if bodies else []
+
+
+def _function(name: str, doc: str, bodies: list[list[str]], typings: tuple[Op, ...]) -> list[str]:
     op = typings[0]
     result = "torch.Tensor"
     if len(op.outputs) > 1:
@@ -43,20 +63,12 @@ def reference_lines(*typings: Op, name: str = "", mark: str = "") -> list[str]:
         (*op.params, *op.free_typarams), key=lambda p: getattr(p, "default", None) is not None
     )
     params = ", ".join(_param(p, op) for p in ordered)
-    how = "the function its spec names" if op.ref is not None else "its spec, line by line"
-    body: list[str] = []
-    for typing in typings[:-1]:
-        body += [f"if {_is_typing(typing)}:", *_indented(_body(typing, mark)), ""]
-    body += _body(typings[-1], mark)
-    return [
-        f"def {name or f'{op.name}_reference'}({params}) -> {result}:",
-        f'    """What {op.name} computes on CPU tensors: {how}."""',
-        *_indented(body),
-    ]
-
-
-def _body(op: Op, mark: str) -> list[str]:
-    return _by_nests(op, mark) if op.ref is None else _by_ref(op, Names(op, mark), op.ref)
+    lines: list[str] = []
+    for typing, body in zip(typings[:-1], bodies[:-1], strict=True):
+        lines += [f"if {_is_typing(typing)}:", *_indented(body), ""]
+    lines += bodies[-1]
+    head = [f"def {name}({params}) -> {result}:", f'    """{doc}"""']
+    return head + _indented(lines)
 
 
 def _indented(lines: list[str]) -> list[str]:
@@ -162,6 +174,8 @@ def _by_nests(op: Op, mark: str) -> list[str]:
         head += ["", *PADDED.format(padded=names.padded).splitlines()]
     if nests.firsts:
         head += ["", *FIRST.format(first=names.first).splitlines()]
+    if nests.blocks:
+        head += ["", *BLOCKS.format(blocks=names.blocks).splitlines()]
     op = checked  # whose operands the function has
     lines = [*head, *sections, "", f"return {', '.join(_unflattened(op, names))}"]
     return _dtype_lines(op, names, lines) + lines
@@ -170,24 +184,38 @@ def _by_nests(op: Op, mark: str) -> list[str]:
 PADDED = '''
 def {padded}(tensor, fill, *index):
     """tensor[index], and fill where an index is outside."""
-    index = torch.broadcast_tensors(*(torch.as_tensor(i, device=tensor.device) for i in index))
-    inside = torch.ones_like(index[0], dtype=torch.bool)
-    for dim in range(tensor.dim()):
-        inside = inside & (index[dim] >= 0) & (index[dim] < tensor.shape[dim])
+    inside, at = True, []
+    for i, size in zip(index, tensor.shape):
+        i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
+        inside = inside & (i >= 0) & (i < size)
+        at.append(i.clamp(0, max(size - 1, 0)))
     if tensor.numel() == 0:
         return tensor.new_full(inside.shape, fill)
-    return torch.where(inside, tensor[tuple(i * inside for i in index)], fill)
+    return torch.where(inside, tensor[tuple(at)], fill)
+'''.strip()
+
+# Small enough for a processor's cache, large enough for the loop to cost nothing.
+BLOCKS = '''
+def {blocks}(terms, *sizes):
+    """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
+    room, parts = max(1, 2**19 // max(1, terms)), [()]
+    for size in sizes[::-1]:
+        length = max(1, min(size, room))
+        room = max(1, room // length)
+        cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
+        parts = [(cut, *part) for cut in cuts for part in parts]
+    return parts
 '''.strip()
 
 
 FIRST = '''
 def {first}(largest, terms, there, start):
     """start plus the place of the first extreme term that is there, a NaN before any; -1 where none is."""
-    if len(terms) == 0:
-        return torch.full(terms.shape[1:], -1, device=terms.device)
-    best = terms.amax(0) if largest else terms.amin(0)
+    if terms.shape[-1] == 0:
+        return torch.full(terms.shape[:-1], -1, device=terms.device)
+    best = terms.amax(-1, keepdim=True) if largest else terms.amin(-1, keepdim=True)
     hit = there & ((terms == best) | (terms != terms))
-    return torch.where(hit.any(0), start + hit.to(torch.int8).argmax(0), -1)
+    return torch.where(hit.any(-1), start + hit.to(torch.int8).argmax(-1), -1)
 '''.strip()
 
 

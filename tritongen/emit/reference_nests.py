@@ -2,46 +2,61 @@
 
 Input: a nest. Output: lines of Python:
 
-    # y[n, d] = sum[k <= d](x[n, k])
-    n = torch.arange(N, device=x.device)[:, None]
-    d = torch.arange(D, device=x.device)
-    k = torch.arange(D, device=x.device)[:, None, None]
-    y = torch.where(k <= d, x[n, k], 0).sum(0).to(T)
+    # y[n, d] = sum[k <= d](x[n, k] * z[n, d, k])
+    d = torch.arange(D, device=x.device)[:, None]
+    k = torch.arange(D, device=x.device)
+    y = torch.where(k <= d, x[:, None, :] * z, 0).sum(-1).to(T)
 
-The dims of the box stand last and those of reducers before them, so that an index has one shape
-wherever it is used and torch's broadcasting, which aligns from the right, does the rest. Plain sums
-of products are einsums. Not here: the head and the end of the function (`reference.py`).
+The dims of a value are those of the box and behind them those of the reducers in force, so that torch's
+broadcasting does the rest. Sums of products are einsums (`reference_products.py`). What has more terms
+than its operands have elements is computed a block of the box at a time:
+
+    # y[n, k] = sqrt(sum[d]((x[n, d] - c[k, d]) ** 2))
+    y = torch.empty((N, K), dtype=T, device=x.device)
+    for n_block, k_block in blocks(D, N, K):
+        y[n_block, k_block] = torch.sqrt(((x[n_block, None, :] - c[k_block, :]) ** 2).sum(-1))
+
+Not here: the head and the end of the function (`reference.py`).
 """
 
 from __future__ import annotations
 
 import textwrap
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from tritongen.emit.reference_sizes import Code, Names, Printer, free, literal, plain_index
+from tritongen.emit.reference_dims import Dims, Function
+from tritongen.emit.reference_products import (
+    SCANS,
+    Operand,
+    Scan,
+    materialized,
+    operands,
+    ranges_of,
+    scan_of,
+)
+from tritongen.emit.reference_sizes import Code, free, literal
 from tritongen.ir.algebra import Poly, indices, is_size, poly
 from tritongen.ir.binding import TORCH_NAMES
-from tritongen.ir.bounds import facts_of, takes_all
+from tritongen.ir.bounds import takes_all
 from tritongen.ir.functions import FUNCTIONS
 from tritongen.ir.nodes import (
-    BATCH,
     Binder,
     Call,
     Cast,
     Const,
     Expr,
+    Guard,
     IndexValue,
     Nest,
-    Op,
     Read,
     Reduce,
     ScalarRef,
-    Tensor,
     kind_of,
 )
 from tritongen.ir.print import line_ast
 from tritongen.ir.reads import fill_reads
 from tritongen.ir.texts import ATOM, POWER, UNARY, Text, fill
+from tritongen.schedule.canonical import digits_in, split
 from tritongen.syntax.unparse import unparse
 
 NEEDS_TENSORS = ("atan2", "hypot", "logaddexp", "fmod", "xlogy")
@@ -49,121 +64,101 @@ NEEDS_TENSORS = ("atan2", "hypot", "logaddexp", "fmod", "xlogy")
 
 # ---- nests --------------------------------------------------------------------------------------
 @dataclass(slots=True)
-class Nests:
-    """Prints nests in order; `pads` and `firsts` say whether a read or an argmax needs its helper."""
-
-    op: Op
-    names: Names
-    pads: list[str] = field(default_factory=list)
-    firsts: list[str] = field(default_factory=list)
-    defined: dict[str, str] = field(default_factory=dict)  # what an index's variable holds now
-
-    @property
-    def dims(self) -> dict[str, tuple[Poly, ...]]:
-        stored: tuple[Tensor | Nest, ...] = (*self.op.tensors, *self.op.nests)
-        return {t.name: t.dims for t in stored}
+class Nests(Function):
+    """Prints nests, in order."""
 
     def lines(self, nest: Nest) -> list[str]:
-        order = [next(iter(indices(c))) for c in nest.coords if c.constant != 0]
-        box = {b.index: b for b in nest.box}
         line = unparse(line_ast(self.op, nest, self.dims))
         comment = textwrap.wrap(line, 92, initial_indent="# ", subsequent_indent="#     ")
-        body = _Body(self, nest, [box[name] for name in order])
+        found = digits_in(nest, self.facts)
+        if found and any(found[0].index in dims for dims in materialized(nest)):
+            nest = split(nest, *found)  # `x[f // q]` has a value for each f // q, not for each f
+        box = [b for c in nest.coords for b in nest.box if b.index in indices(c)]
+        many = materialized(nest)
+        blocked = [b for b in box if any(b.index in dims for dims in many) and b.lo == poly(0)]
+        body = _Body(self, nest, box, {b.index: self.names.block(b.index) for b in blocked})
+        if blocked:
+            self.blocks = True
+            return [*comment, *body.by_blocks(blocked, many)]
         value = body.stored()
         return [*comment, *body.ranges(), f"{nest.name} = {value}"]
 
 
 @dataclass(slots=True)
-class _Body:
-    nests: Nests
-    nest: Nest
-    box: list[Binder]
-    variables: dict[str, str] = field(default_factory=dict)  # variable -> its range, as code
-    scope: dict[str, str] = field(default_factory=dict)  # index -> variable
-    used: set[str] = field(default_factory=set)
-    force: list[Binder] = field(default_factory=list)  # what has a dim, from the first to the last
-
-    def __post_init__(self) -> None:
-        self.bind(self.box)
-
-    @property
-    def names(self) -> Names:
-        return self.nests.names
-
-    @property
-    def printer(self) -> Printer:
-        return Printer(self.names, self.scope, self.nests.pads)
-
+class _Body(Dims):
     def dtype(self, name: str) -> str:
         if name == "compute":
             return self.names.compute
         return f"torch.{TORCH_NAMES[name]}" if name in TORCH_NAMES else name
 
-    @property
-    def device(self) -> str:
-        return f"{self.nests.op.tensors[0].name}.device"
-
-    # ---- indices --------------------------------------------------------------------------------
-    def bind(self, binders: list[Binder] | tuple[Binder, ...]) -> None:
-        """Give the binders the dims before those of all that is in force."""
-        self.force = [*binders, *self.force]
-        for position, b in enumerate(binders):
-            after = len(self.force) - 1 - position
-            low, high = self.poly(b.lo), self.poly(b.hi)
-            ends = high if b.lo == poly(0) else f"{low}, max({low}, {high})"
-            shape = f"[:, {', '.join(['None'] * after)}]" if after else ""
-            code = f"torch.arange({ends}, device={self.device}){shape}"
-            name = self.names.row if b.index == BATCH else b.index
-            variable, number = name, 2
-            while self.variables.get(variable, code) != code:
-                variable, number = f"{name}_{number}", number + 1
-            self.variables[variable] = code
-            self.scope[b.index] = variable
-
-    def ranges(self) -> list[str]:
-        """The ranges that the value uses and that do not stand already."""
-        lines = []
-        for variable, code in self.variables.items():
-            if variable in self.used and self.nests.defined.get(variable) != code:
-                self.nests.defined[variable] = code
-                lines.append(f"{variable} = {code}")
-        return lines
-
-    def poly(self, p: Poly) -> str:
-        self.use(p)
-        return self.printer.poly(p)[0]
-
-    def use(self, *polys: Poly) -> None:
-        self.used |= {self.scope[name] for p in polys for name in indices(p)}
-
     # ---- the whole ------------------------------------------------------------------------------
     def stored(self) -> str:
         nest = self.nest
         value = self.expr(nest.body)
-        dims = ", ".join(self.poly(d) for d in nest.dims)
-        shape = f"({dims},)" if len(nest.dims) == 1 else f"({dims})"
+        shape = self.shape([self.size(d) for d in nest.dims])
         if value.plain:
             dtype = self.dtype(nest.dtype)
             return f"torch.full({shape}, {value.text}, dtype={dtype}, device={self.device})"
         missing = {b.index for b in self.box} - free(nest.body)
-        if len(self.box) < len(nest.dims):
-            value = Code(
-                f"torch.broadcast_to({value.text}, {self.shape(self.box)}).reshape({shape})"
-            )
-        elif missing:
-            value = Code(f"torch.broadcast_to({value.text}, {shape})")
+        if missing:
+            value = Code(f"torch.broadcast_to({value.text}, {self.forced_shape})")
+        if len(self.box) != len(nest.dims):
+            text = value.text if value.precedence == ATOM else f"({value.text})"
+            value = Code(f"{text}.reshape({shape})")
         if nest.dtype != nest.body.dtype:
             value = self.to(value, nest.body.dtype, nest.dtype)
+        given = nest.body
+        while isinstance(given, Cast):
+            given = given.arg
+        if nest.name in self.outputs and (missing or isinstance(given, Read)):
+            return f"{value.text}.clone(memory_format=torch.contiguous_format)"  # not a view
         return value.text
 
-    def shape(self, binders: list[Binder]) -> str:
-        extents = [self.poly(b.hi - b.lo) for b in binders]
-        return f"({', '.join(extents)}{',' if len(extents) == 1 else ''})"
+    @property
+    def outputs(self) -> set[str]:
+        return {o.name for o in self.function.op.outputs}
+
+    def by_blocks(self, blocked: list[Binder], many: list[frozenset[str]]) -> list[str]:
+        """Storage, and a loop that fills it."""
+        nest = self.nest
+        box = self.shape([self.size(b.hi) for b in self.box])
+        dtype = f"dtype={self.dtype(nest.dtype)}, device={self.device}"
+        each = self.terms_of_a_point(blocked, many)
+        sizes = ", ".join(self.size(b.hi) for b in blocked)
+        value = self.expr(nest.body)
+        if nest.dtype != nest.body.dtype:
+            value = self.to(value, nest.body.dtype, nest.dtype)
+        inside = {v for v, c in self.variables.items() if any(b in c for b in self.blocks.values())}
+        head = [f"{nest.name} = torch.empty({box}, {dtype})"]
+        loop = ", ".join(self.blocks.values()) + ("," if len(blocked) == 1 else "")
+        loop = f"({loop})" if len(blocked) == 1 else loop
+        at = ", ".join(self.blocks.get(b.index, ":") for b in self.box)
+        lines = [f"for {loop} in {self.names.blocks}({each}, {sizes}):"]
+        lines += [f"    {v} = {self.variables[v]}" for v in self.variables if v in inside]
+        lines.append(f"    {nest.name}[{at}] = {value.text}")
+        for variable in inside:
+            del self.variables[variable]
+            self.function.defined.pop(variable, None)
+        if len(self.box) != len(nest.dims):
+            shape = self.shape([self.size(d) for d in nest.dims])
+            lines.append(f"{nest.name} = {nest.name}.reshape({shape})")
+        return [*self.ranges(), *head, *lines]
+
+    def terms_of_a_point(self, blocked: list[Binder], many: list[frozenset[str]]) -> str:
+        """How many terms one point of the blocked dims has at once."""
+        ranges = ranges_of(self.nest)
+        counts: dict[str, None] = {}
+        for dims in many:
+            product = poly(1)
+            for name in sorted(dims - {b.index for b in blocked}):
+                product = product * (ranges[name].hi - ranges[name].lo)
+            counts[self.size(product)] = None
+        return next(iter(counts)) if len(counts) == 1 else f"max({', '.join(counts)})"
 
     def to(self, value: Code, given: str, dtype: str) -> Code:
         text, precedence = value.pair
         text = text if precedence == ATOM else f"({text})"
-        narrow = dtype in ("i16", "i8", "u8") and kind_of(given, self.nests.op) == "float"
+        narrow = dtype in ("i16", "i8", "u8") and kind_of(given, self.function.op) == "float"
         through = ".to(torch.int64)" if narrow else ""
         return Code(f"{text}{through}.to({self.dtype(dtype)})")
 
@@ -173,12 +168,11 @@ class _Body:
             case Const(value):
                 return Code(literal(value), UNARY if value < 0 else ATOM, True)
             case ScalarRef(name):
-                return Code(name, ATOM, any(c.name == name for c in self.nests.op.constants))
+                return Code(name, ATOM, any(c.name == name for c in self.function.op.constants))
             case IndexValue(p, dtype):
                 return self.index_value(p, dtype)
-            case Read(tensor, coords, filler):
-                self.use(*coords)
-                return Code(self.printer.read(tensor, coords, filler))
+            case Read():
+                return self.read(expr)
             case Cast(arg, dtype):
                 return self.cast(arg, dtype)
             case Call():
@@ -190,14 +184,14 @@ class _Body:
     def index_value(self, p: Poly, dtype: str) -> Code:
         self.use(p)
         code = Code(*self.printer.poly(p), is_size(p))
-        if code.plain or kind_of(dtype, self.nests.op) != "float":
+        if code.plain or kind_of(dtype, self.function.op) != "float":
             return code
         return self.to(code, "i64", dtype)
 
     def cast(self, arg: Expr, dtype: str) -> Code:
         value = self.expr(arg)
-        operands = {t.name for t in self.nests.op.tensors}
-        floating = kind_of(arg.dtype, self.nests.op) == "float"
+        operands = {t.name for t in self.function.op.tensors}
+        floating = kind_of(arg.dtype, self.function.op) == "float"
         if dtype == "compute":
             widened = isinstance(arg, Read) and arg.tensor in operands and floating
             if widened or value.plain or arg.dtype == "compute":
@@ -246,9 +240,9 @@ class _Body:
         return Code(f"torch.clamp({value.text}, {side}={bound.text})")
 
     def where(self, condition: Code, yes: Code, no: Code, dtype: str) -> Code:
-        if condition.plain:
-            plain = yes.plain and no.plain
-            return Code(f"({yes.text} if {condition.text} else {no.text})", ATOM, plain)
+        if condition.plain and yes.plain and no.plain:
+            return Code(f"({yes.text} if {condition.text} else {no.text})", ATOM, True)
+        condition = self.tensor(condition, "bool")  # the result has the dims of both
         if yes.plain and no.plain:
             yes = self.tensor(yes, dtype)
         return Code(f"torch.where({condition.text}, {yes.text}, {no.text})")
@@ -256,16 +250,42 @@ class _Body:
     # ---- reducers -------------------------------------------------------------------------------
     def reduce(self, r: Reduce) -> Code:
         if r.guards:
-            body = fill_reads(r.body, self.nests.dims, {b.index: b for b in r.binders})
+            body = fill_reads(r.body, self.function.dims, {b.index: b for b in r.binders})
             r = replace(r, body=body)
-        elif (product := self.einsum(r)) is not None:
-            return product
-        scope, force = dict(self.scope), self.force
-        self.bind(r.binders)
+        ranges = ranges_of(self.nest)
+        if scan := scan_of(r, ranges):
+            return self.scanned(r, scan)
+        if pair := operands(r, ranges):
+            return self.einsum(r, pair)
+        outer = self.force, self.scope
+        self.force, self.scope = [*self.force, *r.binders], {}
         terms = self.terms(r)
-        there = self.condition(r) if r.guards else Code("True")
-        self.scope, self.force = scope, force
-        return self.folded(r, terms, there.text)
+        there = self.met(r.guards) if r.guards else Code("True")
+        folded = self.folded(r, terms, there.text)
+        self.force, self.scope = outer
+        return self.extreme(r, folded) if r.op in ("max", "min") else folded
+
+    def scanned(self, r: Reduce, scan: Scan) -> Code:
+        """All prefixes at once."""
+        kept = [b for b in self.force if b.index in free(r.body)]
+        outer = self.force, self.scope, self.blocks
+        (own,) = (b for b in self.force if b.index == scan.index)
+        run = replace(r.binders[0], hi=own.hi)
+        self.force, self.scope, self.blocks = [*kept, run], {}, {}
+        terms = self.terms(replace(r, binders=(run,), guards=()))
+        text = terms.text if terms.precedence == ATOM or not scan.reverse else f"({terms.text})"
+        self.force, self.scope, self.blocks = outer
+        option = f", dtype={self.dtype(r.dtype)}" if self.narrow_int(r.dtype) else ""
+        option = option if r.op in ("sum", "prod") else ""
+        text = f"{text}.flip(-1)" if scan.reverse else text
+        text = f"torch.{SCANS[r.op]}({text}, -1{option})"
+        text = text if r.op in ("sum", "prod") else f"{text}.values"
+        text = f"{text}.flip(-1)" if scan.reverse else text
+        if scan.exclusive:
+            sides, rest = ("(0, 1)", "1:") if scan.reverse else ("(1, 0)", ":-1")
+            fill = self.identity(r.op, r.body.dtype)
+            text = f"torch.nn.functional.pad({text}, {sides}, value={fill})[..., {rest}]"
+        return Code(self.placed(text, [b.index for b in kept] + [scan.index]))
 
     def terms(self, r: Reduce) -> Code:
         """The body over all terms, the identity where a guard drops one."""
@@ -273,17 +293,17 @@ class _Body:
         covered = free(r.body)
         if r.guards:
             identity = Code(self.identity(r.op, r.body.dtype), ATOM, True)
-            body = self.where(self.condition(r), body, identity, r.body.dtype)
+            body = self.where(self.met(r.guards), body, identity, r.body.dtype)
             covered |= {name for g in r.guards for name in indices(g.poly)}
         if any(b.index not in covered for b in r.binders):
             value = self.tensor(body, r.body.dtype).text
-            return Code(f"torch.broadcast_to({value}, {self.shape(self.force)})")
+            return Code(f"torch.broadcast_to({value}, {self.forced_shape})")
         return body
 
-    def condition(self, r: Reduce) -> Code:
-        """Whether a term passes all guards."""
-        self.use(*(g.poly for g in r.guards))
-        return self.printer.conditions(r.guards)
+    def met(self, guards: tuple[Guard, ...]) -> Code:
+        """Whether all of them are."""
+        self.use(*(g.poly for g in guards))
+        return self.printer.conditions(guards)
 
     def identity(self, op: str, dtype: str) -> str:
         match op:
@@ -292,7 +312,7 @@ class _Body:
             case "any" | "all":
                 return str(op == "all")
         low = op in ("max", "argmax")
-        match kind_of(dtype, self.nests.op):
+        match kind_of(dtype, self.function.op):
             case "float":
                 return f'float("{"-" if low else ""}inf")'
             case "bool":
@@ -304,93 +324,75 @@ class _Body:
             return terms
         text = terms.text if terms.precedence == ATOM else f"({terms.text})"
         count = len(r.binders)
-        dims = "0" if count == 1 else str(tuple(range(count)))
-        flat = "" if count == 1 else f".flatten(0, {count - 1})"
+        dims = "-1" if count == 1 else str(tuple(range(-count, 0)))
+        flat = "" if count == 1 else f".flatten({-count})"
         kept = f", dtype={self.dtype(r.dtype)}" if self.narrow_int(r.dtype) else ""
         match r.op:
             case "sum":
                 return Code(f"{text}.sum({dims}{kept})")
             case "prod":
-                return Code(f"{text}{flat}.prod(0{kept})")
+                return Code(f"{text}{flat}.prod(-1{kept})")
             case "max" | "min":
-                return self.extreme(r, f"{text}.a{r.op}({dims})")
-        if r.is_place and not takes_all(r, facts_of(self.nests.op)):
-            self.nests.firsts.append(r.op)
-            given = f"{r.op == 'argmax'}, {text}{flat}, {there}, {self.poly(r.binders[0].lo)}"
+                return Code(f"{text}.a{r.op}({dims})")
+        if r.is_place and not takes_all(r, self.function.facts):
+            self.function.firsts.append(r.op)
+            given = f"{r.op == 'argmax'}, {text}{flat}, {there}, {self.size(r.binders[0].lo)}"
             return Code(f"{self.names.first}({given})")
-        return Code(f"{text}{flat}.{r.op}(0)")
+        return Code(f"{text}{flat}.{r.op}(-1)")
 
     def narrow_int(self, dtype: str) -> bool:
-        return kind_of(dtype, self.nests.op) == "int" and dtype != "i64"
+        return kind_of(dtype, self.function.op) == "int" and dtype != "i64"
 
-    def extreme(self, r: Reduce, text: str) -> Code:
+    def extreme(self, r: Reduce, value: Code) -> Code:
         """torch refuses the maximum of nothing."""
         extents = [b.hi - b.lo for b in r.binders]
         open_ends = [e for e in extents if e.constant is None or e.constant <= 0]
         if not open_ends:
-            return Code(text)
-        some = " and ".join(f"{self.poly(e)} > 0" for e in open_ends)
-        shape = self.shape(self.force)
-        nothing = f"torch.full({shape}, {self.identity(r.op, r.body.dtype)}"
+            return value
+        some = " and ".join(dict.fromkeys(f"{self.size(e)} > 0" for e in open_ends))
+        nothing = f"torch.full({self.forced_shape}, {self.identity(r.op, r.body.dtype)}"
         nothing += f", dtype={self.dtype(r.body.dtype)}, device={self.device})"
-        return Code(f"{text} if {some} else {nothing}", 0)
+        return Code(f"{value.text} if {some} else {nothing}", 0)
 
     # ---- contractions ---------------------------------------------------------------------------
-    def einsum(self, r: Reduce) -> Code | None:
-        """A sum of products of whole tensors, each subscripted by plain indices."""
-        factors = _factors(r.body) if r.op == "sum" else []
-        if len(factors) < 2:
-            return None
-        dims = self.nests.dims
-        ranges = {b.index: b for b in (*self.box, *r.binders)}
-        subscripts = []
-        for factor in factors:
-            read = factor.arg if isinstance(factor, Cast) else factor
-            if not isinstance(read, Read) or read.fill is not None or not read.coords:
-                return None
-            used = [plain_index(c) for c in read.coords]
-            whole = all(
-                name in ranges and ranges[name].lo == poly(0) and ranges[name].hi == extent
-                for name, extent in zip(used, dims[read.tensor], strict=True)
-            )
-            if not whole or len(set(used)) < len(used):
-                return None
-            subscripts.append(used)
-        present = {name for used in subscripts for name in used}
-        if not {b.index for b in r.binders} <= present or self.force != self.box:
-            return None
-        return self.einsum_text(factors, subscripts, present)
-
-    def einsum_text(self, factors, subscripts, present) -> Code:
+    def einsum(self, r: Reduce, pair: tuple[Operand, ...]) -> Code:
+        """A sum of products of two tensors, each with the dims that it needs."""
+        present = {name for operand in pair for name in operand.dims}
         letters = dict(zip(sorted(present), "abcdefghijklmnopqrstuvwxyz", strict=False))
         if all(len(name) == 1 for name in present):
             letters = {name: name for name in present}
-        equation = ",".join("".join(letters[name] for name in used) for used in subscripts)
-        kept = [b.index for b in self.box if b.index in present]
+        kept = [b.index for b in self.force if b.index in present]
+        equation = ",".join("".join(letters[name] for name in o.dims) for o in pair)
         equation += "->" + "".join(letters[name] for name in kept)
-        values = []
-        for factor in factors:
-            read = factor.arg if isinstance(factor, Cast) else factor
-            assert isinstance(read, Read)  # as `einsum` chose them
-            whole = Code(read.tensor)
-            if isinstance(factor, Cast):
-                operands = {t.name for t in self.nests.op.tensors}
-                widened = read.tensor in operands and factor.dtype == "compute"
-                floating = kind_of(read.dtype, self.nests.op) == "float"
-                if not (widened and floating):
-                    whole = self.to(whole, read.dtype, factor.dtype)
-            values.append(whole.text)
-        text = f'torch.einsum("{equation}", {", ".join(values)})'
-        inner = [b.index for b in self.box]
+        values = ", ".join(self.operand(r, o) for o in pair)
+        text = f'torch.einsum("{equation}", {values})'
+        inner = [b.index for b in self.force]
         while inner and inner[0] not in present:
             inner = inner[1:]
         if len(inner) > len(kept):
             text += f"[{', '.join(':' if name in present else 'None' for name in inner)}]"
         return Code(text)
 
-
-def _factors(expr: Expr) -> list[Expr]:
-    match expr:
-        case Call("mul", (a, b)):
-            return _factors(a) + _factors(b)
-    return [expr]
+    def operand(self, r: Reduce, operand: Operand) -> str:
+        """One factor; 0 where none of its terms are there, whatever it holds."""
+        ranges = {b.index: b for b in (*self.force, *r.binders)}
+        outer = self.force, self.scope
+        own = [ranges[name] for name in operand.dims]
+        self.force, self.scope = own, {}
+        value = self.expr(operand.value)
+        covered = free(operand.value)
+        for g in r.guards:
+            others = [ranges[n] for n in sorted(indices(g.poly) - set(operand.dims))]
+            self.force, self.scope = own + others, {}
+            condition = self.met((g,))
+            if others:
+                dims = "-1" if len(others) == 1 else tuple(range(-len(others), 0))
+                condition = Code(f"({condition.text}).any({dims})")
+            self.force, self.scope = own, {}
+            value = self.where(condition, value, Code("0", ATOM, True), r.body.dtype)
+            covered |= indices(g.poly)
+        text = value.text
+        if set(operand.dims) - covered:
+            text = f"torch.broadcast_to({text}, {self.forced_shape})"
+        self.force, self.scope = outer
+        return text

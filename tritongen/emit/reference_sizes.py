@@ -52,13 +52,22 @@ class Names:
 
     def __init__(self, op: Op, mark: str = ""):
         self.taken = {p.name for p in (*op.typarams, *op.params, *op.outputs)}
-        self.taken |= {name for nest in op.nests for name in (nest.name, *index_names(nest))}
-        self.taken |= {d.name for d in op.defines}
+        self.taken |= {nest.name for nest in op.nests} | {d.name for d in op.defines}
         self.taken |= {str(d) for t in op.tensors for d in t.dims}
         self.mark = mark
+        self.stored = frozenset(self.taken)
+        self.taken |= {name for nest in op.nests for name in index_names(nest)}
         self.compute, self.batch = self.fresh("compute"), self.fresh("batch")
         self.row, self.rows = self.fresh("row"), self.fresh("rows")
         self.padded, self.first = self.fresh("padded"), self.fresh("first")
+        self.blocks = self.fresh("blocks")
+
+    def block(self, index: str) -> str:
+        """What the part of an index's range is called that a loop is at."""
+        name = f"{self.row if index == BATCH else index}_block"
+        while name in self.taken:
+            name += "_"
+        return name
 
     def fresh(self, name: str) -> str:
         name += self.mark
@@ -216,10 +225,3 @@ class Printer:
 
 def literal(value: int | float | bool) -> str:
     return f'float("{value}")' if value in (float("inf"), float("-inf")) else repr(value)
-
-
-def plain_index(c: Poly) -> str | None:
-    names = indices(c)
-    if len(names) == 1 and c == poly(Idx(next(iter(names)))):
-        return next(iter(names))
-    return None

@@ -59,14 +59,15 @@ def op(
     *,
     allocate: Callable[..., Any],
     reference: Callable[..., Any],
+    equals: Callable[..., Any] | None = None,
     backward: Backward | None = None,
     autocast: str = "",
     precision: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorates the function of one generated op; `allocate` and `reference` take its parameters.
 
-    `autocast`: "low" or "f32", where the spec says what torch.autocast makes of the operands.
-    `precision`: what the function asks `f32_precision`; the torch op takes the answers as arguments.
+    `equals`: the spec's `ref`. `autocast`: "low" or "f32", where the spec says what torch.autocast makes of
+    the operands. `precision`: what the function asks `f32_precision`; the torch op takes the answers as arguments.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -96,7 +97,7 @@ def op(
         # Code of its own: torch.compile counts recompilations per code object, not per function.
         call.__code__ = call.__code__.replace(co_name=function.__name__)
         functools.update_wrapper(call, function)
-        vars(call).update(spec=spec, source=source, reference=reference, replay=replay)
+        vars(call).update(spec=spec, source=source, reference=reference, equals=equals, replay=replay)
         return call
 
     return decorate

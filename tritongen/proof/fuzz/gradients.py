@@ -82,7 +82,7 @@ def try_autograd(seen: Trial, text: str) -> None:
 
 def disagreement(op: Op, back: Op, module: ModuleType, args: dict[str, Any], random: Random) -> str:
     """Which gradient is wrong; empty where none is, or where the call is none."""
-    forward = getattr(module, f"{op.name}_reference")
+    forward = getattr(module, op.name).reference
     leaves = {
         k: v.clone().requires_grad_()
         for k, v in args.items()

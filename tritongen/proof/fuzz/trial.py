@@ -195,7 +195,7 @@ def reference_problem(op: Op, module: Any, case: cases.Case) -> str:
         wanted = runner.expect(op, args)
     except (ValueError, IndexError):
         return ""
-    given = getattr(module, f"{op.name}_reference")(**args)
+    given = getattr(module, op.name).reference(**args)
     given = given if isinstance(given, tuple) else (given,)
     for output, theirs in zip(op.outputs, given, strict=True):
         problem = _differ(theirs, wanted[output.name])

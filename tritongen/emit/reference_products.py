@@ -1,0 +1,143 @@
+"""Which sums of a reference are einsums, and which values it has room for.
+
+Input: a reducer. Output: the two factors of its product and the dims that each has, by index:
+
+    sum[k](relu(a[m, k] * s[k]) * b[k, n])      Operand(relu(a * s), (m, k)), Operand(b, (k, n))
+
+Every factor goes to one of two operands, and both have all dims that are summed: the terms stay those of
+the spec, so an infinity or a NaN in one of them does what the spec says. Not here: text (`reference_nests.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tritongen.emit.reference_sizes import free
+from tritongen.ir.algebra import Poly, index, indices
+from tritongen.ir.nodes import Binder, Call, Expr, Nest, Read, Reduce, walk
+
+SCANS = {"sum": "cumsum", "prod": "cumprod", "max": "cummax", "min": "cummin"}
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A factor of an einsum and the indices that its dims stand for, in order."""
+
+    value: Expr
+    dims: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Along which index it runs, whether from the last term, and whether each place leaves out its own."""
+
+    index: str
+    reverse: bool
+    exclusive: bool
+
+
+def operands(r: Reduce, ranges: Mapping[str, Binder]) -> tuple[Operand, ...] | None:
+    """The two factors of a sum of products; None where it is no such sum."""
+    if r.op != "sum" or not r.binders:
+        return None
+    summed = [b.index for b in r.binders]
+    factors = _factors(r.body)
+    first = max(factors, key=lambda f: len(_kept(f, summed)))
+    beyond = [f for f in factors if not _kept(f, summed) <= _kept(first, summed)]
+    narrower = [f for f in factors if _kept(f, summed) < _kept(first, summed)]
+    like = [f for f in narrower if set(summed) <= free(f)]
+    if not beyond and not like:
+        return None
+    second = max(beyond, key=lambda f: len(_kept(f, summed))) if beyond else like[0]
+    left, right = first, second
+    for f in factors:
+        if f is first or f is second:
+            continue
+        if _kept(f, summed) <= _kept(left, summed):
+            left = Call("mul", (left, f), r.body.dtype)
+        else:
+            right = Call("mul", (right, f), r.body.dtype)
+    pair = tuple(Operand(value, _dims(value, summed, ranges)) for value in (left, right))
+    # A term that a guard drops is 0 in one of the two; the other has to be a number there.
+    if all(any(indices(g.poly) <= set(o.dims) for o in pair) for g in r.guards):
+        return pair
+    return None
+
+
+def _factors(expr: Expr) -> list[Expr]:
+    match expr:
+        case Call("mul", (a, b)):
+            return _factors(a) + _factors(b)
+    return [expr]
+
+
+def _kept(expr: Expr, summed: list[str]) -> set[str]:
+    return free(expr) - set(summed)
+
+
+def _dims(value: Expr, summed: list[str], ranges: Mapping[str, Binder]) -> tuple[str, ...]:
+    """As the tensor has them that is read with the most; then what else there is."""
+    reads = [n for n in walk(value) if isinstance(n, Read)]
+    orders = [[name for c in n.coords for name in digits(c, ranges)] for n in reads]
+    order = max(orders, key=len, default=[])
+    names = [*order, *sorted(_kept(value, summed)), *summed]
+    wanted = free(value) | set(summed)
+    return tuple(dict.fromkeys(name for name in names if name in wanted))
+
+
+def scan_of(r: Reduce, ranges: Mapping[str, Binder]) -> Scan | None:
+    """A fold of all terms up to an index that the terms do not depend on, or from there on."""
+    if r.op not in SCANS or len(r.binders) != 1 or len(r.guards) != 1 or r.guards[0].op != ">=":
+        return None
+    (k,), gap = r.binders, r.guards[0].poly
+    others = indices(gap) - {k.index}
+    d = ranges.get(next(iter(others))) if len(others) == 1 else None
+    if d is None or d.index in free(r.body) or d.lo.terms or k.lo.terms:
+        return None
+    for sign in (1, -1):
+        past = (gap - (index(d.index) - index(k.index)) * sign).constant
+        if past in (0, -1) and k.hi == (d.hi + past if sign > 0 else d.hi):
+            return Scan(d.index, sign < 0, past == -1)
+    return None
+
+
+def materialized(nest: Nest) -> list[frozenset[str]]:
+    """The dims of each value that is larger than all that it is computed from."""
+    ranges = ranges_of(nest)
+    found = []
+    for r in walk(nest.body):
+        if not isinstance(r, Reduce):
+            continue
+        if scan_of(r, ranges):
+            continue
+        guards = set().union(*(indices(g.poly) for g in r.guards))
+        terms = [(r.body, free(r.body) | guards | {b.index for b in r.binders})]
+        pair = operands(r, ranges)
+        values = [(o.value, set(o.dims)) for o in pair] if pair else terms
+        found += [frozenset(dims) for value, dims in values if not _is_read(value, dims, ranges)]
+    return found
+
+
+def _is_read(expr: Expr, dims: set[str], ranges: Mapping[str, Binder]) -> bool:
+    """Whether some tensor has all of these dims."""
+    reads = [n for n in walk(expr) if isinstance(n, Read)]
+    return any(dims <= {name for c in n.coords for name in digits(c, ranges)} for n in reads)
+
+
+def digits(c: Poly, ranges: Mapping[str, Binder]) -> tuple[str, ...]:
+    """The indices of which a coordinate takes each value once: one alone, or f1 * q + f0 where f0 < q."""
+    names = indices(c)
+    for high in names:
+        if c == index(high):
+            return (high,)
+        for low in names - {high}:
+            if low in ranges and c == index(high) * ranges[low].hi + index(low):
+                return high, low
+    return ()
+
+
+def ranges_of(nest: Nest) -> dict[str, Binder]:
+    """Every index of a nest."""
+    inner = [b for r in walk(nest.body) if isinstance(r, Reduce) for b in r.binders]
+    return {b.index: b for b in (*nest.box, *inner)}

@@ -1,0 +1,57 @@
+"""What is passed for an expression and is none, with what to write in its place.
+
+    refuse_einsum("ij,jk->ik")    # SpecError: write the sum: `y[i, k] = sum[j](x1[i, j] * x2[j, k])`
+
+Not here: what is wrong by the grammar or by the checker, which say so themselves.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tritongen.check.functions import prelude
+from tritongen.errors import Diagnostic, Source, Span, SpecError
+from tritongen.ir.functions import BUILTINS, FUNCTIONS
+from tritongen.syntax import ast
+
+EINSUM = re.compile(r"\s*[a-zA-Z. ]+(,[a-zA-Z. ]+)*->[a-zA-Z. ]*")
+
+
+def refuse_einsum(text: str) -> None:
+    """The sum that an equation stands for is written out."""
+    if not EINSUM.fullmatch(text):
+        return
+    left, _, right = re.sub(r"\s", "", text).lower().partition("->")
+    operands = [re.findall(r"\.\.\.|\w", part) for part in left.split(",")]
+    kept = re.findall(r"\.\.\.|\w", right)
+    summed = [k for k in dict.fromkeys(sum(operands, [])) if k not in kept]
+    reads = (f"x{i}[{', '.join(names)}]" for i, names in enumerate(operands, 1))
+    value = " * ".join(reads)
+    value = f"sum[{', '.join(summed)}]({value})" if summed else value
+    target = f"y[{', '.join(kept)}]" if kept else "y"
+    span = Span(Source("<expression>", text), 0, len(text))
+    help = f"write the sum: `{target} = {value}`"
+    raise SpecError([Diagnostic("E101", "an einsum equation is no expression", span, help=help)])
+
+
+def refuse_function(name: str, span: Span | None, alone: bool) -> None:
+    """A builtin without arguments; a macro or op of the prelude, whose names are free, only where it stands alone."""
+    if name in BUILTINS:
+        wanted = ["x", "y", "z"][: FUNCTIONS[BUILTINS[name]].arity]
+    else:
+        found = prelude().fns.get(name) or prelude().ops.get(name)
+        if found is None or not alone:
+            return
+        wanted = [p.name for p in found.params if p.default is None]
+    message = f"`{name}` is a function; an operand of that name has its indices"
+    help = f"call it: `{name}({', '.join(wanted)})`"
+    raise SpecError([Diagnostic("E501", message, span, help=help)])
+
+
+def two_dtypes(call: ast.Call, one: tuple[str, str], other: tuple[str, str]) -> Diagnostic:
+    """Two operands, name and dtype, that an op wants of one dtype."""
+    named = f"`{one[0]}` and `{other[0]}`"
+    message = f"`{call.name}` wants {named} of one dtype, given {one[1]} and {other[1]}"
+    span = next((a.span for a in call.args if a == ast.Name(other[0])), call.span)
+    help = f"cast one of them: `{one[1]}({other[0]})`"
+    return Diagnostic("E301", message, span, help=help)
