@@ -11,7 +11,7 @@ GPUs that are not there. Importing this imports neither torch nor triton.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,8 +55,12 @@ def check_specs(
     seed: int = 0,
     processes: int | None = None,
     seconds: float = 300,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Result]:
-    """A result for each file, as they finish; `seconds` is what one file may take."""
+    """A result for each file, as they finish; `seconds` is what one file may take.
+
+    `say` is told what is being done, from threads of their own.
+    """
     from tritongen.proof.pool import run_jobs
     from tritongen.syntax.limits import read_source
 
@@ -73,7 +77,7 @@ def check_specs(
         for spec in specs
     ]
     processes = processes or min(len(jobs), os.cpu_count() or 1, 16)
-    for report in run_jobs(jobs, device, processes, timeout=seconds + 120):
+    for report in run_jobs(jobs, device, processes, timeout=seconds + 120, say=say):
         yield Result(report)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from types import ModuleType
@@ -37,6 +38,7 @@ from tritongen.schedule.plan import Plan
 PLAIN = ("normal", "integers")
 BY_TRITON = {"contraction", "taps", "persistent", "patches"}  # kernels that leave tf32x3 to tl.dot
 ATTEMPTS = {"cpu": 40, "cuda": 12}
+MOST_WAYS = 4  # of one example: attention has 13, at a second each in the interpreter
 # Against torch's own largest error. Half types, and f32 through tf32x3, meet less even ground.
 TIMES_TORCH = {torch.float32: 4.0, torch.float16: 3.0, torch.bfloat16: 3.0}
 
@@ -95,6 +97,7 @@ class Progress:
     used: dict[str, float] = field(default_factory=dict)
     failures: list[dict[str, Any]] = field(default_factory=list)
     attempts: int = 0  # calls that a failure may cost while it is made smaller
+    say: Callable[[str], None] = lambda text: None
 
 
 def run_spec(
@@ -108,16 +111,19 @@ def run_spec(
     stop: bool = False,
     part: int = 0,
     parts: int = 1,
+    say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Every op and typing of the file; stops drawing examples when `seconds` have passed.
 
     `source` is proved in place of the module that the spec gives: one that was edited, or an old one.
-    `stop`: at the first example that fails. `part`: the examples part, part + parts, ... alone.
+    `stop`: at the first example that fails. `part`: the examples part, part + parts, ... alone. `say` is told
+    what is being done.
     """
     warnings.filterwarnings("ignore", message=".*cached copy.*")
     warnings.filterwarnings("ignore", message="Using a target size")  # refs of ops that broadcast
     start = time.monotonic()
-    progress = Progress(device, attempts=0 if stop else ATTEMPTS[device])
+    progress = Progress(device, attempts=0 if stop else ATTEMPTS[device], say=say)
+    say(f"{name}: building")
     built = pipeline.build(text, name)
     universal = pipeline.build(text, name, only="nest")
     modules = load_text(built.name, source or built.raw), load_text(
@@ -181,10 +187,21 @@ def _run_typing(
             progress.rejected += 1
             continue
         progress.examples += 1
-        progress.dtypes["+".join(dict.fromkeys(case.dtypes.values())) or "fixed"] += 1
+        dtypes = "+".join(dict.fromkeys(case.dtypes.values())) or "fixed"
+        progress.dtypes[dtypes] += 1
         with precision(case.precision):
-            for candidate in candidates:
+            for candidate in taking_turns(candidates, case.seed):
+                progress.say(
+                    f"{op.name}, {dtypes}: example {k + 1} of {share.stop}, {candidate.name}"
+                )
                 _try(progress, candidate, case, args, wanted, k, failed)
+
+
+def taking_turns(candidates: Sequence[Candidate], seed: int) -> list[Candidate]:
+    """What the module chooses, the general nest, and a few of the variants: others at other examples."""
+    chosen, *forced_ones, nest = candidates
+    drawn = Random(seed).sample(range(len(forced_ones)), min(MOST_WAYS, len(forced_ones)))
+    return [chosen, *(forced_ones[k] for k in sorted(drawn)), nest]
 
 
 def _try(
