@@ -127,10 +127,7 @@ def run_jobs(
     left = len(jobs)
     try:
         while left:
-            try:
-                file, report = reports.get(timeout=0.5)
-            except queue.Empty:  # another thread may have been the one that was interrupted
-                continue
+            file, report = _next(reports)
             found[file].append(report)
             if "calls" not in report:  # no kernel ran: the other parts would not either
                 parts[file] = parts[file][:1]
@@ -145,6 +142,15 @@ def run_jobs(
             if left:  # somebody interrupts, or has seen enough
                 worker.kill()
             waiting.put(_Turn(math.inf, 0))
+
+
+def _next(reports: Reports) -> tuple[int, Report]:
+    """The next report; looks up twice a second, since another thread may be the one that is interrupted."""
+    while True:
+        try:
+            return reports.get(timeout=0.5)
+        except queue.Empty:
+            pass
 
 
 def _serve(worker: Worker, waiting: Turns, reports: Reports, timeout: float, say: Say) -> None:
