@@ -156,18 +156,29 @@ def _fail_if_stale(specs: tuple[Path, ...], output: Path, texts: dict[str, str])
 )
 @click.option("--examples", default=100, show_default=True, type=click.IntRange(1))
 @click.option("--seed", default=0, show_default=True, type=int)
+@click.option(
+    "--grad/--no-grad",
+    "gradients",
+    default=True,
+    help="Derived gradients, too; they are by default.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Say what is being done, a line each.")
 def check(
-    specs: tuple[Path, ...], device: str | None, examples: int, seed: int, verbose: bool
+    specs: tuple[Path, ...],
+    device: str | None,
+    examples: int,
+    seed: int,
+    gradients: bool,
+    verbose: bool,
 ) -> None:
-    """Run the tests that follow from each SPEC: kernels against the oracle and torch."""
+    """Run the tests that follow from each SPEC: kernels against the oracle and torch, gradients too."""
     from tritongen.proof import check_specs
 
     _module_names(specs)
     _compile_all(specs, formatted=False)
     failed = False
     with _watching(len(specs), verbose) as (say, finished):
-        for result in check_specs(specs, device, examples, seed, say=say):
+        for result in check_specs(specs, device, examples, seed, say=say, gradients=gradients):
             click.echo(str(result))
             failed |= not result.ok
             finished()
