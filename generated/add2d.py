@@ -295,7 +295,29 @@ def allocate_add2d(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def add2d_reference(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """What add2d computes on CPU tensors: the function its spec names."""
+    """What add2d means: its spec, line by line."""
+    if x.is_floating_point():
+        T = x.dtype
+        compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+        x = x.to(compute)
+        y = y.to(compute)
+        M, N = x.shape
+
+        # z[m, n] = x[m, n] + y[m, n]
+        z = (x + y).to(T)
+
+        return z
+
+    M, N = x.shape
+
+    # z[m, n] = x[m, n] + y[m, n]
+    z = x + y
+
+    return z
+
+
+def add2d_torch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """What add2d equals, by its ref: CPU tensors go this way, which is faster."""
     if x.is_floating_point():
         T = x.dtype
         compute = torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -309,7 +331,9 @@ def add2d_reference(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return z.to(T)
 
 
-@runtime.op("specs/add2d.op", allocate=allocate_add2d, reference=add2d_reference)
+@runtime.op(
+    "specs/add2d.op", allocate=allocate_add2d, reference=add2d_reference, equals=add2d_torch
+)
 def add2d(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """z: T[M, N] from x: T[M, N], y: T[M, N].
 
@@ -317,7 +341,7 @@ def add2d(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """
     z = allocate_add2d(x, y)
     if not _runs_kernels(x):
-        return add2d_reference(x, y)
+        return add2d_torch(x, y)
     if z.numel() > 0:
         with torch.cuda.device_of(x):
             if x.dtype in (

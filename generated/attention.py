@@ -1290,7 +1290,7 @@ def allocate_attention(
 def attention_reference(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | torch.Tensor
 ) -> torch.Tensor:
-    """What attention computes on CPU tensors: its spec, line by line."""
+    """What attention means: its spec, line by line."""
     T = q.dtype
     compute = torch.float32
     q = q.to(compute)
@@ -1304,27 +1304,19 @@ def attention_reference(
     s = scale * torch.einsum("bhie,bhje->bhij", q, k)
 
     # m[b, h, i] = max[j](s[b, h, i, j])
-    b = torch.arange(B, device=q.device)[:, None, None]
-    h = torch.arange(H, device=q.device)[:, None]
-    i = torch.arange(S, device=q.device)
-    j = torch.arange(L, device=q.device)[:, None, None, None]
     m = (
-        s[b, h, i, j].amax(0)
+        s.amax(-1)
         if L > 0
         else torch.full((B, H, S), float("-inf"), dtype=compute, device=q.device)
     )
 
     # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
-    b = torch.arange(B, device=q.device)[:, None, None, None]
-    h = torch.arange(H, device=q.device)[:, None, None]
-    i = torch.arange(S, device=q.device)[:, None]
-    j = torch.arange(L, device=q.device)
-    p = torch.exp(s[b, h, i, j] - m[b, h, i])
+    p = torch.exp(s - m[:, :, :, None])
 
     # o[b, h, i, e] = sum[j](T(p[b, h, i, j]) * v[b, h, j, e]) / sum[j](p[b, h, i, j])
-    e = torch.arange(E, device=q.device)
-    j = torch.arange(L, device=q.device)[:, None, None, None, None]
-    o = ((p[b, h, i, j].to(T).to(compute) * v[b, h, j, e]).sum(0) / p[b, h, i, j].sum(0)).to(T)
+    o = (torch.einsum("bhij,bhje->bhie", p.to(T).to(compute), v) / p[:, :, :, None, :].sum(-1)).to(
+        T
+    )
 
     return o
 

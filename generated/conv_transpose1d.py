@@ -694,7 +694,76 @@ def conv_transpose1d_reference(
     out_pad: int = 0,
     dil: int = 1,
 ) -> torch.Tensor:
-    """What conv_transpose1d computes on CPU tensors: the function its spec names."""
+    """What conv_transpose1d means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    w = w.to(compute)
+    b = b.to(compute)
+    N, C, L = x.shape
+    F = w.shape[1]
+    R = w.shape[2]
+    P = L * stride + R * dil + out_pad + 1 - dil - 2 * pad - stride
+
+    def padded(tensor, fill, *index):
+        """tensor[index], and fill where an index is outside."""
+        inside, at = True, []
+        for i, size in zip(index, tensor.shape):
+            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
+            inside = inside & (i >= 0) & (i < size)
+            at.append(i.clamp(0, max(size - 1, 0)))
+        if tensor.numel() == 0:
+            return tensor.new_full(inside.shape, fill)
+        return torch.where(inside, tensor[tuple(at)], fill)
+
+    def blocks(terms, *sizes):
+        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
+        room, parts = max(1, 2**19 // max(1, terms)), [()]
+        for size in sizes[::-1]:
+            length = max(1, min(size, room))
+            room = max(1, room // length)
+            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
+            parts = [(cut, *part) for cut in cuts for part in parts]
+        return parts
+
+    # y[n, f, p] = b[f] + sum[c, r]((x[n, c, (p + pad - r * dil) / stride] else 0.0) * w[c, f,
+    #     r])
+    c = torch.arange(C, device=x.device)[:, None, None]
+    r = torch.arange(R, device=x.device)
+    y = torch.empty((N, F, P), dtype=T, device=x.device)
+    for n_block, p_block in blocks(C * R, N, P):
+        n = torch.arange(N, device=x.device)[n_block, None, None, None]
+        p = torch.arange(P, device=x.device)[p_block, None]
+        y[n_block, :, p_block] = (
+            b[:, None]
+            + torch.einsum(
+                "ncpr,cfr->nfp",
+                padded(
+                    x,
+                    0.0,
+                    n,
+                    c,
+                    torch.where(
+                        (p + pad - r * dil) % stride == 0, (p + pad - r * dil) // stride, -1
+                    ),
+                ),
+                w,
+            )
+        ).to(T)
+
+    return y
+
+
+def conv_transpose1d_torch(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    b: torch.Tensor,
+    stride: int = 1,
+    pad: int = 0,
+    out_pad: int = 0,
+    dil: int = 1,
+) -> torch.Tensor:
+    """What conv_transpose1d equals, by its ref: CPU tensors go this way, which is faster."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -708,6 +777,7 @@ def conv_transpose1d_reference(
     "specs/conv_transpose1d.op",
     allocate=allocate_conv_transpose1d,
     reference=conv_transpose1d_reference,
+    equals=conv_transpose1d_torch,
     precision=("conv",),
 )
 def conv_transpose1d(
@@ -725,7 +795,7 @@ def conv_transpose1d(
     """
     y = allocate_conv_transpose1d(x, w, b, stride, pad, out_pad, dil)
     if not _runs_kernels(x):
-        return conv_transpose1d_reference(x, w, b, stride, pad, out_pad, dil)
+        return conv_transpose1d_torch(x, w, b, stride, pad, out_pad, dil)
     if y.numel() > 0:
         with torch.cuda.device_of(x):
             launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil)

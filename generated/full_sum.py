@@ -205,7 +205,22 @@ def allocate_full_sum(x: torch.Tensor) -> torch.Tensor:
 
 
 def full_sum_reference(x: torch.Tensor) -> torch.Tensor:
-    """What full_sum computes on CPU tensors: the function its spec names."""
+    """What full_sum means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    batch = x.shape
+    rows = batch.numel()
+    x = x.reshape(rows)
+
+    # y = sum[...](x[...])
+    y = x.sum(-1).to(T)
+
+    return y
+
+
+def full_sum_torch(x: torch.Tensor) -> torch.Tensor:
+    """What full_sum equals, by its ref: CPU tensors go this way, which is faster."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -213,7 +228,12 @@ def full_sum_reference(x: torch.Tensor) -> torch.Tensor:
     return y.to(T)
 
 
-@runtime.op("specs/full_sum.op", allocate=allocate_full_sum, reference=full_sum_reference)
+@runtime.op(
+    "specs/full_sum.op",
+    allocate=allocate_full_sum,
+    reference=full_sum_reference,
+    equals=full_sum_torch,
+)
 def full_sum(x: torch.Tensor) -> torch.Tensor:
     """y: T from x: T[...].
 
@@ -221,7 +241,7 @@ def full_sum(x: torch.Tensor) -> torch.Tensor:
     """
     y = allocate_full_sum(x)
     if not _runs_kernels(x):
-        return full_sum_reference(x)
+        return full_sum_torch(x)
     if y.numel() > 0:
         with torch.cuda.device_of(x):
             launch_full_sum(x, y)

@@ -281,7 +281,22 @@ def allocate_gelu(x: torch.Tensor) -> torch.Tensor:
 
 
 def gelu_reference(x: torch.Tensor) -> torch.Tensor:
-    """What gelu computes on CPU tensors: the function its spec names."""
+    """What gelu means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    batch = x.shape
+    rows = batch.numel()
+    x = x.reshape(rows)
+
+    # y[...] = x[...] * ndtr(x[...])
+    y = (x * (0.5 * torch.erfc(x * -0.7071067811865476))).to(T)
+
+    return y.reshape(batch)
+
+
+def gelu_torch(x: torch.Tensor) -> torch.Tensor:
+    """What gelu equals, by its ref: CPU tensors go this way, which is faster."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -289,7 +304,7 @@ def gelu_reference(x: torch.Tensor) -> torch.Tensor:
     return y.to(T)
 
 
-@runtime.op("specs/gelu.op", allocate=allocate_gelu, reference=gelu_reference)
+@runtime.op("specs/gelu.op", allocate=allocate_gelu, reference=gelu_reference, equals=gelu_torch)
 def gelu(x: torch.Tensor) -> torch.Tensor:
     """y: T[...] from x: T[...].
 
@@ -297,7 +312,7 @@ def gelu(x: torch.Tensor) -> torch.Tensor:
     """
     y = allocate_gelu(x)
     if not _runs_kernels(x):
-        return gelu_reference(x)
+        return gelu_torch(x)
     if y.numel() > 0:
         with torch.cuda.device_of(x):
             launch_gelu(x, y)

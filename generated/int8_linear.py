@@ -595,7 +595,7 @@ def allocate_int8_linear(
 def int8_linear_reference(
     x: torch.Tensor, w: torch.Tensor, sx: torch.Tensor, sw: torch.Tensor, T: torch.dtype
 ) -> torch.Tensor:
-    """What int8_linear computes on CPU tensors: its spec, line by line."""
+    """What int8_linear means: its spec, line by line."""
     compute = torch.float32
     sx = sx.to(compute)
     sw = sw.to(compute)
@@ -606,9 +606,7 @@ def int8_linear_reference(
     acc = torch.einsum("mk,nk->mn", x.to(torch.int32), w.to(torch.int32)).to(torch.int64)
 
     # y[m, n] = acc[m, n] * sx[m] * sw[n]
-    m = torch.arange(M, device=x.device)[:, None]
-    n = torch.arange(N, device=x.device)
-    y = (acc[m, n].to(compute) * sx[m] * sw[n]).to(T)
+    y = (acc.to(compute) * sx[:, None] * sw).to(T)
 
     return y
 

@@ -149,7 +149,22 @@ def allocate_relu(x: torch.Tensor) -> torch.Tensor:
 
 
 def relu_reference(x: torch.Tensor) -> torch.Tensor:
-    """What relu computes on CPU tensors: the function its spec names."""
+    """What relu means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    batch = x.shape
+    rows = batch.numel()
+    x = x.reshape(rows)
+
+    # y[...] = max(x[...], 0.0)
+    y = torch.clamp(x, min=0.0).to(T)
+
+    return y.reshape(batch)
+
+
+def relu_torch(x: torch.Tensor) -> torch.Tensor:
+    """What relu equals, by its ref: CPU tensors go this way, which is faster."""
     T = x.dtype
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
@@ -157,7 +172,7 @@ def relu_reference(x: torch.Tensor) -> torch.Tensor:
     return y.to(T)
 
 
-@runtime.op("specs/relu.op", allocate=allocate_relu, reference=relu_reference)
+@runtime.op("specs/relu.op", allocate=allocate_relu, reference=relu_reference, equals=relu_torch)
 def relu(x: torch.Tensor) -> torch.Tensor:
     """y: T[...] from x: T[...].
 
@@ -165,7 +180,7 @@ def relu(x: torch.Tensor) -> torch.Tensor:
     """
     y = allocate_relu(x)
     if not _runs_kernels(x):
-        return relu_reference(x)
+        return relu_torch(x)
     if y.numel() > 0:
         with torch.cuda.device_of(x):
             launch_relu(x, y)

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 import tritongen
 from tritongen import cost, pipeline
 from tritongen.cli import main
-from tritongen.explain import explain_call
+from tritongen.explain import explain_call, explain_op, text
 from tritongen.runtime.load import load_text
 from tritongen.shapes import BadShape, call_of, meta_arguments, parse_shapes
 from tritongen.trace import trace
@@ -240,3 +240,42 @@ def test_every_later_step_says_why(said):
     first, *later = plan.steps
     assert not first.apart and later and all(s.apart for s in later)
     assert any(said in why for s in later for _, why in s.apart)
+
+
+@pytest.mark.parametrize(
+    "signature, line, reason",
+    [
+        (
+            "a: T[M, K], x: T[K]) -> y: T[M]",
+            "y[m] = sum[k](a[m, k] * x[k])",
+            "a matrix by a vector",
+        ),
+        (
+            "a: T[M, K], w: T[V, N], ix: i64[K]) -> y: T[M, N]",
+            "y[m, n] = sum[k](a[m, k] * (w[ix[k], n] else 0))",
+            "a factor is read at ix[k]",
+        ),
+        ("a: T[M, K], b: T[K, N]) -> y: T[M, N]", "y[m, n] = sum[k](a[m, k] * b[k, n])", ""),
+        ("a: T[M, K]) -> y: T[M]", "y[m] = sum[k](a[m, k] ** 2)", ""),
+    ],
+)
+def test_a_step_says_why_it_is_no_contraction(signature, line, reason):
+    _, (plan,) = opened(f"op f<T: float>({signature} {{ {line} }}")
+    shown = text(explain_op(plan))
+    assert ("no contraction by tensor cores: " in shown) == bool(reason) and reason in shown
+
+
+def test_the_least_time_of_a_product_without_tensor_cores_is_not_theirs():
+    spec = "op f<T: float>(a: T[M, K], w: T[V, N], ix: i64[K]) -> y: T[M, N] {{ y[m, n] = {} }}"
+    times = {}
+    for name, read in (("gathered", "(w[ix[k], n] else 0)"), ("whole", "w[k, n]")):
+        line = spec.format(f"sum[k](a[m, k] * {read})").replace("{{", "{").replace("}}", "}")
+        if name == "whole":
+            line = line.replace("w: T[V, N], ix: i64[K]", "w: T[K, N]")
+        module, plans = opened(line)
+        shape = "M=1024,K=1024,N=1024" + (",V=1024" if name == "gathered" else "")
+        op, case = call_of([p.op for p in plans], parse_shapes([shape])[0], "bf16")
+        plan = next(p for p in plans if p.op is op)
+        times[name] = explain_call(module, plan, meta_arguments(op, case), 132).totals
+    assert times["gathered"].flops == times["whole"].flops
+    assert times["gathered"].plan_microseconds > 10 * times["whole"].plan_microseconds

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from random import Random
 
@@ -17,7 +20,7 @@ from tritongen.ir.binding import bind
 from tritongen.ir.interp import run
 from tritongen.proof import Result, cases, pool
 from tritongen.proof.judge import judge
-from tritongen.proof.oracle import expect, tf32, truncated
+from tritongen.proof.oracle import Expected, expect, tf32, truncated
 from tritongen.proof.parts import joined, parts_of
 from tritongen.proof.reference import disagreement, disagreements
 from tritongen.proof.runner import operands_of_torch
@@ -424,7 +427,7 @@ def test_where_one_part_took_longest_the_others_go_next(monkeypatch):
     took, asked = {"a": 1.0, "b": 5.0, "c": 0.1}, []
 
     class Quick(pool.Worker):
-        def ask(self, job, timeout=600):
+        def ask(self, job, timeout=600, say=None):
             asked.append((job["name"], job["part"]))
             report = {"spec": job["name"], "device": "cpu", "failures": [], "calls": 1}
             return report | {"examples": 4, "seconds": took[job["name"]]}
@@ -435,3 +438,58 @@ def test_where_one_part_took_longest_the_others_go_next(monkeypatch):
     assert asked == [("a", 0), ("b", 0), ("c", 0), ("b", 1), ("a", 1), ("c", 1)]
     assert sorted(r["spec"] for r in reports) == ["a", "b", "c"]
     assert all(r["examples"] == 8 for r in reports)
+
+
+SLEEPER = 'import sys, time; sys.stdin.readline(); print(\'{"at": "f, f32"}\', flush=True); time.sleep(60)'
+
+
+def test_who_interrupts_ends_the_workers(monkeypatch):
+    started = []
+
+    def start(device):
+        pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        started.append(subprocess.Popen([sys.executable, "-c", SLEEPER], **pipes))
+        return started[-1]
+
+    def interrupt(text):
+        assert text == "f, f32"
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(pool, "_start", start)
+    job = {"name": "f.op", "device": "cpu", "examples": 4}
+    with pytest.raises(KeyboardInterrupt):
+        list(pool.run_jobs([job], "cpu", say=interrupt))
+    assert started[0].wait(5) != 0 and len(started) == 1
+
+
+def test_a_worker_ends_in_the_middle_of_a_job_that_nobody_waits_for():
+    code = (
+        "import time, tritongen.proof.worker as w; w.run_job = lambda *a: time.sleep(60); w.main()"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, text=True)
+    process.stdin.write("{}\n")
+    process.stdin.close()
+    assert process.wait(5) == 0
+
+
+# ---- f8 -----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("stored", ["f8e4m3", "f8e5m2"])
+def test_results_in_f8_are_rounded_to_even_and_nan_stays(interpreter, stored):
+    text = (
+        f"op f(x: f32[N, D], s: f32[N]) -> y: {stored}[N, D] {{\n  y[n, d] = x[n, d] / s[n]\n}}\n"
+    )
+    job = {"text": text, "name": "f.op", "device": "cpu", "examples": 12, "seed": 0}
+    report = interpreter.ask(job)
+    assert not report["failures"] and report["examples"] > 8
+
+
+def test_beyond_the_largest_f8_there_is_it_or_an_infinity_or_nan():
+    cases = [(448.0, 1e9), (448.0, -1e9), (math.nan, 1e9), (1.0, math.nan), (math.nan, 1.0)]
+    found = [
+        judge(
+            torch.tensor([got]).to(torch.float8_e4m3fn),
+            Expected(torch.tensor([want], dtype=torch.float64), None, torch.float8_e4m3fn),
+        ).ok
+        for got, want in cases
+    ]
+    assert found == [True, False, True, False, False]

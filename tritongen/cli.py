@@ -15,7 +15,8 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -155,8 +156,22 @@ def _fail_if_stale(specs: tuple[Path, ...], output: Path, texts: dict[str, str])
 )
 @click.option("--examples", default=100, show_default=True, type=click.IntRange(1))
 @click.option("--seed", default=0, show_default=True, type=int)
-def check(specs: tuple[Path, ...], device: str | None, examples: int, seed: int) -> None:
-    """Run the tests that follow from each SPEC: kernels against the oracle and torch.
+@click.option(
+    "--grad/--no-grad",
+    "gradients",
+    default=True,
+    help="Derived gradients, too; they are by default.",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Say what is being done, a line each.")
+def check(
+    specs: tuple[Path, ...],
+    device: str | None,
+    examples: int,
+    seed: int,
+    gradients: bool,
+    verbose: bool,
+) -> None:
+    """Run the tests that follow from each SPEC: kernels against the oracle and torch, gradients too.
 
     The body is what a spec means. Its `ref` is a claim, which is tested too; calls on CPU tensors go
     through it where there is one, because it is faster."""
@@ -165,11 +180,11 @@ def check(specs: tuple[Path, ...], device: str | None, examples: int, seed: int)
     _module_names(specs)
     _compile_all(specs, formatted=False)
     failed = False
-    for result in _with_progress(
-        check_specs(specs, device, examples, seed), len(specs), "checking"
-    ):
-        click.echo(str(result))
-        failed |= not result.ok
+    with _watching(len(specs), verbose) as (say, finished):
+        for result in check_specs(specs, device, examples, seed, say=say, gradients=gradients):
+            click.echo(str(result))
+            failed |= not result.ok
+            finished()
     if failed:
         raise SystemExit(1)
 
@@ -252,6 +267,34 @@ def _with_progress(items: Iterable[Item], total: int, label: str) -> Iterator[It
         yield item
         if time.monotonic() - start > 1 and sys.stderr.isatty() and done < total:
             yield from _bar(rest, label, done, total)
+
+
+@contextmanager
+def _watching(
+    total: int, verbose: bool
+) -> Iterator[tuple[Callable[[str], None], Callable[[], None]]]:
+    """(what is told what is being done, what is called as each of `total` is done).
+
+    A line that changes on a terminal; lines of their own where they are asked for; else nothing.
+    """
+    start = time.monotonic()
+    if verbose or not sys.stderr.isatty():
+
+        def say(text: str) -> None:
+            if verbose:
+                click.echo(f"{time.monotonic() - start:6.1f} s  {text}", err=True)
+
+        yield say, lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("starting", total=total)
+        yield (
+            lambda text: progress.update(task, description=text),
+            lambda: progress.advance(task),
+        )
 
 
 def _bar(rest: Iterator[Item], label: str, done: int, total: int) -> Iterator[Item]:

@@ -31,6 +31,7 @@ from tritongen.schedule.canonical import coordinates, free_indices, reads, tenso
 from tritongen.schedule.plan import KernelPlan, Plan, Step
 from tritongen.trace import Calls, Choice, Launch
 
+BY_TENSOR_CORES = frozenset("contraction taps persistent strips patches tf32x3 tf32x3_half".split())
 SAMPLES = 24  # points an index, where the share of a guarded box is estimated
 
 
@@ -157,7 +158,10 @@ def _kernels(
             else:
                 seen[name] = _stored_bytes(tensor)
         work = tuple(_share(step, kernel, nests, k, sum(planned)))
-        cost = Cost(seen, given, sum(map(numbers.flops, work)), numbers.precision(work))
+        precision = numbers.precision(work)
+        if precision and kernel.skeleton not in BY_TENSOR_CORES:
+            precision = "f64" if precision == "f64" else "ieee"  # one multiplication after another
+        cost = Cost(seen, given, sum(map(numbers.flops, work)), precision)
         yield KernelCost(kernel.name, launch.grid, cost)
 
 

@@ -64,6 +64,7 @@ class StepView:
     values: tuple[Value, ...]
     facts: dict[str, Any]  # sizes as text, or as numbers of the call
     precision: str  # of products of f32, and why; empty where there are none
+    no_product: str  # why sums of several factors are no contraction
     variants: tuple[Way, ...]
     config: dict[str, int]
     tuned: bool
@@ -101,6 +102,7 @@ def explain_op(plan: Plan) -> Explanation:
             tuple(_values(plan, s)),
             {name: str(value) for name, value in s.facts},
             _precision(s) if s.precision else "",
+            s.no_product,
             tuple(_way(v, False) for v in s.variants),
             {},
             False,
@@ -131,9 +133,13 @@ def explain_call(
     )
 
 
-def _step_view(plan: Plan, found: StepCost, ceilings: Ceilings) -> StepView:
+def _multiplies_f32(found: StepCost) -> bool:
     from tritongen.runtime.precision import PRECISIONS
 
+    return any(k.cost.precision in PRECISIONS for k in found.kernels)
+
+
+def _step_view(plan: Plan, found: StepCost, ceilings: Ceilings) -> StepView:
     step, choice = found.step, found.choice
     return StepView(
         step.name,
@@ -142,7 +148,8 @@ def _step_view(plan: Plan, found: StepCost, ceilings: Ceilings) -> StepView:
         dict(step.apart),
         tuple(_values(plan, step)),
         choice.facts,
-        _precision(step) if any(k.cost.precision in PRECISIONS for k in found.kernels) else "",
+        _precision(step) if step.precision and _multiplies_f32(found) else "",
+        step.no_product,
         tuple(_way(v, v.name == choice.variant) for v in step.variants),
         choice.config,
         choice.tuned,
@@ -251,6 +258,8 @@ def _step_lines(step: StepView, called: bool) -> Lines:
         yield "", f"  {value.name:{width}}  {value.how:{how}}  -> {value.where}"
     if step.facts:
         yield "", f"  where {', '.join(f'{k} = {v}' for k, v in step.facts.items())}"
+    if step.no_product:
+        yield "yellow", f"  no contraction by tensor cores: {step.no_product}"
     if step.precision:
         yield "", f"  products of f32 in {step.precision}"
     passed = False

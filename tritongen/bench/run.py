@@ -108,7 +108,10 @@ def _precisions(plans: Mapping[int, Plan], calls: Sequence[tuple[Op, Case]]) -> 
     from tritongen.shapes import meta_arguments
 
     for op, case in calls:
-        yield op_cost(plans[id(op)], meta_arguments(op, case)).precision
+        if precision := op_cost(plans[id(op)], meta_arguments(op, case)).precision:
+            yield precision
+            if any(s.no_product for s in plans[id(op)].steps):
+                yield "ieee"  # a sum of products without tensor cores
 
 
 def _rows(

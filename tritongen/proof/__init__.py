@@ -4,14 +4,14 @@
     result.ok, str(result), result.report
 
 Examples are drawn from the op (`cases`), answers bounded by an oracle in f64 (`oracle`), every variant
-is forced (`variants`) on poisoned, fenced outputs (`guarded`). `crosscompile` builds the kernels for
+is forced (`variants`) on poisoned, fenced outputs (`guarded`), derived gradients too (`gradients`). `crosscompile` builds the kernels for
 GPUs that are not there. Importing this imports neither torch nor triton.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,8 @@ class Result:
         if self.ok:
             dtypes = ", ".join(report["dtypes"])
             variants = ", ".join(report["variants"])
-            head = f"{report['spec']}: {report['examples']} examples on {report['device']}"
+            back = f" and {report['gradients']} of gradients" if report["gradients"] else ""
+            head = f"{report['spec']}: {report['examples']} examples{back} on {report['device']}"
             return f"{head} ({dtypes}; {variants}): all right, {report['seconds']} s"
         lines = [f"{report['spec']}: {len(report['failures'])} findings on {report['device']}"]
         for failure in report["failures"]:
@@ -55,8 +56,13 @@ def check_specs(
     seed: int = 0,
     processes: int | None = None,
     seconds: float = 300,
+    say: Callable[[str], None] = lambda text: None,
+    gradients: bool = True,
 ) -> Iterator[Result]:
-    """A result for each file, as they finish; `seconds` is what one file may take."""
+    """A result for each file, as they finish; `seconds` is what one file may take.
+
+    `say` is told what is being done, from threads of their own. `gradients`: those that are derived, too.
+    """
     from tritongen.proof.pool import run_jobs
     from tritongen.syntax.limits import read_source
 
@@ -69,11 +75,12 @@ def check_specs(
             "examples": examples,
             "seed": seed,
             "seconds": seconds,
+            "gradients": gradients,
         }
         for spec in specs
     ]
     processes = processes or min(len(jobs), os.cpu_count() or 1, 16)
-    for report in run_jobs(jobs, device, processes, timeout=seconds + 120):
+    for report in run_jobs(jobs, device, processes, timeout=seconds + 120, say=say):
         yield Result(report)
 
 

@@ -44,20 +44,36 @@ def judge(got: torch.Tensor, expected: Expected, wider: Expected | None = None) 
 
 
 def _fits(got: torch.Tensor, expected: Expected) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Where an answer is right, and between what."""
+    """Where an answer is right, and between what; floats in f64, since torch compares no f8."""
     value, slack = expected.value, expected.slack
-    rounded = value.to(got.dtype)
+
+    def stored(x: torch.Tensor) -> torch.Tensor:
+        x = x.to(got.dtype)
+        return x.to(torch.float64) if x.dtype.is_floating_point else x
+
+    rounded, answer = stored(value), stored(got)
     low = high = rounded
     free = torch.zeros_like(value, dtype=torch.bool)
     if slack is not None:
         free = slack.isinf()
         finite = value.isfinite() & ~free if value.dtype.is_floating_point else ~free
-        low = torch.where(finite, value - slack, value).to(got.dtype)
-        high = torch.where(finite, value + slack, value).to(got.dtype)
-    fits = (got >= low) & (got <= high)
+        low = stored(torch.where(finite, value - slack, value))
+        high = stored(torch.where(finite, value + slack, value))
+    fits = (answer >= low) & (answer <= high)
     if got.dtype.is_floating_point:
-        fits = torch.where(rounded.isnan(), got.isnan(), fits)
+        fits = torch.where(value.isnan(), answer.isnan(), fits)
+        if got.dtype.itemsize == 1:
+            fits = fits | _burst(answer, value, slack, torch.finfo(got.dtype).max)
     return fits | free, low, high
+
+
+def _burst(
+    answer: torch.Tensor, value: torch.Tensor, slack: torch.Tensor | None, largest: float
+) -> torch.Tensor:
+    """Beyond the largest number of an f8 torch's versions and GPUs differ: it, an infinity, NaN."""
+    reach = value.abs() if slack is None else value.abs() + slack
+    there = (answer.abs() >= largest) & (answer.sign() == value.sign())
+    return (reach > largest) & (there | answer.isnan())
 
 
 def _used(got: torch.Tensor, expected: Expected) -> float:
@@ -65,8 +81,8 @@ def _used(got: torch.Tensor, expected: Expected) -> float:
     value, slack = expected.value, expected.slack
     if slack is None or not value.dtype.is_floating_point or not got.numel():
         return 0.0
-    off = (got.to(torch.float64) - value).abs()
-    own = (got.to(torch.float64) - value.to(got.dtype).to(torch.float64)).abs()
+    rounded, got = value.to(got.dtype).to(torch.float64), got.to(torch.float64)
+    off, own = (got - value).abs(), (got - rounded).abs()
     share = torch.where(own > 0, off / slack, 0.0)
     share = torch.where(value.isfinite() & got.isfinite() & slack.isfinite(), share, 0.0)
     return float(share.nan_to_num(nan=0.0, posinf=0.0).clamp(max=1.0).max())

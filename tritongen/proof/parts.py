@@ -30,7 +30,7 @@ def joined(reports: Sequence[Report]) -> Report:
     for failure in (f for report in reports for f in report["failures"]):
         failures.setdefault(kind_of_failure(failure), failure)
     out: Report = {"spec": first["spec"], "device": first["device"]}
-    for key in ("examples", "calls", "rejected"):
+    for key in ("examples", "calls", "rejected", "gradients"):
         out[key] = sum(report.get(key, 0) for report in reports)
     for key in ("dtypes", "variants"):
         out[key] = dict(sum((Counter(report.get(key, {})) for report in reports), Counter()))

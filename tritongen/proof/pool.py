@@ -20,12 +20,18 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tritongen.proof.parts import Job, Report, joined, parts_of
 from tritongen.proof.worker import broken
+
+Say = Callable[[str], None]
+
+
+def _nobody(text: str) -> None:
+    pass
 
 
 class Worker:
@@ -37,6 +43,7 @@ class Worker:
     def __init__(self, device: str, module: str = "tritongen.proof.worker"):
         self.device, self.module = device, module
         self.process: subprocess.Popen | None = None
+        self.over = False  # it takes no more jobs
 
     def __enter__(self) -> Worker:
         return self
@@ -44,7 +51,8 @@ class Worker:
     def __exit__(self, *exception: Any) -> None:
         self.stop()
 
-    def ask(self, job: Job, timeout: float = 600) -> dict[str, Any]:
+    def ask(self, job: Job, timeout: float = 600, say: Say = _nobody) -> dict[str, Any]:
+        """The report; `say` is told meanwhile what is being done."""
         if self.process is None or self.process.poll() is not None:
             self.process = _start(self.device, self.module)
         process = self.process
@@ -54,15 +62,22 @@ class Worker:
         try:
             process.stdin.write(json.dumps(job) + "\n")
             process.stdin.flush()
-            line = process.stdout.readline()
-        except BrokenPipeError:
+            while (line := process.stdout.readline()) and "at" in (found := json.loads(line)):
+                say(found["at"])
+        except (BrokenPipeError, ValueError):  # it was killed in the middle of a line
             line = ""
         finally:
             alarm.cancel()
         if line:
-            return json.loads(line)
+            return found
         process.wait()
         return broken(job, f"the process ended with {process.returncode} (limit {timeout:.0f} s)")
+
+    def kill(self) -> None:
+        """At once, from another thread than the one that asks."""
+        self.over = True
+        if (process := self.process) is not None:
+            process.kill()
 
     def stop(self) -> None:
         if self.process is None:
@@ -92,40 +107,58 @@ Reports = queue.SimpleQueue[tuple[int, Report]]
 
 
 def run_jobs(
-    jobs: Sequence[Job], device: str, processes: int = 1, timeout: float = 600
+    jobs: Sequence[Job],
+    device: str,
+    processes: int = 1,
+    timeout: float = 600,
+    say: Say = _nobody,
 ) -> Iterator[Report]:
-    """A report for each job, as they finish."""
+    """A report for each job, as they finish; processes end with the iterator, however that ends."""
     waiting: Turns = queue.PriorityQueue()
     reports: Reports = queue.SimpleQueue()
     parts = [parts_of(job) for job in jobs]
     found: list[list[Report]] = [[] for _ in jobs]
     for file, (first, *_) in enumerate(parts):
         waiting.put(_Turn(-math.inf, file, first))
-    for _ in range(processes):
-        arguments = (waiting, reports, device, timeout)
+    workers = [Worker(device) for _ in range(processes)]
+    for worker in workers:
+        arguments = (worker, waiting, reports, timeout, say)
         threading.Thread(target=_serve, args=arguments, daemon=True).start()
     left = len(jobs)
-    while left:
-        file, report = reports.get()
-        found[file].append(report)
-        if "calls" not in report:  # no kernel ran: the other parts would not either
-            parts[file] = parts[file][:1]
-        if len(found[file]) == 1:
-            for job in parts[file][1:]:
-                waiting.put(_Turn(-report["seconds"], file, job))
-        if len(found[file]) == len(parts[file]):
-            left -= 1
-            yield joined(found[file])
-    for _ in range(processes):
-        waiting.put(_Turn(math.inf, 0))
+    try:
+        while left:
+            file, report = _next(reports)
+            found[file].append(report)
+            if "calls" not in report:  # no kernel ran: the other parts would not either
+                parts[file] = parts[file][:1]
+            if len(found[file]) == 1:
+                for job in parts[file][1:]:
+                    waiting.put(_Turn(-report["seconds"], file, job))
+            if len(found[file]) == len(parts[file]):
+                left -= 1
+                yield joined(found[file])
+    finally:
+        for worker in workers:
+            if left:  # somebody interrupts, or has seen enough
+                worker.kill()
+            waiting.put(_Turn(math.inf, 0))
 
 
-def _serve(waiting: Turns, reports: Reports, device: str, timeout: float) -> None:
-    with Worker(device) as worker:
-        while (turn := waiting.get()).job is not None:
-            report = worker.ask(turn.job, timeout)
+def _next(reports: Reports) -> tuple[int, Report]:
+    """The next report; looks up twice a second, since another thread may be the one that is interrupted."""
+    while True:
+        try:
+            return reports.get(timeout=0.5)
+        except queue.Empty:
+            pass
+
+
+def _serve(worker: Worker, waiting: Turns, reports: Reports, timeout: float, say: Say) -> None:
+    with worker:
+        while (turn := waiting.get()).job is not None and not worker.over:
+            report = worker.ask(turn.job, timeout, say)
             reports.put((turn.file, report))
-            if device == "cuda" and report["failures"]:
+            if worker.device == "cuda" and report["failures"]:
                 worker.stop()  # a device error of one file must not fail the next
 
 

@@ -2,7 +2,8 @@
 
     disagreements(op, module, seed=0)   # for each of the two at most one finding
 
-Not here: kernels. A wrong ref would hide behind every kernel that is right by the body.
+Also, what torch's own function is called on where its error is a measure of ours. Not here: kernels. A wrong
+ref would hide behind every kernel that is right by the body.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import torch
 
 from tritongen.ir.nodes import Op
 from tritongen.proof.cases import Case, NoCase, arguments, draw_case, dtype_choices
-from tritongen.proof.oracle import Expected, expect
+from tritongen.proof.oracle import Expected, expect, tf32, words_of
 
 TRIES = 12
 # On infinities torch's own functions differ from their definitions.
@@ -26,7 +27,9 @@ PLAIN = ("normal", "positive", "integers")
 
 def disagreements(op: Op, module: ModuleType, seed: int) -> list[dict[str, Any]]:
     """The first example on which each of them differs."""
-    said = {"reference": "the reference"} | ({} if op.ref is None else {"equals": f"ref {op.ref!r}"})
+    said = {"reference": "the reference"} | (
+        {} if op.ref is None else {"equals": f"ref {op.ref!r}"}
+    )
     own = getattr(module, op.name)
     found = (_first(op, getattr(own, kind), who, seed) for kind, who in said.items())
     return [finding for finding in found if finding is not None]
@@ -101,3 +104,24 @@ def _differ(given: torch.Tensor, expected: Expected) -> str:
         return ""
     at = tuple((~same).nonzero()[0].tolist())
     return f"{list(at) or ''} is {value[at].item()!r} by the body, here {given[at].item()!r}"
+
+
+def operands_of_torch(
+    op: Op, args: dict[str, Any], values: str, on_gpu: bool
+) -> dict[str, Any] | None:
+    """What torch's own function is called on; None where its error is no measure.
+
+    In TF32 a GPU takes 11 digits of an operand: torch is given what TF32 leaves of them, since
+    cuDNN chooses by size whether to use TF32 at all. Integers lose nothing so, but the values between two
+    products may have more digits than they.
+    """
+    if not on_gpu or "tf32" not in words_of(op):
+        return args
+    return None if values == "integers" else {name: as_tf32(v) for name, v in args.items()}
+
+
+def as_tf32(value: Any) -> Any:
+    """An operand as the tensor cores take it."""
+    if isinstance(value, torch.Tensor) and value.dtype == torch.float32:
+        return tf32(value.to(torch.float64)).to(torch.float32)
+    return value

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from types import ModuleType
@@ -21,14 +22,13 @@ from typing import Any
 import torch
 
 from tritongen import pipeline
-from tritongen.ir.nodes import Op
 from tritongen.proof.cases import Case, NoCase, arguments, draw_case, dtype_choices, simpler
 from tritongen.proof.divided import without_divided
 from tritongen.proof.guarded import guarded
 from tritongen.proof.included import with_shared
 from tritongen.proof.judge import FEW, judge, no_worse_than_torch
-from tritongen.proof.oracle import Expected, expect, tf32, words_of
-from tritongen.proof.reference import disagreements
+from tritongen.proof.oracle import Expected, expect, words_of
+from tritongen.proof.reference import disagreements, operands_of_torch
 from tritongen.proof.variants import Way, forced, ways
 from tritongen.runtime.load import load_text
 from tritongen.runtime.precision import precision
@@ -37,6 +37,7 @@ from tritongen.schedule.plan import Plan
 PLAIN = ("normal", "integers")
 BY_TRITON = {"contraction", "taps", "persistent", "patches"}  # kernels that leave tf32x3 to tl.dot
 ATTEMPTS = {"cpu": 40, "cuda": 12}
+MOST_WAYS = 4  # of one example: attention has 13, at a second each in the interpreter
 # Against torch's own largest error. Half types, and f32 through tf32x3, meet less even ground.
 TIMES_TORCH = {torch.float32: 4.0, torch.float16: 3.0, torch.bfloat16: 3.0}
 
@@ -90,11 +91,13 @@ class Progress:
     examples: int = 0
     calls: int = 0
     rejected: int = 0
+    gradients: int = 0  # examples of them
     dtypes: Counter = field(default_factory=Counter)
     variants: Counter = field(default_factory=Counter)
     used: dict[str, float] = field(default_factory=dict)
     failures: list[dict[str, Any]] = field(default_factory=list)
     attempts: int = 0  # calls that a failure may cost while it is made smaller
+    say: Callable[[str], None] = lambda text: None
 
 
 def run_spec(
@@ -108,16 +111,20 @@ def run_spec(
     stop: bool = False,
     part: int = 0,
     parts: int = 1,
+    gradients: bool = False,
+    say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Every op and typing of the file; stops drawing examples when `seconds` have passed.
 
     `source` is proved in place of the module that the spec gives: one that was edited, or an old one.
     `stop`: at the first example that fails. `part`: the examples part, part + parts, ... alone.
+    `gradients`: those that are derived, too, on a fifth of the examples. `say` is told what is being done.
     """
     warnings.filterwarnings("ignore", message=".*cached copy.*")
     warnings.filterwarnings("ignore", message="Using a target size")  # refs of ops that broadcast
     start = time.monotonic()
-    progress = Progress(device, attempts=0 if stop else ATTEMPTS[device])
+    progress = Progress(device, attempts=0 if stop else ATTEMPTS[device], say=say)
+    say(f"{name}: building")
     built = pipeline.build(text, name)
     universal = pipeline.build(text, name, only="nest")
     modules = load_text(built.name, source or built.raw), load_text(
@@ -128,11 +135,17 @@ def run_spec(
             candidates = candidates_of(modules, plan, nest_plan)
             share = seconds * (1 if len(plans) == 1 else 0.5)
             deadline = start + share if plan is plans[0] else start + seconds
+            gradients_from = deadline - share * (0.3 if gradients else 0)
             if source is None and part == 0:
                 progress.failures += disagreements(plan.op, modules[0], seed)
             if not (stop and progress.failures):
                 share_of = range(part, examples, parts)
-                _run_typing(progress, candidates, share_of, Random(seed), deadline, stop)
+                _run_typing(progress, candidates, share_of, Random(seed), gradients_from, stop)
+            if gradients and source is None and not progress.failures:
+                from tritongen.proof.gradients import prove
+
+                fewer = range(part, max(2, examples // 5), parts)
+                prove(progress, plan.op, fewer, seed, deadline)
     return report_of(progress, name, time.monotonic() - start)
 
 
@@ -146,6 +159,7 @@ def report_of(progress: Progress, name: str, seconds: float) -> dict[str, Any]:
         "rejected": progress.rejected,
         "dtypes": dict(progress.dtypes),
         "variants": dict(progress.variants),
+        "gradients": progress.gradients,
         "bound_used": {k: round(v, 3) for k, v in progress.used.items()},
         "failures": progress.failures,
         "seconds": round(seconds, 1),
@@ -181,10 +195,21 @@ def _run_typing(
             progress.rejected += 1
             continue
         progress.examples += 1
-        progress.dtypes["+".join(dict.fromkeys(case.dtypes.values())) or "fixed"] += 1
+        dtypes = "+".join(dict.fromkeys(case.dtypes.values())) or "fixed"
+        progress.dtypes[dtypes] += 1
         with precision(case.precision):
-            for candidate in candidates:
+            for candidate in taking_turns(candidates, case.seed):
+                progress.say(
+                    f"{op.name}, {dtypes}: example {k + 1} of {share.stop}, {candidate.name}"
+                )
                 _try(progress, candidate, case, args, wanted, k, failed)
+
+
+def taking_turns(candidates: Sequence[Candidate], seed: int) -> list[Candidate]:
+    """What the module chooses, the general nest, and a few of the variants: others at other examples."""
+    chosen, *forced_ones, nest = candidates
+    drawn = Random(seed).sample(range(len(forced_ones)), min(MOST_WAYS, len(forced_ones)))
+    return [chosen, *(forced_ones[k] for k in sorted(drawn)), nest]
 
 
 def _try(
@@ -305,27 +330,6 @@ def _against_torch(candidate: Candidate, args, got, wanted, values: str) -> str 
             if not verdict.ok:
                 return f"{output.name}: {verdict.detail}"
     return None
-
-
-def operands_of_torch(
-    op: Op, args: dict[str, Any], values: str, on_gpu: bool
-) -> dict[str, Any] | None:
-    """What torch's own function is called on; None where its error is no measure.
-
-    In TF32 a GPU takes 11 digits of an operand: torch is given what TF32 leaves of them, since
-    cuDNN chooses by size whether to use TF32 at all. Integers lose nothing so, but the values between two
-    products may have more digits than they.
-    """
-    if not on_gpu or "tf32" not in words_of(op):
-        return args
-    return None if values == "integers" else {name: as_tf32(v) for name, v in args.items()}
-
-
-def as_tf32(value: Any) -> Any:
-    """An operand as the tensor cores take it."""
-    if isinstance(value, torch.Tensor) and value.dtype == torch.float32:
-        return tf32(value.to(torch.float64)).to(torch.float32)
-    return value
 
 
 def _expected(candidate: Candidate, args: dict[str, Any]) -> dict[str, Expected] | str | None:

@@ -2,7 +2,8 @@
 
     {"text": "op relu...", "name": "specs/relu.op", "device": "cpu", "examples": 20, "seed": 0, "seconds": 60}
 
-Started by `pool.py`. After an error that a device does not recover from, the process reports and ends.
+Started by `pool.py`. Between the reports stand lines `{"at": "relu, f32: example 3 of 20"}`. After an error that a
+device does not recover from, the process reports and ends; and at once where nobody waits for its reports any more.
 """
 
 from __future__ import annotations
@@ -10,11 +11,18 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import queue
+import signal
 import sys
+import threading
+import time
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 from tritongen.errors import SpecError, render
+
+SELDOM = 0.2  # seconds between two lines that say what is done
 
 
 def main() -> None:
@@ -22,15 +30,43 @@ def main() -> None:
     # What torch, triton or ptxas print must not mix with the reports.
     reports = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    for line in sys.stdin:
-        report, lost = run_job(json.loads(line))
-        reports.write(json.dumps(report) + "\n")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started this process ends it
+
+    def write(line: dict[str, Any]) -> None:
+        reports.write(json.dumps(line) + "\n")
         reports.flush()
+
+    jobs: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(jobs,), daemon=True).start()
+    while True:
+        report, lost = run_job(json.loads(jobs.get()), _seldom(write))
+        write(report)
         if lost:
             os._exit(0)  # a lost device hangs in its destructors
 
 
-def run_job(job: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+def _listen(jobs: queue.SimpleQueue[str]) -> None:
+    for line in sys.stdin:
+        jobs.put(line)
+    os._exit(0)  # there are no more jobs, or whoever asked is gone: nobody reads what is being done
+
+
+def _seldom(write: Callable[[dict[str, Any]], None]) -> Callable[[str], None]:
+    """Says what is done, but not each of a hundred things a second."""
+    last = 0.0
+
+    def say(text: str) -> None:
+        nonlocal last
+        if time.monotonic() - last > SELDOM:
+            last = time.monotonic()
+            write({"at": text})
+
+    return say
+
+
+def run_job(
+    job: dict[str, Any], say: Callable[[str], None] = lambda text: None
+) -> tuple[dict[str, Any], bool]:
     """The report of one job, and whether the device is lost to this process."""
     import numpy
 
@@ -38,7 +74,7 @@ def run_job(job: dict[str, Any]) -> tuple[dict[str, Any], bool]:
 
     try:
         with numpy.errstate(all="ignore"):  # the interpreter computes inf - inf in numpy
-            return run_spec(**job), False
+            return run_spec(**job, say=say), False
     except DeviceLost as error:
         return report_of(error.args[0], job["name"], 0.0), True
     except SpecError as error:

@@ -20,12 +20,14 @@ if os.environ.get("TRITON_INTERPRET") == "1":
     from tritongen.runtime.interpret import (
         install_bf16,
         install_bool_splat,
+        install_f8,
         install_libdevice,
         install_one_patch,
         install_tree_reduce,
     )
 
     install_bf16()
+    install_f8()
     install_libdevice()
     install_tree_reduce()
     install_bool_splat()

@@ -4,6 +4,7 @@ whose results it holds for numbers of the type compared, and speed in reductions
     install_libdevice()  # with TRITON_INTERPRET=1, before the first kernel runs
     libdevice.tanh(x)    # inside a kernel: torch's tanh in f64, rounded to x's dtype
     install_bf16()       # conversions that round, products of values and not of their bits
+    install_f8()  # the same of f8
     install_tree_reduce()  # tl.reduce and scans with a combiner of one's own: a few calls, not one an element
     install_bool_splat()  # (x > 0) & (s > 0), where x is a tile and s a scalar
     install_one_patch()  # the language is remapped once a launch, not once a call of a helper
@@ -172,6 +173,24 @@ def _values(bits: np.ndarray) -> np.ndarray:
 def _bits(values: np.ndarray) -> np.ndarray:
     rounded = torch.from_numpy(np.ascontiguousarray(values)).to(torch.bfloat16)
     return rounded.view(torch.uint16).numpy()
+
+
+# ---- f8 -----------------------------------------------------------------------------------------
+_F8 = {tl.float8e4nv: torch.float8_e4m3fn, tl.float8e5: torch.float8_e5m2}
+
+
+def install_f8() -> None:
+    """The interpreter rounds halves up where it narrows to f8, and makes numbers of infinities and NaN."""
+    plain = InterpreterBuilder.create_fp_to_fp
+
+    def create_fp_to_fp(self: Any, src: TensorHandle, dst_type: Any, rounding: Any) -> TensorHandle:
+        wanted = dst_type.scalar
+        if wanted not in _F8 or src.data.dtype.kind != "f":
+            return plain(self, src, dst_type, rounding)
+        narrow = torch.from_numpy(np.ascontiguousarray(src.data)).to(_F8[wanted])
+        return TensorHandle(narrow.view(torch.uint8).numpy(), wanted)
+
+    InterpreterBuilder.create_fp_to_fp = create_fp_to_fp
 
 
 # ---- comparisons --------------------------------------------------------------------------------

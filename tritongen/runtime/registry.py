@@ -97,7 +97,9 @@ def op(
         # Code of its own: torch.compile counts recompilations per code object, not per function.
         call.__code__ = call.__code__.replace(co_name=function.__name__)
         functools.update_wrapper(call, function)
-        vars(call).update(spec=spec, source=source, reference=reference, equals=equals, replay=replay)
+        vars(call).update(
+            spec=spec, source=source, reference=reference, equals=equals, replay=replay
+        )
         return call
 
     return decorate

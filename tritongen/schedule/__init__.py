@@ -17,10 +17,11 @@ from tritongen.schedule.apart import apart
 from tritongen.schedule.aside import names_of
 from tritongen.schedule.canonical import canonical, split_all, tensors_read
 from tritongen.schedule.classes import CLASSES
+from tritongen.schedule.classes.contraction import product_or_reason
 from tritongen.schedule.classes.contraction_operands import may_be_f32
 from tritongen.schedule.factored import factored
 from tritongen.schedule.group import group
-from tritongen.schedule.members import Group
+from tritongen.schedule.members import Group, is_reducer
 from tritongen.schedule.plan import Plan
 
 
@@ -50,7 +51,8 @@ def plan_op(
         step = own if len(groups) == 1 else f"{own}_{stores[0] if stores else k}"
         told = replace(g, split=split_dtypes(op))
         made = CLASSES[g.kind].make(step, told, stores, dims, facts)
-        steps.append(replace(made, precision=precision_of(op, g)))
+        reason = no_product(g, nests, facts)
+        steps.append(replace(made, precision=precision_of(op, g), no_product=reason))
         scratch += [n for n in g.nests if n.name in stores and n.name not in outputs]
     reasoned = [
         replace(step, apart=tuple((steps[j].name, why) for j, why in reasons))
@@ -72,6 +74,16 @@ def precision_of(op: ir.Op, group: Group) -> str:
     heads = group.nests[: group.products] if group.product else ()
     switches = sorted({switch_of(head.fold) for head in heads if may_be_f32(head, op)})
     return (op.precision or switches[0]) if switches else ""
+
+
+def no_product(group: Group, nests: tuple[ir.Nest, ...], facts) -> str:
+    """Why the first sum of several factors in a group is not computed by tensor cores."""
+    if group.product is not None:
+        return ""
+    virtual = {n.name: n for n in nests if not is_reducer(n)}
+    found = (product_or_reason(n, virtual, facts) for n in group.nests if is_reducer(n))
+    reasons = [r if isinstance(r, str) else "it runs with lines of another kind" for r in found]
+    return next(filter(None, reasons), "")
 
 
 def best_form(op: ir.Op, facts, only: str | None):

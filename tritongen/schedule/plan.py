@@ -217,6 +217,7 @@ class Step:
     tests: tuple[Run | Sizes, ...] = ()
     # What decides how its products of f32 are computed: the spec's word, or torch's switch, "conv" or "matmul"
     precision: str = ""
+    no_product: str = ""  # why sums of several factors are no products of tiles
 
     def kernel(self, name: str) -> KernelPlan:
         return next(k for k in self.kernels if k.name == name)

@@ -69,32 +69,45 @@ def from_zero(head: ir.Nest) -> ir.Nest:
 
 def as_product(head: ir.Nest, virtual, facts: Facts) -> Product | None:
     """sum[k...](left(batch, m, k) * right(batch, n, k)), with m and n not empty."""
+    found = product_or_reason(head, virtual, facts)
+    return found if isinstance(found, Product) else None
+
+
+def product_or_reason(head: ir.Nest, virtual, facts: Facts) -> Product | str:
+    """The product, or why a sum of several factors is none; nothing where it has no two."""
     reduce = from_zero(head).body
     if not isinstance(reduce, ir.Reduce) or reduce.op != "sum" or not reduce.binders:
-        return None
-    if head.dtype not in ("compute", "f32", "i32"):
-        return None
+        return ""
     k = {b.index for b in reduce.binders}
     factors = factors_of(paste(reduce.body, virtual, None))
     used = [free_indices(f) for f in factors]
+    if sum(bool(names & k) for names in used) < 2:
+        return ""
+    if head.dtype not in ("compute", "f32", "i32"):
+        return f"it adds up in {head.dtype}, and tensor cores in f32 or, for i8 by i8, in i32"
     left = next((i for i, names in enumerate(used) if names >= k), None)
     if left is None:
-        return None
+        return f"no factor varies with all of {_listed(k)}"
     mine: list[int] = [left]
     others: list[int] = []
     for i in range(len(factors)):
         if i != left:
             (mine if used[i] - k <= used[left] else others).append(i)
-    if not others or not all(set().union(*(used[i] for i in part)) >= k for part in (mine, others)):
-        return None
+    if not others:
+        return "one factor has every index that the others have: a matrix by a vector, or element by element"
+    if not set().union(*(used[i] for i in others)) >= k:
+        return f"only one of two factors varies with all of {_listed(k)}"
     a, b = (set().union(*(used[i] for i in part)) - k for part in (mine, others))
     box = {binder.index for binder in head.box}
-    if (a | b) != box or not (a - b) or not (b - a):
-        return None
+    if (a | b) != box:
+        return f"no factor varies with {_listed(box - (a | b))}"
+    if not (a - b) or not (b - a):
+        return f"of the indices that are kept one factor has all: {_listed(box)}"
     if any(not (own := indices(g.poly) - k) <= a and not own <= b for g in reduce.guards):
-        return None  # it keeps a term of a row and a column: no factor can be without it
+        # No factor can be without a term that a row and a column keep together.
+        return "whether a term counts depends on indices of both factors together"
     if head.dtype == "i32" and not (len(factors) == 2 and all(map(_is_int8, factors))):
-        return None  # tl.dot multiplies signed bytes alone
+        return "tensor cores multiply no integers but i8 by i8"
     product = Product(
         tuple(x for x in head.box if x.index in a & b),
         tuple(x for x in head.box if x.index in a - b),
@@ -120,18 +133,22 @@ def _multiply(factors: list[ir.Expr], dtype: str) -> ir.Expr:
     return out
 
 
-def _with_taps(product: Product) -> Product | None:
-    """The product with the factor that slides a window on the left; None where both do, or one gathers."""
+def _listed(names: set[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+def _with_taps(product: Product) -> Product | str:
+    """The product with the factor that slides a window on the left; the reason where both do, or one gathers."""
     for side in (product.left, product.right):
         for p in coordinates(side):
             parts = affine(p)
             if parts is None or any(not isinstance(atom, Idx) for atom in parts[0]):
-                return None
+                return f"a factor is read at {p}, which is no sum of multiples of indices"
     left, right = _window(product.left, product.m, product.k), _window(
         product.right, product.n, product.k
     )
     if left and right:
-        return None
+        return "both factors slide a window"
     if right:
         product = replace(product, m=product.n, n=product.m, left=product.right, right=product.left)
     taps = tuple(b for b in product.k if b.index in left | right)

@@ -1,0 +1,103 @@
+"""The proof of derived gradients: what it finds, and what it draws."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from tritongen.check import check
+from tritongen.proof import gradients
+from tritongen.syntax.parse import parse
+
+CUBE = "op cube<T: float>(x: T[N]) -> y: T[N] {\n  y[n] = x[n] ** 3\n"
+RIGHT = "  grad { dx[n] = dy[n] * 3 * x[n] ** 2 }\n"
+
+
+def derived(text):
+    return gradients.derive(check(parse(text))[-1].typings[0])
+
+
+@pytest.mark.parametrize("clause", ["", RIGHT])
+def test_a_right_gradient_passes(clause):
+    found = derived(f'{CUBE}{clause}  ref "x ** 3"\n}}')
+    assert [gradients.wrong_sense(found, Random(k)) for k in range(3)] == [""] * 3
+
+
+def test_a_gradient_that_is_off_by_a_factor_is_found():
+    found = derived(f"{CUBE}{RIGHT.replace('3', '2')}}}")
+    assert "dx: along a random direction" in gradients.wrong_sense(found, Random(0))
+
+
+def test_a_gradient_that_is_not_the_refs_is_found(monkeypatch):
+    monkeypatch.setattr(gradients, "_by_differences", lambda *given: None)
+    found = derived(f'{CUBE}{RIGHT}  ref "x ** 2"\n}}')
+    assert "off torch's gradient of ref 'x ** 2'" in gradients.wrong_sense(found, Random(0))
+
+
+def test_half_types_and_casts_are_seen_in_f64():
+    found = derived(
+        "op f<T: f16 | bf16>(x: T[N], s: f32[N]) -> y: T[N] {\n  y[n] = f16(f32(x[n]) * s[n])\n}"
+    )
+    assert {t.dtype for t in found.wide.tensors} <= {"T", "f64"}
+    assert found.wide.typarams[0].dtypes == ("f64",)
+    assert gradients.wrong_sense(found, Random(0)) == ""
+
+
+def test_what_comes_in_is_expanded_in_a_third_of_the_calls():
+    found = derived(CUBE + "}")
+    case = gradients.smooth_case(found.forward, Random(0), {"T": "f32"}, "cpu")
+    case = replace(case, sizes={"N": 7})
+    strides = set()
+    for seed in range(3):
+        args = gradients.backward_arguments(found, replace(case, seed=seed), "cpu")
+        assert set(args) == {"x", "dy"} and args["dy"].shape == args["x"].shape
+        strides |= {args["dy"].stride()}
+    assert (0,) in strides and (1,) in strides
+
+
+def test_ops_without_a_gradient_have_none():
+    assert derived("op f<T: int>(x: T[N]) -> y: T[N] { y[n] = x[n] + 1 }") is None
+    assert derived(CUBE + "  grad none\n}") is None
+
+
+def test_check_proves_gradients_and_counts_them(interpreter):
+    job = {"text": CUBE + "}", "name": "cube.op", "device": "cpu", "examples": 4, "gradients": True}
+    report = interpreter.ask(job)
+    assert not report["failures"] and report["gradients"] == 2
+
+
+PLANTED = """
+from random import Random
+from tritongen.check import check
+from tritongen.proof import gradients, runner
+from tritongen.runtime.load import load_text
+from tritongen.syntax.parse import parse
+from dataclasses import replace
+import time
+
+op = check(parse({text!r}))[-1].typings[0]
+found = gradients.derive(op)
+source = found.modules[0].{name}.source
+assert source.count({old!r})
+wrong = load_text("wrong", source.replace({old!r}, {new!r}))
+gradients.derive = lambda op: replace(found, modules=(wrong, found.modules[1]))
+progress = runner.Progress("cpu")
+gradients.prove(progress, op, range(2), 0, time.monotonic() + 60)
+print([f["variant"] for f in progress.failures], progress.failures[0]["call"])
+"""
+
+
+@pytest.mark.slow
+def test_a_bug_in_a_gradients_kernel_is_found():
+    script = PLANTED.format(text=CUBE + "}", name="cube_backward", old="3.0", new="2.0")
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert "['chosen', " in done.stdout and "cube_backward(x=float" in done.stdout, done.stderr
+    assert "nest" not in done.stdout

@@ -1,0 +1,269 @@
+"""The gradient that is derived from an op, proved as the op is: its sense, and its kernels.
+
+    derived = derive(op)                    # as an op of its own, built; None where there is none
+    wrong_sense(derived, Random(0))         # "dx: along a random direction 0.37, by finite differences 0.52"
+    prove(progress, op, range(4), seed=0)   # all of it; findings go where `runner` notes its own
+
+Of its sense: `gradient(op)` in f64, by the interpreter of the IR, against finite differences of the op
+itself, and against torch's autograd of the `ref`. Of its kernels: every variant against the oracle of the
+gradient, on operands of an op that has run and an incoming gradient of any layout. Values are smooth:
+without ties and far from kinks, where derivatives are a matter of taste. Not here: the forward (`runner.py`).
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from random import Random
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from tritongen import pipeline
+from tritongen.autodiff import NotDifferentiable, gradient
+from tritongen.check import check
+from tritongen.errors import SpecError
+from tritongen.ir.interp import run, run_rounded
+from tritongen.ir.nodes import Call, Op, Tensor, kind_of, walk
+from tritongen.ir.print import print_op
+from tritongen.proof.cases import Case, NoCase, arguments, draw_case, dtype_choices
+from tritongen.proof.oracle import Expected, expect
+from tritongen.proof.runner import Progress, candidates_of, problem_with, taking_turns
+from tritongen.proof.values import Filling, fill_tensor
+from tritongen.runtime.load import load_text
+from tritongen.runtime.precision import precision
+from tritongen.schedule.plan import Plan
+from tritongen.syntax.parse import parse
+from tritongen.syntax.ref import parse_ref, ref_python
+
+STEPS = (
+    1e-5,
+    1e-6,
+    3e-5,
+)  # of a finite difference: a kink that one of them crosses another may not
+CLOSE = 1e-5  # of what the difference is made of
+LAYOUTS = ("contiguous", "expanded", "transposed")  # of dy: `y.sum().backward()` makes the second
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """An op's gradient as an op of its own, with a module that chooses and one of general nests."""
+
+    forward: Op
+    plan: Plan
+    nest_plan: Plan
+    modules: tuple[ModuleType, ModuleType]
+    wide: Op  # the forward in f64,
+    wide_back: Op  # and the gradient of that
+
+    @property
+    def op(self) -> Op:
+        return self.plan.op
+
+
+def derive(op: Op) -> Derived | None:
+    """The gradient of one typing, built; None where the op has none. SpecError where it does not build."""
+    if not any(kind_of(p.dtype, op) == "float" for p in (*op.tensors, *op.outputs)):
+        return None
+    try:
+        text = print_op(gradient(op))
+    except NotDifferentiable:
+        return None
+    built, universal = pipeline.build(text), pipeline.build(text, only="nest")
+    modules = load_text(built.name, built.raw), load_text(f"{built.name}_nest", universal.raw)
+    ((plan, *_),) = built.plans.values()
+    ((nest_plan, *_),) = universal.plans.values()
+    wide = in_f64(op)
+    return Derived(op, plan, nest_plan, modules, wide, gradient(wide))
+
+
+# ---- calls ----------------------------------------------------------------------------------------
+def smooth_case(op: Op, random: Random, dtypes: Mapping[str, str] | None, device: str) -> Case:
+    """A call of an op where it is smooth, as far as values go, and not empty."""
+    for _ in range(50):
+        case = draw_case(op, random, dtypes, device)
+        if all(case.sizes.values()) and all(n for b in case.batches.values() for n in b):
+            break
+    return replace(case, values="positive" if random.random() < 0.2 else "normal")
+
+
+def backward_arguments(derived: Derived, case: Case, device: str) -> dict[str, Any]:
+    """What the gradient is called on: the operands of a call, its outputs, and what comes in."""
+    op = derived.forward
+    args = arguments(op, case, device)
+    host = {k: v.cpu() if isinstance(v, torch.Tensor) else v for k, v in args.items()}
+    outputs = run_rounded(op, host)
+    known = args | {k: v.to(device) for k, v in outputs.items()}
+    layout = LAYOUTS[case.seed % len(LAYOUTS)]
+    for k, (name, y) in enumerate(outputs.items()):
+        filling = Filling("normal", case.seed * 7 + k)
+        known[f"d{name}"] = fill_tensor(tuple(y.shape), y.dtype, layout, filling, device)
+    params = {p.name: p for p in derived.op.params}
+    return {
+        k: v if isinstance(params[k], Tensor) or not isinstance(v, torch.Tensor) else v.reshape(())
+        for k, v in known.items()
+        if k in params
+    }
+
+
+def expected(derived: Derived, args: Mapping[str, Any]) -> dict[str, Expected]:
+    host = {k: v.cpu() if isinstance(v, torch.Tensor) else v for k, v in args.items()}
+    return expect(derived.op, host)
+
+
+# ---- what it means ----------------------------------------------------------------------------------
+def in_f64(op: Op) -> Op:
+    """The op with every float in f64, casts included: what finite differences can see."""
+    text = re.sub(r"\b(f32|f16|bf16|f8e4m3|f8e5m2)(?=[\[(])", "f64", print_op(op))
+    names = "|".join(p.name for p in op.typarams if kind_of(p.name, op) == "float") or "-"
+    text = re.sub(rf"([<,] *(?:{names}): )[a-z0-9 |]+", r"\1f64", text, count=len(op.typarams))
+    return check(parse(text))[-1].typings[0]
+
+
+def wrong_sense(derived: Derived, random: Random) -> str:
+    """How the gradient differs from what the op's own values say; empty where it does not, or nothing can."""
+    wide, back = derived.wide, derived.wide_back
+    if any(isinstance(e, Call) and e.fn == "detach" for n in wide.nests for e in walk(n.body)):
+        return ""  # its derivative is not that of its value
+    case = smooth_case(wide, random, {p.name: p.dtypes[0] for p in wide.typarams}, "cpu")
+    args = arguments(wide, replace(case, layouts=dict.fromkeys(case.layouts, "contiguous")), "cpu")
+    try:
+        outputs = run(wide, args)
+    except (ValueError, IndexError):
+        return ""  # no call of the op
+    floats = [o.name for o in wide.outputs if kind_of(o.dtype, wide) == "float"]
+    if not all(bool(outputs[name].isfinite().all()) for name in floats):
+        return ""
+    seed = torch.Generator().manual_seed(case.seed)
+    dys = {n: torch.randn(outputs[n].shape, generator=seed, dtype=torch.float64) for n in floats}
+    known = {**args, **outputs, **{f"d{name}": dy for name, dy in dys.items()}}
+    found = run(back, {p.name: known[p.name] for p in back.params})
+    for o in back.outputs:
+        name = o.name[1:]
+        if not isinstance(args.get(name), torch.Tensor):
+            continue
+        ours = found[o.name]
+        if (problem := _by_differences(wide, args, dys, name, ours, seed)) is not None:
+            return f"{o.name}: {problem} ({case!r})"
+    theirs = _by_torch(wide, args, dys, [o.name[1:] for o in back.outputs])
+    for name, grad in theirs.items():
+        ours = found[f"d{name}"].sum_to_size(grad.shape)
+        room = 1e-6 * (1 + float(grad.abs().max())) if grad.numel() else 0.0
+        if grad.isfinite().all() and not bool(((ours - grad).abs() <= room).all()):
+            off = float((ours - grad).abs().max())
+            return f"d{name}: {off:.2g} off torch's gradient of ref {wide.ref!r} ({case!r})"
+    return ""
+
+
+def _by_differences(
+    op: Op, args: dict[str, Any], dys: dict[str, torch.Tensor], name: str, ours: torch.Tensor, seed
+) -> str | None:
+    """Along a random direction: what the outputs change by, and what the gradient says they do."""
+    x = args[name]
+    along = torch.randn(x.shape, generator=seed, dtype=torch.float64)
+    said = float((ours * along).sum())
+    size = float((ours * along).abs().sum())
+    if not torch.isfinite(ours).all():
+        return "not finite where the outputs are"
+    seen = []
+    for step in STEPS:
+        ends = [run(op, args | {name: x + way * step * along}) for way in (1, -1)]
+        change = sum(((ends[0][k] - ends[1][k]) * dy).sum() for k, dy in dys.items())
+        seen.append(float(change) / (2 * step))
+        weight = sum(float((ends[0][k] * dy).abs().sum()) for k, dy in dys.items())
+        if abs(seen[-1] - said) <= CLOSE * (size + abs(seen[-1])) + 1e-13 * weight / step + 1e-9:
+            return None
+    return f"along a random direction {said:.8g}, by finite differences {seen[0]:.8g}"
+
+
+def _by_torch(
+    op: Op, args: dict[str, Any], dys: dict[str, torch.Tensor], names: list[str]
+) -> dict[str, torch.Tensor]:
+    """Autograd of the op's `ref`; nothing where there is none, or torch refuses the call."""
+    if op.ref is None:
+        return {}
+    leaves = {n: args[n].clone().requires_grad_() for n in names if torch.is_tensor(args.get(n))}
+    *steps, result = ref_python(parse_ref(op.ref)).split("\n")
+    scope = {**args, **leaves, "torch": torch}
+    try:
+        exec("\n".join(steps), scope)
+        given = eval(result, scope)
+        given = given if isinstance(given, tuple) else (given,)
+        pairs = [(y, dys[o.name]) for o, y in zip(op.outputs, given, strict=True) if o.name in dys]
+        ys, cotangents = zip(*pairs, strict=True)
+        found = torch.autograd.grad(ys, list(leaves.values()), cotangents, allow_unused=True)
+    except Exception:  # torch refuses some calls that the op takes: those say nothing
+        return {}
+    return {n: g for n, g in zip(leaves, found, strict=True) if g is not None}
+
+
+# ---- together -----------------------------------------------------------------------------------
+def prove(progress: Progress, op: Op, share: range, seed: int, deadline: float) -> None:
+    """The gradient of one typing on a few examples; what is found goes into `progress`."""
+    progress.say(f"{op.name}: its gradient")
+    try:
+        derived = derive(op)
+    except SpecError as error:
+        found = "; ".join(f"{d.code}: {d.message}" for d in error.diagnostics)
+        progress.failures.append(_finding(op, "gradient", f"does not build: {found}"))
+        return
+    choices = dtype_choices(op, progress.device)
+    if derived is None or not choices:
+        return
+    candidates = candidates_of(derived.modules, derived.plan, derived.nest_plan)
+    before = len(progress.failures)
+    for k in share:
+        if time.monotonic() > deadline or len(progress.failures) > before:
+            return
+        random = Random(seed * 1009 + k)
+        try:
+            case = smooth_case(op, random, choices[k % len(choices)], progress.device)
+            if problem := wrong_sense(derived, random):
+                progress.failures.append(_finding(op, "gradient", problem))
+                return
+            args = backward_arguments(derived, case, progress.device)
+        except (NoCase, ValueError, IndexError):  # no call of the op
+            continue
+        with precision(case.precision):
+            _try_kernels(progress, derived, candidates, case, args, k)
+
+
+def _try_kernels(
+    progress: Progress, derived: Derived, candidates, case: Case, args, k: int
+) -> None:
+    try:
+        wanted = expected(derived, args)
+    except (ValueError, IndexError) as error:
+        finding = _finding(derived.forward, "gradient", f"refuses what the op takes: {error}")
+        progress.failures.append(finding | {"call": call_text(derived, args, case)})
+        return
+    progress.gradients += 1
+    for candidate in taking_turns(candidates, case.seed):
+        small = k % 3 > 0
+        progress.say(f"{derived.op.name}: example {progress.gradients}, {candidate.name}")
+        progress.calls += 1
+        problem, _ = problem_with(candidate, args, wanted, small, k % 2 == 1, "smooth")
+        if problem is not None:
+            finding = _finding(derived.forward, candidate.name, problem)
+            progress.failures.append(finding | {"call": call_text(derived, args, case)})
+
+
+def _finding(op: Op, variant: str, problem: str) -> dict[str, Any]:
+    name = f"{op.name}_backward"
+    return {"op": name, "variant": variant, "problem": f"{name}: {problem}", "call": "", "case": ""}
+
+
+def call_text(derived: Derived, args: Mapping[str, Any], case: Case) -> str:
+    """The call as a person reads it."""
+    parts = [
+        (
+            f"{k}={str(v.dtype).removeprefix('torch.')}{list(v.shape)} by {list(v.stride())}"
+            if isinstance(v, torch.Tensor)
+            else f"{k}={v!r}"
+        )
+        for k, v in args.items()
+    ]
+    return f"{derived.op.name}({', '.join(parts)})  # seed {case.seed}, {case.precision}"
