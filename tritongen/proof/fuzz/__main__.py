@@ -33,7 +33,7 @@ def main(files, specs, seed, jobs, device, out, crosscompile, shard, shrink) -> 
         os.environ.setdefault("TRITON_CACHE_DIR", cache)
         if files:
             sys.exit(again(files, device, crosscompile))
-        part = tuple(int(n) for n in shard.split("/"))
+        first, every = (int(n) for n in shard.split("/"))
         started = time.monotonic()
         last = [started]
 
@@ -58,7 +58,7 @@ def main(files, specs, seed, jobs, device, out, crosscompile, shard, shrink) -> 
             )
             click.echo(f"  {finding.get('call', '')}\n{finding['text']}")
 
-        summary = drive.drive(specs, seed, jobs, device, crosscompile, part, note, told)
+        summary = drive.drive(specs, seed, jobs, device, crosscompile, (first, every), note, told)
         click.echo(table(summary, time.monotonic() - started))
         sys.exit(1 if summary.findings else 0)
 

@@ -83,7 +83,7 @@ class Pair:
     def report(self, text: str, name: str, seed: int, only: str = "", grad: bool = True):
         """Both reports of a spec as one; `only` asks for one of "trial" and "compile"."""
         job = {"text": text, "name": name, "seed": seed, "device": self.device}
-        out = {"findings": [], "refused": [], "seconds": {}}
+        out: dict[str, Any] = {"findings": [], "refused": [], "seconds": {}}
         if only != "compile":
             out |= self._ask(self.tries, job | {"kind": "trial", "grad": grad})
         if self.compiles is not None and only != "trial" and not out["refused"]:

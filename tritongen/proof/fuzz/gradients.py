@@ -33,8 +33,10 @@ TOLERANCE = 1e-5
 def try_gradients(seen: Trial, text: str, name: str) -> None:
     """Of the last op of the file, for one of its typings."""
     op = check(parse(text, name))[-1].typings[0]
-    floats = any(kind_of(t.dtype, op) == "float" for t in (*op.tensors, *op.scalars))
-    if not floats or not any(kind_of(o.dtype, op) == "float" for o in op.outputs):
+    given = [*(t.dtype for t in op.tensors), *(p.dtype for p in op.scalars)]
+    if not any(kind_of(d, op) == "float" for d in given) or not any(
+        kind_of(o.dtype, op) == "float" for o in op.outputs
+    ):
         return
     with seen.stage("derive"):
         back = gradient(op)
@@ -106,7 +108,9 @@ def disagreement(op: Op, back: Op, module: ModuleType, args: dict[str, Any], ran
     pairs = [(y, dy) for y, dy in zip(ys, dys.values(), strict=True) if y.requires_grad]
     if pairs:
         heads, seeds = zip(*pairs, strict=True)
-        grads = torch.autograd.grad(heads, list(leaves.values()), seeds, allow_unused=True)
+        grads: tuple[torch.Tensor | None, ...] = torch.autograd.grad(
+            heads, list(leaves.values()), seeds, allow_unused=True
+        )
     else:
         grads = tuple(None for _ in leaves)
     for (name, leaf), theirs in zip(leaves.items(), grads, strict=True):

@@ -53,7 +53,7 @@ def is_value_name(name: str) -> bool:
 
 def unlucky(source: str, own: Mapping[str, str], random: Random) -> dict[str, str]:
     """New names for some of a spec's (`own`: name to "size" or "value"), taken from its module."""
-    taken = (of_module(source) | set(EMITTED)) - own.keys()
+    taken = (of_module(source) | set(EMITTED)) - own.keys() - {"T", "U"}
     sizes = sorted(n for n in taken if is_size_name(n))
     values = sorted(n for n in taken if is_value_name(n))
     out: dict[str, str] = {}

@@ -73,6 +73,7 @@ def smaller(text: str) -> Iterator[str]:
     """Texts of fewer parts, the most telling first."""
     file = parse(text)
     *others, last = file.items
+    assert isinstance(last, ast.OpDef), "the op under test stands last"
     for k in range(len(others)):
         yield unparse(ast.File((*others[:k], *others[k + 1 :], last)))
     for op in smaller_ops(last):
@@ -140,7 +141,8 @@ def simpler(node: Any) -> Iterator[Any]:
         if isinstance(value, tuple):
             for k, item in enumerate(value):
                 for changed in simpler(item):
-                    yield replace(node, **{field.name: (*value[:k], changed, *value[k + 1 :])})
+                    parts_of = (*value[:k], changed, *value[k + 1 :])
+                    yield replace(node, **{field.name: parts_of})  # type: ignore[arg-type]
         elif isinstance(value, ast.Node):
             for changed in simpler(value):
                 yield replace(node, **{field.name: changed})

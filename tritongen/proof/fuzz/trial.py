@@ -46,7 +46,7 @@ class Trial:
     refused: list[str] = field(default_factory=list)
     skeletons: Counter = field(default_factory=Counter)
     variants: Counter = field(default_factory=Counter)
-    seconds: Counter = field(default_factory=Counter)
+    seconds: dict[str, float] = field(default_factory=dict)
     calls: int = 0
     lost: bool = False  # the device takes no more work from this process
 
@@ -68,7 +68,7 @@ class Trial:
         except Exception:
             self.found(name, last_lines())
         finally:
-            self.seconds[name] += time.perf_counter() - start
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
 
 def last_lines() -> str:
