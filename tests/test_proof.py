@@ -446,7 +446,7 @@ SLEEPER = 'import sys, time; sys.stdin.readline(); print(\'{"at": "f, f32"}\', f
 def test_who_interrupts_ends_the_workers(monkeypatch):
     started = []
 
-    def start(device):
+    def start(device, module):
         pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         started.append(subprocess.Popen([sys.executable, "-c", SLEEPER], **pipes))
         return started[-1]

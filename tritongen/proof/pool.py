@@ -156,7 +156,10 @@ def _next(reports: Reports) -> tuple[int, Report]:
 def _serve(worker: Worker, waiting: Turns, reports: Reports, timeout: float, say: Say) -> None:
     with worker:
         while (turn := waiting.get()).job is not None and not worker.over:
-            report = worker.ask(turn.job, timeout, say)
+            try:
+                report = worker.ask(turn.job, timeout, say)
+            except Exception as error:  # else whoever waits for the report would wait for ever
+                report = broken(turn.job, f"no process: {type(error).__name__}: {error}")
             reports.put((turn.file, report))
             if worker.device == "cuda" and report["failures"]:
                 worker.stop()  # a device error of one file must not fail the next
