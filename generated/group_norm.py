@@ -714,19 +714,28 @@ def choose_group_norm(
     if not channels_last:
         BLOCK = min(256 if across else 4096, max(16, triton.next_power_of_2(col_run)))
         return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 4096 // BLOCK, num_warps=8)
-    # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
-        BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
-        ROWS = 32 if across else 1
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across and cols <= 4096:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "channels_rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # groups of a few channels: a tile holds eight, and several programs share them
+    if cols > 4096:
+        BLOCK = 256
+        ROWS = 8
         PARTS = triton.next_power_of_2(
             max(
                 1,
                 min(
-                    256 if across else 1024,
-                    triton.cdiv(
-                        (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, triton.cdiv(rows, ROWS)),
-                    ),
+                    256,
+                    triton.cdiv(8 * sms, max(1, triton.cdiv(rows, ROWS))),
                     triton.cdiv(cols, BLOCK),
                 ),
             )
@@ -737,19 +746,7 @@ def choose_group_norm(
             PARTS=PARTS,
             CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
             LANES=max(PARTS, 256),
-            num_warps=8,
-        )
-    # a row fits in registers
-    if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
-        return "channels_rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
-            num_warps=(
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+            num_warps=4,
         )
     # any width
     return "channels_loop", dict(
@@ -959,6 +956,36 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             enable_fp_fusion=True,
             **config,
         )
+    elif variant == "channels_rows":
+        x = x.reshape(N, groups, Cg, batch)
+        y = y.view(N, groups, Cg, batch)
+        group_norm_channels_rows[(triton.cdiv(rows, config["ROWS"]),)](
+            x,
+            gain,
+            bias,
+            y,
+            eps,
+            N * groups,
+            batch * Cg,
+            Cg,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            gain.stride(0),
+            gain.stride(1),
+            bias.stride(0),
+            bias.stride(1),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            y.stride(3),
+            groups=groups,
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
     elif variant == "channels_split":
         x = x.reshape(N, groups, Cg, batch)
         y = y.view(N, groups, Cg, batch)
@@ -1039,36 +1066,6 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
             EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             COMPUTE=COMPUTE,
             groups=groups,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "channels_rows":
-        x = x.reshape(N, groups, Cg, batch)
-        y = y.view(N, groups, Cg, batch)
-        group_norm_channels_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            gain,
-            bias,
-            y,
-            eps,
-            N * groups,
-            batch * Cg,
-            Cg,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            gain.stride(0),
-            gain.stride(1),
-            bias.stride(0),
-            bias.stride(1),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            y.stride(3),
-            groups=groups,
-            COMPUTE=COMPUTE,
-            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
             enable_fp_fusion=True,
             **config,
         )

@@ -17,9 +17,11 @@ def run_checks(file: str) -> None:
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
 
 
+@pytest.mark.slow
 def test_batch_dims_broadcast_beside_named_ones():
     run_checks("batch_checks.py")
 
 
+@pytest.mark.slow
 def test_results_lie_as_torch_lays_them():
     run_checks("layout_checks.py")

@@ -457,8 +457,12 @@ def test_who_interrupts_ends_the_workers(monkeypatch):
 
     monkeypatch.setattr(pool, "_start", start)
     job = {"name": "f.op", "device": "cpu", "examples": 4}
-    with pytest.raises(KeyboardInterrupt):
-        list(pool.run_jobs([job], "cpu", say=interrupt))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which xdist's workers ignore
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            list(pool.run_jobs([job], "cpu", say=interrupt))
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert started[0].wait(5) != 0 and len(started) == 1
 
 

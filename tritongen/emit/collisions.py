@@ -71,7 +71,8 @@ def marks_for(text: str) -> Marks:
 
 def marked(op: ir.Op, marks: Marks) -> ir.Op:
     names = {name: marks.name(name) for name in all_names(op)}
-    return renamed(replace(op, name=op.name + marks.op), names, names)
+    # A gradient given by hand speaks of `dy`, which no name of the op is; it is another op's to print.
+    return renamed(replace(op, name=op.name + marks.op, gradient="none"), names, names)
 
 
 def collisions(source: str, op: ir.Op, marks: Marks, taken: Set[str]) -> Collisions:

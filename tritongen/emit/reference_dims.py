@@ -109,7 +109,11 @@ class Dims:
 
     def extent(self, b: Binder) -> str:
         part = self.blocks.get(b.index)
-        return f"{part}.stop - {part}.start" if part else self.size(b.hi - b.lo)
+        if part:
+            return f"{part}.stop - {part}.start"
+        count = self.size(b.hi - b.lo)
+        fits = count.isidentifier() or nonnegative(b.hi - b.lo, self.function.facts)
+        return count if fits else f"max(0, {count})"  # -1 is no size, but torch's word for one
 
     def shape(self, extents: list[str]) -> str:
         return f"({', '.join(extents)}{',' if len(extents) == 1 else ''})"

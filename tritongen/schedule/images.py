@@ -63,11 +63,9 @@ def with_images(
     parts = tuple(turned(k) for k in general.parts)
     finish, resident, loop = map(turned, (general.finish, general.resident, general.loop))
     known = ("channels_last",) if channels else ("channels_last", "across")
-    more = (
-        split_variant(parts, finish, state, False),
-        *(v for v in resident_variants(resident, columns, False) if not channels or _is_along(v)),
-        loop_variant(loop, False, False),  # long blocks would spill the digits of their columns
-    )
+    split, held = split_variant(parts, finish, state, False), resident_variants(resident, columns, False)
+    first = grouped_variants(split, held) if channels else (split, *held)
+    more = (*first, loop_variant(loop, False, False))  # long blocks would spill the digits of columns
     # Else the result cannot be seen as rows.
     kept = tuple(
         replace(v, when=_in_order(v.when), requires=_in_order(v.requires))
@@ -81,6 +79,26 @@ def with_images(
         variants=(*kept, *(replace(v, name=f"channels_{v.name}") for v in more)),
         orders=tuple(Order(fact, result, 1, -1) for fact in known),
     )
+
+
+def grouped_variants(split: Variant, held: tuple[Variant, ...]) -> tuple[Variant, ...]:
+    """Groups of a few channels: what lies beside them in memory is of other groups, so a tile holds eight.
+
+    group_norm of channels last on an H200, us (a copy to channels first and its norm; torch): bf16 [32, 256, 56, 56] in 32
+    groups 130 (212; 295; a group a program, in registers 610), f32 [32, 64, 112, 112] in 8 134 (268; 351; 181), f16
+    [8, 320, 64, 64] in 32 70 (94; 136; 118), bf16 [17, 96, 33, 35] in 3 15 (31; 49; 111), f16 [4, 1280, 16, 16] in 32 19 (19; 32;
+    41). Of [64, 512, 14, 14] in 32 a group in registers 17 (48; 82), eight of them 20.
+    """
+    parts = "pow2(max(1, min(256, cdiv(8 * sms, max(1, cdiv(rows, ROWS))), cdiv(cols, BLOCK))))"
+    config = {"BLOCK": "256", "ROWS": "8", "PARTS": parts, "num_warps": "4"}
+    wide = replace(
+        split,
+        when="cols > 4096",
+        why="groups of a few channels: a tile holds eight, and several programs share them",
+        config=tuple((name, config.get(name, rule)) for name, rule in split.config),
+    )
+    short = (replace(v, when=f"{v.when} and cols <= 4096") for v in held if _is_along(v))
+    return (*short, wide)
 
 
 def _is_along(v: Variant) -> bool:
