@@ -66,12 +66,25 @@ MIXED = """op f<{}>(x: {}[M, K], w: {}[N, K], b: f64[N]) -> y: f64[M, N] {{
   y[m, n] = b[n] + sum[k](x[m, k] * w[n, k])
 }}"""
 
+# A pair of tiles to reduce had two shapes, as no row of theirs tells the values apart.
+PLACE_OF_A_LINE = """op f<T: f32>(w: T[L], z: T[N]) -> (h: i64, p: i64[N]) {
+  h = argmin[i](w[i])
+  p[n] = argmax[i > n](2 * w[i]) * i64(z[n])
+}"""
+
+# Half a tile of 8 bytes an element left no room for three stages.
+WIDE_TO_STORE = """op f(x: i8[M, K], w: i8[N, K]) -> y: i64[M, N] {
+  y[m, n] = sum[k](x[m, k] * w[n, k])
+}"""
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [
         WINDOW_OF_A_SIZE,
+        PLACE_OF_A_LINE,
+        WIDE_TO_STORE,
         MIXED.format("T: f32", "T", "T"),
         MIXED.format("T: f16", "T", "T"),
         MIXED.format("T: f32", "f16", "T"),

@@ -290,3 +290,26 @@ torch.testing.assert_close(y.double(), a.double() @ b.double(), rtol=2**-8, atol
 """
     env = {**os.environ, "TRITON_INTERPRET": "1"}
     subprocess.run([sys.executable, "-c", script], check=True, env=env)
+
+
+def test_the_interpreter_counts_to_a_number_without_converting_an_array():
+    """Triton 3.6 did: numpy 2.5 refuses that, and numpy before it warns."""
+    script = """
+import torch, triton, triton.language as tl
+from tritongen import runtime
+from tritongen.runtime.load import load_text
+text = '''
+import triton, triton.language as tl
+@triton.jit
+def kernel(y_ptr, n):
+    total = tl.zeros((4,), tl.int64)
+    for k in range(n):
+        total += k
+    tl.store(y_ptr + tl.arange(0, 4), total)
+'''
+y = torch.empty(4, dtype=torch.int64)
+load_text("kernel", text).kernel[(1,)](y, 5)
+assert y.tolist() == [10] * 4
+"""
+    env = {**os.environ, "TRITON_INTERPRET": "1"}
+    subprocess.run([sys.executable, "-W", "error", "-c", script], check=True, env=env)

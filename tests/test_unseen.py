@@ -337,6 +337,18 @@ op bare_numbers<T: int>(a: T[N], b: T[N]) -> (y: i64[N], z: f32[N]) {
   y[n] = relu(a[n]) % max(b[n], 1) + clamp(a[n], 2, 9) // max(3, b[n])
   z[n] = f32(shift_left(a[n], 2)) + f32(shift_right(9, bit_and(b[n], 3)))
 }
+op filled<T: float>(b: T[N]) -> (y: T[N, M], z: T[N]) with M = N + 1 {
+  y[n, m] = 0.5
+  z[n] = 2 * b[n]
+}
+op spread_fold<T: float>(b: T[K], x: T[N, M]) -> (y: T[N, M], z: T[N]) {
+  y[n, m] = max[k](b[k])
+  z[n] = max[m](x[n, m])
+}
+op batches_of_sums<T: float>(w: T[..., N, D], z: T[..., N, D]) -> (m: i64[..., N, D], y: T[..., N, D]) {
+  m[..., n < N, d] = argmax[n <= k < N](w[..., k, d])
+  y[..., k, d] = z[..., k, d] + sum[n <= k](where(k == m[..., n, d], z[..., n, d], 0))
+}
 op tile_and_scalar<T: float>(x: T[N], s: f32 = 1.0) -> y: T[N] {
   y[n] = where(x[n] > 0 and s > 0.5, x[n], -x[n])
 }

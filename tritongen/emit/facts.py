@@ -12,7 +12,7 @@ from __future__ import annotations
 from tritongen.emit.body import Context
 from tritongen.emit.contraction import is_widened, storage_dtype
 from tritongen.emit.sizes import bare
-from tritongen.emit.text import launch_text, may_be_f64
+from tritongen.emit.text import launch_text, may_be_f64, tuple_text
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import indices
 from tritongen.schedule import rules
@@ -91,7 +91,7 @@ def fact_texts(context: Context, step: Step, views: dict[str, View]):
         if test.fact in spoken:
             yield test.fact, tested(test)
     if step.merged:
-        yield "turned", f"any(0 < t.stride(1) < t.stride(2) for t in ({', '.join(step.merged)}))"
+        yield "turned", f"any(0 < t.stride(1) < t.stride(2) for t in {tuple_text(step.merged)})"
     if "across" in spoken - {o.fact for o in step.orders}:
         yield "across", across_text(step, views)
     if "tma" in spoken:

@@ -89,7 +89,9 @@ def fold_resident(
 ) -> None:
     """A fold of a tile that is in registers, along an axis or, but for arg folds, over all of it."""
     if nest.fold.op.startswith("arg"):
-        value = term(body, nest, var, served)[0]
+        rows = {d.index for d in body.kernel.axes[0].digits}
+        alike = bool(free_indices(nest.fold.body) & rows)  # `tl.reduce` wants tiles of one shape
+        value = term(body, nest, var, served and alike)[0]
         if not value.isidentifier():
             value = body.assign(body.fresh(f"{nest.name}_value"), value)
         mask = term_mask(body, nest) if nest.fold.guards else var["inside"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tritongen.emit.body import Context
 from tritongen.emit.sizes import expanded, under, whole
+from tritongen.emit.text import tuple_text
 from tritongen.ir import nodes as ir
 from tritongen.ir.batches import batched
 from tritongen.schedule.plan import Step, Variant
@@ -29,10 +30,11 @@ def merge_lines(context: Context, step: Step) -> list[str]:
     aligned = [t for t in step.merged if t in operands and ir.BATCH_SIZE in operands[t].dims[1:]]
     names = ", ".join(step.merged)
     differ = operands.keys() & set(step.merged) - set(aligned)
+    given = f"*torch.broadcast_tensors({names})" if differ else names
     return [
-        *(f"{t} = {t}.view(batch_shape)" for t in flat),
+        *(f"{t} = {_spread(context, t)}" for t in flat),
         *(f"{t} = {expanded(operands[t], 'batch_shape')}" for t in aligned),
-        f"{names} = _three_dims({f'*torch.broadcast_tensors({names})' if differ else names})",
+        f"{tuple_text(step.merged)} = _three_dims({given})",
         f"outer, middle, inner = {last}.shape",
         f"total = {last}.numel()",
     ]
@@ -45,13 +47,12 @@ def broadcast_lines(context: Context, step: Step, variant: Variant) -> list[str]
     result = context.dims[step.stores[0]]
     known = ((ir.Tensor(_spread(context, t), "", context.dims[t]), at) for t, at in variant.merged)
     seen = [under(context.op, result, t, at) for t, at in known]
-    names = ", ".join(t for t, _ in variant.merged)
     alike = all(len(at) == len(result) for _, at in variant.merged)
     given = ", ".join(seen)
     if not alike or ir.BATCH_SIZE in result and len(batched(context.op)) > 1:
         given = f"*torch.broadcast_tensors({given})"
     return [
-        f"{names} = _three_dims({given})",
+        f"{tuple_text([t for t, _ in variant.merged])} = _three_dims({given})",
         f"outer, middle, inner = {step.stores[-1]}.shape",
     ]
 
@@ -61,5 +62,7 @@ def _spread(context: Context, tensor: str) -> str:
     dims = context.dims[tensor]
     if ir.BATCH_SIZE not in dims or not one_batch(context, tensor):
         return tensor
+    if dims == (ir.BATCH_SIZE,):
+        return f"{tensor}.view(batch_shape)"  # which may be empty
     sizes = ("*batch_shape" if d == ir.BATCH_SIZE else whole(d) for d in dims)
     return f"{tensor}.view({', '.join(sizes)})"

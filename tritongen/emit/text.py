@@ -6,6 +6,7 @@ literal(0.5, "float") -> "0.5"      wrap(("a + b", SUM), TERM) -> "(a + b)"
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, Sym, with_modulo
@@ -19,6 +20,11 @@ BATCH_WORDS = frozenset({"batch", "batch_shape"})  # what the launch of an op wi
 def launch_text(p: Poly) -> str:
     """A size in the launch function, where every size has its own name."""
     return poly_text(with_modulo(p), lambda atom: "batch" if atom == Sym(ir.BATCH) else None)
+
+
+def tuple_text(names: Sequence[str]) -> str:
+    """`(a, b)`, and `(a,)` of one."""
+    return f"({', '.join(names)}{',' * (len(names) == 1)})"
 
 
 def literal(value, kind: str) -> str:

@@ -21,6 +21,7 @@ if os.environ.get("TRITON_INTERPRET") == "1":
         install_bf16,
         install_bool_splat,
         install_f8,
+        install_index,
         install_libdevice,
         install_one_patch,
         install_tree_reduce,
@@ -31,6 +32,7 @@ if os.environ.get("TRITON_INTERPRET") == "1":
     install_libdevice()
     install_tree_reduce()
     install_bool_splat()
+    install_index()
     install_one_patch()
 
 __all__ = ["Backward", "empty", "f32_precision", "memory_format", "op"]

@@ -7,6 +7,7 @@ whose results it holds for numbers of the type compared, and speed in reductions
     install_f8()  # the same of f8
     install_tree_reduce()  # tl.reduce and scans with a combiner of one's own: a few calls, not one an element
     install_bool_splat()  # (x > 0) & (s > 0), where x is a tile and s a scalar
+    install_index()  # range(n), where n is held as an array of one
     install_one_patch()  # the language is remapped once a launch, not once a call of a helper
 
 Only functions with a row in `_TORCH` are replaced; a kernel that calls another one fails in the
@@ -204,6 +205,18 @@ def install_bool_splat() -> None:
         return plain(self, ret_ty, arg)
 
     InterpreterBuilder.create_splat = create_splat
+
+
+# ---- bounds of loops ----------------------------------------------------------------------------
+def install_index() -> None:
+    """Triton 3.6 makes an index of an array of one element by `int()`, which numpy 2.5 refuses."""
+    plain = interpreter._patch_lang_tensor
+
+    def patch(tensor: Any, *scope: Any) -> None:
+        plain(tensor, *scope)
+        tensor.__index__ = lambda self: int(self.handle.data.item())
+
+    interpreter._patch_lang_tensor = patch
 
 
 # ---- speed --------------------------------------------------------------------------------------

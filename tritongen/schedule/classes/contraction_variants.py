@@ -15,6 +15,7 @@ from tritongen.schedule.classes.contraction_operands import (
     converted,
     described,
     is_of_halves,
+    stored_as,
     stored_whole,
 )
 from tritongen.schedule.classes.pointwise import is_busy
@@ -22,6 +23,7 @@ from tritongen.schedule.plan import Axis, KernelPlan, Launch, Pack, Step, Varian
 from tritongen.schedule.views import accesses, views
 
 WIDE = "128 // itemsize"  # K elements that make a 128-byte line
+UP_TO_4_BYTES = {"f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i32", "i16", "i8", "u8", "bool"}
 STRIPS = 3  # of rows, in one tile
 
 
@@ -99,6 +101,16 @@ def is_busy_behind(kernel: KernelPlan) -> bool:
     return kernel.products == 1 and is_busy(kernel.nests[1:])
 
 
+def stages_of_widest(kernel: KernelPlan) -> str:
+    """Half a tile to store takes 64 KiB of f32, which leaves no room for 4 stages, and 128 KiB of 8 bytes."""
+    given = {
+        stored_as(side) for head in kernel.nests[: kernel.products] for side in head.fold.factors
+    }
+    stored = {nest.dtype for nest in kernel.nests if nest.name in kernel.stores}
+    stages = "3 if stored_bytes <= 4 else 2" if stored - given - UP_TO_4_BYTES else "3"
+    return f"4 if stored_bytes <= 2 else {stages}" if computes(kernel) else stages
+
+
 def described_at(size: str) -> str:
     """Three descriptors cost the host 20 to 40 us, so they wait for a product of about 10 us.
 
@@ -147,15 +159,7 @@ def by_descriptors(
         wide,
         "large, and its widest tiles fill whole waves of multiprocessors",
         # One stage more under an epilogue: gelu by erf 225 us at 4096^3 (3 stages: 237), alone 191 (183).
-        # Half a tile of f32 to store, 64 KiB, leaves no room for it.
-        tile(
-            "128",
-            str(256 // share),
-            WIDE,
-            "8",
-            "4 if stored_bytes <= 2 else 3" if computes(kernel) else "3",
-            programs=1,
-        ),
+        tile("128", str(256 // share), WIDE, "8", stages_of_widest(kernel), programs=1),
         launch,
         requires="tma and itemsize <= 2",
     )
