@@ -492,6 +492,30 @@ def test_a_gradient_of_unlucky_names_is_text_of_the_language(text):
     assert print_op(check(parse(text))[-1].typings[0]) == text
 
 
+@pytest.mark.parametrize(
+    "signature, body, params",
+    [
+        ("z: f32[N, ...], x: T[N, ...]) -> y: T[N, ...]", "y = z - x", ["dy"]),
+        (
+            "h: i32[M], a: T[N]) -> (y: T[N], k: i32[N])",
+            "y[n] = 2 * a[n]  k[n] = h[n] + 1",
+            ["dy"],
+        ),
+        (
+            "h: i32[M, ...], a: T[N]) -> (y: T[N], k: i32[M])",
+            "b = sum[...](1)  y[n] = a[n] * b  k[m] = sum[...](h[m, ...])",
+            ["h", "dy"],
+        ),
+    ],
+    ids=["a dtype of its own", "a size of a read that is gone", "a number of batch elements"],
+)
+def test_a_gradient_takes_only_what_it_needs(signature, body, params):
+    """A dtype that is no type parameter needs no operand; what only the lines of the forward asked of sizes goes."""
+    back = backward(op_of(f"op f<T: float>({signature} {{ {body} }}"))
+    assert [p.name for p in back.params] == params
+    assert print_op(check(parse(print_op(back)))[-1].typings[0]) == print_op(back)
+
+
 def test_a_name_of_its_own_beside_a_gradients_is_refused():
     op = op_of("op f<T: float>(x: T[N], dx: T[N]) -> y: T[N] { y = x * dx }")
     with pytest.raises(NotDifferentiable, match="`dx` is a name of its own"):
