@@ -493,6 +493,37 @@ def test_a_gradient_of_unlucky_names_is_text_of_the_language(text):
 
 
 @pytest.mark.parametrize(
+    "body",
+    [
+        "y: T[...] { s = sum[...](x[...])  y[...] = t[...] + s }",
+        "y: T[...] { s = max[...](x[...])  y[...] = t[...] * s }",
+        "y: T[...] { m = mean[...](x[...])  c[...] = x[...] - m  s = mean[...](sin(c[...]))  y[...] = t[...] + s }",
+        "y: T { y = sum[...](x[...] - t[...]) }",
+    ],
+    ids=["a sum", "a max", "a sum of the gradient alone", "no batch dims left"],
+)
+def test_a_gradient_that_broadcast_batch_dims_would_make_wrong_is_refused(body):
+    """A gradient has the batch dims of the op: with x [3] beside t [2, 3] its sums count every element twice."""
+    with pytest.raises(NotDifferentiable, match=r"`\.\.\.` of"):
+        backward(op_of(f"op f<T: float>(x: T[...], t: T[...]) -> {body}"))
+
+
+def test_a_mean_over_fewer_batch_dims_has_a_gradient():
+    op = op_of(
+        "op f<T: float>(x: T[...], t: T[...]) -> y: T[...] "
+        "{ s = mean[...](x[...] * x[...])  y[...] = t[...] * s }"
+    )
+    x, t, dy = (torch.linspace(0.5, 2, n, dtype=torch.float64) for n in (3, 6, 6))
+    t, dy = t.view(2, 3), dy.view(2, 3)
+    back = backward(op)
+    known = {"x": x, "t": t, "dy": dy}
+    found = run(back, {p.name: known[p.name] for p in back.params})
+    leaf = x.clone().requires_grad_()
+    (wanted,) = torch.autograd.grad(t * (leaf * leaf).mean(), [leaf], dy)
+    assert torch.allclose(found["dx"].sum(0), wanted)
+
+
+@pytest.mark.parametrize(
     "signature, body, params",
     [
         ("z: f32[N, ...], x: T[N, ...]) -> y: T[N, ...]", "y = z - x", ["dy"]),
