@@ -18,6 +18,7 @@ from tritongen.ir.interp import count_points, run
 from tritongen.ir.nodes import BATCH_SIZE, Tensor, kind_of
 from tritongen.ir.print import print_op
 from tritongen.ir.verify import verify
+from tritongen.show import CannotShow, gradient_text
 from tritongen.syntax.parse import parse
 from tritongen.syntax.ref import parse_ref, ref_python
 
@@ -490,6 +491,21 @@ def test_a_gradient_of_unlucky_names_is_text_of_the_language(text):
     """A temporary `dx`, an index `dw`; a guard over dims of two sizes; a constant that leads nowhere."""
     text = print_op(backward(op_of(text)))
     assert print_op(check(parse(text))[-1].typings[0]) == text
+
+
+@pytest.mark.parametrize("reducer", ("prod", "max"))
+def test_places_among_batch_dims_have_no_text(reducer):
+    """The gradient is there, and right; the language has no name for where in `...` an element lies."""
+    text = f"op f<T: float>(x: T[N, ...]) -> y: T[N] {{ y[n] = {reducer}[...](x[n, ...]) }}"
+    op = op_of(text)
+    x, dy = torch.rand(2, 3, 4, dtype=torch.float64), torch.rand(2, dtype=torch.float64)
+    leaf = x.clone().requires_grad_()
+    y = leaf.flatten(1).prod(1) if reducer == "prod" else leaf.flatten(1).amax(1)
+    assert torch.allclose(
+        run(backward(op), {"x": x, "dy": dy})["dx"], *torch.autograd.grad(y, leaf, dy)
+    )
+    with pytest.raises(CannotShow, match="name the dims"):
+        gradient_text(text, "f")
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from tritongen.ir.algebra import (
     is_size,
     poly,
     size,
-    substitute,
+    substitute_atoms,
     symbols,
 )
 from tritongen.ir.algebra import walk as walk_poly
@@ -61,6 +61,7 @@ from tritongen.ir.nodes import (
     parts,
 )
 from tritongen.ir.print_poly import (
+    NotWritable,
     bound_ast,
     bound_of,
     condition_ast,
@@ -76,10 +77,6 @@ from tritongen.syntax.unparse import unparse
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 FAMILIES = {"float": FLOATS, "int": INTS, "bool": ("bool",)}
 Dims = dict[str, tuple[Poly, ...]]  # the dims of everything that may be read
-
-
-class NotWritable(ValueError):
-    """A guard that the language has no form for."""
 
 
 def print_op(op: Op) -> str:
@@ -244,7 +241,8 @@ class _Printer:
             case ScalarRef(name):
                 return ast.Name(name)
             case IndexValue(p):
-                return poly_ast(substitute(p, {BATCH: size(_count_name(self.op))}))
+                count = size(_count_name(self.op))
+                return poly_ast(substitute_atoms(p, {Sym(BATCH): count}.get))
             case Read(tensor, coords, fill):
                 return read_ast(tensor, coords, fill)
             case Cast(arg, "compute"):
@@ -356,7 +354,7 @@ class _Printer:
                 return ast.Bool(r.op == "all")
             case "max" | "min" if kind not in ("int", "bool", *INTS):
                 return number(float("-inf" if r.op == "max" else "inf"))
-        raise NotWritable(f"{self.op.name}: {r.op} over {r.body.dtype} under a guard")
+        raise NotWritable(f"it has {r.op} over {r.body.dtype} under a guard")
 
 
 def _all(guards: list[Guard]) -> ast.Expr:
