@@ -484,8 +484,18 @@ op constants<T: float>(x: T[N], const a: int = 2, const e: float = 0.5, const wi
 }"""
 
 
+# Neither side of the fact on E is plainly positive: which name it replaces must leave A > 0 plain.
+ROTATED = """
+op rotated<T: float>(y: T[A, M], const groups: int = 1) -> z: T[A, E] with E = A + 2 * groups - M + 1 {
+  o[k < A, q < E] = sum[s < M](y[k, s]) * (y[k, q] else 0)
+  z[i, l] = o[(i + groups) % A, l]
+}"""
+
+
 @pytest.mark.parametrize(
-    "text", [OWN_NAMES, TWO_READS, CONSTANTS], ids=["own_names", "two_reads", "constants"]
+    "text",
+    [OWN_NAMES, TWO_READS, CONSTANTS, ROTATED],
+    ids=["own_names", "two_reads", "constants", "rotated"],
 )
 def test_a_gradient_of_unlucky_names_is_text_of_the_language(text):
     """A temporary `dx`, an index `dw`; a guard over dims of two sizes; a constant that leads nowhere."""
