@@ -491,14 +491,23 @@ op rotated<T: float>(y: T[A, M], const groups: int = 1) -> z: T[A, E] with E = A
   z[i, l] = o[(i + groups) % A, l]
 }"""
 
+POOLED = """
+op pooled<T: float>(x: T[N, C, E]) -> y: T[N, C, F] with F = (E - 2) // 2 + 1 { y = avg_pool1d(x) }"""
+FILLED = """
+op filled<T: float>(w: T[A, C], const win: int = 2) -> y: T[A] { y[i] = prod[l < win](w[i, 2]) }"""
+SHIFTED = """
+op shifted<T: float>(x: T[N], w: T[N]) -> y: T[N] {
+  y[n] = where(w[n] <= 1, x[n], tanh((x[n + N // 2] else 0) + w[n]) * x[n])
+}"""
+UNLUCKY = (OWN_NAMES, TWO_READS, CONSTANTS, ROTATED, POOLED, FILLED, SHIFTED)
 
-@pytest.mark.parametrize(
-    "text",
-    [OWN_NAMES, TWO_READS, CONSTANTS, ROTATED],
-    ids=["own_names", "two_reads", "constants", "rotated"],
-)
+
+@pytest.mark.parametrize("text", UNLUCKY, ids=lambda text: text.split("<")[0].split()[1])
 def test_a_gradient_of_unlucky_names_is_text_of_the_language(text):
-    """A temporary `dx`, an index `dw`; a guard over dims of two sizes; a constant that leads nowhere."""
+    """A temporary `dx`, an index `dw`; a guard over dims of two sizes; a constant that leads nowhere.
+
+    Numbers among floats; an `else` of a guard alone, and one that the inverse of a read needs no more.
+    """
     text = print_op(backward(op_of(text)))
     assert print_op(check(parse(text))[-1].typings[0]) == text
 

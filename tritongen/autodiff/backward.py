@@ -36,6 +36,7 @@ from tritongen.ir.nodes import (
     Call,
     Const,
     Constant,
+    Define,
     Expr,
     Nest,
     Op,
@@ -47,6 +48,7 @@ from tritongen.ir.nodes import (
     kind_of,
     walk,
 )
+from tritongen.ir.prune import pruned
 from tritongen.ir.rename import renamed
 from tritongen.syntax.names import kind_of as reserved_as
 
@@ -93,7 +95,15 @@ def _derived(op: Op, wanted: tuple[Param, ...], most: int, shared: bool = False)
     back = assemble(op, _tidied(op, nests, {f"d{p.name}" for p in wanted}), wanted)
     tape.refuse(batches.sums_over_fewer(op, back, {nest.name for nest in tape.values}))
     tape.refuse(batches.unbound(op, back))
-    return back
+    return _pruned(back)
+
+
+def _pruned(back: Op) -> Op:
+    """Without the `else` that solving for an index made needless; by what the text says, which is checked again."""
+    said = tuple(f for f in back.facts if isinstance(f, Define) or f.origin == "fact")
+    facts = facts_of(replace(back, facts=said))
+    dims = {t.name: t.dims for t in (*back.tensors, *back.outputs, *back.nests)}
+    return replace(back, nests=tuple(pruned(nest, dims, facts) for nest in back.nests))
 
 
 def _stepped_aside(op: Op, wanted: tuple[Param, ...]) -> Op:

@@ -240,11 +240,14 @@ class _Printer:
                 return ast.Bool(value) if isinstance(value, bool) else number(value)
             case ScalarRef(name):
                 return ast.Name(name)
+            case IndexValue(p, dtype) if p.constant is not None:
+                return number(self.as_written(int(p.constant), dtype))
             case IndexValue(p):
                 count = size(_count_name(self.op))
                 return poly_ast(substitute_atoms(p, {Sym(BATCH): count}.get))
-            case Read(tensor, coords, fill):
-                return read_ast(tensor, coords, fill)
+            case Read(tensor, coords, fill, dtype):
+                given = None if fill is None else self.as_written(fill, dtype)
+                return read_ast(tensor, coords, given)
             case Cast(arg, "compute"):
                 return self.expr(arg)
             case Cast(arg, dtype):
@@ -255,6 +258,10 @@ class _Printer:
             case Reduce():
                 return self.reduce(expr, expr.op)
         raise TypeError(expr)
+
+    def as_written(self, value: int | float | bool, dtype: str) -> int | float | bool:
+        """The number as the checker makes one of its dtype: 2.0 among floats."""
+        return float(value) if kind_of(dtype, self.op) == "float" else value
 
     def call(self, call: Call) -> ast.Expr:
         args = tuple(self.expr(a) for a in call.args)
