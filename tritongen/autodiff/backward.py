@@ -102,7 +102,8 @@ def _pruned(back: Op) -> Op:
     """Without the `else` that solving for an index made needless; by what the text says, which is checked again."""
     said = tuple(f for f in back.facts if isinstance(f, Define) or f.origin == "fact")
     facts = facts_of(replace(back, facts=said))
-    dims = {t.name: t.dims for t in (*back.tensors, *back.outputs, *back.nests)}
+    dims = {t.name: t.dims for t in (*back.tensors, *back.outputs)}
+    dims |= {nest.name: nest.dims for nest in back.nests}
     return replace(back, nests=tuple(pruned(nest, dims, facts) for nest in back.nests))
 
 

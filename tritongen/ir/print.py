@@ -244,7 +244,9 @@ class _Printer:
                 return number(self.as_written(int(p.constant), dtype))
             case IndexValue(p):
                 count = size(_count_name(self.op))
-                return poly_ast(substitute_atoms(p, {Sym(BATCH): count}.get))
+                return poly_ast(
+                    substitute_atoms(p, lambda atom: count if atom == Sym(BATCH) else None)
+                )
             case Read(tensor, coords, fill, dtype):
                 given = None if fill is None else self.as_written(fill, dtype)
                 return read_ast(tensor, coords, given)

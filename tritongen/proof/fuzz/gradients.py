@@ -45,22 +45,22 @@ def try_gradients(seen: Trial, text: str, name: str) -> None:
     if seen.refused or seen.findings:
         seen.refused.clear()  # no gradient is no refusal of the spec
         return
-    built: tuple[pipeline.Module, ...] = ()
+    built: tuple[pipeline.Module, pipeline.Module] | None = None
     with seen.stage("gradient text"):
         built = _built(seen, back)
     if seen.findings:
         return
-    if built:
+    if built is not None:
         try_built(seen, *built, 1, "gradient ")
     with seen.stage("autograd"):
         try_autograd(seen, text)
 
 
-def _built(seen: Trial, back: Op) -> tuple[pipeline.Module, ...]:
+def _built(seen: Trial, back: Op) -> tuple[pipeline.Module, pipeline.Module] | None:
     """The gradient from its text, chosen and as general nests; nothing where it has no text."""
     printed = _written(back)
     if not printed:
-        return ()
+        return None
     again = check(parse(printed, "gradient"))[-1].typings[0]
     if print_op(again) != printed:
         seen.found("gradient text", f"it prints otherwise once parsed:\n{printed}")
