@@ -18,6 +18,7 @@ from tritongen.ir.interp import count_points, run
 from tritongen.ir.nodes import BATCH_SIZE, Tensor, kind_of
 from tritongen.ir.print import print_op
 from tritongen.ir.verify import verify
+from tritongen.show import CannotShow, gradient_text
 from tritongen.syntax.parse import parse
 from tritongen.syntax.ref import parse_ref, ref_python
 
@@ -483,13 +484,102 @@ op constants<T: float>(x: T[N], const a: int = 2, const e: float = 0.5, const wi
 }"""
 
 
-@pytest.mark.parametrize(
-    "text", [OWN_NAMES, TWO_READS, CONSTANTS], ids=["own_names", "two_reads", "constants"]
-)
+# Neither side of the fact on E is plainly positive: which name it replaces must leave A > 0 plain.
+ROTATED = """
+op rotated<T: float>(y: T[A, M], const groups: int = 1) -> z: T[A, E] with E = A + 2 * groups - M + 1 {
+  o[k < A, q < E] = sum[s < M](y[k, s]) * (y[k, q] else 0)
+  z[i, l] = o[(i + groups) % A, l]
+}"""
+
+POOLED = """
+op pooled<T: float>(x: T[N, C, E]) -> y: T[N, C, F] with F = (E - 2) // 2 + 1 { y = avg_pool1d(x) }"""
+FILLED = """
+op filled<T: float>(w: T[A, C], const win: int = 2) -> y: T[A] { y[i] = prod[l < win](w[i, 2]) }"""
+SHIFTED = """
+op shifted<T: float>(x: T[N], w: T[N]) -> y: T[N] {
+  y[n] = where(w[n] <= 1, x[n], tanh((x[n + N // 2] else 0) + w[n]) * x[n])
+}"""
+UNLUCKY = (OWN_NAMES, TWO_READS, CONSTANTS, ROTATED, POOLED, FILLED, SHIFTED)
+
+
+@pytest.mark.parametrize("text", UNLUCKY, ids=lambda text: text.split("<")[0].split()[1])
 def test_a_gradient_of_unlucky_names_is_text_of_the_language(text):
-    """A temporary `dx`, an index `dw`; a guard over dims of two sizes; a constant that leads nowhere."""
+    """A temporary `dx`, an index `dw`; a guard over dims of two sizes; a constant that leads nowhere.
+
+    Numbers among floats; an `else` of a guard alone, and one that the inverse of a read needs no more.
+    """
     text = print_op(backward(op_of(text)))
     assert print_op(check(parse(text))[-1].typings[0]) == text
+
+
+@pytest.mark.parametrize("reducer", ("prod", "max"))
+def test_places_among_batch_dims_have_no_text(reducer):
+    """The gradient is there, and right; the language has no name for where in `...` an element lies."""
+    text = f"op f<T: float>(x: T[N, ...]) -> y: T[N] {{ y[n] = {reducer}[...](x[n, ...]) }}"
+    op = op_of(text)
+    x, dy = torch.rand(2, 3, 4, dtype=torch.float64), torch.rand(2, dtype=torch.float64)
+    leaf = x.clone().requires_grad_()
+    y = leaf.flatten(1).prod(1) if reducer == "prod" else leaf.flatten(1).amax(1)
+    assert torch.allclose(
+        run(backward(op), {"x": x, "dy": dy})["dx"], *torch.autograd.grad(y, leaf, dy)
+    )
+    with pytest.raises(CannotShow, match="name the dims"):
+        gradient_text(text, "f")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y: T[...] { s = sum[...](x[...])  y[...] = t[...] + s }",
+        "y: T[...] { s = max[...](x[...])  y[...] = t[...] * s }",
+        "y: T[...] { m = mean[...](x[...])  c[...] = x[...] - m  s = mean[...](sin(c[...]))  y[...] = t[...] + s }",
+        "y: T { y = sum[...](x[...] - t[...]) }",
+    ],
+    ids=["a sum", "a max", "a sum of the gradient alone", "no batch dims left"],
+)
+def test_a_gradient_that_broadcast_batch_dims_would_make_wrong_is_refused(body):
+    """A gradient has the batch dims of the op: with x [3] beside t [2, 3] its sums count every element twice."""
+    with pytest.raises(NotDifferentiable, match=r"`\.\.\.` of"):
+        backward(op_of(f"op f<T: float>(x: T[...], t: T[...]) -> {body}"))
+
+
+def test_a_mean_over_fewer_batch_dims_has_a_gradient():
+    op = op_of(
+        "op f<T: float>(x: T[...], t: T[...]) -> y: T[...] "
+        "{ s = mean[...](x[...] * x[...])  y[...] = t[...] * s }"
+    )
+    x, t, dy = (torch.linspace(0.5, 2, n, dtype=torch.float64) for n in (3, 6, 6))
+    t, dy = t.view(2, 3), dy.view(2, 3)
+    back = backward(op)
+    known = {"x": x, "t": t, "dy": dy}
+    found = run(back, {p.name: known[p.name] for p in back.params})
+    leaf = x.clone().requires_grad_()
+    (wanted,) = torch.autograd.grad(t * (leaf * leaf).mean(), [leaf], dy)
+    assert torch.allclose(found["dx"].sum(0), wanted)
+
+
+@pytest.mark.parametrize(
+    "signature, body, params",
+    [
+        ("z: f32[N, ...], x: T[N, ...]) -> y: T[N, ...]", "y = z - x", ["dy"]),
+        (
+            "h: i32[M], a: T[N]) -> (y: T[N], k: i32[N])",
+            "y[n] = 2 * a[n]  k[n] = h[n] + 1",
+            ["dy"],
+        ),
+        (
+            "h: i32[M, ...], a: T[N]) -> (y: T[N], k: i32[M])",
+            "b = sum[...](1)  y[n] = a[n] * b  k[m] = sum[...](h[m, ...])",
+            ["h", "dy"],
+        ),
+    ],
+    ids=["a dtype of its own", "a size of a read that is gone", "a number of batch elements"],
+)
+def test_a_gradient_takes_only_what_it_needs(signature, body, params):
+    """A dtype that is no type parameter needs no operand; what only the lines of the forward asked of sizes goes."""
+    back = backward(op_of(f"op f<T: float>({signature} {{ {body} }}"))
+    assert [p.name for p in back.params] == params
+    assert print_op(check(parse(print_op(back)))[-1].typings[0]) == print_op(back)
 
 
 def test_a_name_of_its_own_beside_a_gradients_is_refused():

@@ -36,7 +36,8 @@ from tritongen.ir.nodes import (
     Tensor,
     TypeParam,
 )
-from tritongen.ir.print import NotWritable, print_op
+from tritongen.ir.print import print_op
+from tritongen.ir.print_poly import NotWritable
 from tritongen.ir.verify import InvalidIR, verify
 from tritongen.syntax.parse import parse
 

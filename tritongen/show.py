@@ -17,6 +17,7 @@ from tritongen import pipeline
 from tritongen.check import check
 from tritongen.ir import nodes as ir
 from tritongen.ir.print import print_op
+from tritongen.ir.print_poly import NotWritable
 from tritongen.schedule.plan import Plan, Step
 from tritongen.syntax.parse import parse
 
@@ -56,7 +57,14 @@ def gradient_text(text: str, name: str) -> str:
     ops = [op for c in check(parse(text, name)) for op in c.typings if _is_float(op)]
     if not ops:
         raise CannotShow("no op here has a floating operand to differentiate")
-    return "\n".join(print_op(gradient(op)) for op in ops)
+    return "\n".join(_printed(gradient(op)) for op in ops)
+
+
+def _printed(back: ir.Op) -> str:
+    try:
+        return print_op(back)
+    except NotWritable as error:
+        raise CannotShow(f"`{back.name}` has no text: {error}; name the dims instead") from None
 
 
 def _is_float(op: ir.Op) -> bool:

@@ -18,6 +18,7 @@ from tritongen.ir.nodes import (
     Constant,
     Define,
     Expr,
+    Fact,
     Nest,
     Op,
     Param,
@@ -50,6 +51,7 @@ def assemble(op: Op, nests: tuple[Nest, ...], wanted: tuple[Param, ...]) -> Op:
     return replace(
         op,
         name=f"{op.name}_backward",
+        facts=_facts_about(op, params),
         typarams=_needed_typarams(op, params, outputs),
         params=params,
         outputs=outputs,
@@ -123,7 +125,7 @@ def _needed_params(
     read: set[str],
 ) -> tuple[Param, ...]:
     """Params that are read, and those that alone bind a size, batch or dtype in use."""
-    spoken = _symbols(op, outputs, nests)
+    spoken, types = _symbols(op, outputs, nests), {p.name for p in op.typarams}
     kept = {
         p.name for p in params if p.name in read or (isinstance(p, Constant) and p.name in spoken)
     }
@@ -132,7 +134,7 @@ def _needed_params(
         if not isinstance(p, Tensor):
             return set()
         sizes = (a for d in p.dims for a in algebra.walk(d) if d == algebra.poly(a))
-        return {a.name for a in sizes if isinstance(a, Sym)} | {p.dtype}
+        return {a.name for a in sizes if isinstance(a, Sym)} | ({p.dtype} & types)
 
     used = {name for p in params for name in binds(p)}
     sizes = spoken & used
@@ -143,11 +145,29 @@ def _needed_params(
     return tuple(p for p in params if p.name in kept)
 
 
+def _facts_about(op: Op, params: tuple[Param, ...]) -> tuple[Fact, ...]:
+    """Without what reads that are no longer there asked of sizes that no operand gives any more."""
+    known = {d.name for d in op.defines} | {p.name for p in params if isinstance(p, Constant)}
+    known |= {
+        n for p in params if isinstance(p, Tensor) for d in p.dims for n in algebra.symbols(d)
+    }
+
+    def kept(fact: Fact) -> bool:
+        if isinstance(fact, Define) or fact.origin == "fact":
+            return True  # the spec says it; others follow from its reads
+        return algebra.symbols(fact.left) | algebra.symbols(fact.right) <= known
+
+    return tuple(filter(kept, op.facts))
+
+
 def _symbols(op: Op, outputs: tuple[Tensor, ...], nests: tuple[Nest, ...]) -> set[str]:
     """Sizes that the backward op speaks of, and the type parameters of its outputs."""
     polys = [d for t in outputs for d in t.dims]
     for fact in op.facts:
-        polys += [fact.value] if isinstance(fact, Define) else [fact.left, fact.right]
+        if isinstance(fact, Define):
+            polys.append(fact.value)
+        elif fact.origin == "fact":
+            polys += [fact.left, fact.right]
     for nest in nests:
         polys += [*nest.dims, *exprs.coordinates(nest.body)]
         inner = (b for e in walk(nest.body) if isinstance(e, Reduce) for b in e.binders)

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from tritongen.autodiff import exprs, flow, zero
+from tritongen.autodiff import batches, exprs, flow, zero
 from tritongen.autodiff.assemble import assemble, cotangent, reached, tensors_read
 from tritongen.autodiff.inline import inline
 from tritongen.autodiff.invert import Target, invert
@@ -36,6 +36,7 @@ from tritongen.ir.nodes import (
     Call,
     Const,
     Constant,
+    Define,
     Expr,
     Nest,
     Op,
@@ -47,6 +48,7 @@ from tritongen.ir.nodes import (
     kind_of,
     walk,
 )
+from tritongen.ir.prune import pruned
 from tritongen.ir.rename import renamed
 from tritongen.syntax.names import kind_of as reserved_as
 
@@ -90,7 +92,19 @@ def _derived(op: Op, wanted: tuple[Param, ...], most: int, shared: bool = False)
     for nest in reversed(tape.forward):
         tape.pull(nest)
     nests = (*tape.values, *tape.backward, *(tape.operand(p) for p in wanted))
-    return assemble(op, _tidied(op, nests, {f"d{p.name}" for p in wanted}), wanted)
+    back = assemble(op, _tidied(op, nests, {f"d{p.name}" for p in wanted}), wanted)
+    tape.refuse(batches.sums_over_fewer(op, back, {nest.name for nest in tape.values}))
+    tape.refuse(batches.unbound(op, back))
+    return _pruned(back)
+
+
+def _pruned(back: Op) -> Op:
+    """Without the `else` that solving for an index made needless; by what the text says, which is checked again."""
+    said = tuple(f for f in back.facts if isinstance(f, Define) or f.origin == "fact")
+    facts = facts_of(replace(back, facts=said))
+    dims = {t.name: t.dims for t in (*back.tensors, *back.outputs)}
+    dims |= {nest.name: nest.dims for nest in back.nests}
+    return replace(back, nests=tuple(pruned(nest, dims, facts) for nest in back.nests))
 
 
 def _stepped_aside(op: Op, wanted: tuple[Param, ...]) -> Op:
@@ -223,10 +237,16 @@ class _Tape:
         weight = self._settle(nest)
         if weight is None:
             return
+        self.refuse(batches.over_fewer(self.op, nest))
         line = flow.Line(nest, self._value(nest), self.varies, self.most)
         for use in flow.uses(line, weight):
             name = use.node.tensor if isinstance(use.node, Read) else use.node.name
             self._contribute(nest, use, name)
+
+    def refuse(self, reason: str) -> None:
+        """Where there is a reason: it is for some shapes that the gradient would be wrong."""
+        if reason:
+            raise NotDifferentiable(self.op, reason, "name the dims in place of `...`")
 
     def _contribute(self, nest: Nest, use: flow.Use, name: str) -> None:
         target = self.targets[name]

@@ -14,7 +14,6 @@ from tritongen.check import functions, pointwise
 from tritongen.check.arguments import agree_dims, bare, bind_dims, bind_dtypes, broadcast, paired
 from tritongen.check.coordinates import size_of
 from tritongen.check.inline import Renaming, renamed_nest
-from tritongen.check.prune import pruned
 from tritongen.check.ranges import Frame
 from tritongen.check.report import Skip
 from tritongen.check.scope import Scope, Variable
@@ -43,6 +42,7 @@ from tritongen.ir.nodes import (
 )
 from tritongen.ir.nodes import walk as walk_expr
 from tritongen.ir.print_poly import poly_ast
+from tritongen.ir.prune import pruned
 from tritongen.syntax import ast
 from tritongen.syntax.limits import MAX_EXPANDED, MAX_NESTS
 from tritongen.syntax.unparse import unparse
@@ -174,7 +174,8 @@ def _write(
     floats = kind_of(nest.dtype, callee) == "float"
     if is_result and floats and isinstance(nest.body, Cast):
         nest = replace(nest, body=nest.body.arg, dtype=nest.body.arg.dtype)  # no store, no rounding
-    new = pruned(scope, renamed_nest(nest, renaming))
+    dims = {name: variable.dims for name, variable in scope.variables.items()}
+    new = pruned(renamed_nest(nest, renaming), dims, scope.known)
     output = scope.outputs.get(new.name)
     if output is not None and line is not None:
         _check_result(scope, new, output, line)

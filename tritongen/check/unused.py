@@ -45,7 +45,8 @@ def _needed(op: ast.OpDef) -> set[str]:
     nodes: list[ast.Node] = [*outputs, *(f.expr for f in op.facts)]
     nodes += [line.value for line in op.lines]
     nodes += [left for line in op.lines for left in line.indices or () if parts(left)]
-    found = {n.name for node in nodes for n in walk(node) if isinstance(n, (ast.Size, ast.Call))}
+    named = (ast.Size, ast.Call, ast.Binder)  # a reducer over `...` counts
+    found = {n.name for node in nodes for n in walk(node) if isinstance(n, named)}
     found |= {o.type.dtype for o in op.outputs} & {p.name for p in op.typarams}
     return found | {BATCH for d in outputs if isinstance(d, ast.Dots)}
 

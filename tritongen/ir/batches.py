@@ -51,7 +51,7 @@ def batched(op: Op) -> tuple[Tensor, ...]:
 
 def own_batches(op: Op) -> tuple[Op, tuple[Own, ...]]:
     """The op as it is evaluated, nearly always the same one, and the operands that it has more."""
-    if len(batched(op)) < 2 or not any(_narrow(op, e) for n in op.nests for e in walk(n.body)):
+    if len(batched(op)) < 2 or not any(narrow(op, e) for n in op.nests for e in walk(n.body)):
         return op, ()
     split = _Split(op)
     nests = [nest for own in op.nests for nest in split.apart(own)]
@@ -84,7 +84,7 @@ def read_by(op: Op, expr: Expr) -> frozenset[str]:
     return frozenset(found)
 
 
-def _narrow(op: Op, expr: Expr) -> frozenset[str]:
+def narrow(op: Op, expr: Expr) -> frozenset[str]:
     """What a reducer over `...` reads, where that is not every operand that has batch dims."""
     if not isinstance(expr, Reduce) or all(b.index != BATCH for b in expr.binders):
         return frozenset()
@@ -144,7 +144,7 @@ class _Split:
     def expr(self, expr: Expr) -> Expr:
         """The expression, with such reducers over the dims of what they read."""
         mean = mean_of(expr)
-        if own := _narrow(self.op, expr if mean is None else mean):
+        if own := narrow(self.op, expr if mean is None else mean):
             return self.over(expr, own)
         match expr:
             case Call(_, args):

@@ -83,7 +83,7 @@ def require(facts: Facts, left: Poly, op: str, right: Poly) -> Facts:
     """With `left op right`."""
     match op:
         case "==":
-            return _equate(facts, simplify(left - right, facts))
+            return _equate(facts, simplify(left - right, facts), left)
         case ">=":
             return learn(facts, left - right)
         case ">":
@@ -182,11 +182,11 @@ def _relearn(facts: Facts) -> Facts:
     return facts
 
 
-def _equate(facts: Facts, gap: Poly) -> Facts:
+def _equate(facts: Facts, gap: Poly, left: Poly | None = None) -> Facts:
     """With gap == 0: a name that stands alone in it is replaced everywhere.
 
     Of several the one whose value is as plainly above its lower bound: `B` by `P + A` in P == B - A, which
-    keeps A > 0 as plain as it was.
+    keeps A > 0 as plain as it was. Where none is, the one on the left, as if the fact defined it.
     """
     for atom in dict.fromkeys(atoms(gap)):
         if isinstance(atom, Floor) and gap in (
@@ -199,7 +199,8 @@ def _equate(facts: Facts, gap: Poly) -> Facts:
         if plainly_nonnegative(rest - facts.low.get(name, 0), facts):
             return _replace_name(facts, name, rest)
     if found:
-        return _replace_name(facts, *found[0])
+        defined = (pair for pair in found if left == size(pair[0]))
+        return _replace_name(facts, *next(defined, found[0]))
     return learn(learn(facts, gap), -gap)
 
 

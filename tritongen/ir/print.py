@@ -26,7 +26,7 @@ from tritongen.ir.algebra import (
     is_size,
     poly,
     size,
-    substitute,
+    substitute_atoms,
     symbols,
 )
 from tritongen.ir.algebra import walk as walk_poly
@@ -61,6 +61,7 @@ from tritongen.ir.nodes import (
     parts,
 )
 from tritongen.ir.print_poly import (
+    NotWritable,
     bound_ast,
     bound_of,
     condition_ast,
@@ -76,10 +77,6 @@ from tritongen.syntax.unparse import unparse
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 FAMILIES = {"float": FLOATS, "int": INTS, "bool": ("bool",)}
 Dims = dict[str, tuple[Poly, ...]]  # the dims of everything that may be read
-
-
-class NotWritable(ValueError):
-    """A guard that the language has no form for."""
 
 
 def print_op(op: Op) -> str:
@@ -243,10 +240,16 @@ class _Printer:
                 return ast.Bool(value) if isinstance(value, bool) else number(value)
             case ScalarRef(name):
                 return ast.Name(name)
+            case IndexValue(p, dtype) if p.constant is not None:
+                return number(self.as_written(int(p.constant), dtype))
             case IndexValue(p):
-                return poly_ast(substitute(p, {BATCH: size(_count_name(self.op))}))
-            case Read(tensor, coords, fill):
-                return read_ast(tensor, coords, fill)
+                count = size(_count_name(self.op))
+                return poly_ast(
+                    substitute_atoms(p, lambda atom: count if atom == Sym(BATCH) else None)
+                )
+            case Read(tensor, coords, fill, dtype):
+                given = None if fill is None else self.as_written(fill, dtype)
+                return read_ast(tensor, coords, given)
             case Cast(arg, "compute"):
                 return self.expr(arg)
             case Cast(arg, dtype):
@@ -257,6 +260,10 @@ class _Printer:
             case Reduce():
                 return self.reduce(expr, expr.op)
         raise TypeError(expr)
+
+    def as_written(self, value: int | float | bool, dtype: str) -> int | float | bool:
+        """The number as the checker makes one of its dtype: 2.0 among floats."""
+        return float(value) if kind_of(dtype, self.op) == "float" else value
 
     def call(self, call: Call) -> ast.Expr:
         args = tuple(self.expr(a) for a in call.args)
@@ -356,7 +363,7 @@ class _Printer:
                 return ast.Bool(r.op == "all")
             case "max" | "min" if kind not in ("int", "bool", *INTS):
                 return number(float("-inf" if r.op == "max" else "inf"))
-        raise NotWritable(f"{self.op.name}: {r.op} over {r.body.dtype} under a guard")
+        raise NotWritable(f"it has {r.op} over {r.body.dtype} under a guard")
 
 
 def _all(guards: list[Guard]) -> ast.Expr:

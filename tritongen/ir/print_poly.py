@@ -36,6 +36,10 @@ from tritongen.syntax import ast
 Term = tuple[bool, ast.Expr]  # whether it is subtracted, and its absolute value
 
 
+class NotWritable(ValueError):
+    """What the language has no form for: says what."""
+
+
 def number(value: int | float) -> ast.Expr:
     """A literal; the language writes a negative one with an operator."""
     text = "inf" if value in (float("inf"), float("-inf")) else repr(abs(value))
@@ -194,6 +198,8 @@ def _joined(factors: Iterable[ast.Expr]) -> ast.Expr:
 
 def _atom(atom: Atom) -> ast.Expr:
     match atom:
+        case Idx(name) if name.startswith(BATCH):
+            raise NotWritable("it compares places in `...`, which have no name")
         case Idx(name):
             return ast.Name(name)
         case Sym(name):

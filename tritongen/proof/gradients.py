@@ -29,6 +29,7 @@ from tritongen.errors import SpecError
 from tritongen.ir.interp import run, run_rounded
 from tritongen.ir.nodes import Call, Op, Tensor, kind_of, walk
 from tritongen.ir.print import print_op
+from tritongen.ir.print_poly import NotWritable
 from tritongen.proof.cases import Case, NoCase, arguments, draw_case, dtype_choices
 from tritongen.proof.oracle import Expected, expect
 from tritongen.proof.runner import Progress, candidates_of, problem_with, taking_turns
@@ -65,12 +66,15 @@ class Derived:
 
 
 def derive(op: Op) -> Derived | None:
-    """The gradient of one typing, built; None where the op has none. SpecError where it does not build."""
+    """The gradient of one typing, built; None where the op has none, or none that can be written.
+
+    SpecError where it does not build.
+    """
     if not any(kind_of(p.dtype, op) == "float" for p in (*op.tensors, *op.outputs)):
         return None
     try:
         text = print_op(gradient(op))
-    except NotDifferentiable:
+    except (NotDifferentiable, NotWritable):
         return None
     built, universal = pipeline.build(text), pipeline.build(text, only="nest")
     modules = load_text(built.name, built.raw), load_text(f"{built.name}_nest", universal.raw)

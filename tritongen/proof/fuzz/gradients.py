@@ -21,6 +21,7 @@ from tritongen.check import check
 from tritongen.ir.interp import run
 from tritongen.ir.nodes import BATCH_SIZE, Op, kind_of
 from tritongen.ir.print import print_op
+from tritongen.ir.print_poly import NotWritable
 from tritongen.ir.verify import verify
 from tritongen.proof import cases
 from tritongen.proof.fuzz.trial import Trial, try_built
@@ -41,22 +42,37 @@ def try_gradients(seen: Trial, text: str, name: str) -> None:
     with seen.stage("derive"):
         back = gradient(op)
         verify(back)
-        printed = print_op(back)
     if seen.refused or seen.findings:
         seen.refused.clear()  # no gradient is no refusal of the spec
         return
+    built: tuple[pipeline.Module, pipeline.Module] | None = None
     with seen.stage("gradient text"):
-        again = check(parse(printed, "gradient"))[-1].typings[0]
-        if print_op(again) != printed:
-            seen.found("gradient text", f"it prints otherwise once parsed:\n{printed}")
-        verify(again)
-        built = pipeline.build(printed, "gradient")
-        nests = pipeline.build(printed, "gradient", only="nest")
+        built = _built(seen, back)
     if seen.findings:
         return
-    try_built(seen, built, nests, 1, "gradient ")
+    if built is not None:
+        try_built(seen, *built, 1, "gradient ")
     with seen.stage("autograd"):
         try_autograd(seen, text)
+
+
+def _built(seen: Trial, back: Op) -> tuple[pipeline.Module, pipeline.Module] | None:
+    """The gradient from its text, chosen and as general nests; nothing where it has no text."""
+    printed = _written(back)
+    if not printed:
+        return None
+    again = check(parse(printed, "gradient"))[-1].typings[0]
+    if print_op(again) != printed:
+        seen.found("gradient text", f"it prints otherwise once parsed:\n{printed}")
+    verify(again)
+    return pipeline.build(printed, "gradient"), pipeline.build(printed, "gradient", only="nest")
+
+
+def _written(op: Op) -> str:
+    try:
+        return print_op(op)
+    except NotWritable:
+        return ""
 
 
 def try_autograd(seen: Trial, text: str) -> None:
@@ -79,7 +95,7 @@ def try_autograd(seen: Trial, text: str) -> None:
         args = cases.arguments(op, case, "cpu")
         problem = disagreement(op, back, module, args, seen.random)
         if problem:
-            seen.found("autograd", f"{problem}\n{print_op(back)}", repr(case), repr(case))
+            seen.found("autograd", f"{problem}\n{_written(back)}", repr(case), repr(case))
 
 
 def disagreement(op: Op, back: Op, module: ModuleType, args: dict[str, Any], random: Random) -> str:
