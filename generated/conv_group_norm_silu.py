@@ -1479,7 +1479,7 @@ def choose_conv_group_norm_silu_conv2d(
             BLOCK_K=128 // itemsize,
             GROUP_M=8,
             num_warps=8,
-            num_stages=4 if stored_bytes <= 2 else 3,
+            num_stages=4 if stored_bytes <= 2 else 3 if stored_bytes <= 4 else 2,
             PROGRAMS=1,
         )
     # one tap, so a product whose rows are the positions of all images; large, and tiles of 128 x 128 fill the waves better
@@ -1535,7 +1535,7 @@ def choose_conv_group_norm_silu_conv2d(
             BLOCK_K=128 // itemsize,
             GROUP_M=8,
             num_warps=8,
-            num_stages=4 if stored_bytes <= 2 else 3,
+            num_stages=4 if stored_bytes <= 2 else 3 if stored_bytes <= 4 else 2,
             PROGRAMS=1,
         )
     # one tap, so a product whose rows are the positions of one image; large, and tiles of 128 x 128 fill the waves better
