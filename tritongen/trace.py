@@ -75,26 +75,40 @@ def trace(module: types.ModuleType, name: str, args: Mapping[str, Any], sms: int
 def _shadow(module: types.ModuleType, calls: Calls, sms: int) -> dict[str, Any]:
     """The module's functions over globals of their own, in which kernels take note."""
     shadow = dict(vars(module))
-    for name, value in vars(module).items():
-        value = getattr(value, "__wrapped__", value) if callable(value) else value
+    own = {
+        name: getattr(value, "__wrapped__", value)
+        for name, value in vars(module).items()
+        if callable(value)
+    }
+    for name, value in own.items():
         if isinstance(value, types.FunctionType) and value.__module__ == module.__name__:
-            copy = types.FunctionType(
+            shadow[name] = types.FunctionType(
                 value.__code__, shadow, name, value.__defaults__, value.__closure__
             )
-            copy.__kwdefaults__ = value.__kwdefaults__
-            step = name.removeprefix("choose_").removeprefix("launch_")
-            force = getattr(vars(module).get(f"launch_{step}"), "in_force", None)
-            if name.startswith("choose_"):
-                shadow[name] = _noting_choice(copy, calls, force)
-            elif name.startswith("launch_") and force:
-                shadow[name] = _noting_launch(copy, calls)
-            else:
-                shadow[name] = copy
+            shadow[name].__kwdefaults__ = value.__kwdefaults__
         elif hasattr(value, "arg_names") and hasattr(value, "warmup"):
             shadow[name] = _Noting(value, calls)
+    for step in _steps(own):
+        choose, launch = f"choose_{step}", f"launch_{step}"
+        force = getattr(vars(module)[launch], "in_force", None)
+        shadow[choose] = _noting_choice(shadow[choose], calls, force)
+        if force:
+            shadow[launch] = _noting_launch(shadow[launch], calls)
     shadow["_runs_kernels"] = lambda x: True
     shadow["_multiprocessors"] = lambda device: sms
     return shadow
+
+
+def _steps(own: Mapping[str, Any]) -> list[str]:
+    """The steps of a module: its launches ask who chooses. An op may be called as either."""
+    launches = {
+        name.removeprefix("launch_"): own[name] for name in own if name.startswith("launch_")
+    }
+    return [
+        step
+        for step, launch in launches.items()
+        if isinstance(launch, types.FunctionType) and f"choose_{step}" in launch.__code__.co_names
+    ]
 
 
 def _noting_choice(choose: types.FunctionType, calls: Calls, force: InForce | None) -> Any:
