@@ -246,6 +246,18 @@ def test_doubt_reaches_what_depends_on_it():
     assert found.slack.tolist() == [5.0, 0.0, 0.0]
 
 
+def test_a_comparison_within_the_slack_may_go_either_way():
+    op = op_of("""op f(x: f32[N, M]) -> y: bool[N] {
+  s[n] = sum[m](x[n, m])
+  y[n] = not (s[n] > 0)
+}""")
+    expected = expect(op, {"x": torch.tensor([[1.0, 1.0], [0.1, -0.1], [-1.0, -1.0]])})["y"]
+    assert judge(torch.tensor([False, True, True]), expected).ok
+    assert judge(torch.tensor([False, False, True]), expected).ok
+    verdict = judge(torch.tensor([False, False, False]), expected)
+    assert verdict.detail == "1 of 3 differ; first at [2]: expected True, got False"
+
+
 def test_a_tolerance_of_the_spec_takes_the_place_of_the_bound():
     text = "op f<T: float>(x: T[N]) -> y: T[N] {\n  y[n] = exp(x[n])\n  tol f32 = 1e-2, 1e-3\n}\n"
     found = expect(op_of(text), {"x": torch.tensor([0.0])})["y"]
