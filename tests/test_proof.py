@@ -105,6 +105,17 @@ def test_kernels_compile_without_a_gpu(spec):
     assert built
 
 
+def test_only_a_max_that_is_asked_for_drops_nan():
+    """LLVM makes a min of the first, as it may."""
+    from tritongen.proof.crosscompile import crosscompile
+
+    text = "op f<T: bf16>(x: T[N, N]) -> y: bool[N] { y[n] = any[m](x[n, m] <= 0) }"
+    assert not any(b.problem for b in crosscompile(text, "f", size=16))
+    text = "op f<T: bf16>(x: T[N, N]) -> y: T[N] { y[n] = max[m](x[n, m]) }"
+    careless = pipeline.build(text, "f").raw.replace(", propagate_nan=tl.PropagateNan.ALL", "")
+    assert any(b.problem for b in crosscompile(text, "f", source=careless))
+
+
 # Bytes a thread. Wide tiles with a long epilogue, or f32 products of three tf32 parts, fill the registers.
 # What convolutions store has an address an element; half a tile that is 256 wide still spills: 616 bytes
 # by Triton 3.7 (`conv_group_norm_silu_conv2d_taps`, bf16), 280 by 3.6; its `tiles` 424 and none. Rows forced at a size that does not choose them (`split` and `across` over rows of 64) take tiles that
