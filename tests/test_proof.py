@@ -456,11 +456,38 @@ def test_where_one_part_took_longest_the_others_go_next(monkeypatch):
             return report | {"examples": 4, "seconds": took[job["name"]]}
 
     monkeypatch.setattr(pool, "Worker", Quick)
-    jobs = [{"name": name, "examples": 8} for name in took]
+    jobs = [{"name": name, "examples": 8, "device": "cpu"} for name in took]
     reports = list(pool.run_jobs(jobs, "cpu"))
     assert asked == [("a", 0), ("b", 0), ("c", 0), ("b", 1), ("a", 1), ("c", 1)]
     assert sorted(r["spec"] for r in reports) == ["a", "b", "c"]
     assert all(r["examples"] == 8 for r in reports)
+
+
+def test_a_part_that_dies_is_a_failure_of_the_file(monkeypatch):
+    class Broken(pool.Worker):
+        def ask(self, job, timeout=600, say=None):
+            report = {"spec": job["name"], "device": "cpu", "failures": [], "examples": 4}
+            if self.device != "cpu":
+                return pool.broken(job, "the process ended")
+            return report | {"calls": 1, "seconds": 1.0}
+
+    monkeypatch.setattr(pool, "Worker", Broken)
+    (report,) = pool.run_jobs([{"name": "a", "examples": 8, "device": "cpu", "target": "x"}], "cpu")
+    assert [f["problem"] for f in report["failures"]] == ["the process ended"]
+    assert report["examples"] == 8
+
+
+def test_what_a_compiler_refuses_is_a_failure(monkeypatch):
+    from tritongen.proof import lowered
+
+    text, name = (ROOT / "specs" / "matmul.op").read_text(), "matmul.op"
+    report = lowered.lower_spec(text, name, "sm_90", seed=0)
+    assert not report["failures"] and 0 < report["compiled"]["sm_90"] <= lowered.MOST
+    whole = lowered.load_text
+    wrong = ("tl.zeros((BLOCK_M, BLOCK_N)", "tl.zeros((BLOCK_M, 8)")
+    monkeypatch.setattr(lowered, "load_text", lambda name, text: whole(name, text.replace(*wrong)))
+    report = lowered.lower_spec(text, name, "sm_90", seed=0)
+    assert report["failures"] and "sm_90" in report["failures"][0]["call"]
 
 
 SLEEPER = 'import sys, time; sys.stdin.readline(); print(\'{"at": "f, f32"}\', flush=True); time.sleep(60)'

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -105,6 +105,15 @@ def launches_of(
             if key not in seen:
                 seen.add(key)
                 yield way.name, word, launch
+
+
+def each_kernel(
+    launches: Iterable[tuple[str, str, trace.Launch]], random: Random
+) -> list[tuple[str, str, trace.Launch]]:
+    """One launch of each kernel, in the config of one of its variants."""
+    every = list(launches)
+    random.shuffle(every)
+    return list({one[-1].kernel.fn.__name__: one for one in every}.values())
 
 
 def precisions_for(plan: Plan, choice: dict[str, str], target: str) -> tuple[str, ...]:
