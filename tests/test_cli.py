@@ -94,6 +94,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(project):
 def test_check_tells_a_failure_from_a_bad_spec(project):
     good = run("check", "specs/relu.op", "--examples", "2", "--device", "cpu")
     assert good.exit_code == 0 and "specs/relu.op" in good.stdout
+    assert re.search(r"\b[1-8] kernels compile for sm_90", good.stdout)
     bad = run("check", "specs/relu.op", "specs/bad.op", "--device", "cpu")
     assert bad.exit_code == 2 and bad.stdout == "" and "E202" in bad.stderr
 

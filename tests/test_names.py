@@ -19,8 +19,10 @@ from tritongen.emit.launch import LAUNCH_WORDS
 from tritongen.emit.scopes import BadNames, check_names
 from tritongen.errors import Source, Span, SpecError
 from tritongen.ir.print import print_op
+from tritongen.runtime.load import load_text
 from tritongen.syntax.names import check_name, check_size
 from tritongen.syntax.parse import parse
+from tritongen.trace import trace
 
 GENERATED = sorted((Path(__file__).parent.parent / "generated").glob("*.py"))
 # Each with its names, sizes in upper case, where a `%` stands before them.
@@ -186,9 +188,35 @@ def test_an_op_called_as_what_its_module_imports_is_refused():
     assert "call it `triton_op`" in str(refused.value)
 
 
-def test_what_triton_takes_by_name_is_no_parameter():
+def test_what_triton_says_in_a_launch_is_no_parameter(interpreter):
+    import inspect
+
     from triton.backends.amd.compiler import HIPOptions
     from triton.backends.nvidia.compiler import CUDAOptions
+    from triton.runtime.jit import JITFunction, create_function_from_signature
 
-    taken = {f.name for options in (CUDAOptions, HIPOptions) for f in fields(options)}
-    assert LAUNCH_WORDS == taken | {"grid", "warmup"}  # those of JITFunction.run
+    said = {f.name for options in (CUDAOptions, HIPOptions) for f in fields(options)}
+    for method in (JITFunction.run, JITFunction.warmup):
+        parameters = inspect.signature(method).parameters.values()
+        said |= {p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    kernel = JITFunction(_kernel)
+    binder = create_function_from_signature(kernel.signature, kernel.params, None).__code__
+    said |= {*binder.co_names, *binder.co_varnames} - {"x"}
+    assert LAUNCH_WORDS == said
+    text = "op f<T: float>(x: T[N], const self: int = 2, const params: int = 3) -> y: T[N] {"
+    assert not proved(interpreter, text + " y = x * self + params }")
+
+
+def _kernel(x):
+    pass
+
+
+def test_who_chooses_is_who_a_launch_asks():
+    import torch
+
+    names = ["choose_a", "launch_a", "choose_launch_a"]
+    text = "\n".join(map(ROWS.format, names))
+    module = load_text("n", pipeline.build(text).raw)
+    for name in names:
+        calls = trace(module, name, {"x": torch.empty(4, 8, device="meta")})
+        assert len(calls.launches) == len(calls.choices) == 1

@@ -105,6 +105,17 @@ def test_kernels_compile_without_a_gpu(spec):
     assert built
 
 
+def test_only_a_max_that_is_asked_for_drops_nan():
+    """LLVM makes a min of the first, as it may."""
+    from tritongen.proof.crosscompile import crosscompile
+
+    text = "op f<T: bf16>(x: T[N, N]) -> y: bool[N] { y[n] = any[m](x[n, m] <= 0) }"
+    assert not any(b.problem for b in crosscompile(text, "f", size=16))
+    text = "op f<T: bf16>(x: T[N, N]) -> y: T[N] { y[n] = max[m](x[n, m]) }"
+    careless = pipeline.build(text, "f").raw.replace(", propagate_nan=tl.PropagateNan.ALL", "")
+    assert any(b.problem for b in crosscompile(text, "f", source=careless))
+
+
 # Bytes a thread. Wide tiles with a long epilogue, or f32 products of three tf32 parts, fill the registers.
 # What convolutions store has an address an element; half a tile that is 256 wide still spills: 616 bytes
 # by Triton 3.7 (`conv_group_norm_silu_conv2d_taps`, bf16), 280 by 3.6; its `tiles` 424 and none. Rows forced at a size that does not choose them (`split` and `across` over rows of 64) take tiles that
@@ -244,6 +255,18 @@ def test_doubt_reaches_what_depends_on_it():
     text = "op f<T: float>(x: T[N]) -> y: T[N] {\n  y[n] = where(exp(x[n]) > 1, 5, x[n])\n}\n"
     found = expect(op_of(text), {"x": torch.tensor([0.0, 3.0, -3.0])})["y"]
     assert found.slack.tolist() == [5.0, 0.0, 0.0]
+
+
+def test_a_comparison_within_the_slack_may_go_either_way():
+    op = op_of("""op f(x: f32[N, M]) -> y: bool[N] {
+  s[n] = sum[m](x[n, m])
+  y[n] = not (s[n] > 0)
+}""")
+    expected = expect(op, {"x": torch.tensor([[1.0, 1.0], [0.1, -0.1], [-1.0, -1.0]])})["y"]
+    assert judge(torch.tensor([False, True, True]), expected).ok
+    assert judge(torch.tensor([False, False, True]), expected).ok
+    verdict = judge(torch.tensor([False, False, False]), expected)
+    assert verdict.detail == "1 of 3 differ; first at [2]: expected True, got False"
 
 
 def test_a_tolerance_of_the_spec_takes_the_place_of_the_bound():
@@ -433,11 +456,38 @@ def test_where_one_part_took_longest_the_others_go_next(monkeypatch):
             return report | {"examples": 4, "seconds": took[job["name"]]}
 
     monkeypatch.setattr(pool, "Worker", Quick)
-    jobs = [{"name": name, "examples": 8} for name in took]
+    jobs = [{"name": name, "examples": 8, "device": "cpu"} for name in took]
     reports = list(pool.run_jobs(jobs, "cpu"))
     assert asked == [("a", 0), ("b", 0), ("c", 0), ("b", 1), ("a", 1), ("c", 1)]
     assert sorted(r["spec"] for r in reports) == ["a", "b", "c"]
     assert all(r["examples"] == 8 for r in reports)
+
+
+def test_a_part_that_dies_is_a_failure_of_the_file(monkeypatch):
+    class Broken(pool.Worker):
+        def ask(self, job, timeout=600, say=None):
+            report = {"spec": job["name"], "device": "cpu", "failures": [], "examples": 4}
+            if self.device != "cpu":
+                return pool.broken(job, "the process ended")
+            return report | {"calls": 1, "seconds": 1.0}
+
+    monkeypatch.setattr(pool, "Worker", Broken)
+    (report,) = pool.run_jobs([{"name": "a", "examples": 8, "device": "cpu", "target": "x"}], "cpu")
+    assert [f["problem"] for f in report["failures"]] == ["the process ended"]
+    assert report["examples"] == 8
+
+
+def test_what_a_compiler_refuses_is_a_failure(monkeypatch):
+    from tritongen.proof import lowered
+
+    text, name = (ROOT / "specs" / "matmul.op").read_text(), "matmul.op"
+    report = lowered.lower_spec(text, name, "sm_90", seed=0)
+    assert not report["failures"] and 0 < report["compiled"]["sm_90"] <= lowered.MOST
+    whole = lowered.load_text
+    wrong = ("tl.zeros((BLOCK_M, BLOCK_N)", "tl.zeros((BLOCK_M, 8)")
+    monkeypatch.setattr(lowered, "load_text", lambda name, text: whole(name, text.replace(*wrong)))
+    report = lowered.lower_spec(text, name, "sm_90", seed=0)
+    assert report["failures"] and "sm_90" in report["failures"][0]["call"]
 
 
 SLEEPER = 'import sys, time; sys.stdin.readline(); print(\'{"at": "f, f32"}\', flush=True); time.sleep(60)'

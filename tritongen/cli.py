@@ -162,6 +162,12 @@ def _fail_if_stale(specs: tuple[Path, ...], output: Path, texts: dict[str, str])
     default=True,
     help="Derived gradients, too; they are by default.",
 )
+@click.option(
+    "--compile/--no-compile",
+    "compiles",
+    default=True,
+    help="Without a GPU: compile a few kernels for one, too; they are by default.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Say what is being done, a line each.")
 def check(
     specs: tuple[Path, ...],
@@ -169,6 +175,7 @@ def check(
     examples: int,
     seed: int,
     gradients: bool,
+    compiles: bool,
     verbose: bool,
 ) -> None:
     """Run the tests that follow from each SPEC: kernels against the oracle and torch, gradients too.
@@ -181,7 +188,8 @@ def check(
     _compile_all(specs, formatted=False)
     failed = False
     with _watching(len(specs), verbose) as (say, finished):
-        for result in check_specs(specs, device, examples, seed, say=say, gradients=gradients):
+        parts = {"gradients": gradients, "compiles": compiles}
+        for result in check_specs(specs, device, examples, seed, say=say, **parts):
             click.echo(str(result))
             failed |= not result.ok
             finished()

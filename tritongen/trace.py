@@ -12,7 +12,7 @@ on a GPU is what is recorded. Not here: running kernels, judging them (`proof`).
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,26 +75,38 @@ def trace(module: types.ModuleType, name: str, args: Mapping[str, Any], sms: int
 def _shadow(module: types.ModuleType, calls: Calls, sms: int) -> dict[str, Any]:
     """The module's functions over globals of their own, in which kernels take note."""
     shadow = dict(vars(module))
+    own: dict[str, types.FunctionType] = {}
     for name, value in vars(module).items():
         value = getattr(value, "__wrapped__", value) if callable(value) else value
         if isinstance(value, types.FunctionType) and value.__module__ == module.__name__:
-            copy = types.FunctionType(
+            own[name] = types.FunctionType(
                 value.__code__, shadow, name, value.__defaults__, value.__closure__
             )
-            copy.__kwdefaults__ = value.__kwdefaults__
-            step = name.removeprefix("choose_").removeprefix("launch_")
-            force = getattr(vars(module).get(f"launch_{step}"), "in_force", None)
-            if name.startswith("choose_"):
-                shadow[name] = _noting_choice(copy, calls, force)
-            elif name.startswith("launch_") and force:
-                shadow[name] = _noting_launch(copy, calls)
-            else:
-                shadow[name] = copy
+            own[name].__kwdefaults__ = value.__kwdefaults__
         elif hasattr(value, "arg_names") and hasattr(value, "warmup"):
             shadow[name] = _Noting(value, calls)
+    shadow |= own
+    for step in _steps(own):
+        choose, launch = f"choose_{step}", f"launch_{step}"
+        force = getattr(vars(module)[launch], "in_force", None)
+        shadow[choose] = _noting_choice(own[choose], calls, force)
+        if force:
+            shadow[launch] = _noting_launch(own[launch], calls)
     shadow["_runs_kernels"] = lambda x: True
     shadow["_multiprocessors"] = lambda device: sms
     return shadow
+
+
+def _steps(own: Mapping[str, types.FunctionType]) -> Iterator[str]:
+    """The steps of a module, by whom a launch asks: an op, too, may be called `choose_a` or `launch_a`.
+
+    Not those whose choice is forced, by a function that is not the module's.
+    """
+    for name in own:
+        step = name.removeprefix("choose_")
+        launch = own.get(f"launch_{step}")
+        if step != name and launch is not None and name in launch.__code__.co_names:
+            yield step
 
 
 def _noting_choice(choose: types.FunctionType, calls: Calls, force: InForce | None) -> Any:

@@ -5,7 +5,7 @@
 
 Examples are drawn from the op (`cases`), answers bounded by an oracle in f64 (`oracle`), every variant
 is forced (`variants`) on poisoned, fenced outputs (`guarded`), derived gradients too (`gradients`). `crosscompile` builds the kernels for
-GPUs that are not there. Importing this imports neither torch nor triton.
+GPUs that are not there, `lowered` a few of them with every check. Importing this imports neither torch nor triton.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 __all__ = ["Result", "check_spec", "check_specs"]
+
+TARGET = "sm_90"  # what is compiled for where no GPU is
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,8 @@ class Result:
             variants = ", ".join(report["variants"])
             back = f" and {report['gradients']} of gradients" if report["gradients"] else ""
             head = f"{report['spec']}: {report['examples']} examples{back} on {report['device']}"
-            return f"{head} ({dtypes}; {variants}): all right, {report['seconds']} s"
+            built = "".join(f"{n} kernels compile for {t}, " for t, n in report["compiled"].items())
+            return f"{head} ({dtypes}; {variants}): all right, {built}{report['seconds']} s"
         lines = [f"{report['spec']}: {len(report['failures'])} findings on {report['device']}"]
         for failure in report["failures"]:
             lines.append(f"  {failure['variant'] or 'build'}: {failure['problem']}")
@@ -58,17 +61,21 @@ def check_specs(
     seconds: float = 300,
     say: Callable[[str], None] = lambda text: None,
     gradients: bool = True,
+    compiles: bool = True,
 ) -> Iterator[Result]:
     """A result for each file, as they finish; `seconds` is what one file may take.
 
     `say` is told what is being done, from threads of their own. `gradients`: those that are derived, too.
+    `compiles`: a few kernels, where they are interpreted; a GPU has compiled all that it runs.
     """
     from tritongen.proof.pool import run_jobs
     from tritongen.syntax.limits import read_source
 
     device = device or default_device()
+    target = {"target": TARGET} if compiles and device == "cpu" else {}
     jobs = [
         {
+            **target,
             "text": read_source(spec).text,
             "name": _shown(spec),
             "device": device,

@@ -54,7 +54,9 @@ def _fits(got: torch.Tensor, expected: Expected) -> tuple[torch.Tensor, torch.Te
     rounded, answer = stored(value), stored(got)
     low = high = rounded
     free = torch.zeros_like(value, dtype=torch.bool)
-    if slack is not None:
+    if slack is not None and value.dtype == torch.bool:
+        free = slack > 0  # what was compared is too near to tell
+    elif slack is not None:
         free = slack.isinf()
         finite = value.isfinite() & ~free if value.dtype.is_floating_point else ~free
         low = stored(torch.where(finite, value - slack, value))

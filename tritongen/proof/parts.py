@@ -18,9 +18,11 @@ MOST = 4  # the dtypes that most ops take: each part then compiles kernels of it
 
 
 def parts_of(job: Job) -> list[Job]:
-    """Not fewer than four examples a part: each builds the modules again."""
+    """Not fewer than four examples a part: each builds the modules again. With a `target`, one that compiles for it."""
+    plain = {k: v for k, v in job.items() if k != "target"}
     parts = max(1, min(MOST, job["examples"] // 4))
-    return [job | {"part": k, "parts": parts} for k in range(parts)]
+    ran = [plain | {"part": k, "parts": parts} for k in range(parts)]
+    return [*ran, plain | {"device": job["target"]}] if "target" in job else ran
 
 
 def joined(reports: Sequence[Report]) -> Report:
@@ -32,7 +34,7 @@ def joined(reports: Sequence[Report]) -> Report:
     out: Report = {"spec": first["spec"], "device": first["device"]}
     for key in ("examples", "calls", "rejected", "gradients"):
         out[key] = sum(report.get(key, 0) for report in reports)
-    for key in ("dtypes", "variants"):
+    for key in ("dtypes", "variants", "compiled"):
         out[key] = dict(sum((Counter(report.get(key, {})) for report in reports), Counter()))
     used: dict[str, float] = {}
     for report in reports:

@@ -113,27 +113,32 @@ def run_jobs(
     timeout: float = 600,
     say: Say = _nobody,
 ) -> Iterator[Report]:
-    """A report for each job, as they finish; processes end with the iterator, however that ends."""
-    waiting: Turns = queue.PriorityQueue()
+    """A report for each job, as they finish; processes end with the iterator, however that ends.
+
+    What compiles for a target has a process of its own for four that run kernels.
+    """
     reports: Reports = queue.SimpleQueue()
     parts = [parts_of(job) for job in jobs]
     found: list[list[Report]] = [[] for _ in jobs]
+    targets = {job["target"]: -(-processes // 4) for job in jobs if "target" in job}
+    counts = {device: processes} | targets
+    waiting: dict[str, Turns] = {d: queue.PriorityQueue() for d in counts}
     for file, (first, *_) in enumerate(parts):
-        waiting.put(_Turn(-math.inf, file, first))
-    workers = [Worker(device) for _ in range(processes)]
+        waiting[device].put(_Turn(-math.inf, file, first))
+    workers = [Worker(d) for d, count in counts.items() for _ in range(count)]
     for worker in workers:
-        arguments = (worker, waiting, reports, timeout, say)
+        arguments = (worker, waiting[worker.device], reports, timeout, say)
         threading.Thread(target=_serve, args=arguments, daemon=True).start()
     left = len(jobs)
     try:
         while left:
             file, report = _next(reports)
             found[file].append(report)
-            if "calls" not in report:  # no kernel ran: the other parts would not either
-                parts[file] = parts[file][:1]
             if len(found[file]) == 1:
+                if "calls" not in report:  # no kernel ran: the other parts would not either
+                    parts[file] = parts[file][:1]
                 for job in parts[file][1:]:
-                    waiting.put(_Turn(-report["seconds"], file, job))
+                    waiting[job["device"]].put(_Turn(-report["seconds"], file, job))
             if len(found[file]) == len(parts[file]):
                 left -= 1
                 yield joined(found[file])
@@ -141,7 +146,7 @@ def run_jobs(
         for worker in workers:
             if left:  # somebody interrupts, or has seen enough
                 worker.kill()
-            waiting.put(_Turn(math.inf, 0))
+            waiting[worker.device].put(_Turn(math.inf, 0))
 
 
 def _next(reports: Reports) -> tuple[int, Report]:

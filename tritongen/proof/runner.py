@@ -160,6 +160,7 @@ def report_of(progress: Progress, name: str, seconds: float) -> dict[str, Any]:
         "dtypes": dict(progress.dtypes),
         "variants": dict(progress.variants),
         "gradients": progress.gradients,
+        "compiled": {},
         "bound_used": {k: round(v, 3) for k, v in progress.used.items()},
         "failures": progress.failures,
         "seconds": round(seconds, 1),

@@ -2,6 +2,7 @@
 
     {"text": "op relu...", "name": "specs/relu.op", "device": "cpu", "examples": 20, "seed": 0, "seconds": 60}
 
+On "cpu" or "cuda" kernels run; for another device, as sm_90, a few are compiled.
 Started by `pool.py`. Between the reports stand lines `{"at": "relu, f32: example 3 of 20"}`. After an error that a
 device does not recover from, the process reports and ends; and at once where nobody waits for its reports any more.
 """
@@ -70,9 +71,12 @@ def run_job(
     """The report of one job, and whether the device is lost to this process."""
     import numpy
 
+    from tritongen.proof.lowered import lower_spec
     from tritongen.proof.runner import DeviceLost, report_of, run_spec
 
     try:
+        if job["device"] not in ("cpu", "cuda"):
+            return lower_spec(job["text"], job["name"], job["device"], job["seed"], say), False
         with numpy.errstate(all="ignore"):  # the interpreter computes inf - inf in numpy
             return run_spec(**job, say=say), False
     except DeviceLost as error:

@@ -18,7 +18,7 @@ from typing import Any
 
 from tritongen import pipeline, trace
 from tritongen.proof.cases import NoCase, dtype_choices
-from tritongen.proof.crosscompile import compile_one, launches_of, lower_one
+from tritongen.proof.crosscompile import compile_one, each_kernel, launches_of, lower_one
 from tritongen.proof.fuzz import defined
 from tritongen.proof.fuzz.trial import last_lines
 from tritongen.runtime.load import load_text
@@ -79,7 +79,7 @@ def _launches(
 ) -> list[tuple[str, str, trace.Launch]]:
     """One of each kernel, in a config of one of its variants; and a few more."""
     every = list(launches_of(module, plan, choice, target, random.choice(SIZES)))
-    random.shuffle(every)
-    first = {one[-1].kernel.fn.__name__: one for one in every}
-    others = [one for one in every if one not in first.values()]
-    return [*first.values(), *others[:more]]
+    first = each_kernel(every, random)
+    others = [one for one in every if one not in first]
+    random.shuffle(others)
+    return [*first, *others[:more]]

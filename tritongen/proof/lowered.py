@@ -1,0 +1,54 @@
+"""A few kernels of a file of ops compiled, where no GPU would: what the interpreter takes, a compiler may refuse.
+
+    report = lower_spec(text, "specs/softmax.op", target="sm_90", seed=0)
+    report["compiled"]    # {"sm_90": 5}
+
+For one drawn choice of dtypes, through Triton's own passes, at a fraction of a second each: `crosscompile`
+builds every kernel, to the machine code. Needs a process without TRITON_INTERPRET (`pool.py` sees to it).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from tritongen import pipeline
+from tritongen.proof.cases import NoCase, dtype_choices
+from tritongen.proof.crosscompile import COMMON_SIZE, each_kernel, launches_of, lower_one
+from tritongen.runtime.load import load_text
+
+MOST = 8
+
+
+def lower_spec(
+    text: str, name: str, target: str, seed: int, say: Callable[[str], None] = lambda text: None
+) -> dict[str, Any]:
+    """A report as a part of those of `runner.py`; `say` is told what is being done."""
+    start, random = time.monotonic(), Random(seed)
+    say(f"{name}: building")
+    built = pipeline.build(text, name)
+    module = load_text(built.name, built.raw)
+    found = []
+    for plan in (p for plans in built.plans.values() for p in plans):
+        if not (choices := dtype_choices(plan.op, "cuda")):
+            continue
+        choice = random.choice(choices)
+        try:
+            launches = launches_of(module, plan, choice, target, COMMON_SIZE)
+            found += [(plan.op.name, choice, *one) for one in each_kernel(launches, random)]
+        except NoCase:  # there may be another typing
+            continue
+    drawn, failures = random.sample(found, min(MOST, len(found))), []
+    for k, (op, choice, variant, word, launch) in enumerate(drawn):
+        label = ", ".join(f"{name}={dtype}" for name, dtype in choice.items()) or "fixed"
+        say(f"{op}, {label}: kernel {k + 1} of {len(drawn)} for {target}")
+        one = lower_one(launch, word, variant, label, target)
+        if one.problem:
+            call = f"{one.kernel} ({label}), compiled for {target}"
+            failure = {"op": op, "variant": variant, "problem": one.problem, "call": call}
+            failures.append(failure | {"case": repr(choice)})
+    seconds = round(time.monotonic() - start, 1)
+    counted = {"calls": 0, "compiled": {target: len(drawn)}, "seconds": seconds}
+    return {"spec": name, "device": target, "examples": 0, "failures": failures} | counted
