@@ -100,7 +100,7 @@ def test_kernels_compile_without_a_gpu(spec):
     other = ("sm_80", "sm_100", "gfx942")[k % 3]
     built = [*crosscompile(text, name, ("sm_90",), (first, second))]
     built += crosscompile(text, name, (other,), ("f32", "bf16"), first_only=True)
-    wrong = [b for b in built if b.problem or b.spills > most_spilled(b)]
+    wrong = [b for b in built if b.problem or b.own and b.spills > most_spilled(b)]
     assert not wrong, "\n".join(map(str, wrong))
     assert built
 

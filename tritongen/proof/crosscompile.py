@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -53,6 +53,7 @@ class Built:
     registers: int | None = None
     spills: int | None = None
     problem: str = ""
+    own: bool = True  # a call comes this way of its own, and does not ask for ieee: no spills then
 
 
 def crosscompile(
@@ -83,18 +84,22 @@ def crosscompile(
 
 def compiled_plan(module, plan: Plan, choice, label: str, targets, size: int) -> Iterator[Built]:
     for target in targets:
-        for variant, word, launch in launches_of(module, plan, choice, target, size):
-            yield compile_one(launch, word, variant, label, target)
+        for variant, word, own, launch in launches_of(module, plan, choice, target, size):
+            built = compile_one(launch, word, variant, label, target)
+            yield replace(built, own=own and word != "ieee")
 
 
 def launches_of(
     module: ModuleType, plan: Plan, choice: dict[str, str], target: str, size: int
-) -> Iterator[tuple[str, str, trace.Launch]]:
-    """Every kernel that some variant would launch, once for each config; the variant and the precision first."""
+) -> Iterator[tuple[str, str, bool, trace.Launch]]:
+    """Every kernel that some variant would launch, once for each config.
+
+    In front the variant, the precision, and whether the call comes this way of its own.
+    """
     seen: set[tuple[Any, ...]] = set()
     for way, word in product(ways(plan), precisions_for(plan, choice, target)):
         with precision(word):
-            args = _fitting(module, plan, way, choice, size, target)
+            args, own = _fitting(module, plan, way, choice, size, target)
             if args is None:
                 continue
             with forced(module, plan, way, small=False), _torch_for(module, target):
@@ -104,12 +109,12 @@ def launches_of(
             key = (name, tuple(sorted((k, str(v)) for k, v in launch.config.items())))
             if key not in seen:
                 seen.add(key)
-                yield way.name, word, launch
+                yield way.name, word, own, launch
 
 
 def each_kernel(
-    launches: Iterable[tuple[str, str, trace.Launch]], random: Random
-) -> list[tuple[str, str, trace.Launch]]:
+    launches: Iterable[tuple[str, str, bool, trace.Launch]], random: Random
+) -> list[tuple[str, str, bool, trace.Launch]]:
     """One launch of each kernel, in the config of one of its variants."""
     every = list(launches)
     random.shuffle(every)
@@ -125,8 +130,10 @@ def precisions_for(plan: Plan, choice: dict[str, str], target: str) -> tuple[str
     return PRECISIONS if products and not narrow else ("tf32x3",)
 
 
-def _fitting(module, plan: Plan, way: Way, choice, size: int, target: str) -> dict[str, Any] | None:
-    """A call that would come this way, or one that could; None where the device speaks against it."""
+def _fitting(
+    module, plan: Plan, way: Way, choice, size: int, target: str
+) -> tuple[dict[str, Any] | None, bool]:
+    """A call that comes this way of its own, or one that could; None where the device speaks against it."""
     hip = target.startswith("gfx")
     tma = not hip and int(target.removeprefix("sm_")) >= 90
     chosen = dict(way.variants)
@@ -145,9 +152,9 @@ def _fitting(module, plan: Plan, way: Way, choice, size: int, target: str) -> di
             any(evaluate(v.when, facts | dict.fromkeys(layout, a)) for a in (False, True))
             for v, facts in found
         ):
-            return args
+            return args, True
         could = could or args
-    return could
+    return could, False
 
 
 @contextmanager

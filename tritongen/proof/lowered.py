@@ -41,7 +41,7 @@ def lower_spec(
         except NoCase:  # there may be another typing
             continue
     drawn, failures = random.sample(found, min(MOST, len(found))), []
-    for k, (op, choice, variant, word, launch) in enumerate(drawn):
+    for k, (op, choice, variant, word, _, launch) in enumerate(drawn):
         label = ", ".join(f"{name}={dtype}" for name, dtype in choice.items()) or "fixed"
         say(f"{op}, {label}: kernel {k + 1} of {len(drawn)} for {target}")
         one = lower_one(launch, word, variant, label, target)

@@ -42,7 +42,7 @@ def compile_spec(
             choice = random.choice(dtype_choices(plan.op, "cuda"))
             label = ", ".join(f"{k}={v}" for k, v in choice.items()) or "fixed"
             launches = _launches(module, plan, choice, random, target, more)
-            for k, (variant, word, launch) in enumerate(launches):
+            for k, (variant, word, _, launch) in enumerate(launches):
                 build = compile_one if k >= len(launches) - WHOLE else lower_one
                 one = build(launch, word, variant, label, target)
                 kernels += 1
@@ -76,7 +76,7 @@ def _plans(text: str, name: str) -> Iterator[tuple[str, ModuleType, Plan]]:
 
 def _launches(
     module: ModuleType, plan: Plan, choice: dict[str, str], random: Random, target: str, more: int
-) -> list[tuple[str, str, trace.Launch]]:
+) -> list[tuple[str, str, bool, trace.Launch]]:
     """One of each kernel, in a config of one of its variants; and a few more."""
     every = list(launches_of(module, plan, choice, target, random.choice(SIZES)))
     first = each_kernel(every, random)
