@@ -91,7 +91,8 @@ def fact_texts(context: Context, step: Step, views: dict[str, View]):
         if test.fact in spoken:
             yield test.fact, tested(test)
     if step.merged:
-        yield "turned", f"any(0 < t.stride(1) < t.stride(2) for t in ({', '.join(step.merged)}))"
+        names = ", ".join(step.merged) + "," * (len(step.merged) == 1)
+        yield "turned", f"any(0 < t.stride(1) < t.stride(2) for t in ({names}))"
     if "across" in spoken - {o.fact for o in step.orders}:
         yield "across", across_text(step, views)
     if "tma" in spoken:

@@ -32,7 +32,7 @@ def merge_lines(context: Context, step: Step) -> list[str]:
     return [
         *(f"{t} = {t}.view(batch_shape)" for t in flat),
         *(f"{t} = {expanded(operands[t], 'batch_shape')}" for t in aligned),
-        f"{names} = _three_dims({f'*torch.broadcast_tensors({names})' if differ else names})",
+        f"{_unpacked(names)} = _three_dims({f'*torch.broadcast_tensors({names})' if differ else names})",
         f"outer, middle, inner = {last}.shape",
         f"total = {last}.numel()",
     ]
@@ -51,9 +51,14 @@ def broadcast_lines(context: Context, step: Step, variant: Variant) -> list[str]
     if not alike or ir.BATCH_SIZE in result and len(batched(context.op)) > 1:
         given = f"*torch.broadcast_tensors({given})"
     return [
-        f"{names} = _three_dims({given})",
+        f"{_unpacked(names)} = _three_dims({given})",
         f"outer, middle, inner = {step.stores[-1]}.shape",
     ]
+
+
+def _unpacked(names: str) -> str:
+    """A left side for as many tensors as come back, were it one."""
+    return names if ", " in names else f"({names},)"
 
 
 def _spread(context: Context, tensor: str) -> str:
