@@ -52,7 +52,7 @@ def assemble(op: Op, nests: tuple[Nest, ...], wanted: tuple[Param, ...]) -> Op:
         op,
         name=f"{op.name}_backward",
         facts=_facts_about(op, params),
-        typarams=_needed_typarams(op, params, outputs),
+        typarams=_needed_typarams(op, params, outputs, nests),
         params=params,
         outputs=outputs,
         nests=nests,
@@ -66,12 +66,12 @@ def assemble(op: Op, nests: tuple[Nest, ...], wanted: tuple[Param, ...]) -> Op:
 
 
 def _needed_typarams(
-    op: Op, params: tuple[Param, ...], outputs: tuple[Tensor, ...]
+    op: Op, params: tuple[Param, ...], outputs: tuple[Tensor, ...], nests: tuple[Nest, ...]
 ) -> tuple[TypeParam, ...]:
-    """Without those that only a result of the op has; the gradient of a result says what it is."""
+    """Without those of operands and results that are gone."""
     bound = {p.dtype for p in params if isinstance(p, Tensor)}
-    given = bound | {o.dtype for o in outputs}
-    kept = (p for p in op.typarams if p.name in given or p not in op.free_typarams)
+    given = bound | {o.dtype for o in outputs} | _cast_to(nests)
+    kept = (p for p in op.typarams if p.name in given)
     return tuple(replace(p, default=None) if p.name in bound else p for p in kept)
 
 
@@ -174,4 +174,8 @@ def _symbols(op: Op, outputs: tuple[Tensor, ...], nests: tuple[Nest, ...]) -> se
         polys += [p for b in (*nest.box, *inner) for p in (b.lo, b.hi)]
     names = {a.name for p in polys for a in algebra.walk(p) if isinstance(a, Sym)}
     defined = {d.name for d in op.defines}
-    return (names - defined) | {t.dtype for t in outputs}
+    return (names - defined) | {t.dtype for t in outputs} | _cast_to(nests)
+
+
+def _cast_to(nests: tuple[Nest, ...]) -> set[str]:
+    return {e.dtype for nest in nests for e in walk(nest.body) if isinstance(e, Cast)}
