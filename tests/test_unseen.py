@@ -203,6 +203,10 @@ op outer_bcast<T: float>(x: T[B, N], p: T[1, N, 1, 1]) -> y: T[1, N, B, 1] {
   mn[b] = min[n](x[b, n])
   y[0, n, b, 0] = mn[b] + p[0, n, 0, 0]
 }
+op one_place<T: float>(x: T[N, F], s: T[F, 1, 1, 1]) -> y: T[N, 1, 1, 1] {
+  h[n, f] = x[n, f] * 2
+  y[n, 0, 0, 0] = sum[f](h[n, f] + s[f, 0, 0, 0])
+}
 op const_bf<T: float>(x: T[N, D], const causal: bool = true, const scale: float = 0.5) -> y: T[N, D] {
   y[n, d] = where(causal and d > n, 0, x[n, d] * scale)
 }
