@@ -54,10 +54,11 @@ def call(op: Op, seed: int) -> dict:
     random = Random(f"{op.name} {seed}")
     kinds = {p.name: "f64" if p.kind == "float" else p.dtypes[0] for p in op.typarams}
     plain = {t.name: "contiguous" for t in op.tensors}
-    for _ in range(40):
+    for k in range(80):
         try:
             # expanded operands have ties: torch.amax splits the gradient there, torch.max does not
-            case = replace(draw_case(op, random, kinds), values="normal", layouts=plain)
+            values = "normal" if k < 40 else "positive"
+            case = replace(draw_case(op, random, kinds), values=values, layouts=plain)
         except NoCase:
             continue
         args = arguments(op, case, "cpu")
@@ -70,7 +71,10 @@ def call(op: Op, seed: int) -> dict:
 
 
 def agrees_with_autograd(op: Op, back: Op, seed: int) -> None:
-    args = call(op, seed)
+    try:
+        args = call(op, seed)
+    except NoCase:
+        pytest.skip("every drawn call has a mean over nothing")
     namespace = {"torch": torch}
     exec("\n".join(reference_lines(op)), namespace)
     floats = {p.name for p in op.params if kind_of(p.dtype, op) == "float"}

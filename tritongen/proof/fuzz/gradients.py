@@ -77,7 +77,11 @@ def _written(op: Op) -> str:
 
 def try_autograd(seen: Trial, text: str) -> None:
     """The oracle of the gradient against autograd of the reference, in f64."""
-    wide = re.sub(r"<[^>]*>", lambda m: re.sub(r"\b(b?f16|f32)\b( \| \w+)*", "float", m[0]), text)
+    wide = re.sub(
+        r"\bop \w+<[^>]*>",
+        lambda m: re.sub(r"\b(b?f16|f32)\b( \| \w+)*", "float", m[0]),
+        text,
+    )
     wide = re.sub(r"\b(f32|f16|bf16)\[", "f64[", wide)
     wide = re.sub(r"\bf32\(", "f64(", wide)
     built = pipeline.build(wide, "wide")

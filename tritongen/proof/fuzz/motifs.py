@@ -175,6 +175,8 @@ def rows(s: Sketch) -> None:
     """A norm or a softmax written out, over a tensor that is there."""
     env = some(s, 0.35)
     plain = [i for i in env if i != "..."]
+    if not plain:
+        return
     axis = s.random.choice(plain[-1:] * 3 + plain)
     size, kept = env[axis], {i: d for i, d in env.items() if i != axis}
     x = s.tensor(tuple(env.values()))
