@@ -507,7 +507,9 @@ def test_who_interrupts_ends_the_workers(monkeypatch):
 
     monkeypatch.setattr(pool, "_start", start)
     job = {"name": "f.op", "device": "cpu", "examples": 4}
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which xdist's workers ignore
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # which xdist's workers ignore
     try:
         with pytest.raises(KeyboardInterrupt):
             list(pool.run_jobs([job], "cpu", say=interrupt))

@@ -81,9 +81,10 @@ def _items(
     for c in checked:
         typings = tuple(marked(op, marks) for op in c.typings)
         item = OpPlans(typings[0].name, _plans(typings, only), typings, mark=marks.own)
-        found = collisions(
-            rendered("", "", "", (item,)), c.typings[0], marks, ops - {c.name} | made
-        )
+        variants = (v for p in item.plans for s in p.steps for v in s.variants)
+        configs = frozenset(name for v in variants for name, _ in v.config)
+        text = rendered("", "", "", (item,))
+        found = collisions(text, c.typings[0], marks, ops - {c.name} | made, configs)
         if clash := ops & found.outside:
             defined = (item for item in file.items if isinstance(item, ast.OpDef))
             raise SpecError([_reserved(o) for o in defined if o.name in clash])

@@ -75,8 +75,13 @@ def marked(op: ir.Op, marks: Marks) -> ir.Op:
     return renamed(replace(op, name=op.name + marks.op, gradient="none"), names, names)
 
 
-def collisions(source: str, op: ir.Op, marks: Marks, taken: Set[str]) -> Collisions:
-    """What the marked text of an op would have collide without its marks; `taken`: functions of other ops."""
+def collisions(
+    source: str, op: ir.Op, marks: Marks, taken: Set[str], configs: Set[str] = frozenset()
+) -> Collisions:
+    """What the marked text of an op would have collide without its marks; `taken`: functions of other ops.
+
+    `configs`: what a launch passes as `**config`, which its text does not say.
+    """
     tree = ast.parse(source)
     functions = [f for f in tree.body if isinstance(f, ast.FunctionDef)]
     own = [f for f in functions if marks.op in f.name]
@@ -85,7 +90,7 @@ def collisions(source: str, op: ir.Op, marks: Marks, taken: Set[str]) -> Collisi
     dims = {d for t in op.tensors for d in t.dims}
     spec = {marks.name(n): n for n in all_names(op)}
     # What is printed where a line speaks of it, and what Triton takes for its own.
-    inside = set(LAUNCH_WORDS | (BATCH_WORDS if ir.BATCH_SIZE in dims else frozenset()))
+    inside = set(LAUNCH_WORDS | configs | (BATCH_WORDS if ir.BATCH_SIZE in dims else frozenset()))
     host: set[str] = set()
     words: set[str] = set()
     for function in own:

@@ -65,9 +65,14 @@ def with_images(
     parts = tuple(turned(k) for k in general.parts)
     finish, resident, loop = map(turned, (general.finish, general.resident, general.loop))
     known = ("channels_last",) if channels else ("channels_last", "across")
-    split, held = split_variant(parts, finish, state, False), resident_variants(resident, columns, False)
+    split, held = split_variant(parts, finish, state, False), resident_variants(
+        resident, columns, False
+    )
     first = grouped_variants(split, held) if channels else (split, *held)
-    more = (*first, loop_variant(loop, False, False))  # long blocks would spill the digits of columns
+    more = (
+        *first,
+        loop_variant(loop, False, False),
+    )  # long blocks would spill the digits of columns
     # Else the result cannot be seen as rows.
     kept = tuple(
         replace(v, when=_in_order(v.when), requires=_in_order(v.requires))
