@@ -145,13 +145,14 @@ def test_three_channels_are_stored_as_four():
 
 def test_an_activation_before_a_norm_is_computed_once():
     """Stored in place of the sum; what reads the sum itself beside it keeps the sum."""
-    op = """op f<T: float>(x: T[M, K], w: T[N, K]) -> (y: T[M, N]%s) {
+    op = """op f<T: float>(x: T[M, K], w: T[N, K]) -> %s {
       h[m, n] = sum[k](x[m, k] * w[n, k])
       a[m, n] = gelu(h[m, n])
       y[m, n] = a[m, n] / sum[j](a[m, j])
       %s
     }"""
-    for more, stored in ((("", ""), "a"), ((", z: T[M]", "z[m] = max[n](h[m, n])"), "h")):
+    both = "(y: T[M, N], z: T[M])", "z[m] = max[n](h[m, n])"
+    for more, stored in ((("y: T[M, N]", ""), "a"), (both, "h")):
         ((plan,),) = pipeline.build(op % more).plans.values()
         assert [n.name for n in plan.scratch] == [stored]
 

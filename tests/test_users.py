@@ -17,7 +17,12 @@ ROOT = Path(__file__).parent.parent
 SPECS = ROOT / "benchmarks" / "users"
 
 
-@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.spec)
+def sparsely(k, problem):
+    """Most of them with the slow tests: a hundred specs are a minute."""
+    return pytest.param(problem, id=problem.spec, marks=[] if k % 7 == 0 else pytest.mark.slow)
+
+
+@pytest.mark.parametrize("problem", [sparsely(*pair) for pair in enumerate(PROBLEMS)])
 def test_spec_builds(problem):
     path = SPECS / f"{problem.spec}.op"
     module = pipeline.build(path.read_text(), str(path))
