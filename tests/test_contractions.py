@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 from tritongen import pipeline
@@ -122,6 +123,7 @@ json.dump([results, counts, end], sys.stdout)
 """
 
 
+@pytest.mark.slow
 def test_persistent_kernels_in_every_order_of_memory():
     env = {**os.environ, "TRITON_INTERPRET": "1"}
     run = subprocess.run(

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 import triton.language as tl
 
@@ -199,6 +200,7 @@ json.dump(results, sys.stdout)
 """
 
 
+@pytest.mark.slow
 def test_patches_equal_torch():
     env = {**os.environ, "TRITON_INTERPRET": "1"}
     run = subprocess.run(

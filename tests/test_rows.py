@@ -156,6 +156,7 @@ for way in ways(built.plans["two"][0]):
 '''
 
 
+@pytest.mark.slow
 def test_infinities_and_offsets_in_every_variant():
     done = subprocess.run(
         [sys.executable, "-c", CALLS],

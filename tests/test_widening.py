@@ -77,6 +77,7 @@ def test_a_temporary_keeps_its_wrap():
     torch.testing.assert_close(y, ((A * B).long() + (U - 8).long()).sum(1))
 
 
+@pytest.mark.slow
 def test_kernels_and_references_do_the_same(interpreter):
     terms = [f"s{k}[n] = sum[d]({term.replace('k', '7')})" for k, term in enumerate(TERMS)]
     terms.append("t[n, d] = a[n, d] * b[n, d]\n  p[n] = prod[d](t[n, d] - 1)")
