@@ -58,7 +58,13 @@ def main(files, specs, seed, jobs, device, out, crosscompile, shard, shrink) -> 
             )
             click.echo(f"  {finding.get('call', '')}\n{finding['text']}")
 
-        summary = drive.drive(specs, seed, jobs, device, crosscompile, (first, every), note, told)
+        def met(finding) -> None:
+            if out:
+                found.note(out, finding)
+
+        summary = drive.drive(
+            specs, seed, jobs, device, crosscompile, (first, every), note, told, met
+        )
         click.echo(table(summary, time.monotonic() - started))
         sys.exit(1 if summary.findings else 0)
 

@@ -128,8 +128,10 @@ def drive(
     shard: tuple[int, int] = (0, 1),
     note: Callable[[Summary], None] = lambda summary: None,
     found: Callable[[Finding, Pair], None] = lambda finding, pair: None,
+    every: Callable[[Finding], None] = lambda finding: None,
 ) -> Summary:
-    """Draw and try; `found` is told of the first finding of each kind, in the thread that met it."""
+    """Draw and try; `found` is told of the first finding of each kind, in the thread that met it,
+    `every` of each finding."""
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
     for k in range(shard[0], specs, shard[1]):
         waiting.put(k)
@@ -149,6 +151,7 @@ def drive(
                     for finding in report["findings"]:
                         finding |= {"text": spec.text, "seed": k, "drawn": f"{seed}-{k}"}
                         finding |= {"after": summary.specs + 1}
+                        every(finding)
                         if kind_of(finding) not in kinds:
                             kinds.add(kind_of(finding))
                             fresh.append(finding)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,13 @@ def write(folder: Path, finding: dict[str, Any]) -> Path:
     comment = "\n".join(f"# {_ascii(line)[:160]}" for line in head)
     path.write_text(f"{comment}\n{finding['text']}", encoding="utf-8")
     return path
+
+
+def note(folder: Path, finding: dict[str, Any]) -> None:
+    """A line of `findings.jsonl`: every finding as it was met, where `write` has one small spec of a kind."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "findings.jsonl", "a", encoding="utf-8") as lines:
+        lines.write(json.dumps(finding) + "\n")
 
 
 def _ascii(line: str) -> str:
