@@ -21,6 +21,17 @@ op widen<V: float | int>(x: i8[N]) -> y: V[N] { y[n] = x[n] + 1 }
 op twice<T: float, V: f16 | bf16>(x: T[N]) -> y: V[N] { y = 2 * narrow(x, U = V) }
 op fixed<T: float>(x: T[N]) -> y: T[N] { y = narrow(x, U = f16) + quantize(x) }
 """
+CASTS = """
+op last<T: float, U: float>(x: T[N]) -> y: U[N] { y[n] = U(x[n]) }
+op halved(x: f32[N]) -> y: f32[N] { y[n] = f32(f16(x[n])) }
+op called(x: f32[N]) -> (a: f32[N], b: f32[N], c: f32[N]) {
+  a = 2 * last(x, U = f16)
+  b = last(last(x, U = f16), U = f32)
+  c = halved(x) * 2
+}
+op chained<T: float>(x: T[N]) -> y: T[N] { z = 3 * kept(x)  y = z }
+op kept<T: float>(x: T[N]) -> y: T[N] { y[n] = x[n] * x[n] }
+"""
 X = torch.tensor([1.0, 1.003, -2.5, 3e-5])
 
 
@@ -57,7 +68,25 @@ def test_it_decides_the_typing(ops):
 
 def test_a_caller_passes_it_by_name(ops):
     assert torch.equal(ops.twice(X, V=torch.float16), (6 * X.half().float()).half())
-    torch.testing.assert_close(ops.fixed(X), 3 * X.half().float() + X * 2)
+    torch.testing.assert_close(ops.fixed(X), (3 * X.half().float()).half() + (X * 2).bfloat16())
+
+
+def test_what_a_call_asks_for_is_rounded_and_no_more():
+    """A cast that the callee writes last, or a dtype that only the call names; else nothing is stored between."""
+    x, halved = X.half(), X.half().float()
+    got = tritongen.compile_op(CASTS, "called")(X)
+    for value, expected in zip(got, (2 * halved, halved, 2 * halved), strict=True):
+        assert torch.equal(value, expected)
+    assert torch.equal(tritongen.compile_op(CASTS, "chained")(x), (3 * halved * halved).half())
+    for checked in check(parse(CASTS)):
+        back = print_op(gradient(checked.typings[0]))
+        assert print_op(check(parse(back))[0].typings[0]) == back
+
+
+def test_a_cast_to_a_narrower_integer_stays():
+    text = "op f(x: i64[N]) -> (y: i32[N], z: i64[N]) { y[n] = i32(i8(i32(x[n])))  z[n] = i64(bool(x[n])) }"
+    narrow, truth = tritongen.compile_op(text)(torch.tensor([300, -1]))
+    assert narrow.tolist() == [300 - 256, -1] and truth.tolist() == [1, 1]
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from tritongen.check.functions import check_macro, library_of
 from tritongen.check.op import Checked, check_op
 from tritongen.check.report import Report
 from tritongen.check.scope import Scope
 from tritongen.errors import Diagnostic, Span, SpecError
+from tritongen.ir.nodes import Cast, Expr, Op, kind_of, rebuild
 from tritongen.syntax import ast
 
 __all__ = ["Checked", "check"]
@@ -35,7 +37,24 @@ def check(file: ast.File, typing: Mapping[str, str] | None = None) -> tuple[Chec
                 findings.extend(error.diagnostics)
     if findings:
         raise SpecError(tuple(dict.fromkeys(findings)))
-    return tuple(checked)
+    return tuple(_rounded_once(c) for c in checked)
+
+
+def _rounded_once(checked: Checked) -> Checked:
+    """What is rounded to a dtype, by its store or by a cast, is so once; only a caller sees both."""
+    typings = []
+    for op in checked.typings:
+
+        def once(expr: Expr, op: Op = op) -> Expr:
+            match expr:
+                case Cast(Cast(Cast(_, inner) as rounded, "compute" | "f64"), dtype):
+                    same = inner == dtype and kind_of(dtype, op) == "float"
+                    return rounded if same else expr
+            return expr
+
+        nests = (replace(n, body=rebuild(n.body, once)) for n in op.nests)
+        typings.append(replace(op, nests=tuple(nests)))
+    return replace(checked, typings=tuple(typings))
 
 
 def _file_findings(file: ast.File, library) -> list[Diagnostic]:

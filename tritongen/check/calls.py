@@ -173,7 +173,10 @@ def _write(
     is_result = nest.name == callee.outputs[0].name
     floats = kind_of(nest.dtype, callee) == "float"
     if is_result and floats and isinstance(nest.body, Cast):
-        nest = replace(nest, body=nest.body.arg, dtype=nest.body.arg.dtype)  # no store, no rounding
+        value = nest.body.arg  # no store, no rounding
+        asked = all(t.dtype != nest.dtype for t in callee.tensors)  # for this dtype: a conversion
+        body = Cast(nest.body, value.dtype) if asked else value
+        nest = replace(nest, body=body, dtype=value.dtype)
     dims = {name: variable.dims for name, variable in scope.variables.items()}
     new = pruned(renamed_nest(nest, renaming), dims, scope.known)
     output = scope.outputs.get(new.name)
@@ -214,7 +217,7 @@ def _result_names(scope: Scope, callee: Op, line: ast.Assign | None) -> dict[str
 
 
 def _result_dtypes(scope: Scope, callee: Op) -> dict[str, str]:
-    """The callee's output is a temporary here: floats are not rounded."""
+    """The callee's output is a temporary here: floats have their compute type."""
     (output,) = callee.outputs
     if kind_of(output.dtype, callee) == "float":
         return {output.name: "compute"}

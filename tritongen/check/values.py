@@ -107,8 +107,6 @@ def convert(scope: Scope, value: Value, dtype: str) -> Expr:
             return Const({"float": float, "int": int, "bool": bool}[kind](number_), dtype)
         case IndexValue(p) if scope.kind(dtype) != "bool":
             return IndexValue(p, dtype)
-        case Cast(Cast(_, inner) as rounded, _) if inner == dtype:
-            return rounded  # the outer cast only widened it again
         case Cast(arg, "i64") if arg.dtype == "i32" and dtype == "compute":
             return Cast(arg, dtype)
     return Cast(expr, dtype)
