@@ -255,15 +255,6 @@ def test_dtypes_are_those_of_torch(expression, expected, dtype):
     torch.testing.assert_close(got, want, check_dtype=dtype != "f64", rtol=1e-6, atol=1e-6)
 
 
-def test_eight_bit_products_add_up_in_i32():
-    op = typed(
-        "op f(x: i8[M, K], w: u8[N, K]) -> y: i64[M, N] { y[m, n] = sum[k](x[m, k] * w[n, k]) }"
-    )
-    (total,) = nodes(op, Reduce)
-    assert total.dtype == "i32" and body(op) == Cast(total, "i64")
-    assert [r.text.split()[:3] for r in op.requires] == [["K", "<", "131072"]]
-
-
 def test_reading_an_output_reads_its_rounded_value():
     op = typed(
         "op f<T: float>(x: T[N]) -> (y: T[N], z: T[N]) { y[n] = x[n] / 3\n z[n] = y[n] * 3 }"

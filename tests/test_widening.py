@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+from inspect import signature
 from pathlib import Path
 
 import pytest
 import torch
 
+import tritongen
 from tritongen.check import check
 from tritongen.ir.interp import run
-from tritongen.ir.nodes import Reduce, walk
+from tritongen.pipeline import build
+from tritongen.proof.crosscompile import crosscompile
+from tritongen.runtime.load import load_text
+from tritongen.schedule.rules import evaluate
 from tritongen.syntax.parse import parse
 
 A = torch.tensor([[-128, 127, 100], [100, -128, 5]], dtype=torch.int8)
@@ -59,14 +64,45 @@ def test_so_does_that_of_a_mean():
     torch.testing.assert_close(y.float(), ((u - 8) ** 2).float().mean(1))
 
 
-def test_a_square_of_bytes_adds_up_in_32_bits_as_a_product_does():
-    square, product = (
-        op_of(f"op f(a: i8[N, D]) -> y: i64[N] with D < 9 {{ y[n] = sum[d]({term}) }}")
-        for term in ("a[n, d] ** 2", "a[n, d] * a[n, d]")
-    )
-    assert square.nests == product.nests
-    folds = [e for e in walk(square.nests[0].body) if isinstance(e, Reduce)]
-    assert [e.dtype for e in folds] == ["i32"]
+MANY = """op mm(a: i8[M, K], b: i8[N, K]) -> y: i64[M, N] { y[m, n] = sum[k](a[m, k] * b[n, k]) }
+op conv(x: i8[M, C, H], w: i8[N, C, R]) -> y: i64[M, N, P] with P = H - R + 1 {
+  y[m, n, p] = sum[c, r](x[m, c, p + r] * w[n, c, r])
+}
+op few(a: i8[M, K], b: i8[N, K]) -> y: i64[M, N] with K < 999 { y[m, n] = sum[k](a[m, k] * b[n, k]) }
+op row(a: u8[M, K]) -> y: i64[M] { y[m] = sum[k](a[m, k] * a[m, k]) }"""
+
+
+def test_sums_of_products_of_bytes_hold_any_number_of_terms():
+    """The tensor cores add up in i32, which overflows from 2**17 products of i8 on, or 33,026 of u8."""
+    most = torch.full((2, 140_000), 127, dtype=torch.int8)
+    y = tritongen.compile_op(MANY, "mm")(most, -most)
+    assert y.tolist() == [[-127 * 127 * 140_000] * 2] * 2
+    y = tritongen.compile_op(MANY, "row")(torch.full((1, 40_000), 255, dtype=torch.uint8))
+    assert y.tolist() == [255 * 255 * 40_000]
+    built = build(MANY)
+    module = load_text("many", built.raw)
+    for name in ("mm", "conv"):
+        (step,) = built.plans[name][0].steps
+        facts = dict.fromkeys(signature(getattr(module, f"choose_{name}")).parameters, 64)
+        choose = getattr(module, f"choose_{name}")
+        assert choose(**facts | {"terms": 2**17})[0] == "nest"
+        assert choose(**facts | {"terms": 2**17 - 1})[0] != "nest"
+        legal = [v.name for v in step.variants if evaluate(v.requires, facts | {"terms": 2**17})]
+        assert legal == ["nest"]
+    assert "tl.full((BLOCK,), 0, tl.int64)" in built.raw
+    assert "nest" not in [v.name for v in built.plans["few"][0].steps[0].variants]
+
+
+@pytest.mark.slow
+def test_every_way_of_adding_up_bytes_agrees(interpreter):
+    job = {"text": MANY, "name": "many", "device": "cpu", "examples": 3, "seed": 0}
+    assert interpreter.ask(job, timeout=120)["failures"] == []
+
+
+@pytest.mark.slow
+def test_many_terms_compile():
+    built = list(crosscompile(MANY, "many", first_only=True))
+    assert [b for b in built if b.problem] == [] and "mm_nest" in {b.kernel for b in built}
 
 
 def test_a_temporary_keeps_its_wrap():

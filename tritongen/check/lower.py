@@ -34,10 +34,8 @@ from tritongen.ir.functions import FUNCTIONS, OPERATORS
 from tritongen.ir.nodes import (
     BATCH,
     Binder,
-    Call,
     Cast,
     Const,
-    Expr,
     Guard,
     Read,
     Reduce,
@@ -46,9 +44,6 @@ from tritongen.ir.nodes import (
 )
 from tritongen.syntax import ast
 from tritongen.syntax.unparse import unparse
-
-EIGHT_BITS = ("i8", "u8")
-I32_TERMS = 2**17  # products of 8-bit integers that an i32 holds the sum of
 
 
 def lower(scope: Scope, frame: Frame, node: ast.Expr) -> Value:
@@ -214,9 +209,6 @@ def reduction(
             count = _count(scope, frame, binders, guards)
             return apply(scope, FUNCTIONS["div"], (total, count), span)
         case "sum" | "prod" if kind != "float":
-            factors = _byte_factors(scope, body) if op == "sum" else None
-            if factors is not None:
-                return _byte_sum(scope, binders, guards, factors)
             expr = convert(scope, Value(widened(scope, body.expr)), "i64")
         case "any" | "all" if kind != "bool":
             expr = apply(scope, FUNCTIONS["ne"], (body, number(0)), span).expr
@@ -226,33 +218,6 @@ def reduction(
         more, expr = split_guards(scope, expr)
         guards = (*guards, *more)
     return Value(Reduce(op, binders, guards, expr, "i64" if op.startswith("arg") else expr.dtype))
-
-
-def _byte_factors(scope: Scope, body: Value) -> tuple[Expr, ...] | None:
-    """The factors of a product of two 8-bit reads, or of a square, in i32; a cast to i64 asks for more."""
-    match body.expr:
-        case Call("mul", (a, b), dtype) if dtype != "i64":
-            factors = (a, b)
-        case Call("pow_int", (a, Const(2)), dtype) if dtype != "i64":
-            factors = (a, a)
-        case _:
-            return None
-    reads = [a.arg if isinstance(a, Cast) else a for a in factors]
-    if not all(isinstance(r, Read) and scope.concrete(r.dtype) in EIGHT_BITS for r in reads):
-        return None
-    return tuple(Cast(r, "i32") for r in reads)
-
-
-def _byte_sum(scope: Scope, binders, guards, factors: tuple[Expr, ...]) -> Value:
-    """Products of 8-bit integers add up in i32, as long as there are few enough of them."""
-    terms = poly(1)
-    for b in binders:
-        terms = terms * (b.hi - b.lo)
-    if bounds.prove(terms, "<", poly(I32_TERMS), scope.known) is not True:
-        shown = f"{text(terms)} < {I32_TERMS} (8-bit products add up in i32; i64(...) of a factor allows more)"
-        scope.require(Require(terms, "<", poly(I32_TERMS), shown, "bounds"))
-    total = Reduce("sum", binders, guards, Call("mul", factors, "i32"), "i32")
-    return Value(Cast(total, "i64"))
 
 
 def _count(scope: Scope, frame: Frame, binders, guards) -> Value:

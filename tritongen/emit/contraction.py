@@ -92,6 +92,7 @@ def numbers(kernel: KernelPlan, var: dict[str, str]) -> dict[str, str]:
 
 def follow(body: Body, heads: tuple[ir.Nest, ...], tail: tuple[ir.Nest, ...]) -> None:
     """Whatever follows from the sums over m and n, and the stores."""
+    widen(body, heads)
     for nest in (*heads, *tail):
         value = body.values[nest.name][0] if nest in heads else body.value(nest)
         if nest.name in body.kernel.stores:
@@ -183,7 +184,7 @@ def is_widened(head: ir.Nest, narrow: str, op: ir.Op) -> bool:
 def dot_line(body: Body, head: ir.Nest, left: str, right: str, name: str = "") -> str:
     """`name`: the accumulator, where it is not called as the sum is."""
     name = name or head.name
-    dtype, precision = body.dtype(head.dtype), ""
+    dtype, precision = sum_dtype(body, head), ""
     if ir.kind_of(head.dtype, body.op) != "int":
         body.args.constants["PRECISION"] = "PRECISION"
         precision = "input_precision=PRECISION, "
@@ -195,10 +196,21 @@ def accumulators(
 ) -> list[str]:
     """The lines in front of the loop, one a sum."""
     for head in heads:
-        name = body.assign(head.name, f"tl.zeros({shape}, {body.dtype(head.dtype)})")
+        name = body.assign(head.name, f"tl.zeros({shape}, {sum_dtype(body, head)})")
         body.values[head.name] = (name, ATOM)
     lines, body.lines = body.lines, []
     return lines
+
+
+def sum_dtype(body: Body, head: ir.Nest) -> str:
+    """What a program adds up in: integers in i32, as tl.dot does, where their sum is i64."""
+    return "tl.int32" if ir.kind_of(head.dtype, body.op) == "int" else body.dtype(head.dtype)
+
+
+def widen(body: Body, heads: tuple[ir.Nest, ...]) -> None:
+    """Behind the loop: the sums as all that follows takes them."""
+    for name in (body.values[h.name][0] for h in heads if ir.kind_of(h.dtype, body.op) == "int"):
+        body.line(f"{name} = {name}.to(tl.int64)")
 
 
 def inside_lines(body: Body, var: dict[str, str]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from tritongen.emit.body import Body
 from tritongen.emit.bounded import LOOPED
-from tritongen.emit.contraction import accumulators, axis_names, dot_line
+from tritongen.emit.contraction import accumulators, axis_names, dot_line, widen
 from tritongen.emit.persistent import mentions, permuted
 from tritongen.emit.sliding import SlidingBody
 from tritongen.emit.text import launch_text, wrap
@@ -253,6 +253,7 @@ def epilogue(
     opening, body.lines = body.lines, []
     body.columns, body.kept = set(patch.columns), "places"
     head, *_ = nests
+    widen(body, (head,))
     for nest in nests:
         value = body.values[nest.name][0] if nest is head else body.value(nest)
         if nest.name in body.kernel.stores:

@@ -13,7 +13,14 @@ from collections.abc import Iterable, Iterator
 
 from tritongen.emit.body import Body
 from tritongen.emit.bounded import FREE
-from tritongen.emit.contraction import accumulators, axis_names, products, storage_dtype
+from tritongen.emit.contraction import (
+    accumulators,
+    axis_names,
+    follow,
+    products,
+    storage_dtype,
+    widen,
+)
 from tritongen.emit.tiles import view
 from tritongen.emit.view import KernelView, Loop
 from tritongen.ir import nodes as ir
@@ -206,6 +213,7 @@ def stores(body: Body, heads, tail, columns: tuple[str, str], var: dict[str, str
     """What follows from the sums over these `columns`, (the first, how many), and its stores; their host lines."""
     stored = {tile.tensor: tile for tile in body.kernel.stored}
     setup = []
+    widen(body, heads)
     for nest in (*heads, *tail):
         value = body.values[nest.name][0] if nest in heads else body.value(nest)
         if nest.name in stored:
@@ -273,10 +281,7 @@ def combine_view(body: Body) -> KernelView:
     if kernel.axes[0].digits:
         outer = f"{var['tile']} // ({var['tiles_m']} * {var['tiles_n']})"
         body.prologue.insert(0, f"{var['batch']} = ({outer}).to(tl.int64)")
-    for nest in (*heads, *tail):
-        value = body.values[nest.name][0] if nest in heads else body.value(nest)
-        if nest.name in kernel.stores:
-            body.store(nest, value)
+    follow(body, heads, tail)
     spoken = (*body.prologue, *body.lines, var["M"], var["N"], var.get("BATCH", ""))
     if not mentions(spoken, var["K"]):
         body.args.sizes.pop(var["K"], None)

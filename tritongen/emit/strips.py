@@ -11,7 +11,7 @@ import re
 
 from tritongen.emit.body import Body
 from tritongen.emit.bounded import LEFT, RIGHT
-from tritongen.emit.contraction import dot_line, factor, storage_dtype
+from tritongen.emit.contraction import dot_line, factor, storage_dtype, sum_dtype
 from tritongen.emit.persistent import (
     BLOCKS,
     corner_lines,
@@ -39,7 +39,7 @@ def strips_view(body: Body) -> KernelView:
     steps = products(body, head, sums, var)
     turn, body.prologue = [*place_lines(body, var, False), *body.prologue], []
     zeros = tuple(
-        f"{name} = tl.zeros((BLOCK_M, BLOCK_N), {body.dtype(head.dtype)})" for name in sums
+        f"{name} = tl.zeros((BLOCK_M, BLOCK_N), {sum_dtype(body, head)})" for name in sums
     )
     setup += epilogue(body, head, tuple(tail), sums, var)
     return view(

@@ -7,18 +7,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Idx, Poly, affine, index, indices
-from tritongen.ir.bounds import Facts
+from tritongen.ir.algebra import Idx, Poly, affine, index, indices, poly
+from tritongen.ir.bounds import Facts, prove
 from tritongen.schedule.canonical import (
     coordinates,
     free_indices,
     reads,
     substitute_indices,
 )
-from tritongen.schedule.classes import contraction_variants, convolution, lanes
+from tritongen.schedule.classes import contraction_variants, convolution, lanes, nest
 from tritongen.schedule.factored import factors_of
 from tritongen.schedule.members import Group, Product, gather_lines, is_reducer, paste
 from tritongen.schedule.plan import Step
+
+I32_TERMS = 2**17  # products of i8 that an i32 holds the sum of
 
 
 # ---- what is one ---------------------------------------------------------------------------------
@@ -35,8 +37,19 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     tail = epilogue((head,), others, virtual)
     if tail is None:
         return None
-    whole = Group("contraction", (head, *tail), product=product)
+    whole = with_loops(Group("contraction", (head, *tail), product=product), facts)
     return lanes.with_lanes(convolution.by_phases(whole))
+
+
+def with_loops(group: Group, facts: Facts) -> Group:
+    """The group, and for sums of integers how they are added up where i32 does not hold them."""
+    head = group.nests[0]
+    terms = poly(1)
+    for b in head.fold.binders:
+        terms = terms * (b.hi - b.lo)
+    if head.dtype != "i64" or prove(terms, "<", poly(I32_TERMS), facts) is True:
+        return group
+    return replace(group, terms=terms, loops=group.nests)
 
 
 def epilogue(heads, others, virtual) -> tuple[ir.Nest, ...] | None:
@@ -83,7 +96,8 @@ def product_or_reason(head: ir.Nest, virtual, facts: Facts) -> Product | str:
     used = [free_indices(f) for f in factors]
     if sum(bool(names & k) for names in used) < 2:
         return ""
-    if head.dtype not in ("compute", "f32", "i32"):
+    exact = head.dtype == "i64" and all(map(_is_byte, factors))
+    if head.dtype not in ("compute", "f32") and not exact:
         return f"it adds up in {head.dtype}, and tensor cores in f32 or, for i8 by i8, in i32"
     left = next((i for i, names in enumerate(used) if names >= k), None)
     if left is None:
@@ -106,7 +120,7 @@ def product_or_reason(head: ir.Nest, virtual, facts: Facts) -> Product | str:
     if any(not (own := indices(g.poly) - k) <= a and not own <= b for g in reduce.guards):
         # No factor can be without a term that a row and a column keep together.
         return "whether a term counts depends on indices of both factors together"
-    if head.dtype == "i32" and not (len(factors) == 2 and all(map(_is_int8, factors))):
+    if exact and not (len(factors) == 2 and all(f.arg.dtype == "i8" for f in factors)):
         return "tensor cores multiply no integers but i8 by i8"
     product = Product(
         tuple(x for x in head.box if x.index in a & b),
@@ -119,9 +133,9 @@ def product_or_reason(head: ir.Nest, virtual, facts: Facts) -> Product | str:
     return _with_taps(product)
 
 
-def _is_int8(factor: ir.Expr) -> bool:
+def _is_byte(factor: ir.Expr) -> bool:
     match factor:
-        case ir.Cast(ir.Read(dtype="i8")):
+        case ir.Cast(ir.Read(dtype="i8" | "u8")):
             return True
     return False
 
@@ -165,4 +179,24 @@ def _window(side: ir.Expr, kept, k) -> set[str]:
 # ---- how it runs ---------------------------------------------------------------------------------
 def make(name, group, stores, dims, facts) -> Step:
     make_one = convolution.make if group.product.taps else contraction_variants.make
-    return make_one(name, group, stores, dims, facts)
+    step = make_one(name, group, stores, dims, facts)
+    if group.terms is None:
+        return step
+    loops = Group("nest", group.loops, group.loops[0].box)
+    general = nest.make(name, loops, stores, dims, facts)
+    why = "more terms than the tensor cores' i32 holds the sum of: in i64, by loops"
+    last = tuple(replace(v, why=why) for v in general.variants)
+    few = (
+        replace(v, when=_with_few(v.when), requires=_with_few(v.requires)) for v in step.variants
+    )
+    return replace(
+        step,
+        facts=(*step.facts, ("terms", group.terms), *general.facts),
+        kernels=(*step.kernels[:-1], *general.kernels, step.kernels[-1]),
+        variants=(*few, *last),
+    )
+
+
+def _with_few(rule: str) -> str:
+    few = f"terms < {I32_TERMS}"
+    return few if rule == "True" else f"{few} and {rule}"

@@ -315,7 +315,8 @@ def in_parts(part: KernelPlan, finish: KernelPlan, times: str) -> tuple[Variant,
                 Launch(finish.name, (f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",), small),
             ),
             tuple(
-                (f"{head.name}_parts", head.dtype, shape) for head in part.nests[: part.products]
+                (f"{head.name}_parts", "i32" if head.dtype == "i64" else head.dtype, shape)
+                for head in part.nests[: part.products]
             ),
             requires="tma and itemsize <= 4",
         ),

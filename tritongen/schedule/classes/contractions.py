@@ -11,7 +11,7 @@ from dataclasses import replace
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import index
 from tritongen.schedule.canonical import same, substitute_indices
-from tritongen.schedule.classes import contraction, contraction_variants
+from tritongen.schedule.classes import contraction
 from tritongen.schedule.members import Group, Product, is_reducer
 
 MOST = 4  # accumulators that one tile's registers hold
@@ -34,7 +34,8 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     tail = contraction.epilogue(lines, [n for n in members if n not in heads], virtual)
     if tail is None:
         return None
-    return Group("contractions", (*lines, *tail), product=first, products=len(lines))
+    group = Group("contractions", (*lines, *tail), product=first, products=len(lines))
+    return contraction.with_loops(group, facts)
 
 
 def aligned(p: Product, first: Product, facts) -> Product | None:
@@ -62,4 +63,4 @@ def as_nest(head: ir.Nest, p: Product) -> ir.Nest:
     return replace(head, body=replace(head.fold, binders=p.k, body=product))
 
 
-make = contraction_variants.make
+make = contraction.make

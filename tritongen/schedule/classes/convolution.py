@@ -217,7 +217,7 @@ def _variants(kernels, packs, laned, times: str) -> tuple[Variant, ...]:
     if len(kernels) > 1:
         tapped, deep = (
             Launch(kernels[0].name, grid),
-        ), "min(128 // itemsize, max(16, pow2(channels)))"
+        ), "min(128 // itemsize, max(16, 32 // itemsize, pow2(channels)))"
         found = [
             Variant(
                 "wide",
