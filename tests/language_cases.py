@@ -604,6 +604,206 @@ case(
 )
 
 
+# ---- casts, promotion, empty dims, words of one line ------------------------------------------------
+def ints(*values: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
+    return torch.tensor(values, dtype=dtype)
+
+
+case(
+    "a cast to a half type rounds",
+    "op f(x: f32[N]) -> (y: f32[N], z: bf16[N]) { y[n] = f32(f16(x[n]))  z[n] = bf16(f16(x[n])) }",
+    lambda: (torch.tensor([1.003, 70000.0, 1e-8]),),
+    lambda x: (x.half().float(), x.half().bfloat16()),
+)
+case(
+    "a cast to a narrower integer wraps",
+    "op f(x: i64[N]) -> (y: i32[N], z: i64[N]) { y[n] = i32(i8(i32(x[n])))  z[n] = i64(u8(x[n])) + i64(bool(x[n])) }",
+    lambda: (ints(300, -1, 0),),
+    lambda x: (x.to(torch.int8).int(), x.to(torch.uint8).long() + x.bool()),
+)
+case(
+    "a called op's last cast rounds",
+    "op narrow<U: float>(x: f32[N]) -> y: U[N] { y[n] = U(x[n]) }\n"
+    "op f(x: f32[N]) -> y: f32[N] { y = 2 * narrow(x, U = f16) }",
+    lambda: (torch.tensor([1.003, 3e-5]),),
+    lambda x: 2 * x.half().float(),
+)
+case(
+    "nothing is rounded between ops",
+    "op square2<T: float>(x: T[N]) -> y: T[N] { y[n] = x[n] * x[n] }\n"
+    "op f<T: float>(x: T[N]) -> y: T[N] { y = 3 * square2(x) }",
+    lambda: (torch.tensor([1.003, 7.77]).half(),),
+    lambda x: (3 * x.float() * x.float()).half(),
+    tol=0,
+)
+case(
+    "sizes are weak, indices are i64",
+    "op f(a: i8[N]) -> (y: i8[N], z: i64[N]) { y[n] = a[n] + N  z[n] = a[n] + n + 100 }",
+    lambda: (ints(126, 127, -128, dtype=torch.int8),),
+    lambda a: (a + 3, a.long() + torch.arange(3) + 100),
+)
+case(
+    "i8 and u8 meet in i16",
+    "op f(a: i8[N], b: u8[N]) -> y: i16[N] { y[n] = a[n] * b[n] }",
+    lambda: (ints(-128, 127, dtype=torch.int8), ints(255, 200, dtype=torch.uint8)),
+    lambda a, b: a * b,
+)
+case(
+    "products of integers widen under prod",
+    "op f(a: i8[N]) -> y: i64 { y = prod[n](a[n]) }",
+    lambda: (ints(100, 100, -3, dtype=torch.int8),),
+    lambda a: a.long().prod(),
+)
+case(
+    "a mean of integers, and of bools",
+    "op f(a: u8[N], b: bool[N]) -> (y: f32, z: f32) { y = mean[n](a[n])  z = mean[n](b[n]) }",
+    lambda: (ints(255, 255, 3, dtype=torch.uint8), torch.tensor([True, False, True])),
+    lambda a, b: (a.float().mean(), b.float().mean()),
+)
+case(
+    "any and all of numbers",
+    "op f<T: float>(x: T[N, D]) -> (a: bool[N], b: bool[N]) { a[n] = any[d](x[n, d])  b[n] = all[d](x[n, d]) }",
+    lambda: (torch.tensor([[0.0, NAN], [0.0, -0.0], [1.0, 2.0]]),),
+    lambda x: (x.bool().any(1), x.bool().all(1)),
+)
+case(
+    "a sum of halves is added up in f32",
+    "op f(x: f16[N]) -> y: f16 { y = sum[n](x[n]) / 4 }",
+    lambda: (torch.full((5000,), 1.0).half(),),
+    lambda x: torch.tensor(1250.0).half(),
+)
+case(
+    "bounds from operands are clipped, in means too",
+    "op f<T: float>(x: T[N, D], lo: i64[N], hi: i64[N]) -> (m: T[N], i: i64[N]) {"
+    " m[n] = mean[lo[n] <= k < hi[n]](x[n, k])  i[n] = argmin[lo[n] < k <= hi[n]](x[n, k]) }",
+    lambda: (draw(3, 4), ints(-5, 1, 3), ints(99, 3, 2)),
+    lambda x, lo, hi: (
+        torch.stack([x[0].mean(), x[1, 1:3].mean(), torch.tensor(NAN)]),
+        torch.stack([x[0].argmin(), x[1, 2:4].argmin() + 2, torch.tensor(-1)]),
+    ),
+)
+case(
+    "sums over an empty dim",
+    "op f<T: float>(x: T[N, D]) -> (s: T[N], p: T[N], m: T[N], h: T[N]) {"
+    " s[n] = sum[d](x[n, d])  p[n] = prod[d](x[n, d])  m[n] = mean[d](x[n, d])  h[n] = max[d](x[n, d]) }",
+    one((2, 0)),
+    lambda x: (x.sum(1), x.prod(1), x.mean(1), torch.full((2,), -INF)),
+)
+case(
+    "an empty batch",
+    "op f<T: float>(x: T[..., D]) -> (y: T[..., D], i: i64[...]) { y[..., d] = x[..., d] * 2  i[...] = argmax[d](x[..., d]) }",
+    one((0, 3)),
+    lambda x: (x * 2, x.argmax(1)),
+)
+case(
+    "... of no dims at all",
+    "op f<T: float>(x: T[...], w: T[D]) -> (s: T, y: T[..., D]) { s = sum[...](x[...])  y[..., d] = x[...] * w[d] }",
+    lambda: (torch.tensor(3.0), draw(3)),
+    lambda x, w: (x, x * w),
+)
+case(
+    "lines without indices broadcast from the right",
+    "op f<T: float>(x: T[M, N], b: T[N]) -> y: T[M, N] { c = max(b, 0)  r[m] = sum[n](x[m, n])  z[m, 0] = r[m]  y = x * c + z }",
+    one((2, 3), (3,)),
+    lambda x, b: x * b.relu() + x.sum(1, keepdim=True),
+)
+case(
+    "lines in any order",
+    "op f<T: float>(x: T[N]) -> y: T[N] { y[n] = t[n] + 1  t[n] = x[n] * 2 }",
+    one((3,)),
+    lambda x: x * 2 + 1,
+)
+case(
+    "a reverse sum, an exclusive one",
+    "op f<T: float>(x: T[N]) -> (a: T[N], b: T[N], c: T[N]) {"
+    " a[i] = sum[k >= i](x[k])  b[i] = sum[k < i](x[k])  c[i] = sum[k > i](x[k]) }",
+    one((5,)),
+    lambda x: (x.flip(0).cumsum(0).flip(0), x.cumsum(0) - x, x.sum() - x.cumsum(0)),
+)
+case(
+    "facts by earlier facts, min and max",
+    "op f<T: float>(x: T[N]) -> y: T[Q] with P = max(N - 2, 1), Q = min(2 * P, N) { y[q] = x[q] }",
+    one((5,)),
+    lambda x: x[:5],
+)
+case(
+    "a size that only an expression has",
+    "op f<T: float>(x: T[C], w: T[C, Fg], const groups: int = 2) -> y: T[F] with F = groups * Fg, C % groups == 0 {"
+    " y[f] = sum[c](x[c] * w[c, f // groups]) }",
+    one((4,), (4, 3)),
+    lambda x, w: (x @ w).repeat_interleave(2),
+)
+case(
+    "a bool constant, an integer scalar",
+    "op f(a: i64[N], k: i64 = 3, const causal: bool = true) -> y: i64[N] { y[n] = where(causal, a[n] + k, 0) }",
+    lambda: (ints(1, 2), 2**40),
+    lambda a, k: a + k,
+)
+case(
+    "a 0-dim tensor as a scalar",
+    "op f<T: float>(x: T[N], s: f32 = 1.0) -> y: T[N] { y[n] = x[n] * s }",
+    lambda: (draw(3), torch.tensor(2.5)),
+    lambda x, s: x * s,
+)
+case(
+    "% floors and fmod truncates",
+    "op f<T: float>(x: T[N], y: T[N]) -> (a: T[N], b: T[N], c: T[N]) {"
+    " a[n] = x[n] % y[n]  b[n] = fmod(x[n], y[n])  c[n] = x[n] // y[n] }",
+    lambda: (torch.tensor([5.5, -5.5, 5.5, -1.0]), torch.tensor([3.0, 3.0, -3.0, 3.0])),
+    lambda x, y: (x % y, torch.fmod(x, y), x // y),
+)
+case(
+    "round to even, shifts beyond the width",
+    "op f(x: f32[N], a: i32[N]) -> (r: f32[N], l: i32[N], s: i32[N]) {"
+    " r[n] = round(x[n])  l[n] = shift_left(a[n], 31 + n)  s[n] = shift_right(a[n], 31 + n) }",
+    lambda: (torch.tensor([0.5, 1.5, -2.5]), ints(1, -3, 5, dtype=torch.int32)),
+    lambda x, a: (
+        x.round(),
+        ints(-(2**31), 0, 0, dtype=torch.int32),
+        ints(0, -1, 0, dtype=torch.int32),
+    ),
+)
+case(
+    "xlogy of 0, sign and relu of NaN",
+    "op f<T: float>(x: T[N], z: T[N]) -> (a: T[N], b: T[N], c: T[N]) {"
+    " a[n] = xlogy(x[n], z[n])  b[n] = sign(z[n])  c[n] = relu(z[n]) }",
+    lambda: (torch.tensor([0.0, 0.0, 2.0]), torch.tensor([0.0, NAN, 3.0])),
+    lambda x, z: (torch.xlogy(x, z), z.sign(), z.relu()),
+)
+case(
+    "argmin takes the first NaN, and the first of equals",
+    "op f<T: float>(x: T[N, D]) -> i: i64[N] { i[n] = argmin[d](x[n, d]) }",
+    lambda: (torch.tensor([[3.0, NAN, NAN], [2.0, 1.0, 1.0], [INF, INF, INF]]),),
+    lambda x: ints(1, 1, 0),
+)
+case(
+    "argmax of integers at their lowest",
+    "op f(x: i64[N, D]) -> i: i64[N] { i[n] = argmax[d >= 1](x[n, d]) }",
+    lambda: (torch.full((2, 3), -(2**63)),),
+    lambda x: ints(1, 1),
+)
+case(
+    "else belongs to its read alone",
+    "op f<T: float>(x: T[N], w: T[N]) -> y: T[N] { y[p] = (x[p - 1] else 2) * w[p] + (x[p + 1] else -1) }",
+    one((3,), (3,)),
+    lambda x, w: torch.cat([torch.tensor([2.0]), x[:2]]) * w
+    + torch.cat([x[1:], torch.tensor([-1.0])]),
+)
+case(
+    "a macro's default",
+    "fn lift(x, by = 2, up = 1) = x * by + up\nop f<T: float>(x: T[N]) -> y: T[N] { y = lift(x) + lift(x, up = 3) }",
+    one((3,)),
+    lambda x: 4 * x + 4,
+)
+case(
+    "an op called by name, with constants",
+    "op f<T: float>(x: T[N, C, L], w: T[F, C, R], b: T[F]) -> y: T[N, F, P] with P = (L + 2 - R) // 2 + 1 {"
+    " y = relu(conv1d(x, b = b, w = w, pad = 1, stride = 2)) }",
+    one((2, 2, 7), (3, 2, 3), (3,)),
+    lambda x, w, b: F.conv1d(x, w, b, stride=2, padding=1).relu(),
+)
+
+
 # ---- running --------------------------------------------------------------------------------------
 def problem(case: Case) -> str:
     """What is wrong with the case on this process's path, empty where nothing is."""
