@@ -105,6 +105,23 @@ def test_kernels_compile_without_a_gpu(spec):
     assert built
 
 
+@pytest.mark.parametrize("target", ["sm_90", "gfx942"])
+def test_spills_are_held_but_in_nvidias_ieee_products(target, monkeypatch):
+    from tritongen.proof import crosscompile
+
+    def uncompiled(launch, word, variant, dtype, target):
+        word = launch.config.get("PRECISION", "")
+        return crosscompile.Built(launch.kernel.fn.__name__, variant, word, target)
+
+    monkeypatch.setattr(crosscompile, "compile_one", uncompiled)
+    for spec, product in (("linear", True), ("softmax", False)):
+        text = (ROOT / "specs" / f"{spec}.op").read_text()
+        built = list(crosscompile.crosscompile(text, spec, (target,), ("f32",)))
+        held = {b.dtype for b in built if b.own}
+        words = {"tf32x3", "tf32"} if target == "sm_90" else {"ieee"}
+        assert held == (words if product else {""}), spec
+
+
 def test_only_a_max_that_is_asked_for_drops_nan():
     """LLVM makes a min of the first, as it may."""
     from tritongen.proof.crosscompile import crosscompile
