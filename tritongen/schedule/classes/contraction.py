@@ -96,7 +96,8 @@ def product_or_reason(head: ir.Nest, virtual, facts: Facts) -> Product | str:
     used = [free_indices(f) for f in factors]
     if sum(bool(names & k) for names in used) < 2:
         return ""
-    exact = head.dtype == "i64" and all(map(_is_byte, factors))
+    bytes_of = [_byte(factor) for factor in factors]
+    exact = head.dtype == "i64" and all(bytes_of)
     if head.dtype not in ("compute", "f32") and not exact:
         return f"it adds up in {head.dtype}, and tensor cores in f32 or, for i8 by i8, in i32"
     left = next((i for i, names in enumerate(used) if names >= k), None)
@@ -120,7 +121,7 @@ def product_or_reason(head: ir.Nest, virtual, facts: Facts) -> Product | str:
     if any(not (own := indices(g.poly) - k) <= a and not own <= b for g in reduce.guards):
         # No factor can be without a term that a row and a column keep together.
         return "whether a term counts depends on indices of both factors together"
-    if exact and not (len(factors) == 2 and all(f.arg.dtype == "i8" for f in factors)):
+    if exact and bytes_of != ["i8", "i8"]:
         return "tensor cores multiply no integers but i8 by i8"
     product = Product(
         tuple(x for x in head.box if x.index in a & b),
@@ -133,11 +134,12 @@ def product_or_reason(head: ir.Nest, virtual, facts: Facts) -> Product | str:
     return _with_taps(product)
 
 
-def _is_byte(factor: ir.Expr) -> bool:
+def _byte(factor: ir.Expr) -> str:
+    """i8 or u8, of a factor that is stored so; nothing for others."""
     match factor:
-        case ir.Cast(ir.Read(dtype="i8" | "u8")):
-            return True
-    return False
+        case ir.Cast(ir.Read(dtype="i8" | "u8" as dtype)):
+            return dtype
+    return ""
 
 
 def _multiply(factors: list[ir.Expr], dtype: str) -> ir.Expr:
