@@ -134,3 +134,11 @@ def test_a_derivative_by_the_value_has_the_type_of_the_value():
     """1 - w * w of w = tanh(f64(..)) was the difference of an f64 and a w of f32."""
     text = "op f<T: f32>(a: T[M], g: T[M]) -> w: T[M] { w[i] = tanh(f64(g[i]) * a[i]) }"
     verify(gradient(op_of(text)))
+
+
+def test_a_scan_of_no_rows_has_a_config():
+    """Beside another output that has elements, it is launched: ROWS was 0, and cdiv(rows, ROWS) divided by it."""
+    text = "op f<T: float>(h: T[B, K]) -> x: T[K, B] { x[k, b] = sum[i <= b](h[i, k]) }"
+    choose = load_text("no_rows", pipeline.build(text).source).choose_f
+    variant, config = choose(rows=0, cols=2000, across=True, itemsize=4, sms=100)
+    assert variant == "split" and config["ROWS"] == 1
