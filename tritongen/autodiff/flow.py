@@ -129,7 +129,9 @@ def _scope(
             case Cast(arg):
                 _hand(line, weights, arg, exprs.cast(weight, exprs.compute_dtype(arg.dtype)))
             case Call():
-                value = line.value if node is _core(root) and root is line.nest.body else node
+                value: Expr = node
+                if node is _core(root) and root is line.nest.body:
+                    value = exprs.cast(line.value, node.dtype)
                 for arg, w in _shares(line, node, weight, value):
                     _hand(line, weights, arg, w)
             case Reduce():

@@ -29,6 +29,7 @@ from tritongen.ir.algebra import (
     index,
     indices,
     is_fractional,
+    numerator,
     poly,
     reciprocal,
     substitute,
@@ -86,6 +87,14 @@ class System:
     def proves(self, left: Poly, op: str, right: Poly) -> bool:
         return decide(left, op, right, self.facts, self.ranges) is True
 
+    def divides(self, p: Poly, what: Poly) -> bool:
+        """Whether p is not 0 wherever `what` has a value: what may be 0 becomes no divisor of a gradient."""
+        p = numerator(p)
+        if p.constant is not None:
+            return p.constant != 0
+        ranges = {b.index: (b.lo, b.hi) for b in self.target.box if b.index in indices(what)}
+        return decide(p, "!=", ZERO, self.facts, ranges) is True
+
     def same(self, left: Poly, right: Poly) -> bool:
         return left == right or self.proves(left, "==", right)
 
@@ -138,7 +147,7 @@ def _floors(system: System) -> list[Floor]:
 
 def _split_digits(system: System) -> None:
     """`k // q` of a plain unknown: k becomes k1 * q + k0, and `k % q` then is k0."""
-    while plain := next((f for f in _floors(system) if _counts(system, f.num)), None):
+    while plain := next((f for f in _floors(system) if _splits(system, f)), None):
         name, q = _plain(system, plain.num), plain.den
         hi = system.unknown[name][1]
         count, exact = _quotient(system.facts, hi, q)
@@ -151,6 +160,14 @@ def _split_digits(system: System) -> None:
         system.replace(_digits_of(name, plain, index(high), number))
         if not exact:
             system.guards.append(Guard(hi - 1 - number, ">="))
+
+
+def _splits(system: System, floor: Floor) -> bool:
+    """Whether it is of an unknown that counts from 0, to an end that may be divided."""
+    if not _counts(system, floor.num):
+        return False
+    _, hi = system.unknown[_plain(system, floor.num)]
+    return _quotient(system.facts, hi, floor.den)[1] or system.divides(floor.den, hi)
 
 
 def _digits_of(name: str, floor: Floor, high: Poly, number: Poly) -> exprs.Change:
@@ -185,11 +202,14 @@ def _quotient(facts: Facts, size: Poly, by: Poly) -> tuple[Poly, bool]:
 def _name_quotients(system: System) -> None:
     """`e // q` of a sum, where it is no rotation, is an unknown t: 0 <= e - q * t < q."""
     for floor in _floors(system):
-        if any(_rotated(system, c) is not None for c in system.coords if floor in walk(c)):
+        pairs = zip(system.coords, system.target.coords, strict=True)
+        if any(_rotated(system, c, at) is not None for c, at in pairs if floor in walk(c)):
             continue
         facts = within(system.facts, system.ranges)
         low, high = corners(floor.num, facts), peaks(floor.num, facts)
         if low is None or high is None or floor not in _floors(system):
+            continue
+        if not all(system.divides(floor.den, end) for end in (*low, *high)):
             continue
         t = exprs.unique("t")
         rest = floor.num - index(t) * floor.den
@@ -217,15 +237,20 @@ def _equate(system: System, position: int) -> None:
     dim = system.target.dims[position]
     if name := _plain(system, c):
         system.solve(name, target)
-    elif rotation := _rotated(system, c):
+    elif rotation := _rotated(system, c, target):
         _turn_back(system, rotation, target, dim)
-    elif chain := _radix(system, c):
+    elif chain := _radix(system, c, target):
         _read_digits(system, chain, target)
-    elif name := _longest(system, c):
-        factor = _candidates(system, c)[name]
-        system.solve(name, (target - (c - factor * index(name))) / factor)
+    elif name := _longest(system, c - target):
+        _solve(system, name, c - target)
     else:
         system.guards.append(Guard(c - target, "=="))
+
+
+def _solve(system: System, name: str, gap: Poly) -> None:
+    """With gap == 0, for one of its candidates."""
+    factor = _candidates(system, gap)[name]
+    system.solve(name, (factor * index(name) - gap) / factor)
 
 
 def _use_equalities(system: System) -> None:
@@ -233,27 +258,26 @@ def _use_equalities(system: System) -> None:
     while found := next(
         (g for g in system.guards if g.op == "==" and _candidates(system, g.poly)), None
     ):
-        name = _longest(system, found.poly)
-        factor = _candidates(system, found.poly)[name]
         system.guards.remove(found)
-        system.solve(name, (factor * index(name) - found.poly) / factor)
+        _solve(system, _longest(system, found.poly), found.poly)
 
 
-def _candidates(system: System, c: Poly) -> dict[str, Poly]:
-    """The unknowns that stand in c outside of floors and reads, with their factors."""
-    factors, _ = affine(c) or ({}, c)
+def _candidates(system: System, gap: Poly) -> dict[str, Poly]:
+    """The unknowns that stand in gap outside of floors and reads, with their factors, which may divide the rest."""
+    factors, _ = affine(gap) or ({}, gap)
     hidden = {name for a in factors if not isinstance(a, Idx) for name in indices(poly(a))}
     return {
         a.name: factor
         for a, factor in factors.items()
         if isinstance(a, Idx) and a.name in system.unknown and a.name not in hidden
+        if system.divides(factor, gap)
     }
 
 
-def _radix(system: System, c: Poly) -> list[tuple[str, Poly, Poly]]:
+def _radix(system: System, c: Poly, target: Poly) -> list[tuple[str, Poly, Poly]]:
     """c as digits, lowest first: (index, factor, extent), a factor being the extents below."""
     split = affine(c)
-    left = _candidates(system, c)
+    left = _candidates(system, c - target)
     if split is None or split[1].terms or len(left) != len(split[0]):
         return []
     chain, step = [], poly(1)
@@ -291,9 +315,11 @@ class Rotation:
     den: Poly
 
 
-def _rotated(system: System, c: Poly) -> Rotation | None:
+def _rotated(system: System, c: Poly, target: Poly) -> Rotation | None:
     for floor in atoms(c):
         if not isinstance(floor, Floor) or c != floor.num - floor.den * poly(floor):
+            continue
+        if not system.divides(floor.den, target):
             continue
         for name, sign in _candidates(system, floor.num).items():
             lo, hi = system.unknown[name]
@@ -313,10 +339,10 @@ def _turn_back(system: System, r: Rotation, target: Poly, dim: Poly) -> None:
 
 
 # ---- the index that goes ------------------------------------------------------------------------
-def _longest(system: System, c: Poly) -> str:
+def _longest(system: System, gap: Poly) -> str:
     """The unknown whose solving saves most points: the longest, else one of the box."""
     best = ""
-    candidates = _candidates(system, c)
+    candidates = _candidates(system, gap)
     for name in candidates:
         if not best or _better(system, candidates, name, best):
             best = name

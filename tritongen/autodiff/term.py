@@ -22,7 +22,6 @@ from tritongen.ir.algebra import (
     Floor,
     Poly,
     denominator,
-    floordiv,
     index,
     indices,
     is_fractional,
@@ -31,6 +30,7 @@ from tritongen.ir.algebra import (
     poly,
     substitute_atoms,
     walk,
+    with_modulo,
 )
 from tritongen.ir.bounds import simplify
 from tritongen.ir.nodes import (
@@ -182,7 +182,7 @@ def _needed(system: System, weight: Expr, shapes: Shapes) -> tuple[Guard, ...] |
     for guard in system.guards:
         if guard.op == ">=" and simplify(guard.poly, system.facts) in implied:
             continue
-        for part in _whole(guard):
+        for part in _whole(system, guard):
             part = replace(part, poly=_filled_fetches(system, part.poly, system.ranges, shapes))
             verdict = decide(part.poly, part.op, ZERO, system.facts, system.ranges)
             if verdict is False:
@@ -192,15 +192,20 @@ def _needed(system: System, weight: Expr, shapes: Shapes) -> tuple[Guard, ...] |
     return tuple(kept)
 
 
-def _whole(guard: Guard) -> tuple[Guard, ...]:
+def _whole(system: System, guard: Guard) -> tuple[Guard, ...]:
     """A guard without fractions: that it divides is a guard of its own."""
     if not is_fractional(guard.poly):
         return (guard,)
     above, below = numerator(guard.poly), denominator(guard.poly)
     if guard.op == "==":
         return (Guard(above, "=="),)
-    exact = Guard(above - below * floordiv(above, below), "==")
-    return (exact, Guard(above, ">="))
+    divided = Poly(tuple(t for t in guard.poly.terms if is_fractional(Poly((t,)))))
+    divided = divided if divided.terms[0][1] > 0 else -divided  # alike at both ends of a range
+    exact = Guard(numerator(divided) % denominator(divided), "==")
+    if system.proves(below, "<", ZERO):
+        above, below = -above, -below
+    positive = system.proves(below, ">", ZERO)
+    return (exact, Guard(above if positive else above // below, ">="))
 
 
 def _condition(guards: tuple[Guard, ...], shapes: Shapes) -> Expr:
@@ -218,7 +223,9 @@ def _condition(guards: tuple[Guard, ...], shapes: Shapes) -> Expr:
 
 
 def sides(p: Poly) -> tuple[Poly, Poly]:
-    """p as left - right, without minus signs."""
+    """p as left - right, without minus signs; a remainder stays one."""
+    if p != (shown := with_modulo(p)) and len(shown.terms) == 1:
+        return p, ZERO
     positive = Poly(tuple(t for t in p.terms if t[1] > 0))
     return positive, positive - p
 

@@ -181,7 +181,10 @@ def _division(scope: Scope, node: ast.Binary, op: str, a: Poly, b: Poly) -> Poly
     divisor(scope, b)
     if op == "/":
         return a / b
-    return floordiv(a, b) if op == "//" else a % b
+    if op == "%":
+        return a % b
+    # A fraction that is rounded down never was a coordinate: `x[(p / 2) // 3]` is outside for odd p.
+    return floordiv(a, b) + a - floordiv(a, poly(1))
 
 
 def divisor(scope: Scope, size: Poly) -> None:

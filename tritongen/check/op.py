@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from tritongen.check import clauses, lines, signature
 from tritongen.check.compose import composed_ref
+from tritongen.check.divisors import require_divisors
 from tritongen.check.functions import Library
 from tritongen.check.report import Report
 from tritongen.check.scope import Variable
@@ -18,7 +19,7 @@ from tritongen.check.typings import typings_of
 from tritongen.check.unused import unused_operands
 from tritongen.errors import Diagnostic, SpecError
 from tritongen.ir.algebra import Overgrown, substitute
-from tritongen.ir.nodes import Define, Op, TypeParam
+from tritongen.ir.nodes import Define, Op, Tensor, TypeParam
 from tritongen.ir.verify import verify
 from tritongen.syntax import ast
 from tritongen.syntax.limits import MAX_PARTS
@@ -126,6 +127,10 @@ def _typed(
     if "ref" not in details:
         details["ref"] = composed_ref(scope, op)
     params, outputs = signature.tensors_of(scope, op)
+    by_hand = details.get("gradient")
+    nests = (*scope.nests, *(by_hand if isinstance(by_hand, tuple) else ()))
+    tensors = (t for t in (*params, *outputs) if isinstance(t, Tensor))
+    require_divisors(scope, nests, (d for t in tensors for d in t.dims))
     return Op(
         op.name,
         choice,

@@ -119,23 +119,29 @@ def reciprocal(p: Poly) -> Poly:
 
 
 def floordiv(num: Poly, den: Poly) -> Poly:
-    """num // den with whole multiples of den taken out: `(a * k + b) // k` is `a + b // k`."""
+    """num // den with whole multiples of den taken out: `(a * k + b) // k` is `a + b // k`.
+
+    No fraction stands under a floor: `(a / 2) // k` is `a // (2 * k)`.
+    """
     if not den.terms:
         raise ZeroDivisionError("division by zero in an index expression")
+    if is_fractional(num) or is_fractional(den):
+        above, below = numerator(num), denominator(num)
+        return floordiv(above * denominator(den), below * numerator(den))
     if all(value < 0 for _, value in den.terms):
         num, den = -num, -den  # the same quotient, by what proofs know to be positive
-    if den.constant == 1 and not is_fractional(num):
+    if den.constant == 1:
         return num
     whole, rest = Poly(), Poly()
     for term in num.terms:
         part = Poly((term,))
-        if not term[0] and den.constant is not None and not is_fractional(part):
+        if not term[0] and den.constant is not None:
             # `(n + 3) // 2` is `(n + 1) // 2 + 1`: equal sums stay equal under a floor.
             carried = floor(term[1] / den.constant)
             whole, rest = whole + carried, rest + (term[1] - carried * den.constant)
             continue
         ratio = part * reciprocal(den)
-        if is_fractional(part) or is_fractional(ratio) or len(den.terms) > 1:
+        if is_fractional(ratio) or len(den.terms) > 1:
             rest = rest + part
         else:
             whole = whole + ratio

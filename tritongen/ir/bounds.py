@@ -137,12 +137,19 @@ def _zero(gap: Poly, facts: Facts) -> bool | None:
         return True
     if is_fractional(gap):
         return None
+    if any(_proportional(gap, simplify(p, facts)) for p in facts.nonzero):
+        return False
     seen = [value == 0 for value in _samples(gap, facts)]
     if all(seen) and nonnegative(gap, facts) and nonnegative(-gap, facts):
         return True
     if not any(seen) and (nonnegative(gap - 1, facts) or nonnegative(-gap - 1, facts)):
         return False
     return None
+
+
+def _proportional(p: Poly, q: Poly) -> bool:
+    """Whether p is q times a number."""
+    return bool(q.terms) and p * q.terms[0][1] == q * p.terms[0][1]
 
 
 def _samples(p: Poly, facts: Facts) -> list[Fraction]:
@@ -187,8 +194,9 @@ def nonnegative(p: Poly, facts: Facts, effort: int = EFFORT) -> bool:
 
 def _falls(p: Poly, atom: Extreme, facts: Facts) -> bool:
     """Whether p is at its least where a min is greatest, or a max least: each argument bounds it from below."""
-    rate = _replaced(p, atom, poly(1)) - _replaced(p, atom, Poly())
-    linear = p == rate * atom + _replaced(p, atom, Poly())
+    once = _replaced(p, atom, poly(1))  # not 0, by which p may divide
+    rate = _replaced(p, atom, poly(2)) - once
+    linear = p == rate * atom + once - rate
     return linear and plainly_nonnegative(rate if atom.op == "max" else -rate, facts)
 
 
@@ -220,7 +228,10 @@ def _weaker(p: Poly, facts: Facts) -> Iterator[Poly]:
 
 
 def _without_floors(p: Poly, facts: Facts) -> Iterator[Poly]:
-    """`d * (n // d)` lies in n - d + 1 .. n; `n // d` itself is monotone in n."""
+    """`d * (n // d)` lies in n - d + 1 .. n; `n // d` itself is monotone in n.
+
+    A p that is whole is >= 0 where d * p > -d.
+    """
     parts = _linear_parts(p)
     for atom, scale in parts.items():
         if not isinstance(atom, Floor) or not plainly_nonnegative(atom.den - 1, facts):
@@ -232,6 +243,7 @@ def _without_floors(p: Poly, facts: Facts) -> Iterator[Poly]:
         times = scale * reciprocal(atom.den)
         if is_fractional(times):  # d * p >= 0 says the same as p >= 0
             rest, times = rest * atom.den, scale
+            rest = rest if is_fractional(p) else rest + atom.den - 1
         if plainly_nonnegative(-times, facts):
             yield rest + times * atom.num
         elif plainly_nonnegative(times, facts):

@@ -228,7 +228,9 @@ class Run:
     # ---- reducers -------------------------------------------------------------------------------
     def reduce(self, expr: Reduce, axes: Axes, live: torch.Tensor) -> torch.Tensor:
         inner, used, terms = self.space(expr, axes, live)
-        body = self.value(expr.body, inner, used)
+        body = torch.zeros((), dtype=self.dtype(expr.body.dtype), device=self.device)
+        if terms.numel():  # what has no terms divides nothing, by 0 least of all
+            body = self.value(expr.body, inner, used)
         body, terms = flat_terms(expr, body, terms), flat_terms(expr, terms, terms)
         result = fold(expr.op, body, terms)
         if expr.is_place and len(expr.binders) == 1:
@@ -289,12 +291,8 @@ class Run:
             case Idx(name):
                 return axes[name], torch.ones((), dtype=torch.bool, device=self.device)
             case Floor(num, den):
-                top, below, whole = self.rational(num, axes, live)
-                by = evaluate(den, self.bound.sizes)
-                divisor = by.numerator * below
-                # A fraction that is rounded down here never was a coordinate: x[(p / 2) // 3].
-                exact = whole & (top % below == 0)
-                return torch.div(top * by.denominator, divisor, rounding_mode="floor"), exact
+                top, _, whole = self.rational(num, axes, live)
+                return torch.div(top, self.bound.size(den), rounding_mode="floor"), whole
             case Fetch(tensor, coords, fill):
                 source = self.tensors[tensor]
                 value = self.read(tensor, coords, fill, axes, live).to(torch.int64)

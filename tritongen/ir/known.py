@@ -38,12 +38,13 @@ Ranges = Mapping[str, tuple[Poly, Poly]]  # index: lo <= index < hi
 class Facts:
     """What is known of sizes: `equal` replaces names, `low` bounds them, `known` are all >= 0.
 
-    `quotients` are names of our own: `X // k` where `X % k == 0` is required.
+    `nonzero` are of either sign, but not 0: what a call divides by. `quotients` are names of our own: `X // k` where `X % k == 0` is required.
     """
 
     equal: Mapping[str, Poly] = field(default_factory=dict)
     low: Mapping[str, int] = field(default_factory=dict)
     known: tuple[Poly, ...] = ()
+    nonzero: tuple[Poly, ...] = ()
     ranges: Ranges = field(default_factory=dict)
     quotients: Mapping[str, Poly] = field(default_factory=dict)
     constants: frozenset[str] = frozenset()  # names that the compiler knows the values of
@@ -92,7 +93,17 @@ def require(facts: Facts, left: Poly, op: str, right: Poly) -> Facts:
             return learn(facts, right - left)
         case "<":
             return learn(facts, right - left - 1)
+        case "!=":
+            return _apart(facts, simplify(left - right, facts))
     return facts
+
+
+def _apart(facts: Facts, gap: Poly) -> Facts:
+    """With gap != 0."""
+    for side in (gap, -gap):
+        if plainly_nonnegative(side, facts):
+            return learn(facts, side - 1)
+    return replace(facts, nonzero=(*facts.nonzero, gap))
 
 
 def within(facts: Facts, ranges: Ranges, guards: Iterable[Poly] = ()) -> Facts:

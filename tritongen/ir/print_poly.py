@@ -66,6 +66,8 @@ def condition_ast(p: Poly, op: str) -> ast.Expr:
     if op == "==":
         return condition_ast(above, op)
     exact = ast.Compare("==", ast.Binary("%", poly_ast(above), poly_ast(below)), number(0))
+    if not all(value > 0 and all(isinstance(a, Sym) for a, _ in m) for m, value in below.terms):
+        above = above // below  # which may be negative
     return ast.BoolOp("and", exact, condition_ast(above, op))
 
 

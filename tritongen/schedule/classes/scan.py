@@ -184,7 +184,7 @@ def _split_variant(part, finish, group, times: str) -> Variant:
     )
     parts = f"cdiv(8 * sms, max(1, {times}cdiv(rows, ROWS)))"
     config = (
-        ("ROWS", "min(32, pow2(rows)) if across else 1"),
+        ("ROWS", "max(1, min(32, pow2(rows))) if across else 1"),
         ("BLOCK", "32 if across else 4096"),
         ("PARTS", f"pow2(max(1, min(512 if across else 1024, {parts}, cdiv(cols, BLOCK))))"),
         ("CHUNK", "BLOCK * cdiv(cols, BLOCK * PARTS)"),
