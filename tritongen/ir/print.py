@@ -70,7 +70,7 @@ from tritongen.ir.print_poly import (
     poly_ast,
     read_ast,
 )
-from tritongen.ir.reads import fill_reads, reads_of
+from tritongen.ir.reads import reads_of
 from tritongen.syntax import ast
 from tritongen.syntax.unparse import unparse
 
@@ -286,10 +286,7 @@ class _Printer:
         for b in r.binders:
             binders.append(printer.binder(b, r, guards))
             printer = printer.inside((b,))
-        body = r.body
-        if guards:
-            body = fill_reads(body, self.dims, {b.index: b for b in r.binders})
-        printed = printer.expr(body)
+        printed = printer.expr(r.body)
         if guards:
             printed = ast.Call("where", (_all(guards), printed, self.identity(r)))
         return ast.Reduce(name, tuple(binders), printed) if binders else printed
