@@ -502,7 +502,10 @@ op shifted<T: float>(x: T[N], w: T[N]) -> y: T[N] {
 BEFORE = """op before<T: float>(x: T[N], w: T[N]) -> y: T[N] {
   y[n] = sum[k < n](exp(x[k]) * w[k])
 }"""
-UNLUCKY = (OWN_NAMES, TWO_READS, CONSTANTS, ROTATED, POOLED, FILLED, SHIFTED, BEFORE)
+LOWEST = """op lowest<T: float>(x: T[N, D], w: T[N]) -> y: T {
+  y = min[n, d](tanh(w[n]) * x[n, d])
+}"""
+UNLUCKY = (OWN_NAMES, TWO_READS, CONSTANTS, ROTATED, POOLED, FILLED, SHIFTED, BEFORE, LOWEST)
 
 
 @pytest.mark.parametrize("text", UNLUCKY, ids=lambda text: text.split("<")[0].split()[1])
@@ -510,7 +513,7 @@ def test_a_gradient_of_unlucky_names_is_text_of_the_language(text):
     """A temporary `dx`, an index `dw`; a guard over dims of two sizes; a constant that leads nowhere.
 
     Numbers among floats; an `else` of a guard alone, and one that the inverse of a read needs no more.
-    A temporary that ends before its operand: only a guard keeps its reads inside.
+    A temporary that ends before its operand: only a guard keeps its reads inside. A place in a tensor of rank 0.
     """
     text = print_op(backward(op_of(text)))
     assert print_op(check(parse(text))[-1].typings[0]) == text
