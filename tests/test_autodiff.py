@@ -499,7 +499,20 @@ SHIFTED = """
 op shifted<T: float>(x: T[N], w: T[N]) -> y: T[N] {
   y[n] = where(w[n] <= 1, x[n], tanh((x[n + N // 2] else 0) + w[n]) * x[n])
 }"""
+BEFORE = """op before<T: float>(x: T[N], w: T[N]) -> y: T[N] {
+  y[n] = sum[k < n](exp(x[k]) * w[k])
+}"""
+LOWEST = """op lowest<T: float>(x: T[N, D], w: T[N]) -> y: T {
+  y = min[n, d](tanh(w[n]) * x[n, d])
+}"""
+WIDER = """op wider<T: float>(a: T[N, K], c: T[K], h: T[K, N], eps: f32) -> y: T[N] {
+  y[n] = f64(0.5) * sum[k](where(k != n and k > n - 2, a[n, k] - c[k] ** 3, eps) * h[k, n])
+}"""
+ENDS = """op ends<T: float>(g: T[H, N], b: T[N], x: i8[H]) -> y: T[H] {
+  y[i] = mean[j < x[i]]((g[i, j + (-N // 2)] else 0) + b[j])
+}"""
 UNLUCKY = (OWN_NAMES, TWO_READS, CONSTANTS, ROTATED, POOLED, FILLED, SHIFTED)
+UNLUCKY += (BEFORE, LOWEST, WIDER, ENDS)
 
 
 @pytest.mark.parametrize("text", UNLUCKY, ids=lambda text: text.split("<")[0].split()[1])
@@ -507,9 +520,20 @@ def test_a_gradient_of_unlucky_names_is_text_of_the_language(text):
     """A temporary `dx`, an index `dw`; a guard over dims of two sizes; a constant that leads nowhere.
 
     Numbers among floats; an `else` of a guard alone, and one that the inverse of a read needs no more.
+    A temporary that ends before its operand: only a guard keeps its reads inside. A place in a tensor of rank 0.
+    Types and guards that derivation alone puts in another way than the language.
     """
     text = print_op(backward(op_of(text)))
     assert print_op(check(parse(text))[-1].typings[0]) == text
+
+
+def test_a_bound_that_is_read_does_not_wrap_in_a_gradient():
+    """`x[i] + -N // 2` of an i8 is what 8 bits hold of it; the bound of a reducer is not."""
+    op = op_of(ENDS)
+    assert "where(i64(x[i]) + -N // 2 > n and" in print_op(backward(op))
+    x, g, dy = torch.tensor([2]).char(), torch.zeros(1, 400).double(), torch.ones(1).double()
+    found = run(backward(op), {"x": x, "g": g, "dy": dy})
+    assert found["dg"].count_nonzero() == 0
 
 
 @pytest.mark.parametrize("reducer", ("prod", "max"))

@@ -33,6 +33,10 @@ OPS = {
     "corner": """op corner<T: float>(a: T[N, K], b: T[K, M]) -> y: T[N, M] {
       y[i, m] = sum[k < i + m](a[i, k] * b[k, m])
     }""",
+    # The last row has no term, and b nothing for it.
+    "inside": """op inside<T: float>(a: T[N, N], b: T[M]) -> y: T[N] with M == N - 1 {
+      y[i] = sum[k > i](a[i, k] * b[i])
+    }""",
 }
 
 
@@ -51,6 +55,13 @@ def test_what_no_term_has_is_never_seen(interpreter, name):
 def test_nor_in_a_gradient(interpreter):
     op = check(parse(OPS["ragged"]))[0].typings[0]
     proven(interpreter, print_op(gradient(op)), examples=3)
+
+
+def test_what_a_bound_alone_keeps_inside_is_masked():
+    """A box has places where the bound does not hold: nothing is read outside the tensor there."""
+    text = "op f<T: float>(h: T[N], x: T[N]) -> y: T[N] { y[t] = sum[k <= t](h[k] * x[t - k]) }"
+    kernel = pipeline.build(text, only="nest").raw.partition("def choose_f")[0]
+    assert "mask=inside & (x_n >= 0) & (x_n < N)" in kernel
 
 
 def test_a_loop_ends_with_its_terms():

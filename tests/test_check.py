@@ -67,6 +67,11 @@ LANGUAGE = {
         {"x": V, "ix": IX},
         torch.stack([V[2], V[0], V[6], torch.tensor(0.0), torch.tensor(0.0)]),
     ),
+    "gather of rank 0": (
+        F64 + "(x: T[N], z: T[N, D]) -> y: T[D] { at = argmax[n](x[n])  y[d] = z[at, d] else 0 }",
+        {"x": V, "z": V[:, None] * V[:3]},
+        (V[:, None] * V[:3])[V.argmax()],
+    ),
     "scatter": (
         F64 + "(x: T[M], ix: i64[M], like: T[N]) -> y: T[N] "
         "{ y[n] = sum[m](where(ix[m] == n, x[m], 0)) + like[n] * 0 }",

@@ -527,3 +527,8 @@ def test_a_gather_at_a_divided_coordinate_reads_its_fill_between():
     args = {"x": torch.arange(12.0).view(4, 3), "t": torch.tensor([2, 1, 0, 0])}
     assert namespace["f_reference"](**args).tolist() == [2, 9, 7, 9]
     assert run(op, args)["y"].tolist() == [2, 9, 7, 9]
+
+
+def test_a_mean_of_a_fixed_number_of_terms_prints_as_one():
+    text = "op f<T: float>(x: T[N, 2]) -> y: T[N] {\n  y[n] = mean[k < 2](x[n, k])\n}\n"
+    assert print_op(check(parse(text))[0].typings[0]) == text.replace("[k < 2]", "[k]")

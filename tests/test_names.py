@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from tritongen import pipeline
-from tritongen.autodiff.backward import gradient
+from tritongen.autodiff import gradient
 from tritongen.check import check
 from tritongen.emit.launch import LAUNCH_WORDS
 from tritongen.emit.scopes import BadNames, check_names

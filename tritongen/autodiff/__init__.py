@@ -4,9 +4,10 @@
 
 `backward.py` is where to start reading: `lift` names what is wanted again, `flow` hands a line's
 gradient to its reads, `invert` and `term` turn each into a sum over the read's own indices, `zero`
-drops what vanishes. Nothing here schedules or writes Triton.
+drops what vanishes; `written` has the language read what came out. Nothing here schedules or writes Triton.
 """
 
-from tritongen.autodiff.backward import NotDifferentiable, gradient
+from tritongen.autodiff.backward import NotDifferentiable
+from tritongen.autodiff.written import gradient
 
 __all__ = ["NotDifferentiable", "gradient"]

@@ -66,7 +66,7 @@ class NotDifferentiable(SpecError):
         super().__init__((Diagnostic("E701", message, help=help),))
 
 
-def gradient(op: Op, wrt: Iterable[str] | None = None) -> Op:
+def derive(op: Op, wrt: Iterable[str] | None = None) -> Op:
     """The backward op; `wrt` names the operands and scalars wanted, by default all floats."""
     if op.gradient == "none":
         raise NotDifferentiable(op, "it says `grad none`")

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from tritongen.autodiff import exprs
-from tritongen.autodiff.lift import guarded_reads
 from tritongen.autodiff.partials import partial
 from tritongen.ir.algebra import Fetch, Poly, index
 from tritongen.ir.nodes import (
@@ -84,7 +83,7 @@ def _numbered(reduce: Reduce) -> Reduce:
     body = reduce.body
     if reduce.guards:
         nothing = exprs.number(float("-inf" if reduce.op == "max" else "inf"), body.dtype)
-        body = exprs.where(_conditions(reduce.guards), guarded_reads(body), nothing)
+        body = exprs.where(_conditions(reduce.guards), body, nothing)
     first = {b.index: index(b.index) + b.lo for b in reduce.binders}
     binders = tuple(replace(b, lo=Poly(), hi=b.hi - b.lo) for b in reduce.binders)
     body = exprs.substitute(body, exprs.by_name(first))

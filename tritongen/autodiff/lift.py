@@ -34,7 +34,6 @@ from tritongen.ir.nodes import (
     Reduce,
     ScalarRef,
     kind_of,
-    rebuild,
     walk,
 )
 
@@ -136,10 +135,9 @@ def _name(lifter: _Lifter, nest: Nest, expr: Expr, scope: tuple[Binder, ...], wh
     own = tuple(b for b in scope if b.index in used)
     earlier = lifter.known.get((expr, own))
     if earlier is None:
-        body = guarded_reads(expr) if len(scope) > len(nest.box) else expr
         # A dim starts at 0; place 0 is the index's first value, as what is before may be inf.
         first = {b.index: index(b.index) + b.lo for b in own}
-        body = exprs.substitute(body, exprs.by_name(first))
+        body = exprs.substitute(expr, exprs.by_name(first))
         box = tuple(Binder(b.index, ZERO, _extent(lifter, b)) for b in own)
         coords = tuple(index(b.index) for b in own)
         dims = tuple(b.hi for b in box)
@@ -154,15 +152,3 @@ def _extent(lifter: _Lifter, b: Binder) -> Poly:
     extent = b.hi - b.lo
     known = bounds.prove(extent, ">=", ZERO, lifter.facts) is True
     return extent if known else extreme("max", (ZERO, extent))
-
-
-def guarded_reads(expr: Expr) -> Expr:
-    """Below a reducer a guard may have kept a read inside; a line of its own has no such guard."""
-
-    def change(node: Expr) -> Expr:
-        if isinstance(node, Read) and node.fill is None:
-            plain = all(len(c.terms) <= 1 for c in node.coords)
-            return node if plain else replace(node, fill=False if node.dtype == "bool" else 0)
-        return node
-
-    return rebuild(expr, change)

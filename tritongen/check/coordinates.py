@@ -95,6 +95,8 @@ def _combined(scope: Scope, node: ast.Expr, indices: frozenset[str], fetch: Fetc
             return _size_name(scope, node)
         case ast.Name(name) if name in indices:
             return index(name)
+        case ast.Name(name) if fetch is not None and _is_rank_0(scope, name):
+            return poly(fetch(ast.Read(name, (), span=node.span)))
         case ast.Name(name):
             return _lower_name(scope, node, bool(indices) or fetch is not None)
         case ast.Unary("-", x):
@@ -147,6 +149,10 @@ def unbound_size(scope: Scope, node: ast.Size) -> None:
     label = f"no operand has a dim that is `{name}` alone"
     help = near or f"define it: `with {name} = ...`, or give an operand a dim `{name}`"
     scope.report.add("E208", f"size `{name}` is not bound", node.span, label=label, help=help)
+
+
+def _is_rank_0(scope: Scope, name: str) -> bool:
+    return name in scope.variables and not scope.variables[name].dims
 
 
 def _lower_name(scope: Scope, node: ast.Name, in_index: bool) -> Poly:

@@ -1,13 +1,14 @@
 """Reads: coordinates, and the proof that they stay inside the tensor.
 
 Input: `x[n, d + 1] else 0` and the ranges in force. Output: coordinates and the fill (None where the
-read is proven inside). A read that may leave its tensor must say what it gives there; where only
-sizes decide, the wrapper checks. Not here: the proofs themselves (`ir.bounds`).
+read is inside all over the box). A read that may leave its tensor must say what it gives there; where
+only sizes decide, the wrapper checks. Not here: the proofs themselves (`ir.bounds`).
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from tritongen.check.coordinates import FetchOf, coordinate
 from tritongen.check.outside import outside, refuse_clamp, unsafe
@@ -75,6 +76,9 @@ def read_at(
         _obligation(scope, frame, node, c, dim)
         for c, dim in zip(coords, variable.dims, strict=True)
     ]
+    if fill is None and any(needed):
+        kind = scope.kind(variable.dtype)
+        fill = {"float": 0.0, "int": 0, "bool": False}[kind]  # of a term that is not there
     return tuple(coords), fill if any(needed) else None
 
 
@@ -102,22 +106,29 @@ def _fill(scope: Scope, variable: Variable, literal: ast.Literal | None):
 
 
 def _obligation(scope: Scope, frame: Frame, node: ast.Read, c: Poly, dim: Poly) -> bool:
-    """0 <= c < dim at every point: whether the fill is needed. What sizes decide, is required."""
+    """0 <= c < dim at every point: whether a fill is needed. What sizes decide, is required.
+
+    It is where a reducer's bounds alone keep the read inside: `sum[k <= t](x[t - k])` is evaluated over
+    a box, and whoever evaluates it reads nothing outside the tensor.
+    """
     if _plain(frame, c, dim):
         return False
     if any(isinstance(a, Fetch) for a in walk(c)) or is_fractional(c):
         return _needs_fill(scope, frame, node, c, dim)
-    facts = frame.facts(scope)
+    box, facts = replace(frame, guards=()).facts(scope), frame.facts(scope)
     needed = False
     for gap in (c, dim - 1 - c):
+        if bounds.prove(gap, ">=", ZERO, box) is True:
+            continue
         verdict = bounds.prove(gap, ">=", ZERO, facts)
         if verdict is True:
+            needed = True
             continue
         if verdict is False:
             outside(scope, frame, node, c, dim)
-        needed = True
         if node.fill is None:
             _require(scope, frame, facts, node, gap, c, dim)
+        needed = needed or node.fill is not None
     return needed
 
 

@@ -54,7 +54,6 @@ from tritongen.ir.nodes import (
     kind_of,
 )
 from tritongen.ir.print import line_ast
-from tritongen.ir.reads import fill_reads
 from tritongen.ir.texts import ATOM, POWER, UNARY, Text, fill
 from tritongen.schedule.canonical import digits_in, split
 from tritongen.syntax.unparse import unparse
@@ -249,9 +248,6 @@ class _Body(Dims):
 
     # ---- reducers -------------------------------------------------------------------------------
     def reduce(self, r: Reduce) -> Code:
-        if r.guards:
-            body = fill_reads(r.body, self.function.dims, {b.index: b for b in r.binders})
-            r = replace(r, body=body)
         ranges = ranges_of(self.nest)
         if scan := scan_of(r, ranges):
             return self.scanned(r, scan)

@@ -105,12 +105,14 @@ def mean_of(expr: Expr) -> Reduce | None:
             pass
         case _:
             return None
+    terms = poly(1)
+    for b in binders:
+        terms = terms * (b.hi - b.lo)
     match count.arg if isinstance(count, Cast) else count:
         case IndexValue(p) if not total.guards:
-            terms = poly(1)
-            for b in binders:
-                terms = terms * (b.hi - b.lo)
             return total if p == terms else None
+        case Const(value) if not total.guards:
+            return total if value == terms.constant else None
         case Reduce("sum", counted, guards, Const(1)) if counted == binders and guards:
             return total if guards == total.guards[: len(guards)] else None
     return None

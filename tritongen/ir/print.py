@@ -70,7 +70,7 @@ from tritongen.ir.print_poly import (
     poly_ast,
     read_ast,
 )
-from tritongen.ir.reads import fill_reads, reads_of
+from tritongen.ir.reads import reads_of
 from tritongen.syntax import ast
 from tritongen.syntax.unparse import unparse
 
@@ -244,9 +244,8 @@ class _Printer:
                 return number(self.as_written(int(p.constant), dtype))
             case IndexValue(p):
                 count = size(_count_name(self.op))
-                return poly_ast(
-                    substitute_atoms(p, lambda atom: count if atom == Sym(BATCH) else None)
-                )
+                p = substitute_atoms(p, lambda atom: count if atom == Sym(BATCH) else None)
+                return self.exact(poly_ast(p))
             case Read(tensor, coords, fill, dtype):
                 given = None if fill is None else self.as_written(fill, dtype)
                 return read_ast(tensor, coords, given)
@@ -278,6 +277,24 @@ class _Printer:
             return ast.Call(surface, args)
         return ast.Unary(surface, *args) if len(args) == 1 else ast.Binary(surface, *args)
 
+    def exact(self, e: ast.Expr, inner: bool = False) -> ast.Expr:
+        """A poly as a value: in its sums and products what is read is widened, which a poly never wraps."""
+        match e:
+            case ast.Read(name) | ast.Name(name) if inner and self.is_narrow(name):
+                return ast.Call("i64", (e,))
+            case ast.Binary(_, a, b):
+                return replace(e, a=self.exact(a, True), b=self.exact(b, True))
+            case ast.Unary(_, x):
+                return replace(e, x=self.exact(x, True))
+            case ast.Compare(_, a, b) | ast.BoolOp(_, a, b):
+                return replace(e, a=self.exact(a), b=self.exact(b))
+        return e
+
+    def is_narrow(self, name: str) -> bool:
+        dtypes = {t.name: t.dtype for t in (*self.op.tensors, *self.op.outputs)}
+        dtypes |= {nest.name: nest.dtype for nest in self.op.nests}
+        return dtypes.get(name, "i64") != "i64"
+
     # ---- reducers -------------------------------------------------------------------------------
     def reduce(self, r: Reduce, name: str) -> ast.Expr:
         guards = list(r.guards)
@@ -286,12 +303,9 @@ class _Printer:
         for b in r.binders:
             binders.append(printer.binder(b, r, guards))
             printer = printer.inside((b,))
-        body = r.body
+        printed = printer.expr(r.body)
         if guards:
-            body = fill_reads(body, self.dims, {b.index: b for b in r.binders})
-        printed = printer.expr(body)
-        if guards:
-            printed = ast.Call("where", (_all(guards), printed, self.identity(r)))
+            printed = ast.Call("where", (self.exact(_all(guards)), printed, self.identity(r)))
         return ast.Reduce(name, tuple(binders), printed) if binders else printed
 
     def inside(self, binders: tuple[Binder, ...]) -> _Printer:

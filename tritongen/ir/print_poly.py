@@ -57,9 +57,10 @@ def condition_ast(p: Poly, op: str) -> ast.Expr:
         terms = _terms(p)
         left = [(False, e) for minus, e in terms if not minus]
         right = [(False, e) for minus, e in terms if minus]
-        if op == ">=" and _is_minus_one(p) and left:
-            right = [(False, e) for minus, e in _terms(p + 1) if minus]
-            return ast.Compare(">", _sum(left), _sum(right))
+        if op == ">=" and _is_minus_one(p):
+            op, right = ">", [(False, e) for minus, e in _terms(p + 1) if minus]
+        if not left and right and op != "==":
+            return ast.Compare({">": "<", ">=": "<="}[op], _sum(right), number(0))
         return ast.Compare(op, _sum(left), _sum(right))
     # A fraction fails both, so that it divides is a condition of its own.
     above, below = numerator(p), denominator(p)

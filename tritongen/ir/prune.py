@@ -1,7 +1,7 @@
 """What inlining or inverting made needless: `conv2d(x, w, b)` reads inside without its `else`.
 
 Input: a nest, the dims of what it may read, and facts. Output: the nest without the fills of reads that
-are proven inside, and without quotients that are 0 at every point (`f // F` for f < F).
+are proven inside all over the box (guards drop terms, but whoever evaluates the box meets their reads), and without quotients that are 0 at every point (`f // F` for f < F).
 """
 
 from __future__ import annotations
@@ -42,10 +42,8 @@ def _pruned(expr: Expr, dims: Dims, facts: bounds.Facts) -> Expr:
             return replace(expr, args=tuple(_pruned(a, dims, facts) for a in args))
         case Cast(arg):
             return replace(expr, arg=_pruned(arg, dims, facts))
-        case Reduce(_, binders, guards, body):
+        case Reduce(_, binders, _, body):
             inner = bounds.within(facts, {b.index: (b.lo, b.hi) for b in binders})
-            for guard in guards:
-                inner = bounds.require(inner, guard.poly, guard.op, ZERO)
             return replace(expr, body=_pruned(body, dims, inner))
     return expr
 

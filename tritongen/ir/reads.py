@@ -1,17 +1,16 @@
 """The reads of an expression, those in coordinates included.
 
-Input: an expression. Output: what it reads, as `("x", (n, d), None)`, or the expression with fills
-where only a guard kept a read inside its tensor. Not here: proofs about them (`bounds.py`).
+Input: an expression. Output: what it reads, as `("x", (n, d), None)`. Not here: proofs about them
+(`bounds.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator
 
 from tritongen.ir import algebra
-from tritongen.ir.algebra import Fetch, Idx, Poly, poly
-from tritongen.ir.nodes import Binder, Expr, IndexValue, Read, Reduce, rebuild, walk
+from tritongen.ir.algebra import Fetch, Poly
+from tritongen.ir.nodes import Expr, IndexValue, Read, Reduce, walk
 
 
 def reads_of(
@@ -42,31 +41,3 @@ def switch_of(total: Reduce) -> str:
     own = {b.index for b in total.binders}
     found = (algebra.indices(c) for _, coords, _ in reads_of(total.body) for c in coords)
     return "conv" if any(used & own and used - own for used in found) else "matmul"
-
-
-def fill_reads(
-    body: Expr, dims: Mapping[str, tuple[Poly, ...]], binders: dict[str, Binder]
-) -> Expr:
-    """A `where` proves no bound: reads that only the guard kept inside get a fill."""
-
-    def whole(c: Poly, extent: Poly) -> bool:
-        return any(c == poly(Idx(b.index)) and b.hi == extent for b in binders.values())
-
-    def outer(c: Poly) -> bool:
-        ((monomial, value),) = c.terms if len(c.terms) == 1 else (((), 0),)
-        return (
-            value == 1
-            and len(monomial) == 1
-            and isinstance(monomial[0][0], Idx)
-            and (monomial[0][0].name not in binders)
-        )
-
-    def change(node: Expr) -> Expr:
-        if not isinstance(node, Read) or node.fill is not None:
-            return node
-        pairs = zip(node.coords, dims[node.tensor], strict=True)
-        if all(whole(c, d) or outer(c) for c, d in pairs):
-            return node
-        return replace(node, fill=False if node.dtype == "bool" else 0)
-
-    return rebuild(body, change)

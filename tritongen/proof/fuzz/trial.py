@@ -22,6 +22,7 @@ from random import Random
 from typing import Any
 
 from tritongen import pipeline
+from tritongen.autodiff import NotDifferentiable
 from tritongen.errors import SpecError
 from tritongen.ir.nodes import Op
 from tritongen.proof import cases, runner
@@ -61,7 +62,8 @@ class Trial:
             yield
         except SpecError as error:
             located = all(d.span is not None or d.code == "E701" for d in error.diagnostics)
-            if located and name in ("build", "derive"):
+            none = name == "derive" and isinstance(error, NotDifferentiable)
+            if none or (located and name == "build"):
                 self.refused += [d.code for d in error.diagnostics if d.severity == "error"]
             else:
                 self.found(name, f"SpecError: {error}")
