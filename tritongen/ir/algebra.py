@@ -296,7 +296,9 @@ def substitute(p: Poly, values: Mapping[str, PolyLike]) -> Poly:
             return poly(values[atom.name])
         return None
 
-    return substitute_atoms(p, change) if values else p
+    if not values or all(change(atom) is None for atom in walk(p)):
+        return p
+    return substitute_atoms(p, change)
 
 
 def _rebuild(atom: Atom, change: Callable[[Atom], Poly | None]) -> Poly:
@@ -370,5 +372,6 @@ def _times(left: Monomial, right: Monomial) -> Monomial:
 
 def _from(total: dict[Monomial, Number]) -> Poly:
     kept = [(monomial, whole(value)) for monomial, value in total.items() if value]
-    kept.sort(key=lambda term: [_key(atom) + (power,) for atom, power in term[0]])
+    if len(kept) > 1:
+        kept.sort(key=lambda term: [_key(atom) + (power,) for atom, power in term[0]])
     return Poly(tuple(kept))
