@@ -115,6 +115,11 @@ check = settings(max_examples=150, deadline=None)
 @given(trees)
 def test_building_keeps_the_value(tree):
     built = build(tree)
+    for (
+        _,
+        factor,
+    ) in built.terms:  # an int where it is whole, and never a float, as int / int would be
+        assert type(factor) is (int if factor.denominator == 1 else Fraction)
     for env in ENVIRONMENTS:
         assert evaluate(built, env) == value(tree, env)
 

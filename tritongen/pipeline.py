@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from tritongen.check import Checked, check
@@ -51,6 +52,7 @@ class Module:
         return {item.name: item.plans for item in self.items}
 
 
+@lru_cache(maxsize=16)  # a spec is looked at in many ways: shown, proven, explained
 def build(
     text: str,
     name: str = "<text>",

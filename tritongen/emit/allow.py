@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ast
 
+from tritongen.emit import walked
+
 IMPORTS = {
     "math", "functools", "torch", "triton", "triton.language", "triton.language.extra",
     "triton.runtime.interpreter", "triton.tools.tensor_descriptor", "tritongen", "tritongen.runtime",
@@ -30,8 +32,9 @@ class NotAllowed(RuntimeError):
 
 def walk(source: str) -> None:
     """Raises NotAllowed unless every node of the module is on the list."""
-    tree = ast.parse(source)
-    own = {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+    tree = walked.parsed(source)
+    nodes = list(walked.walk(tree))
+    own = {n.name for n in nodes if isinstance(n, ast.FunctionDef)}
     functions = [n.name for n in tree.body if isinstance(n, ast.FunctionDef)]  # helpers are inside
     if twice := sorted(n for n in own if functions.count(n) > 1):
         raise NotAllowed(f"two functions are called {twice[0]}: rename one of the ops")
@@ -39,7 +42,7 @@ def walk(source: str) -> None:
         docstring = isinstance(top, ast.Expr) and isinstance(top.value, ast.Constant)
         if not (docstring or isinstance(top, (ast.Import, ast.ImportFrom, ast.FunctionDef))):
             raise NotAllowed(f"line {top.lineno}: {ast.unparse(top)[:80]}")
-    for node in ast.walk(tree):
+    for node in nodes:
         if not _allowed(node, own):
             shown = ast.unparse(node)[:80] if isinstance(node, (ast.expr, ast.stmt)) else repr(node)
             raise NotAllowed(f"line {getattr(node, 'lineno', '?')}: {shown}")

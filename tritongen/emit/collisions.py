@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, replace
 
+from tritongen.emit import walked
 from tritongen.emit.launch import LAUNCH_WORDS
 from tritongen.emit.text import BATCH_WORDS
 from tritongen.ir import nodes as ir
@@ -120,7 +121,7 @@ def _words(function: ast.FunctionDef) -> Iterator[str]:
             yield statement.name
             yield from set(_words(statement)) - _bound(statement)
         else:
-            for part in ast.walk(statement):
+            for part in walked.walk(statement):
                 match part:
                     case ast.Name(id=word):
                         yield word
@@ -130,10 +131,14 @@ def _words(function: ast.FunctionDef) -> Iterator[str]:
 
 def _bound(function: ast.FunctionDef) -> set[str]:
     """The names that a function gives a meaning to."""
-    inner = list(ast.walk(function))
-    bound = {n.arg for n in inner if isinstance(n, ast.arg)}
-    bound |= {n.name for n in inner if isinstance(n, ast.FunctionDef)}
-    return bound | {n.id for n in inner if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    bound = set()
+    for node in walked.walk(function):
+        match node:
+            case (
+                ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name) | ast.FunctionDef(name=name)
+            ):
+                bound.add(name)
+    return bound
 
 
 def _yielding(said: Iterable[str], spec: dict[str, str], marks: Marks) -> Iterator[str]:
@@ -155,5 +160,5 @@ def _outside(tree: ast.Module, functions: list[ast.FunctionDef], marks: Marks) -
             yield from ((n.asname or n.name).partition(".")[0] for n in top.names)
     yield from (f.name for f in functions if not marks.is_marked(f.name))
     for function in functions:
-        names = {n.id for n in ast.walk(function) if isinstance(n, ast.Name)}
+        names = {n.id for n in walked.names(function)}
         yield from (n for n in names - _bound(function) if not marks.is_marked(n))

@@ -182,7 +182,7 @@ def touched(step: Step) -> tuple[str, ...]:
     """Tensors that a step's kernels take, operands first."""
 
     names: dict[str, None] = {}
-    nests = [n for k in step.kernels for n in k.nests]
+    nests = {id(n): n for k in step.kernels for n in k.nests}.values()  # kernels share theirs
     computed = {n.name for n in nests}
     for nest in nests:
         for tensor in sorted(tensors_read(nest.body)):

@@ -10,6 +10,8 @@ import ast
 import builtins
 from collections.abc import Iterable
 
+from tritongen.emit import walked
+
 BUILTINS = frozenset(dir(builtins))
 
 
@@ -19,7 +21,7 @@ class BadNames(RuntimeError):
 
 def check_names(source: str) -> None:
     """Raises BadNames with the first place that is wrong."""
-    tree = ast.parse(source)
+    tree = walked.parsed(source)
     known = {**dict.fromkeys(BUILTINS)}
     for top in tree.body:
         match top:
@@ -101,8 +103,7 @@ class _Function:
                 for handler in handlers:
                     self.block(handler.body, state)
                 return after
-        self.reads(node, state)
-        return state | _targets(node)
+        return self.reads(node, state)
 
     def joined(self, body, orelse, state: frozenset[str]) -> frozenset[str]:
         one, other = self.block(body, state), self.block(orelse, state)
@@ -114,7 +115,7 @@ class _Function:
 
     def bound(self, targets: Iterable[ast.expr], state: frozenset[str]) -> frozenset[str]:
         for target in targets:
-            for node in ast.walk(target):
+            for node in walked.walk(target):
                 if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                     if node.id in self.constexprs:
                         raise _bad(node, self.name, f"the constexpr `{node.id}` is assigned")
@@ -123,20 +124,18 @@ class _Function:
                     self.exists(node, state)
         return state
 
-    def reads(self, node: ast.AST, state: frozenset[str]) -> None:
-        own = state | _targets(node)  # those of comprehensions
-        for part in ast.walk(node):
-            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
-                self.exists(part, own)
+    def reads(self, node: ast.AST, state: frozenset[str]) -> frozenset[str]:
+        """What exists with what the node itself stores: the targets of comprehensions, if nothing else."""
+        said = walked.names(node)
+        state = state.union(n.id for n in said if isinstance(n.ctx, ast.Store))
+        for name in said:
+            if isinstance(name.ctx, ast.Load):
+                self.exists(name, state)
+        return state
 
     def exists(self, node: ast.Name, state: frozenset[str]) -> None:
         if node.id not in state and node.id not in self.known:
             raise _bad(node, self.name, f"`{node.id}` is read where it does not exist")
-
-
-def _targets(node: ast.AST) -> frozenset[str]:
-    stored = (n for n in ast.walk(node) if isinstance(n, ast.Name))
-    return frozenset(n.id for n in stored if isinstance(n.ctx, ast.Store))
 
 
 def _leaves(body: list[ast.stmt]) -> bool:

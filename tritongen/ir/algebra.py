@@ -18,13 +18,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from math import floor, lcm
+from math import lcm
 from typing import Union
 
 from tritongen.ir.algebra_text import factor_text, text
-from tritongen.ir.atoms import Atom, Extreme, Fetch, Floor, Group, Idx, Mod, Monomial, Sym
+from tritongen.ir.atoms import Atom, Extreme, Fetch, Floor, Group, Idx, Mod, Monomial, Number, Sym
 
-Number = Union[int, Fraction]
 MOST_TERMS = 1 << 11  # of a product, before equal ones are one
 
 
@@ -36,23 +35,23 @@ class Overgrown(ArithmeticError):
 class Poly:
     """Normal form: monomials in a fixed order, none with coefficient 0."""
 
-    terms: tuple[tuple[Monomial, Fraction], ...] = ()
+    terms: tuple[tuple[Monomial, Number], ...] = ()
 
     def __add__(self, other: PolyLike) -> Poly:
         total = dict(self.terms)
         for monomial, value in poly(other).terms:
-            total[monomial] = total.get(monomial, Fraction(0)) + value
+            total[monomial] = total.get(monomial, 0) + value
         return _from(total)
 
     def __mul__(self, other: PolyLike) -> Poly:
-        total: dict[Monomial, Fraction] = {}
+        total: dict[Monomial, Number] = {}
         others = poly(other).terms
         if len(self.terms) * len(others) > MOST_TERMS:
             raise Overgrown
         for left, a in self.terms:
             for right, b in others:
                 monomial = _times(left, right)
-                total[monomial] = total.get(monomial, Fraction(0)) + a * b
+                total[monomial] = total.get(monomial, 0) + a * b
         return _from(total)
 
     def __neg__(self) -> Poly:
@@ -77,10 +76,10 @@ class Poly:
     __radd__, __rmul__ = __add__, __mul__
 
     @property
-    def constant(self) -> Fraction | None:
+    def constant(self) -> Number | None:
         """The number this is, if it has no atom in it."""
         if not self.terms:
-            return Fraction(0)
+            return 0
         (monomial, value), *rest = self.terms
         return value if not monomial and not rest else None
 
@@ -88,7 +87,7 @@ class Poly:
         return text(self)
 
 
-PolyLike = Union[Poly, Atom, int, Fraction]
+PolyLike = Union[Poly, Atom, Number]
 
 
 def poly(value: PolyLike) -> Poly:
@@ -96,8 +95,12 @@ def poly(value: PolyLike) -> Poly:
     if isinstance(value, Poly):
         return value
     if isinstance(value, (int, Fraction)):
-        return Poly((((), Fraction(value)),)) if value else Poly()
-    return Poly(((((value, 1),), Fraction(1)),))
+        return Poly((((), whole(value)),)) if value else Poly()
+    return Poly(((((value, 1),), 1),))
+
+
+def whole(value: Number) -> Number:
+    return value.numerator if value.denominator == 1 else value
 
 
 def size(name: str) -> Poly:
@@ -113,9 +116,9 @@ def reciprocal(p: Poly) -> Poly:
     if not p.terms:
         raise ZeroDivisionError("division by zero in an index expression")
     if len(p.terms) > 1:
-        return Poly(((((Group(p), -1),), Fraction(1)),))
+        return Poly(((((Group(p), -1),), 1),))
     ((monomial, value),) = p.terms
-    return Poly(((tuple((atom, -power) for atom, power in monomial), 1 / value),))
+    return Poly(((tuple((atom, -power) for atom, power in monomial), whole(Fraction(1, value))),))
 
 
 def floordiv(num: Poly, den: Poly) -> Poly:
@@ -132,27 +135,27 @@ def floordiv(num: Poly, den: Poly) -> Poly:
         num, den = -num, -den  # the same quotient, by what proofs know to be positive
     if den.constant == 1:
         return num
-    whole, rest = Poly(), Poly()
+    quotient, rest = Poly(), Poly()
     for term in num.terms:
         part = Poly((term,))
         if not term[0] and den.constant is not None:
             # `(n + 3) // 2` is `(n + 1) // 2 + 1`: equal sums stay equal under a floor.
-            carried = floor(term[1] / den.constant)
-            whole, rest = whole + carried, rest + (term[1] - carried * den.constant)
+            carried = term[1] // den.constant
+            quotient, rest = quotient + carried, rest + (term[1] - carried * den.constant)
             continue
         ratio = part * reciprocal(den)
         if is_fractional(ratio) or len(den.terms) > 1:
             rest = rest + part
         else:
-            whole = whole + ratio
+            quotient = quotient + ratio
     if rest == den:
-        return whole + 1
+        return quotient + 1
     if not rest.terms:
-        return whole
+        return quotient
     a, b = rest.constant, den.constant
     if a is not None and b is not None:
-        return whole + floor(a / b)
-    return whole + poly(Floor(rest, den))
+        return quotient + a // b
+    return quotient + poly(Floor(rest, den))
 
 
 def extreme(op: str, args: Iterable[Poly]) -> Poly:
@@ -269,7 +272,7 @@ def numerator(p: Poly) -> Poly:
                 powers[atom] = max(powers.get(atom, 0), -power)
     if not powers:
         return p * denominator(p)
-    opaque = Poly(((tuple(powers.items()), Fraction(1)),)) * p
+    opaque = Poly(((tuple(powers.items()), 1),)) * p
     opaque = opaque * denominator(opaque)
     return substitute_atoms(opaque, lambda a: a.poly if isinstance(a, Group) else None)
 
@@ -299,7 +302,9 @@ def substitute(p: Poly, values: Mapping[str, PolyLike]) -> Poly:
             return poly(values[atom.name])
         return None
 
-    return substitute_atoms(p, change) if values else p
+    if not values or all(change(atom) is None for atom in walk(p)):
+        return p
+    return substitute_atoms(p, change)
 
 
 def _rebuild(atom: Atom, change: Callable[[Atom], Poly | None]) -> Poly:
@@ -315,22 +320,23 @@ def _rebuild(atom: Atom, change: Callable[[Atom], Poly | None]) -> Poly:
     return poly(atom)
 
 
-def evaluate(p: Poly, values: Mapping[str, int]) -> Fraction:
+def evaluate(p: Poly, values: Mapping[str, int]) -> Number:
     """The value of a size (or of a coordinate without reads) at whole numbers, by name."""
-    total = Fraction(0)
+    total: Number = 0
     for monomial, value in p.terms:
         for atom, power in monomial:
-            value = value * _atom_value(atom, values) ** power
+            own = _atom_value(atom, values)
+            value = value * (own if power == 1 else Fraction(own) ** power)
         total += value
-    return total
+    return whole(total)
 
 
-def _atom_value(atom: Atom, values: Mapping[str, int]) -> Fraction:
+def _atom_value(atom: Atom, values: Mapping[str, int]) -> Number:
     match atom:
         case Sym(name) | Idx(name):
-            return Fraction(values[name])
+            return values[name]
         case Floor(num, den):
-            return Fraction(floor(evaluate(num, values) / evaluate(den, values)))
+            return evaluate(num, values) // evaluate(den, values)
         case Extreme(op, args):
             return (min if op == "min" else max)(evaluate(a, values) for a in args)
         case Group(inner):
@@ -370,7 +376,8 @@ def _times(left: Monomial, right: Monomial) -> Monomial:
     return tuple(sorted(((a, k) for a, k in powers.items() if k), key=lambda pair: _key(pair[0])))
 
 
-def _from(total: dict[Monomial, Fraction]) -> Poly:
-    kept = [(monomial, value) for monomial, value in total.items() if value]
-    kept.sort(key=lambda term: [_key(atom) + (power,) for atom, power in term[0]])
+def _from(total: dict[Monomial, Number]) -> Poly:
+    kept = [(monomial, whole(value)) for monomial, value in total.items() if value]
+    if len(kept) > 1:
+        kept.sort(key=lambda term: [_key(atom) + (power,) for atom, power in term[0]])
     return Poly(tuple(kept))

@@ -6,10 +6,9 @@ The normal form orders its terms by this text, so what prints alike stands alike
 from __future__ import annotations
 
 from collections.abc import Callable
-from fractions import Fraction
 from typing import TYPE_CHECKING, Union
 
-from tritongen.ir.atoms import Atom, Extreme, Fetch, Floor, Group, Idx, Mod, Monomial, Sym
+from tritongen.ir.atoms import Atom, Extreme, Fetch, Floor, Group, Idx, Mod, Monomial, Number, Sym
 
 if TYPE_CHECKING:
     from tritongen.ir.algebra import Poly
@@ -36,7 +35,7 @@ def text(p: Poly, leaf: Leaf | None = None) -> str:
     return out
 
 
-def _term(monomial: Monomial, value: Fraction, leaf: Leaf | None) -> str:
+def _term(monomial: Monomial, value: Number, leaf: Leaf | None) -> str:
     up = [factor_text(atom, leaf) for atom, power in monomial for _ in range(power)]
     down = [factor_text(atom, leaf) for atom, power in monomial for _ in range(-power)]
     if value.numerator != 1 or not up:

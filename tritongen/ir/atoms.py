@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Union
 
 if TYPE_CHECKING:
@@ -65,3 +66,5 @@ class Mod:
 
 Atom = Union[Sym, Idx, Floor, Fetch, Extreme, Group, Mod]
 Monomial = tuple[tuple[Atom, int], ...]
+# A Fraction only where it is not whole: sums of ints are much quicker.
+Number = Union[int, Fraction]

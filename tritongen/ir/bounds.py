@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
+from functools import lru_cache
 from heapq import heappop, heappush
 from random import Random
 
@@ -25,6 +26,7 @@ from tritongen.ir.algebra import (
     Floor,
     Idx,
     Monomial,
+    Number,
     Poly,
     affine,
     denominator,
@@ -40,6 +42,7 @@ from tritongen.ir.algebra import (
     substitute_atoms,
     symbols,
     walk,
+    whole,
 )
 from tritongen.ir.known import (
     Facts,
@@ -90,8 +93,20 @@ def prove(
     guards: Iterable[Poly] = (),
 ) -> bool | None:
     """Whether `left op right` holds at every point (True), at none (False), or it depends (None)."""
-    facts = within(facts, ranges or {}, guards)
-    gap = simplify(left - right, facts)
+    return _proven(left - right, op, _within(facts, tuple((ranges or {}).items()), tuple(guards)))
+
+
+@lru_cache(maxsize=256)
+def _within(
+    facts: Facts, ranges: tuple[tuple[str, tuple[Poly, Poly]], ...], guards: tuple[Poly, ...]
+) -> Facts:
+    return within(facts, dict(ranges), guards)
+
+
+@lru_cache(maxsize=1024)
+def _proven(gap: Poly, op: str, facts: Facts) -> bool | None:
+    """The same, kept: the kernels of an op ask alike of each place that several of them read."""
+    gap = simplify(gap, facts)
     if op in ("==", "!="):
         equal = _zero(gap, facts)
         return equal if equal is None or op == "==" else not equal
@@ -152,7 +167,7 @@ def _proportional(p: Poly, q: Poly) -> bool:
     return bool(q.terms) and p * q.terms[0][1] == q * p.terms[0][1]
 
 
-def _samples(p: Poly, facts: Facts) -> list[Fraction]:
+def _samples(p: Poly, facts: Facts) -> list[Number]:
     """p at a few points that the facts allow: one that refutes a claim saves the search for a proof."""
     relevant = [q for q in facts.known if not any(isinstance(a, Fetch) for a in walk(q))]
     ends = [end for pair in facts.ranges.values() for end in pair]
@@ -271,14 +286,13 @@ def _less_known(p: Poly, facts: Facts) -> Iterator[Poly]:
                 factor = _quotient(monomial, other)
                 if factor is None:
                     continue
-                times = Poly(((factor, value / weight),))
+                times = Poly(((factor, whole(Fraction(value, weight))),))
                 if plainly_nonnegative(times, facts):
                     yield p - times * known
 
 
 def _quotient(monomial: Monomial, other: Monomial) -> Monomial | None:
-    one = Fraction(1)
-    ratio = Poly(((monomial, one),)) * reciprocal(Poly(((other, one),)))
+    ratio = Poly(((monomial, 1),)) * reciprocal(Poly(((other, 1),)))
     ((result, _),) = ratio.terms
     return None if any(power < 0 for _, power in result) else result
 

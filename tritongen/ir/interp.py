@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cache
 from math import lcm, prod
 from typing import Any
@@ -30,6 +29,7 @@ from tritongen.ir.algebra import (
     Floor,
     Group,
     Idx,
+    Number,
     Poly,
     evaluate,
     is_index_like,
@@ -268,14 +268,12 @@ class Run:
     def rational(self, p: Poly, axes: Axes, live) -> tuple[torch.Tensor, int, torch.Tensor]:
         """p as integers over one denominator; whether every division below a floor was exact."""
         whole = torch.ones((), dtype=torch.bool, device=self.device)
-        terms: list[tuple[Fraction, torch.Tensor]] = []
+        terms: list[tuple[Number, torch.Tensor]] = []
         for monomial, factor in p.terms:
             product = torch.ones((), dtype=torch.int64, device=self.device)
             for atom, power in monomial:
                 if not is_index_like(atom):
-                    factor = factor * evaluate(
-                        Poly(((((atom, power),), Fraction(1)),)), self.bound.sizes
-                    )
+                    factor = factor * evaluate(Poly(((((atom, power),), 1),)), self.bound.sizes)
                     continue
                 value, exact = self.atom(atom, axes, live)
                 product, whole = product * value**power, whole & exact

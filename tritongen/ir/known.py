@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from math import ceil
 
 from tritongen.ir.algebra import (
     Atom,
@@ -34,11 +33,12 @@ from tritongen.ir.nodes import BATCH, Define, Fact, Op
 Ranges = Mapping[str, tuple[Poly, Poly]]  # index: lo <= index < hi
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Facts:
     """What is known of sizes: `equal` replaces names, `low` bounds them, `known` are all >= 0.
 
-    `nonzero` are of either sign, but not 0: what a call divides by. `quotients` are names of our own: `X // k` where `X % k == 0` is required.
+    `nonzero` are of either sign, but not 0: what a call divides by. `quotients` are names of our own: `X // k` where
+    `X % k == 0` is required. Two are the same where they are one object: what is proven from one is kept by that.
     """
 
     equal: Mapping[str, Poly] = field(default_factory=dict)
@@ -169,7 +169,8 @@ def learn(facts: Facts, p: Poly) -> Facts:
         ((monomial, value),) = names
         if len(monomial) == 1 and isinstance(monomial[0][0], Sym) and monomial[0][1] == 1:
             name = monomial[0][0].name
-            low[name] = max(low.get(name, ceil(-constant / value)), ceil(-constant / value))
+            least = -(constant // value)
+            low[name] = max(low.get(name, least), least)
             return _relearn(replace(facts, low=low))
         if constant < 0 and all(
             isinstance(a, Sym) and low.get(a.name, -1) >= 0 for a, _ in monomial
@@ -180,7 +181,7 @@ def learn(facts: Facts, p: Poly) -> Facts:
         elif len(monomial) == 1 and isinstance(monomial[0][0], Floor) and monomial[0][1] == 1:
             floor = monomial[0][0]
             if plainly_nonnegative(floor.den - 1, facts):
-                facts = learn(facts, floor.num - floor.den * ceil(-constant / value))
+                facts = learn(facts, floor.num - floor.den * -(constant // value))
     return facts if p in facts.known else replace(facts, known=(*facts.known, p))
 
 
@@ -221,7 +222,7 @@ def _alone(gap: Poly) -> Iterator[tuple[str, Poly]]:
         if len(monomial) != 1 or monomial[0][1] != 1 or abs(value) != 1:
             continue
         atom = monomial[0][0]
-        rest = poly(atom) - gap * (1 / value)
+        rest = poly(atom) - gap * value
         if isinstance(atom, Sym) and atom not in set(walk(rest)):
             yield atom.name, rest
 

@@ -12,7 +12,6 @@ Not here: expressions and ops (`print.py`), text in error messages (`algebra.tex
 from __future__ import annotations
 
 from collections.abc import Iterable
-from fractions import Fraction
 
 from tritongen.ir.algebra import (
     Atom,
@@ -22,6 +21,7 @@ from tritongen.ir.algebra import (
     Group,
     Idx,
     Monomial,
+    Number,
     Poly,
     Sym,
     atoms,
@@ -105,8 +105,8 @@ def _mentions(atom: Atom, index: str) -> bool:
     return any(_mentions(a, index) for p in inner for a in atoms(p))
 
 
-def _constant_part(p: Poly) -> Fraction:
-    return next((value for monomial, value in p.terms if not monomial), Fraction(0))
+def _constant_part(p: Poly) -> Number:
+    return next((value for monomial, value in p.terms if not monomial), 0)
 
 
 def _is_minus_one(p: Poly) -> bool:
@@ -139,7 +139,7 @@ def _terms(p: Poly) -> list[Term]:
     whole = p - divided
     terms = remainders + _divided(divided)
     ordered = sorted(whole.terms, key=lambda term: not term[0])
-    return terms + [(value < 0, _product(m, abs(value))) for m, value in ordered]
+    return terms + [(value < 0, _product(m, max(value, -value))) for m, value in ordered]
 
 
 def _divided(p: Poly) -> list[Term]:
@@ -184,7 +184,7 @@ def _remainder_factors(p: Poly, atom: Floor) -> Iterable[Poly]:
 
 
 # ---- products -----------------------------------------------------------------------------------
-def _product(monomial: Monomial, value: Fraction) -> ast.Expr:
+def _product(monomial: Monomial, value: Number) -> ast.Expr:
     """A term without division: `2 * i * stride`."""
     factors = [_atom(atom) for atom, power in monomial for _ in range(power)]
     if value != 1 or not factors:

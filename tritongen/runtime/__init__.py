@@ -20,6 +20,7 @@ if os.environ.get("TRITON_INTERPRET") == "1":
     from tritongen.runtime.interpret import (
         install_bf16,
         install_bool_splat,
+        install_dtypes,
         install_f8,
         install_index,
         install_libdevice,
@@ -33,6 +34,7 @@ if os.environ.get("TRITON_INTERPRET") == "1":
     install_tree_reduce()
     install_bool_splat()
     install_index()
+    install_dtypes()
     install_one_patch()
 
 __all__ = ["Backward", "empty", "f32_precision", "memory_format", "op"]

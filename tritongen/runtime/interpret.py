@@ -8,6 +8,7 @@ whose results it holds for numbers of the type compared, and speed in reductions
     install_tree_reduce()  # tl.reduce and scans with a combiner of one's own: a few calls, not one an element
     install_bool_splat()  # (x > 0) & (s > 0), where x is a tile and s a scalar
     install_index()  # range(n), where n is held as an array of one
+    install_dtypes()  # the table of numpy's types is made once
     install_one_patch()  # the language is remapped once a launch, not once a call of a helper
 
 Only functions with a row in `_TORCH` are replaced; a kernel that calls another one fails in the
@@ -232,6 +233,18 @@ def install_one_patch() -> None:
         return patch(fn)
 
     interpreter._patch_lang = patch_once
+
+
+def install_dtypes() -> None:
+    """Triton makes its table of numpy's types anew for each value that a kernel computes."""
+    plain, kept = interpreter._get_np_dtype, dict[str, np.dtype]()
+
+    def np_dtype(dtype: tl.dtype) -> np.dtype:
+        if dtype.name not in kept:
+            kept[dtype.name] = plain(dtype)
+        return kept[dtype.name]
+
+    interpreter._get_np_dtype = np_dtype
 
 
 # ---- reductions ---------------------------------------------------------------------------------

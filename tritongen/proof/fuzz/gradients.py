@@ -1,6 +1,6 @@
 """The derived gradient of a spec: its text, its kernels, and autograd of the emitted reference.
 
-    try_gradients(seen, text, name)
+    try_gradients(seen, text, nests)
 
 Where torch's gradient and ours differ, a difference quotient decides: at ties and kinks each is right in
 its own way, and says nothing.
@@ -31,9 +31,9 @@ from tritongen.syntax.parse import parse
 TOLERANCE = 1e-5
 
 
-def try_gradients(seen: Trial, text: str, name: str) -> None:
-    """Of the last op of the file, for one of its typings."""
-    op = check(parse(text, name))[-1].typings[0]
+def try_gradients(seen: Trial, text: str, nests: pipeline.Module) -> None:
+    """Of the last op of the file, which was built as general nests, for one of its typings."""
+    op = check(parse(text, nests.name))[-1].typings[0]
     given = [*(t.dtype for t in op.tensors), *(p.dtype for p in op.scalars)]
     if not any(kind_of(d, op) == "float" for d in given) or not any(
         kind_of(o.dtype, op) == "float" for o in op.outputs
@@ -53,7 +53,7 @@ def try_gradients(seen: Trial, text: str, name: str) -> None:
     if built is not None:
         try_built(seen, *built, 1, "gradient ")
     with seen.stage("autograd"):
-        try_autograd(seen, text)
+        try_autograd(seen, text, nests)
 
 
 def _built(seen: Trial, back: Op) -> tuple[pipeline.Module, pipeline.Module] | None:
@@ -75,7 +75,7 @@ def _written(op: Op) -> str:
         return ""
 
 
-def try_autograd(seen: Trial, text: str) -> None:
+def try_autograd(seen: Trial, text: str, nests: pipeline.Module) -> None:
     """The oracle of the gradient against autograd of the reference, in f64."""
     wide = re.sub(
         r"\bop \w+<[^>]*>",
@@ -84,7 +84,8 @@ def try_autograd(seen: Trial, text: str) -> None:
     )
     wide = re.sub(r"\b(f32|f16|bf16)\[", "f64[", wide)
     wide = re.sub(r"\bf32\(", "f64(", wide)
-    built = pipeline.build(wide, "wide")
+    # Of its reference no kernel is a part: the general nests are the least to print.
+    built = nests if wide == text else pipeline.build(wide, "wide", only="nest")
     module = load_text(built.name, built.raw)
     op = check(parse(wide))[-1].typings[0]
     back = gradient(op)

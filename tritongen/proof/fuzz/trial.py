@@ -95,9 +95,10 @@ def trial(
     seen = Trial(device, Random(seed), time.monotonic() + seconds)
     with seen.stage("build"):
         built = pipeline.build(text, name)
-        try_built(seen, built, pipeline.build(text, name, only="nest"), calls)
+        nests = pipeline.build(text, name, only="nest")
+        try_built(seen, built, nests, calls)
         if grad and not seen.findings and not seen.refused:
-            try_gradients(seen, text, name)
+            try_gradients(seen, text, nests)
     return {
         "findings": seen.findings,
         "refused": sorted(set(seen.refused)),
@@ -122,7 +123,7 @@ def try_built(
             seen.skeletons.update({stage + step.skeleton for step in plan.steps})
             seen.variants.update({stage + v.name for step in plan.steps for v in step.variants})
     with seen.stage(f"{stage}kernels"):
-        modules = load_text(built.name, built.raw), load_text(f"{built.name}_nest", nests.raw)
+        modules = load_text(built.name, built.raw), load_text(nests.name, nests.raw)
         for op_name, plans in built.plans.items():
             for plan, nest_plan in zip(plans, nests.plans[op_name], strict=True):
                 candidates = runner.candidates_of(modules, plan, nest_plan)
