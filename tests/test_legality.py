@@ -79,6 +79,14 @@ PRODUCTS_IN_F64 = [
     )
 ]
 
+# Stages were counted as if each factor were one tile of what is multiplied: 303,160 and 278,528 bytes of 232,448.
+WIDER_THAN_MULTIPLIED = """op f<T: f16>(x: T[M, K], w: f32[N, K]) -> y: T[M, N] {
+  y[i, j] = sum[k](x[i, k] * T(w[j, k]))
+}"""
+SEVERAL_TILES = """op f(x: f32[M, K], g: f32[M, K], h: f32[M, K], w: f32[K, N]) -> y: f32[M, N] {
+  y[i, j] = sum[k](x[i, k] * g[i, k] * h[i, k] * w[k, j])
+}"""
+
 # A pair of tiles to reduce had two shapes, as no row of theirs tells the values apart.
 PLACE_OF_A_LINE = """op f<T: f32>(w: T[L], z: T[N]) -> (h: i64, p: i64[N]) {
   h = argmin[i](w[i])
@@ -102,6 +110,8 @@ WIDE_TO_STORE = """op f(x: i8[M, K], w: i8[N, K]) -> y: i64[M, N] {
         MIXED.format("T: f16", "T", "T"),
         MIXED.format("T: f32", "f16", "T"),
         *PRODUCTS_IN_F64,
+        WIDER_THAN_MULTIPLIED,
+        SEVERAL_TILES,
     ],
 )
 def test_kernels_of_such_specs_compile(text):
@@ -128,6 +138,21 @@ def test_a_factor_in_f64_says_nothing_of_narrow_loads():
     assert half[0] == "a.to(COMPUTE)"
     assert factors(PRODUCTS_IN_F64[0].replace("u8", "i32")) == ["a", "b"]
     assert factors(PRODUCTS_IN_F64[0].replace("f64", "f32")) == ["a", "b"]
+
+
+def test_stages_are_as_many_as_fit_what_a_step_loads():
+    call = {"M": 64, "N": 1 << 20, "sms": 132, "itemsize": 4}
+    assert stages(SEVERAL_TILES, "slim", call) == 3
+    assert stages(MIXED.format("T: f32", "T", "T"), "slim", call) == 5  # as measured
+    call = {"M": 1024, "N": 1024, "sms": 132, "itemsize": 2, "stored_bytes": 2}
+    assert stages(WIDER_THAN_MULTIPLIED, "square", call) == 4
+    assert stages(WIDER_THAN_MULTIPLIED.replace("f32", "f16"), "square", call) == 5
+
+
+def stages(text: str, variant: str, call: dict[str, int]) -> int:
+    (plan,) = next(iter(pipeline.build(text).plans.values()))
+    config = next(v.config for v in plan.steps[-1].variants if v.name == variant)
+    return evaluate(dict(config)["num_stages"], call)
 
 
 def factors(text: str) -> list[str]:

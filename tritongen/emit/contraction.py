@@ -26,7 +26,7 @@ from tritongen.emit.bounded import (
 from tritongen.emit.fold_lines import guard_text
 from tritongen.emit.parameters import TRITON_DTYPES
 from tritongen.emit.sliding import SlidingBody
-from tritongen.emit.text import may_be_f64
+from tritongen.emit.text import bytes_of, may_be_f64
 from tritongen.emit.tiles import view
 from tritongen.emit.view import KernelView, Loop
 from tritongen.ir import nodes as ir
@@ -194,8 +194,7 @@ def follows_from_narrow(body: Body, head: ir.Nest, e: ir.Expr, guards: Iterable[
     """Whether a factor in f64 may follow from a load of less than 32 bits: of a value, an index or a bound."""
     bounds = {a.tensor for g in guards for a in walk(g.poly) if isinstance(a, Fetch)}
     dtypes = {body.context.dtypes[tensor] for tensor in tensors_read(e) | bounds}
-    stored = {p.name: set(p.dtypes) for p in body.op.typarams}
-    narrow = [d for d in dtypes if stored.get(d, {d}) - {"compute", "f64", "f32", "i64", "i32"}]
+    narrow = [d for d in dtypes if min(bytes_of(d, body.op)) < 4]
     return head.dtype == "compute" and any(beside_f64(d, body.op) for d in narrow)
 
 
