@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from random import Random
 
@@ -66,6 +67,26 @@ MIXED = """op f<{}>(x: {}[M, K], w: {}[N, K], b: f64[N]) -> y: f64[M, N] {{
   y[m, n] = b[n] + sum[k](x[m, k] * w[n, k])
 }}"""
 
+# Triton laid factors in f64 out by the bits of a mask, and could not multiply them.
+PRODUCTS_IN_F64 = [
+    f"op f({operands}) -> y: f64[M, N] {{\n  y[i, j] = {value}\n}}"
+    for operands, value in (
+        ("a: f64[M, K], b: f64[K, N], n: u8[M]", "sum[k < n[i]](a[i, k] * b[k, j])"),
+        ("a: f64[M, K], b: f64[K, N], n: i16[N]", "sum[k >= n[j]](relu(a[i, k]) * b[k, j])"),
+        ("a: f64[M, K], b: f64[K, N], n: bool[K]", "sum[k](where(n[k], a[i, k], 0) * b[k, j])"),
+        ("a: f16[M, K], b: bf16[K, N], n: f64[M]", "sum[k](a[i, k] * b[k, j]) + n[i]"),
+        ("a: f32[M, K], b: f16[K, N], n: f64[M]", "sum[k](a[i, k] * b[k, j]) + n[i]"),
+    )
+]
+
+# Stages were counted as if each factor were one tile of what is multiplied: 303,160 and 278,528 bytes of 232,448.
+WIDER_THAN_MULTIPLIED = """op f<T: f16>(x: T[M, K], w: f32[N, K]) -> y: T[M, N] {
+  y[i, j] = sum[k](x[i, k] * T(w[j, k]))
+}"""
+SEVERAL_TILES = """op f(x: f32[M, K], g: f32[M, K], h: f32[M, K], w: f32[K, N]) -> y: f32[M, N] {
+  y[i, j] = sum[k](x[i, k] * g[i, k] * h[i, k] * w[k, j])
+}"""
+
 # A pair of tiles to reduce had two shapes, as no row of theirs tells the values apart.
 PLACE_OF_A_LINE = """op f<T: f32>(w: T[L], z: T[N]) -> (h: i64, p: i64[N]) {
   h = argmin[i](w[i])
@@ -88,6 +109,9 @@ WIDE_TO_STORE = """op f(x: i8[M, K], w: i8[N, K]) -> y: i64[M, N] {
         MIXED.format("T: f32", "T", "T"),
         MIXED.format("T: f16", "T", "T"),
         MIXED.format("T: f32", "f16", "T"),
+        *PRODUCTS_IN_F64,
+        WIDER_THAN_MULTIPLIED,
+        SEVERAL_TILES,
     ],
 )
 def test_kernels_of_such_specs_compile(text):
@@ -100,12 +124,42 @@ def test_a_size_of_a_window_stays_what_it_is():
 
 
 def test_factors_are_of_one_type_with_their_sum():
-    for kinds in (("T: f32", "T", "T"), ("T: f32", "f16", "T")):
-        raw = pipeline.build(MIXED.format(*kinds)).raw
-        kernel = raw.split("def f_tiles(")[1].split("@triton.jit")[0]
-        assert kernel.count("tl.dot(_widened(") == kernel.count("tl.dot(") == 1
     alike = (ROOT / "specs/linear.op").read_text()
-    assert "_widened" not in pipeline.build(alike).raw
+    assert factors(MIXED.format("T: f32", "T", "T")) == ["x.to(FACTOR)", "w.to(FACTOR)"]
+    assert factors(MIXED.format("T: f32", "f16", "T"))[1] == "w.to(COMPUTE)"
+    assert factors(alike) == ["x", "w"]
+
+
+def test_a_factor_in_f64_says_nothing_of_narrow_loads():
+    of_rows, of_columns, of_terms, halves, half = map(factors, PRODUCTS_IN_F64)
+    assert of_rows == ["_f64_factor(a)", "b"] and of_columns == ["left", "_f64_factor(b)"]
+    assert of_terms[0].startswith("_f64_factor(") and not of_terms[1].startswith("_f64_factor(")
+    assert all(side.startswith("_f64_factor(") for side in (*halves, half[1]))
+    assert half[0] == "a.to(COMPUTE)"
+    assert factors(PRODUCTS_IN_F64[0].replace("u8", "i32")) == ["a", "b"]
+    assert factors(PRODUCTS_IN_F64[0].replace("f64", "f32")) == ["a", "b"]
+
+
+def test_stages_are_as_many_as_fit_what_a_step_loads():
+    call = {"M": 64, "N": 1 << 20, "sms": 132, "itemsize": 4}
+    assert stages(SEVERAL_TILES, "slim", call) == 3
+    assert stages(MIXED.format("T: f32", "T", "T"), "slim", call) == 5  # as measured
+    call = {"M": 1024, "N": 1024, "sms": 132, "itemsize": 2, "stored_bytes": 2}
+    assert stages(WIDER_THAN_MULTIPLIED, "square", call) == 4
+    assert stages(WIDER_THAN_MULTIPLIED.replace("f32", "f16"), "square", call) == 5
+
+
+def stages(text: str, variant: str, call: dict[str, int]) -> int:
+    (plan,) = next(iter(pipeline.build(text).plans.values()))
+    config = next(v.config for v in plan.steps[-1].variants if v.name == variant)
+    return evaluate(dict(config)["num_stages"], call)
+
+
+def factors(text: str) -> list[str]:
+    """What the tl.dot of the kernel for any size multiplies."""
+    kernel = re.split(r"def [a-z]\w*_tiles\(", pipeline.build(text).raw)[1].split("@triton.jit")[0]
+    (found,) = re.findall(r"= tl\.dot\((.*), (.*), \w+, input_precision", kernel)
+    return list(found)
 
 
 def test_a_tile_of_less_than_16_bytes_is_stored_through_pointers(interpreter):

@@ -7,6 +7,8 @@ its `KernelView`: left and right lines for the loop, epilogue lines behind it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tritongen.emit.body import Body
 from tritongen.emit.bounded import (
     FREE,
@@ -24,12 +26,13 @@ from tritongen.emit.bounded import (
 from tritongen.emit.fold_lines import guard_text
 from tritongen.emit.parameters import TRITON_DTYPES
 from tritongen.emit.sliding import SlidingBody
-from tritongen.emit.text import may_be_f64
+from tritongen.emit.text import bytes_of, may_be_f64
 from tritongen.emit.tiles import view
 from tritongen.emit.view import KernelView, Loop
 from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Fetch, walk
 from tritongen.ir.functions import ATOM
-from tritongen.schedule.canonical import free_indices
+from tritongen.schedule.canonical import free_indices, tensors_read
 from tritongen.schedule.classes.contraction_operands import storage_dtype
 from tritongen.schedule.plan import KernelPlan
 
@@ -144,8 +147,11 @@ def products(
                 made[e, narrow] = factor(body, e, side, narrow, var, bounds, others.get(side, ""))
         sides = [made[left, narrow], made[right, narrow]]
         if kind := factor_dtype(body, head, narrow):
-            body.helpers["_widened"] = None
-            sides = [f"_widened({side}, {kind})" for side in sides]
+            sides = [f"{side}.to({kind})" for side in sides]
+        for k, (e, side) in enumerate(((left, LEFT), (right, RIGHT))):
+            if follows_from_narrow(body, head, e, guards_of(body, bounds.guards, side)):
+                body.helpers["_f64_factor"] = None
+                sides[k] = f"_f64_factor({sides[k]})"
         dots.append(dot_line(body, head, *sides))
         masked = LEFT in others or guards_of(body, bounds.guards, LEFT)
         computed = masked or not is_loaded(left, narrow)
@@ -177,8 +183,20 @@ def is_widened(head: ir.Nest, narrow: str, op: ir.Op) -> bool:
     """Whether a call may add up in f64 what is stored as less."""
     reads = (r for side in head.fold.factors for r in ir.walk(side) if isinstance(r, ir.Read))
     factors = {narrow} if narrow else {r.dtype for r in reads}
-    wide = {t.dtype for t in op.tensors if may_be_f64(t, op)}
-    return head.dtype == "compute" and any(wide - {kind} for kind in factors)
+    return head.dtype == "compute" and any(beside_f64(kind, op) for kind in factors)
+
+
+def beside_f64(dtype: str, op: ir.Op) -> bool:
+    """Whether a call that computes in f64 may have tensors of this dtype that are of another type."""
+    return bool({t.dtype for t in op.tensors if may_be_f64(t, op)} - {dtype})
+
+
+def follows_from_narrow(body: Body, head: ir.Nest, e: ir.Expr, guards: Iterable[ir.Guard]) -> bool:
+    """Whether a factor in f64 may follow from a load of less than 32 bits: of a value, an index or a bound."""
+    bounds = {a.tensor for g in guards for a in walk(g.poly) if isinstance(a, Fetch)}
+    dtypes = {body.context.dtypes[tensor] for tensor in tensors_read(e) | bounds}
+    narrow = [d for d in dtypes if min(bytes_of(d, body.op)) < 4]
+    return head.dtype == "compute" and any(beside_f64(d, body.op) for d in narrow)
 
 
 def dot_line(body: Body, head: ir.Nest, left: str, right: str, name: str = "") -> str:

@@ -5,6 +5,7 @@ literal(0.5, "float") -> "0.5"      wrap(("a + b", SUM), TERM) -> "(a + b)"
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Sequence
 
@@ -52,6 +53,15 @@ def may_be_f64(tensor: ir.Tensor, op: ir.Op) -> bool:
     return tensor.dtype == "f64" or any(
         p.name == tensor.dtype and "f64" in p.dtypes for p in op.typarams
     )
+
+
+def bytes_of(dtype: str, op: ir.Op) -> set[int]:
+    """What an element of a dtype, or of any that a type parameter stands for, may take in memory."""
+    if dtype == "compute":
+        return {4, 8}
+    dtypes = next((p.dtypes for p in op.typarams if p.name == dtype), (dtype,))
+    bits = (re.search(r"\d+", d) for d in dtypes)
+    return {int(found[0]) // 8 if found else 1 for found in bits}
 
 
 def stores_directly(source: str, target: str, op: ir.Op) -> bool:

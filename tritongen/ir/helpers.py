@@ -77,14 +77,18 @@ def _awaited(x):
     else:
         return x
 ''',
-    "_widened": '''
+    "_f64_factor": '''
 @triton.jit
-def _widened(x, DTYPE: tl.constexpr):
-    """A factor as DTYPE. In f64 behind a sum of one term: Triton 3.7 ends where it sees one made of a half type."""
-    if DTYPE == tl.float64:
-        return tl.sum(x.to(DTYPE)[:, :, None], 2)
+def _f64_factor(x):
+    """A factor of tl.dot: in f64 behind a sum of one term, past which Triton does not look for loads.
+
+    Triton 3.7 lays factors out in pairs or fours where the narrowest load behind them, a mask's or an index's too, has
+    16 or 8 bits. Its products in f64 know single elements only.
+    """
+    if x.dtype == tl.float64:
+        return tl.sum(x[:, :, None], 2)
     else:
-        return x.to(DTYPE)
+        return x
 ''',
     "_floor_div": '''
 @triton.jit

@@ -18,6 +18,7 @@ from tritongen.schedule.classes.contraction_operands import (
     stored_as,
     stored_whole,
 )
+from tritongen.schedule.classes.contraction_stages import fitted
 from tritongen.schedule.classes.pointwise import is_busy
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Pack, Step, Variant
 from tritongen.schedule.views import accesses, views
@@ -68,7 +69,7 @@ def make(name, group, stores, dims, facts) -> Step:
     why = "a sum of products of two factors"
     if group.products > 1:
         why = f"{group.products} sums of products that share a factor"
-    return Step(name, "contraction", why, stores, numbers, kernels, variants)
+    return fitted(Step(name, "contraction", why, stores, numbers, kernels, variants))
 
 
 # ---- tiles ---------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from tritongen.ir.algebra import (
 )
 from tritongen.schedule.canonical import binders_of, fresh, reads
 from tritongen.schedule.classes import one_tap, patches, pointwise, window
+from tritongen.schedule.classes.contraction_stages import fitted
 from tritongen.schedule.classes.lanes import in_lanes
 from tritongen.schedule.members import Group
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Order, Pack, Step, Variant
@@ -186,7 +187,7 @@ def make(name, group, stores, dims, facts) -> Step:
     numbers = tuple(dict((*numbers, *one.numbers)).items())
     variants = (*one.variants, *variants)
     asked: dict[str, Any] = dict(orders=orders, tests=one.tests)
-    return Step(name, "contraction", why, stores, numbers, kernels, variants, **asked)
+    return fitted(Step(name, "contraction", why, stores, numbers, kernels, variants, **asked))
 
 
 def _variants(kernels, packs, laned, times: str) -> tuple[Variant, ...]:
