@@ -119,9 +119,14 @@ def reciprocal(p: Poly) -> Poly:
 
 
 def floordiv(num: Poly, den: Poly) -> Poly:
-    """num // den with whole multiples of den taken out: `(a * k + b) // k` is `a + b // k`."""
+    """num // den with whole multiples of den taken out: `(a * k + b) // k` is `a + b // k`.
+
+    Of whole numbers alone, as they are printed: `(a / b) // c` is `a // (b * c)`.
+    """
     if not den.terms:
         raise ZeroDivisionError("division by zero in an index expression")
+    if is_fractional(num) or is_fractional(den):
+        num, den = numerator(num) * denominator(den), numerator(den) * denominator(num)
     if all(value < 0 for _, value in den.terms):
         num, den = -num, -den  # the same quotient, by what proofs know to be positive
     if den.constant == 1 and not is_fractional(num):
