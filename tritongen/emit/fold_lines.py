@@ -30,7 +30,7 @@ def term(body: Body, nest: ir.Nest, var: dict[str, str], served: bool) -> tuple[
     """The term of a fold over the whole tile, masked lanes holding its start."""
     reduce = nest.fold
     out = body.expr(reduce.body)
-    wide = free_indices(reduce.body) >= {d.index for d in body.kernel.axes[1].digits[:1]}
+    wide = moved_by(body, reduce.body) >= {d.index for d in body.kernel.axes[1].digits[:1]}
     guards = [guard_text(body, g) for g in reduce.guards]
     if served and not guards and wide:
         return out
@@ -39,6 +39,11 @@ def term(body: Body, nest: ir.Nest, var: dict[str, str], served: bool) -> tuple[
     if not body.strong(reduce.body):
         out = (body.full(reduce.body, reduce.body.dtype), ATOM)
     return f"tl.where({mask}, {out[0]}, {start})", ATOM
+
+
+def moved_by(body: Body, e: ir.Expr) -> set[str]:
+    """The indices along which a value lies: a line that is the same in all rows has the shape of one."""
+    return free_indices(e, {n.name: n for n in body.kernel.nests})
 
 
 def term_mask(body: Body, nest: ir.Nest) -> str:
@@ -90,7 +95,7 @@ def fold_resident(
     """A fold of a tile that is in registers, along an axis or, but for arg folds, over all of it."""
     if nest.fold.op.startswith("arg"):
         rows = {d.index for d in body.kernel.axes[0].digits}
-        alike = bool(free_indices(nest.fold.body) & rows)  # `tl.reduce` wants tiles of one shape
+        alike = bool(moved_by(body, nest.fold.body) & rows)  # `tl.reduce` wants tiles of one shape
         value = term(body, nest, var, served and alike)[0]
         if not value.isidentifier():
             value = body.assign(body.fresh(f"{nest.name}_value"), value)
