@@ -33,6 +33,10 @@ OPS = {
     "corner": """op corner<T: float>(a: T[N, K], b: T[K, M]) -> y: T[N, M] {
       y[i, m] = sum[k < i + m](a[i, k] * b[k, m])
     }""",
+    # Not in the type of the bound, where 3 - 5 is 254.
+    "narrow": """op narrow<T: float>(x: T[N, K], count: u8[N]) -> y: T[N] {
+      y[i] = sum[k < count[i]](x[i, k])
+    }""",
 }
 
 
@@ -51,6 +55,15 @@ def test_what_no_term_has_is_never_seen(interpreter, name):
 def test_nor_in_a_gradient(interpreter):
     op = check(parse(OPS["ragged"]))[0].typings[0]
     proven(interpreter, print_op(gradient(op)), examples=3)
+
+
+def test_and_a_gradient_counts_in_64_bits():
+    op = check(parse("""op f(x: f32[N, M], t: u8[N]) -> y: f32[N] {
+          y[n] = sum[k <= t[n] + 3](x[n, k]) + (x[n, t[n] // 2] else 0)
+        }"""))[0].typings[0]
+    text = print_op(gradient(op))
+    assert "i64(t[n]) + 3 >= k" in text and "i64(t[n]) // 2 == k" in text
+    assert parse(text) and check(parse(text))
 
 
 def test_a_loop_ends_with_its_terms():

@@ -9,6 +9,7 @@ from __future__ import annotations
 from tritongen.emit.body import Body
 from tritongen.emit.folds import FOLDS
 from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Poly, is_fractional, with_modulo
 from tritongen.ir.bounds import takes_all
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.canonical import free_indices
@@ -53,7 +54,15 @@ def term_mask(body: Body, nest: ir.Nest) -> str:
 
 
 def guard_text(body: Body, guard: ir.Guard) -> str:
-    return f"{body.size(guard.poly)[0]} {guard.op} 0"
+    """What is subtracted stands on the other side: an end as low as its type goes has no lower one."""
+    p = with_modulo(guard.poly)
+    strict = guard.op == ">=" and ((), -1) in p.terms
+    above = tuple((monomial, value) for monomial, value in p.terms if value > 0)
+    if is_fractional(p) or not above:
+        return f"{body.size(p)[0]} {guard.op} 0"
+    below = ((monomial, -value) for monomial, value in p.terms if value < 0)
+    right = Poly(tuple(term for term in below if term[0] or not strict))
+    return f"{body.size(Poly(above))[0]} {'>' if strict else guard.op} {body.size(right)[0]}"
 
 
 def end_text(body: Body, nest: ir.Nest, tile_text: str, axis: int | None = 1) -> str:

@@ -69,8 +69,9 @@ from tritongen.ir.print_poly import (
     number,
     poly_ast,
     read_ast,
+    value_ast,
 )
-from tritongen.ir.reads import fill_reads, reads_of
+from tritongen.ir.reads import fill_reads, reads_of, wide_names
 from tritongen.syntax import ast
 from tritongen.syntax.unparse import unparse
 
@@ -244,9 +245,8 @@ class _Printer:
                 return number(self.as_written(int(p.constant), dtype))
             case IndexValue(p):
                 count = size(_count_name(self.op))
-                return poly_ast(
-                    substitute_atoms(p, lambda atom: count if atom == Sym(BATCH) else None)
-                )
+                named = substitute_atoms(p, lambda atom: count if atom == Sym(BATCH) else None)
+                return value_ast(named, wide_names(self.op))
             case Read(tensor, coords, fill, dtype):
                 given = None if fill is None else self.as_written(fill, dtype)
                 return read_ast(tensor, coords, given)

@@ -11,7 +11,7 @@ Not here: expressions and ops (`print.py`), text in error messages (`algebra.tex
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from fractions import Fraction
 
 from tritongen.ir.algebra import (
@@ -29,6 +29,7 @@ from tritongen.ir.algebra import (
     is_fractional,
     numerator,
     poly,
+    walk,
 )
 from tritongen.ir.nodes import BATCH
 from tritongen.syntax import ast
@@ -49,6 +50,23 @@ def number(value: int | float) -> ast.Expr:
 
 def poly_ast(p: Poly) -> ast.Expr:
     return _sum(_terms(p))
+
+
+def value_ast(p: Poly, wide: Collection[str]) -> ast.Expr:
+    """A poly as a value: coordinates and bounds count in 64 bits, values in what tensors hold."""
+
+    def counted(e: ast.Expr) -> ast.Expr:
+        match e:
+            case ast.Read(tensor) | ast.Name(tensor) if tensor in read and tensor not in wide:
+                return ast.Call("i64", (e,))
+            case ast.Unary(op, x):
+                return ast.Unary(op, counted(x))
+            case ast.Binary(op, a, b):
+                return ast.Binary(op, counted(a), counted(b))
+        return e
+
+    read = {atom.tensor for atom in walk(p) if isinstance(atom, Fetch)}
+    return counted(poly_ast(p))
 
 
 def condition_ast(p: Poly, op: str) -> ast.Expr:
