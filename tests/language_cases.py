@@ -435,6 +435,20 @@ case(
 
 # ---- reads ----------------------------------------------------------------------------------------
 case(
+    "coordinates and bounds count beyond what a u8 holds",
+    """op f<T: float>(x: T[N, M], g: u8[N]) -> y: T[N] {
+      y[n] = sum[k <= g[n] + 3](x[n, k]) + (x[n, g[n] - 3] else 0) + (x[n, 2 * g[n]] else 0)
+    }""",
+    lambda: (draw(3, 300), torch.tensor([0, 129, 254], dtype=torch.uint8)),
+    lambda x, g: torch.stack(
+        [
+            x[0, :4].sum() + x[0, 0],
+            x[1, :133].sum() + x[1, 126] + x[1, 258],
+            x[2, :258].sum() + x[2, 251],
+        ]
+    ),
+)
+case(
     "a gather outside reads its else",
     "op f<T: float>(t: T[V, D], i: i64[N]) -> y: T[N, D] { y[n, d] = t[i[n], d] else -1 }",
     lambda: (draw(3, 2), torch.tensor([2, -1, 3])),

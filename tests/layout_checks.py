@@ -172,6 +172,18 @@ def test_norms_pools_and_convolutions():
     held(module, plan, F.conv2d(x, kernel, bias), x, kernel, bias)
 
 
+def test_dots_that_would_be_the_channels_and_more_are_one_run():
+    text = """op f<T: float>(x: T[..., C, H, W]) -> y: T[..., C, H, W] {
+      y[..., c, h, w] = sum[r < 2](x[..., c, h, 2 * w + r] else 0) + (x[..., c, h + w, w] else 0)
+    }"""
+    module, _ = of(text, "f")
+    for batch, last in ((3,), LAST), ((2, 3), torch.channels_last_3d):
+        x = torch.randn(*batch, 4, 5, 6)
+        got = module.f.__wrapped__(x.to(memory_format=last))
+        assert torch.equal(got, module.f.__wrapped__(x))
+        assert got.is_contiguous(memory_format=last) == (len(batch) == 1)
+
+
 def test_group_norm_of_channels_last_copies_nothing():
     gain, bias = torch.randn(8), torch.randn(8)
     for name, groups in ("group_norm", 4), ("instance_norm", 8):

@@ -206,6 +206,12 @@ def test_normal_forms(built, shown):
     )
 
 
+def test_a_quotient_of_a_quotient_is_one():
+    i, k = index("i"), size("K")
+    assert algebra.floordiv(-i / 2, poly(2)) == algebra.floordiv(-i, poly(4))
+    assert algebra.floordiv(i + 1, k / 2) == algebra.floordiv(2 * i + 2, k)
+
+
 def test_a_term_that_may_be_fractional_stays_in_the_floor():
     """Taking i / 2 out of (i / 2 + 1) // 1 would floor nothing."""
     built = (index("i") / 2 + 1) // 1

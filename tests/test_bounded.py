@@ -37,6 +37,10 @@ OPS = {
     "inside": """op inside<T: float>(a: T[N, N], b: T[M]) -> y: T[N] with M == N - 1 {
       y[i] = sum[k > i](a[i, k] * b[i])
     }""",
+    # Not in the type of the bound, where 3 - 5 is 254.
+    "narrow": """op narrow<T: float>(x: T[N, K], count: u8[N]) -> y: T[N] {
+      y[i] = sum[k < count[i]](x[i, k])
+    }""",
 }
 
 
@@ -62,6 +66,15 @@ def test_what_a_bound_alone_keeps_inside_is_masked():
     text = "op f<T: float>(h: T[N], x: T[N]) -> y: T[N] { y[t] = sum[k <= t](h[k] * x[t - k]) }"
     kernel = pipeline.build(text, only="nest").raw.partition("def choose_f")[0]
     assert "mask=inside & (x_n >= 0) & (x_n < N)" in kernel
+
+
+def test_and_a_gradient_counts_in_64_bits():
+    op = check(parse("""op f(x: f32[N, M], t: u8[N]) -> y: f32[N] {
+          y[n] = sum[k <= t[n] + 3](x[n, k]) + (x[n, t[n] // 2] else 0)
+        }"""))[0].typings[0]
+    text = print_op(gradient(op))
+    assert "i64(t[n]) + 3 >= k" in text and "i64(t[n]) // 2 == k" in text
+    assert parse(text) and check(parse(text))
 
 
 def test_a_loop_ends_with_its_terms():

@@ -98,11 +98,24 @@ WIDE_TO_STORE = """op f(x: i8[M, K], w: i8[N, K]) -> y: i64[M, N] {
   y[m, n] = sum[k](x[m, k] * w[n, k])
 }"""
 
+# A line that is the same in all rows was folded with places that are not.
+ONE_LINE_FOR_ALL = """op f(u: f32[M], z: f32[N]) -> p: i64[N] {
+  e[n < N, m < M] = u[m] + 1
+  p[n] = argmax[m](e[n, m]) + i64(z[n])
+}"""
+# A line read at `j / 2` has `-(j / 2) // 2` in it: `/` is no division of whole numbers in Triton.
+HALVES = """op f(x: f32[K], z: f32[K, N]) -> y: f32[K, N] {
+  a[j < K] = (x[-j // 2 + K] else 0) + x[j]
+  y[j, n] = (a[j / 2] else 0) + z[j, n]
+}"""
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [
+        ONE_LINE_FOR_ALL,
+        HALVES,
         WINDOW_OF_A_SIZE,
         PLACE_OF_A_LINE,
         WIDE_TO_STORE,

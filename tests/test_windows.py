@@ -46,6 +46,13 @@ def test_a_result_is_stored_as_its_operand_is():
         assert y.stride() == torch.empty_like(x)[:, :, :4, :4].clone().stride()
 
 
+def test_a_window_whose_line_moves_with_the_lanes_has_no_runs():
+    """A run holds what several lanes read, of one line: here each lane has its own."""
+    text = "op f(x: f32[N, W]) -> y: f32[N] { y[n] = sum[k < 3](x[%s, n + k] else 0) }"
+    assert "def f_runs" in pipeline.build(text % "0").raw
+    assert "def f_window" in (raw := pipeline.build(text % "n").raw) and "def f_runs" not in raw
+
+
 def test_neighbouring_windows_share_what_they_load():
     """16 steps of 4 x 4 windows at stride 1 read 19 lines in runs, and their maxima along a line are shared too."""
     x = images(32, 64, 512, 512, dtype=torch.bfloat16)

@@ -72,7 +72,7 @@ def write(system: System, shapes: Shapes) -> Expr:
         weight = _sum(binders, inner, weight)
     if not outer or exprs.is_zero(weight):
         return weight
-    condition = _condition(outer, shapes)
+    condition = _condition(outer)
     return exprs.where(condition, weight, exprs.number(0, weight.dtype))
 
 
@@ -208,13 +208,13 @@ def _whole(system: System, guard: Guard) -> tuple[Guard, ...]:
     return (exact, Guard(above if positive else above // below, ">="))
 
 
-def _condition(guards: tuple[Guard, ...], shapes: Shapes) -> Expr:
+def _condition(guards: tuple[Guard, ...]) -> Expr:
     def compare(guard: Guard) -> Expr:
         p, fn = guard.poly, {">=": "ge", "==": "eq"}[guard.op]
         if fn == "ge" and dict(p.terms).get((), 0) == -1:
             p, fn = p + 1, "gt"
         left, right = sides(p)
-        return exprs.call(fn, _side(left, shapes), _side(right, shapes), dtype="bool")
+        return exprs.call(fn, _side(left), _side(right), dtype="bool")
 
     first, *rest = map(compare, guards)
     for other in rest:
@@ -230,13 +230,10 @@ def sides(p: Poly) -> tuple[Poly, Poly]:
     return positive, positive - p
 
 
-def _side(p: Poly, shapes: Shapes) -> Expr:
+def _side(p: Poly) -> Expr:
     """One side of a comparison, as the checker types it."""
     if p.constant is not None:
         return Const(int(p.constant), "i64")
-    if len(p.terms) == 1 and p == poly(atom := p.terms[0][0][0][0]) and isinstance(atom, Fetch):
-        read = Read(atom.tensor, atom.coords, atom.fill, shapes[atom.tensor].dtype)
-        return exprs.cast(read, "i64")
     return IndexValue(p, "i64")
 
 

@@ -55,9 +55,12 @@ def allocation(op: ir.Op, output: ir.Tensor, keeps: str, together: tuple[str, ..
     alike = [t.name for t in op.tensors if (len(t.dims), ir.BATCH_SIZE in t.dims) == rank]
     read = found.reduced or [t for t, dims in found.aligned if len(dims) == rank[0]]
     given = [t for t in read if t in alike]
-    if not given or not (rank[1] or rank[0] in (4, 5)):
+    # Where `...` would be the channels and more, they no longer lie in one run.
+    most = 5 if ir.BATCH_SIZE not in output.dims[:2] else min(5, len(output.dims))
+    if not given or most < 4 or not (rank[1] or rank[0] in (4, 5)):
         return f"{plain})"
-    return f"{plain}, memory_format=runtime.memory_format({', '.join(given)}))"
+    operands = ", ".join([*given, *(["most=4"] if most == 4 else [])])
+    return f"{plain}, memory_format=runtime.memory_format({operands}))"
 
 
 def _dtype(op: ir.Op, output: ir.Tensor) -> str:

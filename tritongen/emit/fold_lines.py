@@ -9,6 +9,7 @@ from __future__ import annotations
 from tritongen.emit.body import Body
 from tritongen.emit.folds import FOLDS
 from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Poly, is_fractional, with_modulo
 from tritongen.ir.bounds import takes_all
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.canonical import free_indices
@@ -30,7 +31,7 @@ def term(body: Body, nest: ir.Nest, var: dict[str, str], served: bool) -> tuple[
     """The term of a fold over the whole tile, masked lanes holding its start."""
     reduce = nest.fold
     out = body.expr(reduce.body)
-    wide = free_indices(reduce.body) >= {d.index for d in body.kernel.axes[1].digits[:1]}
+    wide = moved_by(body, reduce.body) >= {d.index for d in body.kernel.axes[1].digits[:1]}
     guards = [guard_text(body, g) for g in reduce.guards]
     if served and not guards and wide:
         return out
@@ -41,6 +42,11 @@ def term(body: Body, nest: ir.Nest, var: dict[str, str], served: bool) -> tuple[
     return f"tl.where({mask}, {out[0]}, {start})", ATOM
 
 
+def moved_by(body: Body, e: ir.Expr) -> set[str]:
+    """The indices along which a value lies: a line that is the same in all rows has the shape of one."""
+    return free_indices(e, {n.name: n for n in body.kernel.nests})
+
+
 def term_mask(body: Body, nest: ir.Nest) -> str:
     """Where a lane of the tile holds a term."""
     axes = (part.name for axis in body.kernel.axes for part in (axis.outer, axis.run))
@@ -48,7 +54,15 @@ def term_mask(body: Body, nest: ir.Nest) -> str:
 
 
 def guard_text(body: Body, guard: ir.Guard) -> str:
-    return f"{body.size(guard.poly)[0]} {guard.op} 0"
+    """What is subtracted stands on the other side: an end as low as its type goes has no lower one."""
+    p = with_modulo(guard.poly)
+    strict = guard.op == ">=" and ((), -1) in p.terms
+    above = tuple((monomial, value) for monomial, value in p.terms if value > 0)
+    if is_fractional(p) or not above:
+        return f"{body.size(p)[0]} {guard.op} 0"
+    below = ((monomial, -value) for monomial, value in p.terms if value < 0)
+    right = Poly(tuple(term for term in below if term[0] or not strict))
+    return f"{body.size(Poly(above))[0]} {'>' if strict else guard.op} {body.size(right)[0]}"
 
 
 def end_text(body: Body, nest: ir.Nest, tile_text: str, axis: int | None = 1) -> str:
@@ -90,7 +104,7 @@ def fold_resident(
     """A fold of a tile that is in registers, along an axis or, but for arg folds, over all of it."""
     if nest.fold.op.startswith("arg"):
         rows = {d.index for d in body.kernel.axes[0].digits}
-        alike = bool(free_indices(nest.fold.body) & rows)  # `tl.reduce` wants tiles of one shape
+        alike = bool(moved_by(body, nest.fold.body) & rows)  # `tl.reduce` wants tiles of one shape
         value = term(body, nest, var, served and alike)[0]
         if not value.isidentifier():
             value = body.assign(body.fresh(f"{nest.name}_value"), value)

@@ -108,13 +108,15 @@ def side_lines(patch: Patch) -> Iterator[str]:
 def place_lines(body: Body, var: dict[str, str], patch: Patch) -> tuple[list[str], list[str]]:
     """How many tiles there are each way, and from a tile's number to its corner: columns run fastest.
 
+    What is counted from the number of a turn may be a Python int in the interpreter, which has no `.to`.
+
     Phases of a transposed convolution lie between one another in memory: those of one patch run side by
     side, so that L2 reads it once and sees whole sectors.
     """
     number = var["turn"] = var["tile"]
     turn: list[str] = []
     if body.kernel.lets:
-        turn.append(f"{var['batch']} = ({number} % {var['BATCH']}).to(tl.int64)")
+        turn.append(f"{var['batch']} = tl.cast({number} % {var['BATCH']}, tl.int64)")
         turn.append(f"{body.names.free('patch')} = {number} // {var['BATCH']}")
         number = turn[-1].split(" ")[0]
     extents: dict[Run, str] = {}
@@ -135,7 +137,7 @@ def place_lines(body: Body, var: dict[str, str], patch: Patch) -> tuple[list[str
     var["count"] = " * ".join(inner)
     if batched:
         if not body.kernel.lets:
-            turn.append(f"{var['batch']} = ({over(number, inner)}).to(tl.int64)")
+            turn.append(f"{var['batch']} = tl.cast({over(number, inner)}, tl.int64)")
         var["count"] = f"{var['BATCH']} * {var['count']}"
     return opening, turn
 
@@ -274,10 +276,10 @@ def mask_places(body: Body, var: dict[str, str], patch: Patch) -> None:
     for k, b in enumerate(patch.places):
         name = body.index[b.index] = body.index_name(b.index)
         at = over(place, sides[k + 1 :]) + (f" % {sides[k]}" if k else "")
-        body.line(f"{name} = {patch.first[b.index,]}.to(tl.int64) + {at}")
+        body.line(f"{name} = tl.cast({patch.first[b.index,]}, tl.int64) + {at}")
         checks.append(f"({name} < {body.extent(b.hi - b.lo, b.index.upper())})")
     first = patch.first[patch.columns]
-    body.line(f"{var['n']} = {first}.to(tl.int64) + tl.arange(0, BLOCK_N){down}")
+    body.line(f"{var['n']} = tl.cast({first}, tl.int64) + tl.arange(0, BLOCK_N){down}")
     out = next(nest for nest in body.kernel.nests if nest.name in body.kernel.stores)
     for coordinate, extent in body.kernel.ragged:
         at = body.coordinate(out.name, out.coords.index(coordinate), coordinate)

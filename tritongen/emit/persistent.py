@@ -97,7 +97,7 @@ def place_lines(body: Body, var: dict[str, str], split: bool) -> list[str]:
     outer = f"{var['turn']} // {var['tiles']}"
     if body.kernel.axes[0].digits:
         inner = f"{outer} % {var['BATCH']}" if split else outer
-        lines.append(f"{var['batch']} = ({inner}).to(tl.int64)")
+        lines.append(f"{var['batch']} = tl.cast({inner}, tl.int64)")
         outer = f"{var['turn']} // ({var['tiles']} * {var['BATCH']})"
     if split:
         lines += [f"{var['part']} = {outer}", f"{var['begin']} = {var['part']} * CHUNK"]

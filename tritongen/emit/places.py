@@ -82,20 +82,20 @@ class Places(Parameters):
                 return self.symbol(name)
             case Idx(name):
                 return self.index_text(name)
-            case Fetch(tensor) if tensor in self.values:
-                return wrap(self.values[tensor], ATOM)
-            case Fetch(tensor, coords, fill_value):
-                return self.read(
-                    ir.Read(
-                        tensor,
-                        coords,
-                        -1 if fill_value is None else fill_value,
-                        self.dtype_of(tensor),
-                    )
-                )
+            case Fetch():
+                return self._fetched(atom)
             case Floor() | Mod():
                 return self._floored(atom)
         return None
+
+    def _fetched(self, atom: Fetch) -> str:
+        """What is read as a number to count with: in 64 bits, since 250 + 10 and 3 - 8 are no u8."""
+        cast = "" if self.dtype_of(atom.tensor) == "i64" else "i64"
+        if atom.tensor in self.values:
+            value = self.values[atom.tensor]
+            return f"{wrap(value, ATOM)}.to({self.dtype(cast)})" if cast else wrap(value, ATOM)
+        fill = -1 if atom.fill is None else atom.fill
+        return self.read(ir.Read(atom.tensor, atom.coords, fill, self.dtype_of(atom.tensor)), cast)
 
     def _floored(self, atom: Floor | Mod) -> str | None:
         """A quotient or remainder that Triton, which rounds towards zero, would not floor; None: it would.
@@ -279,10 +279,7 @@ class Places(Parameters):
     def is_wide(self, p: Poly) -> bool:
         """Whether a coordinate is a small number or has 64 bits, so that times a stride it does not overflow."""
         return p.constant is not None or any(
-            isinstance(atom, Idx)
-            and atom.name not in self.narrow
-            or isinstance(atom, Fetch)
-            and self.dtype_of(atom.tensor) == "i64"
+            isinstance(atom, Fetch) or isinstance(atom, Idx) and atom.name not in self.narrow
             for atom in walk_poly(p)
         )
 

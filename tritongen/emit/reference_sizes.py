@@ -41,6 +41,7 @@ from tritongen.ir.nodes import (
     walk,
 )
 from tritongen.ir.print_poly import condition_ast, poly_ast
+from tritongen.ir.reads import wide_names
 from tritongen.ir.texts import ATOM, BIT_AND, COMPARE, SUM, TERM, UNARY, Text, fill
 from tritongen.syntax import ast
 
@@ -54,6 +55,7 @@ class Names:
         self.taken = {p.name for p in (*op.typarams, *op.params, *op.outputs)}
         self.taken |= {nest.name for nest in op.nests} | {d.name for d in op.defines}
         self.taken |= {str(d) for t in op.tensors for d in t.dims}
+        self.wide = wide_names(op)
         self.mark = mark
         self.stored = frozenset(self.taken)
         self.taken |= {name for nest in op.nests for name in index_names(nest)}
@@ -148,6 +150,7 @@ class Printer:
     indices: dict[str, str]
     pads: list[str] = field(default_factory=list)  # tensors that are read with a fill
     fetches: dict[str, str] = field(default_factory=dict)  # a gather's placeholder and its text
+    narrow: set[str] = field(default_factory=set)  # those that may hold less than 64 bits
 
     def poly(self, p: Poly) -> tuple[str, int]:
         return self.tree(poly_ast(self.renamed(p)))
@@ -161,8 +164,10 @@ class Printer:
                     return poly(Idx(self.indices[name]))
                 case Fetch(tensor, coords, filler):
                     text = self.read(tensor, coords, filler)
-                    self.fetches[f"@{len(self.fetches)}"] = text
-                    return poly(Idx(f"@{len(self.fetches) - 1}"))
+                    self.fetches[name := f"@{len(self.fetches)}"] = text
+                    if tensor not in self.names.wide:
+                        self.narrow.add(name)
+                    return poly(Idx(name))
             return None
 
         return substitute_atoms(p, change)
@@ -207,11 +212,11 @@ class Printer:
             case ast.Name(name) | ast.Size(name):
                 return self.fetches.get(name, name), ATOM
             case ast.Unary(op, x):
-                return fill(Text(op + "{a}", UNARY, (UNARY,)), [self.tree(x)])
+                return fill(Text(op + "{a}", UNARY, (UNARY,)), [self.number(x)])
             case ast.Binary(op, a, b):
                 level = PRECEDENCE[op]
                 text = Text(f"{{a}} {op} {{b}}", level, (level, level + 1))
-                return fill(text, [self.tree(a), self.tree(b)])
+                return fill(text, [self.number(a), self.number(b)])
             case ast.Compare(op, a, b):
                 text = Text(f"{{a}} {op} {{b}}", COMPARE, (SUM, SUM))
                 return fill(text, [self.tree(a), self.tree(b)])
@@ -221,6 +226,13 @@ class Printer:
             case ast.Call(name, args):
                 return f"{name}({', '.join(self.tree(a)[0] for a in args)})", ATOM
         raise TypeError(e)
+
+    def number(self, e: ast.Expr) -> tuple[str, int]:
+        """What is counted with: in 64 bits, since 250 + 10 is no u8."""
+        text, precedence = self.tree(e)
+        if isinstance(e, ast.Name) and e.name in self.narrow:
+            return f"{text}.long()", ATOM
+        return text, precedence
 
 
 def literal(value: int | float | bool) -> str:

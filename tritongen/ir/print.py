@@ -245,7 +245,7 @@ class _Printer:
             case IndexValue(p):
                 count = size(_count_name(self.op))
                 p = substitute_atoms(p, lambda atom: count if atom == Sym(BATCH) else None)
-                return self.exact(poly_ast(p))
+                return self.exact(poly_ast(p), inner=True)
             case Read(tensor, coords, fill, dtype):
                 given = None if fill is None else self.as_written(fill, dtype)
                 return read_ast(tensor, coords, given)

@@ -51,10 +51,10 @@ def _lies_inside(dim: int, other: int, shape: torch.Size, strides: list) -> bool
     return None
 
 
-def memory_format(*operands: torch.Tensor) -> torch.memory_format:
-    """Channels last where an operand of 4 or 5 dims is, sliced or not."""
+def memory_format(*operands: torch.Tensor, most: int = 5) -> torch.memory_format:
+    """Channels last where an operand of 4 or 5 dims is, sliced or not; `most`: no more dims than those."""
     for x in operands:
-        if x.dim() in (4, 5) and _is_channels_last(x):
+        if 4 <= x.dim() <= most and _is_channels_last(x):
             return torch.channels_last if x.dim() == 4 else torch.channels_last_3d
     return torch.contiguous_format
 

@@ -11,8 +11,10 @@ indices that walk the same dim of the same tensor get one name in all nests. Not
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import count
+from types import MappingProxyType
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import (
@@ -35,6 +37,8 @@ from tritongen.ir.algebra import (
 )
 from tritongen.ir.bounds import Facts, simplify
 from tritongen.schedule.aside import names_of
+
+NO_LINES: Mapping[str, ir.Nest] = MappingProxyType({})
 
 
 def canonical(op: ir.Op, facts: Facts) -> tuple[ir.Nest, ...]:
@@ -154,17 +158,24 @@ def coordinates(expr: ir.Expr):
                 yield from (p for b in binders for p in (b.lo, b.hi))
 
 
-def free_indices(expr: ir.Expr) -> set[str]:
-    """The indices an expression depends on, its own binders left out."""
+def free_indices(expr: ir.Expr, lines: Mapping[str, ir.Nest] = NO_LINES) -> set[str]:
+    """The indices an expression depends on, its own binders left out.
+
+    A read speaks of all its indices; given `lines`, one of those only of what moves the line.
+    """
     match expr:
         case ir.Reduce(_, binders, guards, body):
-            inner = free_indices(body).union(*(indices(g.poly) for g in guards))
+            inner = free_indices(body, lines).union(*(indices(g.poly) for g in guards))
             return inner - {b.index for b in binders}
+        case ir.Read(tensor, coords) if tensor in lines:
+            moved = free_indices(lines[tensor].body, lines)
+            places = zip(lines[tensor].coords, coords, strict=True)
+            return set().union(*(indices(c) for own, c in places if indices(own) & moved))
         case ir.Read(_, coords):
             return set().union(*(indices(c) for c in coords))
         case ir.IndexValue(p):
             return set(indices(p))
-    return set().union(*(free_indices(part) for part in ir.parts(expr)))
+    return set().union(*(free_indices(part, lines) for part in ir.parts(expr)))
 
 
 def reads(expr: ir.Expr) -> list[ir.Read]:

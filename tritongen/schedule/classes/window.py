@@ -137,7 +137,7 @@ def in_runs(group: Group, facts: Facts) -> tuple[Poly, Poly] | None:
     """(how far the windows of neighbouring lanes are apart, how far two terms) where lines load in whole runs.
 
     That is where one index of the window slides along the lanes, in every read alike, by steps that are
-    known when the kernel is compiled.
+    known when the kernel is compiled; and all lanes of a run are of one line, `x[c, p + r]` and no `x[p, p + r]`.
     """
     lane, window = group.row[-1].index, {b.index for b in window_of(group)}
     told = facts.constants.union(*(symbols(b.lo) | symbols(b.hi) for b in window_of(group)))
@@ -158,7 +158,7 @@ def in_runs(group: Group, facts: Facts) -> tuple[Poly, Poly] | None:
         return None
     (hop, name, apart), *others = found
     slides_once = all(
-        sum(name in indices(c) for c in read.coords) == 1
+        sum(bool(indices(c) & {lane, name}) for c in read.coords) == 1
         for read in (r for n in group.nests for r in reads(n.body))
         if any({lane, name} <= indices(c) for c in read.coords)
     )
