@@ -19,8 +19,9 @@ from tritongen.check import check
 from tritongen.ir.binding import bind
 from tritongen.ir.interp import run
 from tritongen.proof import Result, cases, pool
+from tritongen.proof.factors import tf32, truncated
 from tritongen.proof.judge import judge
-from tritongen.proof.oracle import Expected, expect, tf32, truncated
+from tritongen.proof.oracle import Expected, expect
 from tritongen.proof.parts import joined, parts_of
 from tritongen.proof.reference import disagreement, disagreements
 from tritongen.proof.runner import operands_of_torch
@@ -304,68 +305,6 @@ def test_a_ref_that_differs_from_the_body_is_found(interpreter):
     job = {"text": text, "name": "f.op", "device": "cpu", "examples": 2}
     (failure,) = interpreter.ask(job)["failures"]
     assert failure["variant"] == "ref" and "x + 2" in failure["problem"]
-
-
-def test_tf32x3_is_excused_where_it_splits_and_nowhere_else():
-    op = spec_op("matmul")
-    a = torch.tensor([[1.0], [math.inf], [3.4028e38], [3.4e38]])
-    args = {"a": a, "b": torch.tensor([[1.0, 2.0**-3]])}
-    strict, wider, ours = (expect(op, args, split=by)["y"] for by in ("", "triton", "ours"))
-    right = a @ args["b"]
-    off = right.clone()
-    off[2] = math.nan  # it is infinite in TF32, as Triton splits it
-    assert not judge(off, strict).ok and judge(off, strict, wider).ok
-    assert not judge(off, strict, ours).ok
-    off[2, 1] = -math.inf
-    assert judge(off, strict, wider).ok
-    off[2, 1] = 1.0
-    assert not judge(off, strict, wider).ok
-    for row in (0, 1, 3):  # an infinity is none of what is let through
-        off = right.clone()
-        off[row, 0] = math.nan
-        assert not judge(off, strict, wider).ok
-    near = right.clone()
-    near[0, 0] = 1 + 2.0**-21
-    assert not judge(near, strict).ok and judge(near, strict, wider).ok
-
-
-def tf32x3(a: torch.Tensor, b: torch.Tensor, ours: bool = False) -> torch.Tensor:
-    """A product of f32 of tf32 parts, as Triton makes it or as we do, on cores to which small numbers are 0."""
-
-    def parts(x: torch.Tensor) -> list[torch.Tensor]:
-        kept = torch.where((x.abs() < 3.401992901712019e38) | (not ours), ~0x1FFF, ~0x40001FFF)
-        high = ((x.view(torch.int32) + 0x1000) & kept.to(torch.int32)).view(torch.float32)
-        low = x - high
-        on_cores = [(p.view(torch.int32) & ~0x1FFF).view(torch.float32) for p in (high, low)]
-        return [torch.where(p.abs() < 2.0**-126, 0.0, p).double() for p in on_cores]
-
-    (ah, al), (bh, bl) = parts(a), parts(b)
-    small = al @ bh + ah @ bl
-    small = small if ours else torch.where(small.isnan(), 0.0, small)
-    return (small + ah @ bh).float()
-
-
-def test_numbers_that_have_no_tf32_are_split_exactly():
-    """Alone, the others being finite or not: what IEEE makes of them, but for the last of the largest ones."""
-    values = [math.inf, -math.inf, math.nan, 3.4028e38, -3.402e38, 1.0, -1.5, 0.0, 1 / 3, 4321.0]
-    a, b = torch.tensor(values)[:, None], torch.tensor(values)[None]
-    wanted = expect(spec_op("matmul"), {"a": a, "b": b}, split="ours")["y"]
-    assert judge(tf32x3(a, b, ours=True), wanted).ok
-    assert not judge(tf32x3(a, b), wanted).ok
-    assert judge(tf32x3(a, b), expect(spec_op("matmul"), {"a": a, "b": b}, split="triton")["y"]).ok
-
-
-def test_low_parts_below_the_normal_numbers_are_lost_and_nothing_else():
-    op = spec_op("matmul")
-    a = torch.tensor([[-3.8541e-38, 1.4707e-07], [2.0**-103 * 1.0001, 1.0]])
-    args = {"a": a, "b": torch.tensor([[1.8101e24], [-1.3881e-16]])}
-    strict, split = expect(op, args)["y"], expect(op, args, split="triton")["y"]
-    got = tf32x3(a, args["b"])
-    assert not judge(got, strict).ok and judge(got, strict, split).ok
-    assert judge(got[1:], expect(op, args | {"a": a[1:]})["y"]).ok  # 2^-103 has a normal low part
-    off = got.clone()
-    off[0] *= 1 + 2.0**-10
-    assert not judge(off, strict, split).ok
 
 
 def test_tf32_may_lose_the_digits_beyond_eleven_and_no_others():

@@ -137,6 +137,15 @@ for way in ways(built.plans["masked"][0]):
     with forced(module, built.plans["masked"][0], way, small=True):
         assert torch.allclose(module.masked(x, k, gain), want, 1e-4, 1e-5), way.name
 
+for body in ("x[n, d] - log(x[n, d]) - g[n]", "x[n, d] - x[n, d] * g[n]", "x[n, d] - g[n]"):
+    signature = "op less(x: f32[N, D], g: f32[N]) -> y: f32[N] "
+    built = pipeline.build(signature + "{ y[n] = max[d](" + body + ") }")
+    module, plan = load_text("less", built.raw), built.plans["less"][0]
+    for way in ways(plan):
+        with forced(module, plan, way, small=True):
+            got = module.less(torch.ones(2, 37), torch.tensor([-torch.inf, -2.0]))
+            assert got.tolist() == [torch.inf, 3.0], (body, way.name, got)
+
 text = """op two<T: float>(x: T[B, M, D]) -> (y: T[B, M, D], s: T[B, D], i: i64[B, D]) {
   s[b, d] = sum[m](x[b, m, d])
   q[b, d] = sum[m](abs(x[b, m, d] - s[b, d]))
@@ -251,3 +260,17 @@ def test_a_kernel_may_wait_and_nothing_else_may_loop_on_a_condition():
     for other in (wait.replace("pass", "f(p)"), wait.replace("tl.atomic_add(p, 0) < 4", "True")):
         with pytest.raises(allow.NotAllowed):
             allow.walk(other)
+
+
+@pytest.mark.parametrize(
+    "body", ["x[n, d] - x[n, d] * g[n]", "x[n, d] - log(x[n, d]) - g[n]", "x[n, d] - g[n]"]
+)
+def test_masked_lanes_that_may_be_nan_are_left_out(body):
+    """-inf past the end of a row, less what it is computed from, or less an infinity of the row's own."""
+    text = f"op less(x: f32[N, D], g: f32[N]) -> y: f32[N] {{\n  y[n] = max[d]({body})\n}}"
+    assert "y = tl.reduce(tl.where(inside, " in pipeline.build(text).source
+
+
+def test_masked_lanes_of_a_softmax_need_no_mask():
+    source = pipeline.build((ROOT / "specs" / "softmax.op").read_text()).source
+    assert "tl.sum(" in source and "where(inside" not in source

@@ -5,15 +5,18 @@ from __future__ import annotations
 import time
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from tritongen.errors import SpecError
-from tritongen.proof.fuzz import defined, found
+from tritongen.proof import cases, runner
+from tritongen.proof.fuzz import defined, found, trial
 from tritongen.proof.fuzz.draw import draw_spec, strategy
 from tritongen.proof.fuzz.drive import Pair, drawn
 from tritongen.proof.fuzz.shrink import is_spec, smaller
+from tritongen.runtime.precision import f32_precision
 
 FOUND = sorted((Path(__file__).parent / "found").glob("*.op"))
 SECONDS = 100
@@ -93,3 +96,28 @@ def test_smaller_specs_are_specs():
     found_ones = [t for t in smaller(text) if is_spec(t)]
     assert "op f<T: float>(x: T[N, D], w: T[D]) -> z: T[N, D] {\n  z = x * w\n}\n" in found_ones
     assert len(found_ones) > 4
+
+
+def test_calls_run_in_the_precision_that_they_print(monkeypatch):
+    from tritongen.check import check
+    from tritongen.syntax.parse import parse
+
+    text = "op f(a: f32[N], b: f32[N]) -> y: f32 {\n  y = sum[n](a[n] * b[n])\n}"
+    op = check(parse(text))[0].typings[0]
+    drawn_words, words, draw = [], [], cases.draw_case
+
+    def noted(*given):
+        case = draw(*given)
+        drawn_words.append(case.precision)
+        return case
+
+    def asked(*given):
+        words.append(f32_precision("matmul"))
+        return None, 0.0
+
+    monkeypatch.setattr(cases, "draw_case", noted)
+    monkeypatch.setattr(runner, "problem_with", asked)
+    candidate = SimpleNamespace(name="chosen", plan=SimpleNamespace(op=op))
+    seen = trial.Trial("cpu", Random(0), float("inf"))
+    trial.try_calls(seen, [candidate, candidate], 9, "kernels")
+    assert words == [word for word in drawn_words for _ in range(2)] and len(set(words)) == 3

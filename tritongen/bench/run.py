@@ -32,7 +32,7 @@ from tritongen.cost import Ceilings, least, op_cost, step_costs
 from tritongen.ir.nodes import Op
 from tritongen.pipeline import Module
 from tritongen.proof.cases import Case, all_sizes
-from tritongen.proof.oracle import words_of
+from tritongen.proof.factors import words_of
 from tritongen.runtime.load import load_text
 from tritongen.schedule.plan import Plan
 from tritongen.shapes import elements, random_arguments, shape_text

@@ -17,7 +17,7 @@ from tritongen.ir import nodes as ir
 from tritongen.schedule.canonical import free_indices
 from tritongen.schedule.plan import Axis
 
-UNKNOWN = None  # a number, the same for the whole row
+UNKNOWN = None  # any number, or NaN
 CANDIDATES = (0.0, -math.inf, math.inf, 1.0)
 
 
@@ -28,6 +28,7 @@ class Lanes:
     tensors: dict[str, float]
     columns: frozenset[str]
     computed: dict[str, float | None] = field(default_factory=dict)
+    extremes: dict[str, ir.Expr] = field(default_factory=dict)  # of a row, with the terms
 
     def read(self, read: ir.Read) -> float | None:
         if read.tensor in self.computed:
@@ -45,20 +46,23 @@ def masked_value(expr: ir.Expr, lanes: Lanes) -> float | None:
             return lanes.read(expr)
         case ir.Cast(arg, dtype) if dtype not in ir.INTS:
             return masked_value(arg, lanes)
+        case ir.Call("sub", (a, ir.Read(row))) if lanes.extremes.get(row) == a:
+            # Where their extreme is infinite too, all terms inside are that, and NaN all the same.
+            held = masked_value(a, lanes)
+            return held if held in (math.inf, -math.inf) else UNKNOWN
         case ir.Call(fn, args):
             return _call(fn, [masked_value(a, lanes) for a in args])
     return UNKNOWN
 
 
 def _call(fn: str, args: list[float | None]) -> float | None:
-    if fn == "sub" and args[1] is UNKNOWN and args[0] in (math.inf, -math.inf):
-        return args[0]  # where the other is infinite too, the lanes inside are NaN all the same
     if any(a is None for a in args):
         return UNKNOWN
     try:
-        return ON_NUMBERS[fn](*args)
+        found = ON_NUMBERS[fn](*args)
     except (KeyError, ArithmeticError, ValueError):
         return UNKNOWN
+    return UNKNOWN if math.isnan(found) else found
 
 
 ON_NUMBERS: dict[str, Callable[..., float]] = {
@@ -94,6 +98,8 @@ def choose_fill(
                 if held is not None and wanted == held and not nest.body.guards:
                     served.add(nest.name)
                 lanes.computed[nest.name] = UNKNOWN
+                if nest.name in served and nest.body.op in ("max", "min"):
+                    lanes.extremes[nest.name] = nest.body.body
             else:
                 lanes.computed[nest.name] = masked_value(nest.body, lanes)
         if len(served) > len(best[1]):

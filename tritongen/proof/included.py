@@ -48,8 +48,10 @@ def _more(head: ir.Nest, node: ir.Reduce, facts) -> ir.Expr:
         asked = tuple(replace(g, poly=substitute(g.poly, elsewhere)) for g in reduce.guards)
         there = ir.Reduce("any", rows, asked, ir.Const(True, "bool"), "bool")
         zero = ir.Const(0.0, head.dtype)
-        nothing = ir.Call("mul", (zero, factor), head.dtype)
-        term = ir.Call("where", (there, nothing, zero), head.dtype)
+        shared = ir.Call("where", (there, factor, zero), head.dtype)
+        term = ir.Call(
+            "mul", (zero, shared), head.dtype
+        )  # a product: what tf32x3 loses of it counts
         terms = ir.Reduce("sum", reduce.binders, (), term, head.dtype)
         out = ir.Call("add", (out, terms), head.dtype)
     return out

@@ -26,18 +26,19 @@ class Verdict:
     used: float = 0.0
 
 
-def judge(got: torch.Tensor, expected: Expected, wider: Expected | None = None) -> Verdict:
+def judge(got: torch.Tensor, expected: Expected, *wider: Expected) -> Verdict:
     """NaN and inf in the same places; elsewhere what some number inside the slack rounds to.
 
-    `wider`: what else is right; where that lets anything go, only what is not finite.
+    `wider`: what else is right, of each element; where one lets anything go, only what is not finite.
     """
     if got.dtype != expected.dtype or got.shape != expected.value.shape:
         wanted = f"{expected.dtype}{list(expected.value.shape)}"
         return Verdict(False, f"expected {wanted}, got {got.dtype}{list(got.shape)}")
     got = got.to(expected.value.device)
     good, low, high = _fits(got, expected)
-    if wider is not None and wider.slack is not None and got.dtype.is_floating_point:
-        good = good | (_fits(got, wider)[0] & (wider.slack.isfinite() | ~got.isfinite()))
+    for other in wider:
+        if other.slack is not None and got.dtype.is_floating_point:
+            good = good | (_fits(got, other)[0] & (other.slack.isfinite() | ~got.isfinite()))
     if bool(good.all()):
         return Verdict(True, used=_used(got, expected))
     return Verdict(False, _detail(got, expected, low, high, ~good))

@@ -17,12 +17,14 @@ Not here: comparing (`judge.py`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from tritongen.ir.algebra import Fetch, Poly
+from tritongen.ir.algebra import walk as walk_poly
 from tritongen.ir.batches import own_batches
 from tritongen.ir.binding import bind, torch_dtype
 from tritongen.ir.forms import with_forms
@@ -42,16 +44,17 @@ from tritongen.ir.nodes import (
     walk,
 )
 from tritongen.ir.reads import switch_of
+from tritongen.proof.errors import absorb, contenders, distance, farthest, moved, unsure
+from tritongen.proof.factors import TINIEST, high, missing, regrouped, truncated, unsplit
 from tritongen.runtime.precision import f32_precision
+from tritongen.schedule.factored import factors_of
+from tritongen.schedule.members import paste
 
 # In units of u * sum(|terms|): 1 to 3 is seen with serial and tree sums.
 SUM_ERROR = 8
 _UNIT = {"f32": 2.0**-24, "f64": 2.0**-53}
 _LARGEST = {"f32": torch.finfo(torch.float32).max, "f64": torch.finfo(torch.float64).max}
-_TINIEST = {"f32": 2.0**-126, "f64": 2.0**-1022}  # inexact functions may flush denormals
-_TF32 = 2.0**-10  # the digits of a factor that the tensor cores take reach this far below the first
 _SUM_OF_F8 = 2.0**-13  # Hopper adds products of f8 with 14 bits
-_UNSPLIT = 2.0**128 - 2.0**116  # from here on a number in TF32 is infinite
 
 # A product that overflows alone may not do so inside a fused multiply-add.
 _MAY_FUSE = ("add", "sub", "mul", "square", "pow_int")
@@ -147,8 +150,10 @@ class _Bounded(Run):
     def pair(self, expr: Expr, axes: Axes, live: torch.Tensor) -> Pair:
         """The value at every point and how far off it may be."""
         match expr:
-            case Const() | ScalarRef() | IndexValue():
+            case Const() | ScalarRef():
                 return self.value(expr, axes, live), None
+            case IndexValue(p):
+                return self.value(expr, axes, live), unsure(None, self.doubt((p,), axes, live))
             case Read():
                 return self.read_pair(expr, axes, live)
             case Cast(arg, dtype):
@@ -169,12 +174,24 @@ class _Bounded(Run):
 
     def read_pair(self, expr: Read, axes: Axes, live: torch.Tensor) -> Pair:
         value = self.value(expr, axes, live)
-        error = self.errors[expr.tensor]
+        error = self.error_at(expr.tensor, expr.coords, axes, live)
+        return value, unsure(error, self.doubt(expr.coords, axes, live))
+
+    def error_at(self, tensor: str, coords, axes: Axes, live: torch.Tensor):
+        error = self.errors[tensor]
         if error is None or not error.numel():
-            return value, None
-        inside, where = self.place(self.tensors[expr.tensor], expr.coords, axes, live)
-        found = error[where] if where else error
-        return value, torch.where(inside, found, 0.0)
+            return None
+        inside, where = self.place(self.tensors[tensor], coords, axes, live)
+        return torch.where(inside, error[where] if where else error, 0.0)
+
+    def doubt(self, polys: Iterable[Poly], axes: Axes, live: torch.Tensor) -> torch.Tensor | None:
+        """Where a coordinate was read from what may be another number; None where all are certain."""
+        found = None
+        for atom in (a for p in polys for a in walk_poly(p) if isinstance(a, Fetch)):
+            error = self.error_at(atom.tensor, atom.coords, axes, live)
+            if error is not None:
+                found = error > 0 if found is None else found | (error > 0)
+        return found
 
     def cast_pair(self, value: torch.Tensor, error: torch.Tensor | None, dtype: str) -> Pair:
         out = self.cast(value, dtype)
@@ -208,12 +225,12 @@ class _Bounded(Run):
         for k, (v, e) in enumerate(pairs):
             if e is None:
                 continue
-            moved = [~v] if v.dtype == torch.bool else [v + e, v - e]
-            ends = [function(*values[:k], m, *values[k + 1 :]).to(target) for m in moved]
-            spread = farthest(out, ends)
-            if v.dtype == torch.bool:
-                spread = torch.where(e > 0, spread, 0.0)
-            spread = absorb(spread, (e,))
+            ends = [function(*values[:k], m, *values[k + 1 :]).to(target) for m in moved(v, e)]
+            if v.dtype == torch.bool:  # two may be otherwise at once, and each is one of two
+                others = [w if d is None else moved(w, d)[0] for w, d in pairs]
+                spread = farthest(out, [*ends, function(*others).to(target)])
+            else:
+                spread = absorb(farthest(out, ends), (e,))
             error = spread if error is None else error + spread
         if expr.fn in _MAY_FUSE and out.dtype.is_floating_point:
             burst = out.isinf()
@@ -241,7 +258,7 @@ class _Bounded(Run):
         if ulp > 0:
             # The f64 oracle is no better than an f64 kernel: both may be off.
             units = 2 * ulp + (4 if self.compute == "f64" else 0)
-            own = units * _UNIT[self.compute] * out.abs() + _TINIEST[self.compute]
+            own = units * _UNIT[self.compute] * out.abs() + TINIEST[self.compute]
             own = torch.where(out.isfinite(), own, 0.0)
             error = own if error is None else error + own
         return out, self.overflowed(out, error)
@@ -258,37 +275,75 @@ class _Bounded(Run):
     def reduce_pair(self, expr: Reduce, axes: Axes, live: torch.Tensor) -> Pair:
         value = self.value(expr, axes, live)  # raises where there is nothing to choose from
         inner, used, terms = self.space(expr, axes, live)
-        v, e = self.pair(expr.body, inner, used)
-        expand = terms
-        v, e = flat_terms(expr, v, terms), None if e is None else flat_terms(expr, e, terms)
-        terms = flat_terms(expr, terms, terms)
+        shaky = self.shaky(expr, inner, live[(...,) + (None,) * len(expr.binders)])
+        v, e = self.pair(expr.body, inner, used if shaky is None else used | shaky)
+        most, lost = self.factors(expr, v, inner, used)
+        found = (None if t is None else flat_terms(expr, t, terms) for t in (v, e, most, lost))
+        flat = flat_terms(expr, terms, terms)
+        if shaky is None:
+            return value, self.folded(expr, value, flat, *found)
+        return value, self.folded_with(flat_terms(expr, shaky, terms), expr, value, flat, *found)
+
+    def shaky(self, expr: Reduce, axes: Axes, live: torch.Tensor) -> torch.Tensor | None:
+        """Terms that may be there or not, since what their bounds read may be another number."""
+        sure = maybe = live
+        for guard in expr.guards:
+            holds, doubt = self.passes(guard, axes, live), self.doubt((guard.poly,), axes, live)
+            maybe = maybe & (holds if doubt is None else holds | doubt)
+            sure = sure & (holds if doubt is None else holds & ~doubt)
+        return None if sure is maybe or bool((sure == maybe).all()) else maybe & ~sure
+
+    def folded_with(self, shaky: torch.Tensor, expr: Reduce, value, terms, v, e, most, lost):
+        """The error where some terms may be there or not."""
+        if expr.op != "sum":
+            return unsure(self.folded(expr, value, terms, v, e, most, lost), shaky.any(-1))
+        known = torch.zeros((), dtype=torch.float64) if e is None else e
+        e = torch.where(shaky, (known + v.abs()).nan_to_num(nan=math.inf), known)
+        v = torch.where(terms, v, torch.zeros_like(v))
+        return self.folded(expr, value, terms | shaky, v, e, most, lost)
+
+    def folded(self, expr: Reduce, value, terms, v, e, most, lost) -> torch.Tensor | None:
+        """The error of a reducer, of its terms and theirs."""
         if expr.op in ("sum", "prod") and v.dtype.is_floating_point:
-            error = self.accumulated(expr, v, e, terms)
-            lost = self.lost(expr, inner, used)
+            error = self.accumulated(expr, v, e, terms, most)
             if lost is not None:
-                error = error + torch.where(terms, flat_terms(expr, lost, expand), 0.0).sum(-1)
-            return value, self.overflowed(value, error)
+                error = error + torch.where(terms, lost, 0.0).sum(-1)
+            return self.overflowed(value, error)
         if e is None:
-            return value, None
-        anything = (terms & e.isinf()).any(-1)
+            return None
         if expr.op in ("argmax", "argmin"):
-            return value, torch.where(_contenders(expr.op, v, e, terms) > 1, math.inf, 0.0)
+            return torch.where(contenders(expr.op, v, e, terms) > 1, math.inf, 0.0)
         if v.dtype == torch.bool:
             ends = [fold(expr.op, v | (e > 0), terms), fold(expr.op, v & (e == 0), terms)]
         else:
             ends = [fold(expr.op, v + e, terms), fold(expr.op, v - e, terms)]
-        return value, torch.where(anything, math.inf, farthest(value, ends))
+        return unsure(farthest(value, ends), (terms & e.isinf()).any(-1))
 
-    def lost(self, expr: Reduce, axes: Axes, live: torch.Tensor) -> torch.Tensor | None:
-        """How much less than the product of its factors a term may be, on tensor cores."""
-        if not (self.on_cores(expr) and isinstance(expr.body, Call)):
-            return None
-        (a, ea), (b, eb) = (self.pair(arg, axes, live) for arg in expr.body.args)
-        a, b = a.to(torch.float64), b.to(torch.float64)
-        left, right = unsplit(a, self.split), unsplit(b, self.split)
-        if self.word(expr) == "tf32":
-            left, right = truncated(a, ea), truncated(b, eb)
-        return missing(a, left, b) + missing(b, right, a)
+    def factors(self, expr: Reduce, term: torch.Tensor, axes: Axes, live: torch.Tensor):
+        """What terms of a sum pass through, where that is more than they are; and how much of them is lost."""
+        most = lost = None
+        if self.on_cores(expr) and isinstance(expr.body, Call):
+            (a, ea), (b, eb) = (self.pair(arg, axes, live) for arg in expr.body.args)
+            a, b = a.to(torch.float64), b.to(torch.float64)
+            if self.word(expr) == "tf32":
+                left, right = truncated(a, ea), truncated(b, eb)
+            else:
+                left, right = unsplit(a, self.split), unsplit(b, self.split)
+                most = high(a) * high(b)
+            lost = missing(a, left, b) + missing(b, right, a)
+        among = factors_of(paste(expr.body, self.products(), None)) if expr.op == "sum" else []
+        if len(among) > 2 and term.dtype.is_floating_point:
+            values = [self.value(f, axes, live) for f in among]
+            through, under = regrouped(term, values, TINIEST[self.compute])
+            most = through if most is None else torch.maximum(through, most)
+            lost = under if lost is None else lost + under
+        return most, lost
+
+    def products(self) -> dict[str, Nest]:
+        """Temporaries that are products: of kernels that multiply them again, factors among others."""
+        outputs = {o.name for o in self.op.outputs}
+        nests = [n for n in self.op.nests if n.name not in outputs]
+        return {n.name: n for n in nests if isinstance(n.body, Call) and n.body.fn == "mul"}
 
     def together(self, expr: Reduce) -> int:
         """How many terms tensor cores add at once, at least: the terms of a step lie along one of the axes."""
@@ -300,101 +355,27 @@ class _Bounded(Run):
         stored = {self.bound.dtype(e.dtype) for e in walk(expr.body) if isinstance(e, Read)}
         return self.op.precision == "tf32" and bool(stored) and all("f8" in d for d in stored)
 
-    def accumulated(self, expr: Reduce, v, e, terms) -> torch.Tensor:
-        """The error of a sum or product of floats."""
+    def accumulated(self, expr: Reduce, v, e, terms, most) -> torch.Tensor:
+        """The error of a sum or product of floats; anything goes where some order of it leaves the range."""
         count = v.shape[-1]
         size = torch.where(terms & v.isfinite(), v.abs(), 0.0)
         spread = torch.zeros_like(size) if e is None else torch.where(terms, e, 0.0)
         if expr.op == "prod":
             size = torch.where(terms & v.isfinite(), v.abs(), 1.0)
             wider = size * (1 + 2 * _UNIT[self.compute]) + spread
-            error = wider.prod(-1) - size.prod(-1) + _TINIEST[self.compute]
+            error = wider.prod(-1) - size.prod(-1) + TINIEST[self.compute]
             # Factors may meet in any order: any of them may leave the range together.
             swing = torch.where(size > 0, size, 1.0).log2().abs().sum(-1)
             beyond = swing > math.log2(_LARGEST[self.compute]) - 2
         else:
             unit = _SUM_OF_F8 if self.sums_of_f8(expr) else _UNIT[self.compute]
-            most = SUM_ERROR + (math.sqrt(count) if self.serial else 0)
-            few = min(most, count + 3)
+            few = min(SUM_ERROR + (math.sqrt(count) if self.serial else 0), count + 3)
             if self.on_cores(expr):
                 # Tensor cores add four terms at a time and truncate the sum so far, which grows: all in all
                 # n / 8 units, as measured on an H200 to the last digit. Twice that, and the part left out.
                 few += count / self.together(expr) + (4 if self.split else 0)
-            largest = size.sum(-1)
-            error = few * unit * largest + spread.sum(-1)
-            beyond = largest > _LARGEST[self.compute]
-        return torch.where(beyond, math.inf, error)
-
-
-def words_of(op: Op) -> set[str]:
-    """How the sums of products of an op are computed in f32, as spec, switches and `with` say now."""
-    sums = [e for n in op.nests for e in walk(n.body) if isinstance(e, Reduce) and e.op == "sum"]
-    products = [e for e in sums if isinstance(e.body, Call) and e.body.fn == "mul"]
-    return {f32_precision(op.precision or switch_of(e)) for e in products}
-
-
-# ---- factors ------------------------------------------------------------------------------------
-def tf32(x: torch.Tensor) -> torch.Tensor:
-    """The first 11 binary digits of numbers in f64: what the tensor cores of Hopper take of an f32.
-
-    Rounding first (cvt.rna, as CUTLASS does) would lose half as much at most, and never more than this.
-    """
-    return (x.contiguous().view(torch.int64) >> 42 << 42).view(torch.float64)
-
-
-def truncated(x: torch.Tensor, error: torch.Tensor | None) -> torch.Tensor:
-    """What `precision tf32` loses of a factor: the digits beyond 11, below the normal numbers all."""
-    size = x.abs()
-    lost = size - tf32(size) if error is None else _TF32 * (size + error)
-    return torch.where(x.isfinite(), torch.where(size < _TINIEST["f32"], size, lost), 0.0)
-
-
-def unsplit(x: torch.Tensor, split: str) -> torch.Tensor:
-    """What tf32x3 loses of a factor: a low part that is no normal number, since tensor cores take it for 0.
-
-    The low part is at most 2^-11 of x, and a multiple of its last digit: from 2^-103 on it is normal, or 0.
-    What rounds to infinity has no parts of Triton's, and ours are 1 and all the rest: 11 digits of that, and of
-    the other factor.
-    """
-    size, tiniest = x.abs(), _TINIEST["f32"]
-    low = torch.where(size < tiniest, size, (size * 2.0**-11).clamp(max=tiniest))
-    low = torch.where(size < 2.0**-103, low, 0.0)
-    large = (size >= _UNSPLIT) & size.isfinite()
-    return torch.where(large, math.inf if split == "triton" else 4 * _TF32 * size, low)
-
-
-def missing(x: torch.Tensor, lost: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """What a product x * y misses without `lost` of x: all of an infinite one, where x is lost whole."""
-    part = torch.where((lost > 0) & ~y.isnan(), lost * y.abs(), 0.0)
-    part = torch.where(y.isinf() & (lost < x.abs()), 0.0, part)
-    return part.nan_to_num(nan=math.inf, posinf=math.inf)
-
-
-# ---- errors -------------------------------------------------------------------------------------
-def distance(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """|a - b|: 0 for equal infinities and for two NaNs, inf for one NaN."""
-    a, b = a.to(torch.float64), b.to(torch.float64)
-    same = (a == b) | (a.isnan() & b.isnan())
-    return torch.where(same, 0.0, (a - b).abs().nan_to_num(nan=math.inf, posinf=math.inf))
-
-
-def farthest(value: torch.Tensor, ends) -> torch.Tensor:
-    first, *rest = [distance(value, end) for end in ends]
-    for other in rest:
-        first = torch.maximum(first, other)
-    return first
-
-
-def absorb(error: torch.Tensor, sources) -> torch.Tensor:
-    """What depends on something that may be anything may be anything."""
-    for source in sources:
-        error = torch.where(source.isinf(), math.inf, error)
-    return error
-
-
-def _contenders(op: str, v: torch.Tensor, e: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
-    """How many terms may be the extreme one."""
-    sign = 1 if op == "argmax" else -1
-    low = torch.where(terms, sign * v - e, -math.inf).amax(-1, keepdim=True)
-    unsure = terms & ((sign * v + e >= low) | v.isnan() | e.isinf())
-    return unsure.sum(-1)
+            error = few * unit * size.sum(-1) + spread.sum(-1)
+            through = size if most is None else torch.where(terms, most, 0.0).maximum(size)
+            beyond = through.sum(-1) + error > _LARGEST[self.compute]
+        # An order decides nothing where a term is NaN.
+        return torch.where(beyond & ~(terms & v.isnan()).any(-1), math.inf, error)

@@ -18,7 +18,8 @@ import torch
 
 from tritongen.ir.nodes import Op
 from tritongen.proof.cases import Case, NoCase, arguments, draw_case, dtype_choices
-from tritongen.proof.oracle import Expected, expect, tf32, words_of
+from tritongen.proof.factors import tf32, words_of
+from tritongen.proof.oracle import Expected, expect
 
 TRIES = 12
 # On infinities torch's own functions differ from their definitions.

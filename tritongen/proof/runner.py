@@ -23,11 +23,10 @@ import torch
 
 from tritongen import pipeline
 from tritongen.proof.cases import Case, NoCase, arguments, draw_case, dtype_choices, simpler
-from tritongen.proof.divided import without_divided
+from tritongen.proof.excuses import excused, on_host
 from tritongen.proof.guarded import guarded
-from tritongen.proof.included import with_shared
 from tritongen.proof.judge import FEW, judge, no_worse_than_torch
-from tritongen.proof.oracle import Expected, expect, words_of
+from tritongen.proof.oracle import Expected, expect
 from tritongen.proof.reference import disagreements, operands_of_torch
 from tritongen.proof.variants import Way, forced, ways
 from tritongen.runtime.load import load_text
@@ -35,7 +34,6 @@ from tritongen.runtime.precision import precision
 from tritongen.schedule.plan import Plan
 
 PLAIN = ("normal", "integers")
-BY_TRITON = {"contraction", "taps", "persistent", "patches"}  # kernels that leave tf32x3 to tl.dot
 ATTEMPTS = {"cpu": 40, "cuda": 12}
 MOST_WAYS = 4  # of one example: attention has 13, at a second each in the interpreter
 # Against torch's own largest error. Half types, and f32 through tf32x3, meet less even ground.
@@ -269,43 +267,12 @@ def problem_with(
     used = 0.0
     for name, expected in wanted.items():
         verdict = judge(got[name], expected)
-        if not verdict.ok and not _excused(candidate, args, name, got[name], expected):
+        if not verdict.ok and not excused(candidate, args, name, got[name], expected):
             return f"{name}: {verdict.detail}", 0.0
         used = max(used, verdict.used)
     if values not in PLAIN:
         return None, used
     return _against_torch(candidate, args, got, wanted, values), used
-
-
-def _excused(candidate: Candidate, args, name: str, got: torch.Tensor, expected: Expected) -> bool:
-    """Whether the kind of kernel explains it.
-
-    The general nest adds term after term. A transposed convolution leaves out terms of 0 * w, a product under a
-    bound has them of what another row has. On a GPU, and where
-    the kernels do it themselves, tf32x3 splits the factors of a product. Triton's own gives NaN for those that
-    are not infinite, but are in TF32: there, and only there, NaN is let through.
-    """
-    op, host = candidate.plan.op, _on_host(args)
-    if candidate.is_serial:
-        return judge(got, expect(op, host, serial=True)[name]).ok
-    sparse = without_divided(op)
-    if sparse is not None and judge(got, expect(sparse, host)[name]).ok:
-        return True
-    shared = with_shared(op) if candidate.skeletons & {"contraction", "taps"} else None
-    if shared is not None:
-        op = shared
-        if judge(got, expected, wider=expect(op, host)[name]).ok:
-            return True
-    splits = any(isinstance(v, torch.Tensor) and v.dtype == torch.float32 for v in args.values())
-    ours = bool(candidate.skeletons & {"tf32x3", "tf32x3_half"})
-    if (ours or got.is_cuda) and splits and "tf32x3" in words_of(op):
-        by = "triton" if got.is_cuda and candidate.skeletons & BY_TRITON else "ours"
-        return judge(got, expected, wider=expect(op, host, split=by)[name]).ok
-    return False
-
-
-def _on_host(args: dict[str, Any]) -> dict[str, Any]:
-    return {k: v.cpu() if isinstance(v, torch.Tensor) else v for k, v in args.items()}
 
 
 def _against_torch(candidate: Candidate, args, got, wanted, values: str) -> str | None:
@@ -315,7 +282,7 @@ def _against_torch(candidate: Candidate, args, got, wanted, values: str) -> str 
         return None
     if max(v.numel() for v in got.values()) < FEW:
         return None  # luck decides; and over nothing some of torch's functions end the process
-    given = operands_of_torch(op, _on_host(args), values, any(v.is_cuda for v in got.values()))
+    given = operands_of_torch(op, on_host(args), values, any(v.is_cuda for v in got.values()))
     if given is None:
         return None
     try:
@@ -336,7 +303,7 @@ def _against_torch(candidate: Candidate, args, got, wanted, values: str) -> str 
 def _expected(candidate: Candidate, args: dict[str, Any]) -> dict[str, Expected] | str | None:
     """What the oracle says; its complaint where the call must be refused; None where it is no call."""
     try:
-        return expect(candidate.plan.op, _on_host(args))
+        return expect(candidate.plan.op, on_host(args))
     except ValueError as error:
         return str(error)
     except IndexError:

@@ -25,7 +25,7 @@ from tritongen.bench.run import ours, reference
 from tritongen.ir.nodes import Op
 from tritongen.pipeline import Module
 from tritongen.proof.cases import Case
-from tritongen.proof.oracle import words_of
+from tritongen.proof.factors import words_of
 from tritongen.runtime import tuned
 from tritongen.runtime.choosers import Chooser, choosers
 from tritongen.runtime.load import load_text

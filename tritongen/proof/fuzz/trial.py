@@ -29,6 +29,7 @@ from tritongen.proof import cases, runner
 from tritongen.proof.fuzz import defined
 from tritongen.proof.reference import _differ
 from tritongen.runtime.load import load_text
+from tritongen.runtime.precision import precision
 
 # Ways forced on one call, while there is time; and the calls that may be as large as `check` draws them.
 WAYS, LARGE = {"cpu": 4, "cuda": 8}, 0.1
@@ -138,7 +139,7 @@ def try_calls(seen: Trial, candidates, calls: int, stage: str) -> None:
     op = candidates[0].plan.op
     choices = list(cases.dtype_choices(op, seen.device))
     seen.random.shuffle(choices)
-    ways, start = list(candidates[1:-1]), time.process_time()
+    ways, end = list(candidates[1:-1]), time.process_time() + SECONDS_OF_WAYS[seen.device]
     seen.random.shuffle(ways)
     for k in range(calls if choices else 0):
         if seen.lost or time.monotonic() > seen.deadline:
@@ -148,29 +149,38 @@ def try_calls(seen: Trial, candidates, calls: int, stage: str) -> None:
             case = cases.draw_case(op, seen.random, choices[k % len(choices)], seen.device, share)
         except cases.NoCase:
             continue
-        args = cases.arguments(op, case, seen.device)
-        wanted = runner._expected(candidates[0], args)
-        if wanted is None:
-            continue
-        problems: dict[str, list[str]] = {}
-        for candidate in (candidates[0], candidates[-1], *ways[k::calls][: WAYS[seen.device]]):
-            if candidate in ways and time.process_time() - start > SECONDS_OF_WAYS[seen.device]:
-                continue
-            small = k % 2 == 0
-            seen.calls += 1
-            problem, _ = runner.problem_with(
-                candidate, args, wanted, small, k % 2 == 1, case.values
-            )
-            if problem is not None:
-                problems.setdefault(problem, []).append(candidate.name)
-                if not runner._is_recoverable(problem):
-                    seen.lost = True
-                    break
+        forced_ones = ways[k::calls][: WAYS[seen.device]]
+        with precision(case.precision):
+            problems = problems_of(seen, (candidates[0], candidates[-1]), forced_ones, case, k, end)
         for problem, names in problems.items():
             call = runner.call_text(candidates[0], case)
             seen.found(stage, f"{', '.join(names)}: {problem}", call, repr(case))
         if problems:
             return
+
+
+def problems_of(
+    seen: Trial, always, while_time, case: cases.Case, k: int, end: float
+) -> dict[str, list[str]]:
+    """What is wrong with the k-th call, and which candidates it is wrong with."""
+    args = cases.arguments(always[0].plan.op, case, seen.device)
+    wanted = runner._expected(always[0], args)
+    problems: dict[str, list[str]] = {}
+    if wanted is None:
+        return problems
+    for candidate in (*always, *while_time):
+        if candidate in while_time and time.process_time() > end:
+            break
+        seen.calls += 1
+        problem, _ = runner.problem_with(
+            candidate, args, wanted, k % 2 == 0, k % 2 == 1, case.values
+        )
+        if problem is not None:
+            problems.setdefault(problem, []).append(candidate.name)
+            if not runner._is_recoverable(problem):
+                seen.lost = True
+                break
+    return problems
 
 
 def try_reference(seen: Trial, op: Op, module: Any) -> None:

@@ -1,0 +1,59 @@
+"""Errors beside values: how far apart numbers are, and what else a number with an error may be.
+
+    farthest(value, [f(x) for x in moved(v, e)])    # the error of f(v), where v may be off by e
+
+An error is 0 where a value is exact, inf where anything goes. Not here: where they come from (`oracle.py`).
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+
+def distance(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """|a - b|: 0 for equal infinities and for two NaNs, inf for one NaN."""
+    a, b = a.to(torch.float64), b.to(torch.float64)
+    same = (a == b) | (a.isnan() & b.isnan())
+    return torch.where(same, 0.0, (a - b).abs().nan_to_num(nan=math.inf, posinf=math.inf))
+
+
+def farthest(value: torch.Tensor, ends) -> torch.Tensor:
+    first, *rest = [distance(value, end) for end in ends]
+    for other in rest:
+        first = torch.maximum(first, other)
+    return first
+
+
+def moved(value: torch.Tensor, error: torch.Tensor) -> list[torch.Tensor]:
+    """Other numbers that a value may be: both ends, and 0 where it lies between, which may be a pole."""
+    if value.dtype == torch.bool:
+        return [value ^ (error > 0)]
+    ends = [value + error, value - error]
+    if not value.dtype.is_floating_point:
+        return ends
+    return [*ends, torch.where(value.abs() < error, 0.0, value)]
+
+
+def unsure(error: torch.Tensor | None, where: torch.Tensor | None) -> torch.Tensor | None:
+    """The error of what may be anything there."""
+    if where is None:
+        return error
+    known = torch.zeros((), dtype=torch.float64) if error is None else error
+    return torch.where(where, math.inf, known)
+
+
+def absorb(error: torch.Tensor, sources) -> torch.Tensor:
+    """What depends on something that may be anything may be anything."""
+    for source in sources:
+        error = torch.where(source.isinf(), math.inf, error)
+    return error
+
+
+def contenders(op: str, v: torch.Tensor, e: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
+    """How many terms may be the extreme one."""
+    sign = 1 if op == "argmax" else -1
+    low = torch.where(terms, sign * v - e, -math.inf).amax(-1, keepdim=True)
+    unsure = terms & ((sign * v + e >= low) | v.isnan() | e.isinf())
+    return unsure.sum(-1)

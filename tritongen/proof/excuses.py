@@ -1,0 +1,65 @@
+"""What the kinds of kernels that a candidate launches may answer beside what the oracle expects.
+
+    excused(candidate, args, "y", got, expected)    # True: each element is right in one of these ways
+
+Not here: what is expected (`oracle.py`), comparing (`judge.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tritongen.proof.divided import without_divided
+from tritongen.proof.factors import words_of
+from tritongen.proof.included import with_shared
+from tritongen.proof.judge import judge
+from tritongen.proof.oracle import Expected, expect
+
+if TYPE_CHECKING:
+    from tritongen.proof.runner import Candidate
+
+BY_TRITON = {
+    "contraction",
+    "taps",
+    "persistent",
+    "strips",
+    "patches",
+}  # they leave tf32x3 to tl.dot
+IN_PARTS = {"tf32x3", "tf32x3_half"}  # they split factors themselves
+
+
+def excused(candidate: Candidate, args, name: str, got: torch.Tensor, expected: Expected) -> bool:
+    """Whether the kinds of kernels explain it."""
+    return judge(got, expected, *others(candidate, on_host(args), name, got.is_cuda)).ok
+
+
+def others(candidate: Candidate, host: dict[str, Any], name: str, on_gpu: bool) -> list[Expected]:
+    """What else an output may be; a candidate launches several kernels, one a step, and all may meet.
+
+    The general nest adds term after term. A transposed convolution leaves out terms of 0 * w, a product under a
+    bound has them of what another row has. On a GPU, and where the kernels do it themselves, tf32x3 splits the
+    factors of a product. Triton's own gives NaN for those that are not infinite, but are in TF32: there, and
+    only there, NaN is let through.
+    """
+    op, serial = candidate.plan.op, candidate.is_serial
+    sparse = without_divided(op)
+    meanings = [op] if sparse is None else [op, sparse]
+    if candidate.skeletons & (BY_TRITON | IN_PARTS):
+        meanings += [shared for m in meanings if (shared := with_shared(m)) is not None]
+    splits = ["", *_splits(candidate, host, on_gpu)]
+    return [expect(m, host, serial, split)[name] for m in meanings for split in splits]
+
+
+def _splits(candidate: Candidate, host: dict[str, Any], on_gpu: bool) -> list[str]:
+    """Who makes tf32x3 of the products of a call: Triton, our kernels, or neither."""
+    halves = {k for k, v in host.items() if isinstance(v, torch.Tensor) and v.dtype.itemsize <= 2}
+    if "tf32x3" not in words_of(candidate.plan.op, halves):
+        return []
+    by = {"triton": BY_TRITON if on_gpu else set(), "ours": IN_PARTS}
+    return [who for who, skeletons in by.items() if candidate.skeletons & skeletons]
+
+
+def on_host(args: dict[str, Any]) -> dict[str, Any]:
+    return {k: v.cpu() if isinstance(v, torch.Tensor) else v for k, v in args.items()}

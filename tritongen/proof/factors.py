@@ -1,0 +1,103 @@
+"""Factors of sums of products: what tensor cores lose of each, and what they meet in another order.
+
+    truncated(x, None)            # the digits of a factor that `precision tf32` leaves out
+    unsplit(x, "triton")          # what tf32x3 loses of it
+    regrouped([g, x, h], u)       # products of some of g, x and h that leave the range, though g * x * h does not
+
+Not here: the sums (`oracle.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+
+import torch
+
+from tritongen.ir.nodes import Call, Cast, Expr, Op, Read, Reduce, walk
+from tritongen.ir.reads import switch_of
+from tritongen.runtime.precision import f32_precision
+
+TF32 = 2.0**-10  # the digits of a factor that the tensor cores take reach this far below the first
+TINIEST = {"f32": 2.0**-126, "f64": 2.0**-1022}  # inexact functions may flush denormals
+_UNSPLIT = 2.0**128 - 2.0**116  # from here on a number in TF32 is infinite
+
+
+def words_of(op: Op, exact: Collection[str] = ()) -> set[str]:
+    """How the sums of products of an op are computed in f32, as spec, switches and `with` say now.
+
+    But for those that only multiply what lies in `exact`: operands of half types have no digits to lose.
+    """
+
+    def is_exact(factor: Expr) -> bool:
+        factor = factor.arg if isinstance(factor, Cast) else factor
+        return isinstance(factor, Read) and factor.tensor in exact
+
+    sums = [e for n in op.nests for e in walk(n.body) if isinstance(e, Reduce) and e.op == "sum"]
+    products = [(e, e.body) for e in sums if isinstance(e.body, Call) and e.body.fn == "mul"]
+    return {
+        f32_precision(op.precision or switch_of(e))
+        for e, product in products
+        if not all(map(is_exact, product.args))
+    }
+
+
+# ---- digits ---------------------------------------------------------------------------------------
+def tf32(x: torch.Tensor) -> torch.Tensor:
+    """The first 11 binary digits of numbers in f64: what the tensor cores of Hopper take of an f32.
+
+    Rounding first (cvt.rna, as CUTLASS does) would lose half as much at most, and never more than this.
+    """
+    return (x.contiguous().view(torch.int64) >> 42 << 42).view(torch.float64)
+
+
+def high(x: torch.Tensor) -> torch.Tensor:
+    """The size of the first part of a factor in tf32x3: rounded, so maybe larger. Of an infinity: nothing."""
+    size = torch.where(x.isfinite(), x.abs(), 0.0)
+    rounded = tf32((size.view(torch.int64) + (1 << 41)).view(torch.float64))
+    return torch.where(size < _UNSPLIT, rounded, size)
+
+
+def truncated(x: torch.Tensor, error: torch.Tensor | None) -> torch.Tensor:
+    """What `precision tf32` loses of a factor: the digits beyond 11, below the normal numbers all."""
+    size = x.abs()
+    lost = size - tf32(size) if error is None else TF32 * (size + error)
+    return torch.where(x.isfinite(), torch.where(size < TINIEST["f32"], size, lost), 0.0)
+
+
+def unsplit(x: torch.Tensor, split: str) -> torch.Tensor:
+    """What tf32x3 loses of a factor: a low part that is no normal number, since tensor cores take it for 0.
+
+    The low part is at most 2^-11 of x, and a multiple of its last digit: from 2^-103 on it is normal, or 0.
+    What rounds to infinity has no parts of Triton's, and ours are 1 and all the rest: 11 digits of that, and of
+    the other factor.
+    """
+    size, tiniest = x.abs(), TINIEST["f32"]
+    low = torch.where(size < tiniest, size, (size * 2.0**-11).clamp(max=tiniest))
+    low = torch.where(size < 2.0**-103, low, 0.0)
+    large = (size >= _UNSPLIT) & size.isfinite()
+    return torch.where(large, math.inf if split == "triton" else 4 * TF32 * size, low)
+
+
+def missing(x: torch.Tensor, lost: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """What a product x * y misses without `lost` of x: all of an infinite one, where x is lost whole."""
+    part = torch.where((lost > 0) & ~y.isnan(), lost * y.abs(), 0.0)
+    part = torch.where(y.isinf() & (lost < x.abs()), 0.0, part)
+    return part.nan_to_num(nan=math.inf, posinf=math.inf)
+
+
+# ---- order ----------------------------------------------------------------------------------------
+def regrouped(
+    term: torch.Tensor, factors: Sequence[torch.Tensor], tiniest: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The largest product of some factors of a term, and how much of it is lost where others are too small.
+
+    A kernel multiplies those of the rows among themselves, and those of the columns, whatever the spec's order.
+    """
+    most = least = torch.ones((), dtype=torch.float64, device=term.device)
+    for factor in factors:
+        size = factor.abs().to(torch.float64)
+        size = torch.where(size.isfinite() & (size > 0), size, 1.0)
+        most, least = most * size.clamp(min=1), least * size.clamp(max=1)
+    lost = torch.where((least < tiniest) & ~term.isnan(), term.abs(), 0.0)
+    return most, lost
