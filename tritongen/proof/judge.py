@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
+from tritongen.ir.rounding import narrowed
 from tritongen.proof.oracle import Expected
 
 FEW = 64
@@ -48,7 +49,7 @@ def _fits(got: torch.Tensor, expected: Expected) -> tuple[torch.Tensor, torch.Te
     value, slack = expected.value, expected.slack
 
     def stored(x: torch.Tensor) -> torch.Tensor:
-        x = x.to(got.dtype)
+        x = narrowed(x, got.dtype)
         return x.to(torch.float64) if x.dtype.is_floating_point else x
 
     rounded, answer = stored(value), stored(got)
@@ -83,7 +84,7 @@ def _used(got: torch.Tensor, expected: Expected) -> float:
     value, slack = expected.value, expected.slack
     if slack is None or not value.dtype.is_floating_point or not got.numel():
         return 0.0
-    rounded, got = value.to(got.dtype).to(torch.float64), got.to(torch.float64)
+    rounded, got = narrowed(value, got.dtype).to(torch.float64), got.to(torch.float64)
     off, own = (got - value).abs(), (got - rounded).abs()
     share = torch.where(own > 0, off / slack, 0.0)
     share = torch.where(value.isfinite() & got.isfinite() & slack.isfinite(), share, 0.0)
@@ -91,7 +92,7 @@ def _used(got: torch.Tensor, expected: Expected) -> float:
 
 
 def _detail(got, expected: Expected, low, high, wrong: torch.Tensor) -> str:
-    rounded = expected.value.to(got.dtype)
+    rounded = narrowed(expected.value, got.dtype)
     where = wrong.nonzero()[0].tolist()
     index = tuple(where)
     g, r = got[index].item(), rounded[index].item()

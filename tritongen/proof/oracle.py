@@ -27,7 +27,7 @@ from tritongen.ir.batches import own_batches
 from tritongen.ir.binding import bind, torch_dtype
 from tritongen.ir.forms import with_forms
 from tritongen.ir.functions import FUNCTIONS, power_ulp
-from tritongen.ir.interp import DENSE_LIMIT, Axes, Run, axes_of, flat_terms, fold, pieces, widen
+from tritongen.ir.interp import DENSE_LIMIT, Axes, Run, axes_of, flat_terms, fold, pieces
 from tritongen.ir.nodes import (
     Call,
     Cast,
@@ -42,6 +42,7 @@ from tritongen.ir.nodes import (
     walk,
 )
 from tritongen.ir.reads import switch_of
+from tritongen.ir.rounding import widen
 from tritongen.runtime.precision import f32_precision
 
 # In units of u * sum(|terms|): 1 to 3 is seen with serial and tree sums.
