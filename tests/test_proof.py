@@ -19,8 +19,9 @@ from tritongen.check import check
 from tritongen.ir.binding import bind
 from tritongen.ir.interp import run
 from tritongen.proof import Result, cases, pool
+from tritongen.proof.factors import tf32, truncated
 from tritongen.proof.judge import judge
-from tritongen.proof.oracle import Expected, expect, tf32, truncated
+from tritongen.proof.oracle import Expected, expect
 from tritongen.proof.parts import joined, parts_of
 from tritongen.proof.reference import disagreement, disagreements
 from tritongen.proof.runner import operands_of_torch

@@ -17,12 +17,14 @@ Not here: comparing (`judge.py`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from tritongen.ir.algebra import Fetch, Poly
+from tritongen.ir.algebra import walk as walk_poly
 from tritongen.ir.batches import own_batches
 from tritongen.ir.binding import bind, torch_dtype
 from tritongen.ir.forms import with_forms
@@ -43,6 +45,8 @@ from tritongen.ir.nodes import (
 )
 from tritongen.ir.reads import switch_of
 from tritongen.ir.rounding import widen
+from tritongen.proof.factors import missing, truncated, unsplit
+from tritongen.proof.slack import absorb, anything, beyond, distance, farthest, moved
 from tritongen.runtime.precision import f32_precision
 
 # In units of u * sum(|terms|): 1 to 3 is seen with serial and tree sums.
@@ -50,9 +54,7 @@ SUM_ERROR = 8
 _UNIT = {"f32": 2.0**-24, "f64": 2.0**-53}
 _LARGEST = {"f32": torch.finfo(torch.float32).max, "f64": torch.finfo(torch.float64).max}
 _TINIEST = {"f32": 2.0**-126, "f64": 2.0**-1022}  # inexact functions may flush denormals
-_TF32 = 2.0**-10  # the digits of a factor that the tensor cores take reach this far below the first
 _SUM_OF_F8 = 2.0**-13  # Hopper adds products of f8 with 14 bits
-_UNSPLIT = 2.0**128 - 2.0**116  # from here on a number in TF32 is infinite
 
 # A product that overflows alone may not do so inside a fused multiply-add.
 _MAY_FUSE = ("add", "sub", "mul", "square", "pow_int")
@@ -169,22 +171,35 @@ class _Bounded(Run):
         raise TypeError(expr)
 
     def read_pair(self, expr: Read, axes: Axes, live: torch.Tensor) -> Pair:
-        value = self.value(expr, axes, live)
-        error = self.errors[expr.tensor]
+        error = self.error_at(expr.tensor, expr.coords, axes, live)
+        doubt = self.unsure(expr.coords, axes, live)
+        return self.value(expr, axes, live), anything(error, doubt)
+
+    def error_at(self, tensor: str, coords, axes: Axes, live) -> torch.Tensor | None:
+        error = self.errors[tensor]
         if error is None or not error.numel():
-            return value, None
-        inside, where = self.place(self.tensors[expr.tensor], expr.coords, axes, live)
-        found = error[where] if where else error
-        return value, torch.where(inside, found, 0.0)
+            return None
+        inside, where = self.place(self.tensors[tensor], coords, axes, live)
+        return torch.where(inside, error[where] if where else error, 0.0)
+
+    def unsure(self, polys: Iterable[Poly], axes: Axes, live) -> torch.Tensor | None:
+        """Where a coordinate is read from what may be another number; None where that is nowhere."""
+        doubt = None
+        for fetch in (a for p in polys for a in walk_poly(p) if isinstance(a, Fetch)):
+            error = self.error_at(fetch.tensor, fetch.coords, axes, live)
+            if error is not None:
+                doubt = error > 0 if doubt is None else doubt | (error > 0)
+        return doubt
 
     def cast_pair(self, value: torch.Tensor, error: torch.Tensor | None, dtype: str) -> Pair:
         out = self.cast(value, dtype)
-        if error is None:
-            return out, None
         if value.dtype == torch.bool:
             return out, error
-        ends = (self.cast(value + error, dtype), self.cast(value - error, dtype))
-        return out, absorb(farthest(out, ends), (error,))
+        outside = beyond(value, error, torch_dtype(self.bound.dtype(dtype)))
+        if error is not None:
+            ends = [self.cast(end, dtype) for end in moved(value, error)]
+            error = absorb(farthest(out, ends), (error,))
+        return out, anything(error, outside)
 
     def where_pair(self, condition: Expr, yes: Expr, no: Expr, axes: Axes, live) -> Pair:
         chosen, unsure = self.pair(condition, axes, live)
@@ -209,8 +224,7 @@ class _Bounded(Run):
         for k, (v, e) in enumerate(pairs):
             if e is None:
                 continue
-            moved = [~v] if v.dtype == torch.bool else [v + e, v - e]
-            ends = [function(*values[:k], m, *values[k + 1 :]).to(target) for m in moved]
+            ends = [function(*values[:k], end, *values[k + 1 :]).to(target) for end in moved(v, e)]
             spread = farthest(out, ends)
             if v.dtype == torch.bool:
                 spread = torch.where(e > 0, spread, 0.0)
@@ -220,10 +234,7 @@ class _Bounded(Run):
             burst = out.isinf()
             for v in values:
                 burst = burst & v.isfinite()
-            if bool(burst.any()):
-                error = torch.where(
-                    burst, math.inf, torch.zeros_like(out) if error is None else error
-                )
+            error = anything(error, burst)
         return self.rounded(out, error, self.ulp(expr))
 
     def ulp(self, expr: Call) -> float:
@@ -250,15 +261,20 @@ class _Bounded(Run):
     def overflowed(self, out: torch.Tensor, error: torch.Tensor | None):
         """Anything goes once the compute type cannot hold what f64 holds."""
         reach = out.abs() if error is None else out.abs() + error
-        beyond = out.isfinite() & (reach > _LARGEST[self.compute])
-        if error is None:
-            return torch.where(beyond, math.inf, 0.0) if bool(beyond.any()) else None
-        return torch.where(beyond, math.inf, error)
+        return anything(error, out.isfinite() & (reach > _LARGEST[self.compute]))
 
     # ---- reducers -------------------------------------------------------------------------------
     def reduce_pair(self, expr: Reduce, axes: Axes, live: torch.Tensor) -> Pair:
         value = self.value(expr, axes, live)  # raises where there is nothing to choose from
         inner, used, terms = self.space(expr, axes, live)
+        error = self.folded(expr, value, inner, used, terms)
+        doubt = self.unsure((g.poly for g in expr.guards), inner, used)
+        if doubt is not None:
+            doubt = flat_terms(expr, doubt, terms).any(-1)
+        return value, anything(error, doubt)
+
+    def folded(self, expr: Reduce, value, inner: Axes, used, terms) -> torch.Tensor | None:
+        """The error of a reducer whose terms are these."""
         v, e = self.pair(expr.body, inner, used)
         expand = terms
         v, e = flat_terms(expr, v, terms), None if e is None else flat_terms(expr, e, terms)
@@ -268,17 +284,16 @@ class _Bounded(Run):
             lost = self.lost(expr, inner, used)
             if lost is not None:
                 error = error + torch.where(terms, flat_terms(expr, lost, expand), 0.0).sum(-1)
-            return value, self.overflowed(value, error)
+            return self.overflowed(value, error)
         if e is None:
-            return value, None
-        anything = (terms & e.isinf()).any(-1)
+            return None
         if expr.op in ("argmax", "argmin"):
-            return value, torch.where(_contenders(expr.op, v, e, terms) > 1, math.inf, 0.0)
+            return torch.where(_contenders(expr.op, v, e, terms) > 1, math.inf, 0.0)
         if v.dtype == torch.bool:
             ends = [fold(expr.op, v | (e > 0), terms), fold(expr.op, v & (e == 0), terms)]
         else:
-            ends = [fold(expr.op, v + e, terms), fold(expr.op, v - e, terms)]
-        return value, torch.where(anything, math.inf, farthest(value, ends))
+            ends = [fold(expr.op, end, terms) for end in moved(v, e)]
+        return anything(farthest(value, ends), (terms & e.isinf()).any(-1))
 
     def lost(self, expr: Reduce, axes: Axes, live: torch.Tensor) -> torch.Tensor | None:
         """How much less than the product of its factors a term may be, on tensor cores."""
@@ -332,65 +347,6 @@ def words_of(op: Op) -> set[str]:
     sums = [e for n in op.nests for e in walk(n.body) if isinstance(e, Reduce) and e.op == "sum"]
     products = [e for e in sums if isinstance(e.body, Call) and e.body.fn == "mul"]
     return {f32_precision(op.precision or switch_of(e)) for e in products}
-
-
-# ---- factors ------------------------------------------------------------------------------------
-def tf32(x: torch.Tensor) -> torch.Tensor:
-    """The first 11 binary digits of numbers in f64: what the tensor cores of Hopper take of an f32.
-
-    Rounding first (cvt.rna, as CUTLASS does) would lose half as much at most, and never more than this.
-    """
-    return (x.contiguous().view(torch.int64) >> 42 << 42).view(torch.float64)
-
-
-def truncated(x: torch.Tensor, error: torch.Tensor | None) -> torch.Tensor:
-    """What `precision tf32` loses of a factor: the digits beyond 11, below the normal numbers all."""
-    size = x.abs()
-    lost = size - tf32(size) if error is None else _TF32 * (size + error)
-    return torch.where(x.isfinite(), torch.where(size < _TINIEST["f32"], size, lost), 0.0)
-
-
-def unsplit(x: torch.Tensor, split: str) -> torch.Tensor:
-    """What tf32x3 loses of a factor: a low part that is no normal number, since tensor cores take it for 0.
-
-    The low part is at most 2^-11 of x, and a multiple of its last digit: from 2^-103 on it is normal, or 0.
-    What rounds to infinity has no parts of Triton's, and ours are 1 and all the rest: 11 digits of that, and of
-    the other factor.
-    """
-    size, tiniest = x.abs(), _TINIEST["f32"]
-    low = torch.where(size < tiniest, size, (size * 2.0**-11).clamp(max=tiniest))
-    low = torch.where(size < 2.0**-103, low, 0.0)
-    large = (size >= _UNSPLIT) & size.isfinite()
-    return torch.where(large, math.inf if split == "triton" else 4 * _TF32 * size, low)
-
-
-def missing(x: torch.Tensor, lost: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """What a product x * y misses without `lost` of x: all of an infinite one, where x is lost whole."""
-    part = torch.where((lost > 0) & ~y.isnan(), lost * y.abs(), 0.0)
-    part = torch.where(y.isinf() & (lost < x.abs()), 0.0, part)
-    return part.nan_to_num(nan=math.inf, posinf=math.inf)
-
-
-# ---- errors -------------------------------------------------------------------------------------
-def distance(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """|a - b|: 0 for equal infinities and for two NaNs, inf for one NaN."""
-    a, b = a.to(torch.float64), b.to(torch.float64)
-    same = (a == b) | (a.isnan() & b.isnan())
-    return torch.where(same, 0.0, (a - b).abs().nan_to_num(nan=math.inf, posinf=math.inf))
-
-
-def farthest(value: torch.Tensor, ends) -> torch.Tensor:
-    first, *rest = [distance(value, end) for end in ends]
-    for other in rest:
-        first = torch.maximum(first, other)
-    return first
-
-
-def absorb(error: torch.Tensor, sources) -> torch.Tensor:
-    """What depends on something that may be anything may be anything."""
-    for source in sources:
-        error = torch.where(source.isinf(), math.inf, error)
-    return error
 
 
 def _contenders(op: str, v: torch.Tensor, e: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
