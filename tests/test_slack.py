@@ -11,6 +11,7 @@ import torch
 from tritongen import pipeline
 from tritongen.check import check
 from tritongen.proof.cases import Case
+from tritongen.proof.eager import against_torch
 from tritongen.proof.judge import judge
 from tritongen.proof.oracle import Expected, expect
 from tritongen.proof.reference import disagreement
@@ -107,3 +108,26 @@ def test_a_reference_that_overflows_in_its_type_is_none_the_worse():
     case = Case({}, {"N": 3}, {}, {}, {"w": "contiguous"}, "integers", seed=1)
     assert reference(torch.tensor([1, 2, 3], dtype=torch.int32)).isnan().any()
     assert disagreement(plan.op, reference, case) == ""
+
+
+def test_a_norm_of_equal_terms_may_be_off_by_the_mean():
+    """torch's is exact there, since it adds no terms up; where terms differ its error is a measure."""
+    text = "op f<T: f32>(x: T[L, B], w: T[B], b: T[B]) -> v: T[L, B] { v = layer_norm(x, w, b) }"
+    built = pipeline.build(text)
+    (plan,) = built.plans["f"]
+    function = load_text("f", built.raw).f
+    column = torch.randn(130, 1, generator=torch.Generator().manual_seed(0)) * 2
+    w, b = torch.ones(61), torch.zeros(61)
+
+    def worse(x: torch.Tensor, off: float) -> str | None:
+        """A kernel that adds up the terms, and divides; then is off by more."""
+        mean = torch.stack(list(x.T)).cumsum(0)[-1] / 61
+        apart = x - mean[:, None]
+        got = apart * torch.rsqrt((apart**2).mean(1, keepdim=True) + 1e-5) + off
+        args = {"x": x, "w": w, "b": b}
+        return against_torch(plan.op, function, args, {"v": got}, expect(plan.op, args), "normal")
+
+    same = column.expand(130, 61)
+    assert worse(same, 0) is None
+    assert "torch's own" in worse(same, 1e-2)
+    assert "torch's own" in worse(same.contiguous() + torch.randn(61), 1e-4)

@@ -24,11 +24,12 @@ import torch
 from tritongen import pipeline
 from tritongen.proof.cases import Case, NoCase, arguments, draw_case, dtype_choices, simpler
 from tritongen.proof.divided import without_divided
+from tritongen.proof.eager import against_torch, on_host
 from tritongen.proof.guarded import guarded
 from tritongen.proof.included import with_shared
-from tritongen.proof.judge import FEW, judge, no_worse_than_torch
+from tritongen.proof.judge import judge
 from tritongen.proof.oracle import Expected, expect, words_of
-from tritongen.proof.reference import disagreements, operands_of_torch
+from tritongen.proof.reference import disagreements
 from tritongen.proof.variants import Way, forced, ways
 from tritongen.runtime.load import load_text
 from tritongen.runtime.precision import precision
@@ -38,8 +39,6 @@ PLAIN = ("normal", "integers")
 BY_TRITON = {"contraction", "taps", "persistent", "patches"}  # kernels that leave tf32x3 to tl.dot
 ATTEMPTS = {"cpu": 40, "cuda": 12}
 MOST_WAYS = 4  # of one example: attention has 13, at a second each in the interpreter
-# Against torch's own largest error. Half types, and f32 through tf32x3, meet less even ground.
-TIMES_TORCH = {torch.float32: 4.0, torch.float16: 3.0, torch.bfloat16: 3.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,9 +271,11 @@ def problem_with(
         if not verdict.ok and not _excused(candidate, args, name, got[name], expected):
             return f"{name}: {verdict.detail}", 0.0
         used = max(used, verdict.used)
-    if values not in PLAIN:
+    if values not in PLAIN or candidate.is_serial:
         return None, used
-    return _against_torch(candidate, args, got, wanted, values), used
+    op = candidate.plan.op
+    function = getattr(candidate.module, op.name)
+    return against_torch(op, function, args, got, wanted, values), used
 
 
 def _excused(candidate: Candidate, args, name: str, got: torch.Tensor, expected: Expected) -> bool:
@@ -285,7 +286,7 @@ def _excused(candidate: Candidate, args, name: str, got: torch.Tensor, expected:
     the kernels do it themselves, tf32x3 splits the factors of a product. Triton's own gives NaN for those that
     are not infinite, but are in TF32: there, and only there, NaN is let through.
     """
-    op, host = candidate.plan.op, _on_host(args)
+    op, host = candidate.plan.op, on_host(args)
     if candidate.is_serial:
         return judge(got, expect(op, host, serial=True)[name]).ok
     sparse = without_divided(op)
@@ -304,39 +305,10 @@ def _excused(candidate: Candidate, args, name: str, got: torch.Tensor, expected:
     return False
 
 
-def _on_host(args: dict[str, Any]) -> dict[str, Any]:
-    return {k: v.cpu() if isinstance(v, torch.Tensor) else v for k, v in args.items()}
-
-
-def _against_torch(candidate: Candidate, args, got, wanted, values: str) -> str | None:
-    """The accuracy of torch's own function on the same call, where the spec names one."""
-    op = candidate.plan.op
-    if op.ref is None or candidate.is_serial or any(e.slack is None for e in wanted.values()):
-        return None
-    if max(v.numel() for v in got.values()) < FEW:
-        return None  # luck decides; and over nothing some of torch's functions end the process
-    given = operands_of_torch(op, _on_host(args), values, any(v.is_cuda for v in got.values()))
-    if given is None:
-        return None
-    try:
-        eager = getattr(candidate.module, op.name).equals(**given)
-    except Exception:  # torch refuses some shapes that the op takes
-        return None
-    eager = eager if isinstance(eager, tuple) else (eager,)
-    for output, theirs in zip(op.outputs, eager, strict=True):
-        ours, expected = got[output.name], wanted[output.name]
-        times = TIMES_TORCH.get(ours.dtype)
-        if times is not None and bool(expected.value.isfinite().all()):
-            verdict = no_worse_than_torch(ours, theirs, expected, times)
-            if not verdict.ok:
-                return f"{output.name}: {verdict.detail}"
-    return None
-
-
 def _expected(candidate: Candidate, args: dict[str, Any]) -> dict[str, Expected] | str | None:
     """What the oracle says; its complaint where the call must be refused; None where it is no call."""
     try:
-        return expect(candidate.plan.op, _on_host(args))
+        return expect(candidate.plan.op, on_host(args))
     except ValueError as error:
         return str(error)
     except IndexError:
