@@ -7,7 +7,6 @@ Not here: what a kernel may be off by itself (`oracle.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,7 +22,7 @@ TIMES_TORCH = {torch.float32: 4.0, torch.float16: 3.0, torch.bfloat16: 3.0}
 
 def against_torch(
     op: Op,
-    function: Callable[..., Any],
+    function: Any,
     args: dict[str, Any],
     got: dict[str, torch.Tensor],
     wanted: dict[str, Expected],
@@ -54,7 +53,7 @@ def _worse(got, wanted: dict[str, Expected], theirs: dict[str, float]) -> str | 
 
 
 def errors_of_torch(
-    op: Op, function: Callable[..., Any], args, wanted: dict[str, Expected], values: str
+    op: Op, function: Any, args, wanted: dict[str, Expected], values: str
 ) -> dict[str, float]:
     """The largest error of each output by torch's own function, where that is a measure."""
     on_gpu = any(isinstance(v, torch.Tensor) and v.is_cuda for v in args.values())
