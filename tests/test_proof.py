@@ -19,12 +19,12 @@ from tritongen.check import check
 from tritongen.ir.binding import bind
 from tritongen.ir.interp import run
 from tritongen.proof import Result, cases, pool
+from tritongen.proof.eager import operands_of_torch
 from tritongen.proof.factors import tf32, truncated
 from tritongen.proof.judge import judge
 from tritongen.proof.oracle import Expected, expect
 from tritongen.proof.parts import joined, parts_of
 from tritongen.proof.reference import disagreement, disagreements
-from tritongen.proof.runner import operands_of_torch
 from tritongen.proof.values import LAYOUTS, Filling, fill_tensor
 from tritongen.proof.variants import config_of, ways
 from tritongen.runtime.load import load_text

@@ -53,6 +53,7 @@ from tritongen.ir.nodes import (
     kind_of,
     parts,
 )
+from tritongen.ir.rounding import narrowed, widen
 
 DENSE_LIMIT = 1 << 24  # elements of the largest intermediate; larger boxes are walked in pieces
 _HOLES = {hole: hole for hole in "abc"}
@@ -89,16 +90,12 @@ def _outputs(op: Op, args: Mapping[str, Any]) -> dict[str, tuple[torch.Tensor, t
     for nest in op.nests:
         value = Run(op, bound, tensors, nest.name).nest(nest)
         if nest.name in declared:
-            rounded = value.to(torch_dtype(bound.dtype(nest.dtype)))
+            rounded = narrowed(value, torch_dtype(bound.dtype(nest.dtype)))
             shape = bound.shape(declared[nest.name])
             results[nest.name] = value.reshape(shape), rounded.reshape(shape)
             value = widen(rounded)
         tensors[nest.name] = value
     return {o.name: results[o.name] for o in op.outputs}
-
-
-def widen(t: torch.Tensor) -> torch.Tensor:
-    return t.to(torch.float64) if t.dtype.is_floating_point else t
 
 
 # An axis is the values of one index, shaped to broadcast against the dims of the box.
@@ -198,10 +195,9 @@ class Run:
         if kind_of(dtype, self.op) != "float":
             wide = value.to(torch.int64) if target != "bool" and _is_float(value) else value
             return wide.to(torch_dtype(target))
-        wide = value.to(torch.float64)
-        if _KEEPS[target] < _KEEPS[self.bound.dtypes["compute"]]:
-            return wide.to(torch_dtype(target)).to(torch.float64)
-        return wide
+        if _is_float(value) and _KEEPS[target] >= _KEEPS[self.bound.dtypes["compute"]]:
+            return value.to(torch.float64)
+        return narrowed(value, torch_dtype(target)).to(torch.float64)
 
     def read(self, tensor, coords, fill, axes, live) -> torch.Tensor:
         source = self.tensors[tensor]

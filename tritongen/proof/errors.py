@@ -30,15 +30,27 @@ def moved(value: torch.Tensor, error: torch.Tensor) -> list[torch.Tensor]:
     """Other numbers that a value may be: both ends, and 0 where it lies between, which may be a pole."""
     if value.dtype == torch.bool:
         return [value ^ (error > 0)]
-    ends = [value + error, value - error]
     if not value.dtype.is_floating_point:
-        return ends
-    return [*ends, torch.where(value.abs() < error, 0.0, value)]
+        error = error.nan_to_num(posinf=0.0).ceil().to(torch.int64)
+    ends = [(value + error).to(value.dtype), (value - error).to(value.dtype)]
+    return [*ends, torch.where(value.abs() <= error, 0, value)]
+
+
+def beyond(value: torch.Tensor, error, dtype: torch.dtype) -> torch.Tensor | None:
+    """Where a float becomes an integer of a type that does not hold it, which the language leaves open.
+
+    A u8 is cut from an i32.
+    """
+    if dtype.is_floating_point or dtype == torch.bool or not value.dtype.is_floating_point:
+        return None
+    info = torch.iinfo(torch.int32 if dtype == torch.uint8 else dtype)
+    low, high = (value, value) if error is None else (value - error, value + error)
+    return ~((low > info.min - 1.0) & (high < info.max + 1.0))
 
 
 def unsure(error: torch.Tensor | None, where: torch.Tensor | None) -> torch.Tensor | None:
     """The error of what may be anything there."""
-    if where is None:
+    if where is None or not bool(where.any()):
         return error
     known = torch.zeros((), dtype=torch.float64) if error is None else error
     return torch.where(where, math.inf, known)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tritongen.proof.divided import without_divided
+from tritongen.proof.eager import on_host
 from tritongen.proof.factors import words_of
 from tritongen.proof.included import with_shared
 from tritongen.proof.judge import judge
@@ -59,7 +60,3 @@ def _splits(candidate: Candidate, host: dict[str, Any], on_gpu: bool) -> list[st
         return []
     by = {"triton": BY_TRITON if on_gpu else set(), "ours": IN_PARTS}
     return [who for who, skeletons in by.items() if candidate.skeletons & skeletons]
-
-
-def on_host(args: dict[str, Any]) -> dict[str, Any]:
-    return {k: v.cpu() if isinstance(v, torch.Tensor) else v for k, v in args.items()}

@@ -29,7 +29,7 @@ from tritongen.ir.batches import own_batches
 from tritongen.ir.binding import bind, torch_dtype
 from tritongen.ir.forms import with_forms
 from tritongen.ir.functions import FUNCTIONS, power_ulp
-from tritongen.ir.interp import DENSE_LIMIT, Axes, Run, axes_of, flat_terms, fold, pieces, widen
+from tritongen.ir.interp import DENSE_LIMIT, Axes, Run, axes_of, flat_terms, fold, pieces
 from tritongen.ir.nodes import (
     Call,
     Cast,
@@ -44,7 +44,16 @@ from tritongen.ir.nodes import (
     walk,
 )
 from tritongen.ir.reads import switch_of
-from tritongen.proof.errors import absorb, contenders, distance, farthest, moved, unsure
+from tritongen.ir.rounding import widen
+from tritongen.proof.errors import (
+    absorb,
+    beyond,
+    contenders,
+    distance,
+    farthest,
+    moved,
+    unsure,
+)
 from tritongen.proof.factors import TINIEST, high, missing, regrouped, truncated, unsplit
 from tritongen.runtime.precision import f32_precision
 from tritongen.schedule.factored import factors_of
@@ -195,12 +204,13 @@ class _Bounded(Run):
 
     def cast_pair(self, value: torch.Tensor, error: torch.Tensor | None, dtype: str) -> Pair:
         out = self.cast(value, dtype)
-        if error is None:
-            return out, None
         if value.dtype == torch.bool:
             return out, error
-        ends = (self.cast(value + error, dtype), self.cast(value - error, dtype))
-        return out, absorb(farthest(out, ends), (error,))
+        outside = beyond(value, error, torch_dtype(self.bound.dtype(dtype)))
+        if error is not None:
+            ends = [self.cast(end, dtype) for end in moved(value, error)]
+            error = absorb(farthest(out, ends), (error,))
+        return out, unsure(error, outside)
 
     def where_pair(self, condition: Expr, yes: Expr, no: Expr, axes: Axes, live) -> Pair:
         chosen, unsure = self.pair(condition, axes, live)
@@ -266,10 +276,7 @@ class _Bounded(Run):
     def overflowed(self, out: torch.Tensor, error: torch.Tensor | None):
         """Anything goes once the compute type cannot hold what f64 holds."""
         reach = out.abs() if error is None else out.abs() + error
-        beyond = out.isfinite() & (reach > _LARGEST[self.compute])
-        if error is None:
-            return torch.where(beyond, math.inf, 0.0) if bool(beyond.any()) else None
-        return torch.where(beyond, math.inf, error)
+        return unsure(error, out.isfinite() & (reach > _LARGEST[self.compute]))
 
     # ---- reducers -------------------------------------------------------------------------------
     def reduce_pair(self, expr: Reduce, axes: Axes, live: torch.Tensor) -> Pair:
@@ -316,7 +323,7 @@ class _Bounded(Run):
         if v.dtype == torch.bool:
             ends = [fold(expr.op, v | (e > 0), terms), fold(expr.op, v & (e == 0), terms)]
         else:
-            ends = [fold(expr.op, v + e, terms), fold(expr.op, v - e, terms)]
+            ends = [fold(expr.op, end, terms) for end in moved(v, e)]
         return unsure(farthest(value, ends), (terms & e.isinf()).any(-1))
 
     def factors(self, expr: Reduce, term: torch.Tensor, axes: Axes, live: torch.Tensor):
@@ -366,7 +373,7 @@ class _Bounded(Run):
             error = wider.prod(-1) - size.prod(-1) + TINIEST[self.compute]
             # Factors may meet in any order: any of them may leave the range together.
             swing = torch.where(size > 0, size, 1.0).log2().abs().sum(-1)
-            beyond = swing > math.log2(_LARGEST[self.compute]) - 2
+            outside = swing > math.log2(_LARGEST[self.compute]) - 2
         else:
             unit = _SUM_OF_F8 if self.sums_of_f8(expr) else _UNIT[self.compute]
             few = min(SUM_ERROR + (math.sqrt(count) if self.serial else 0), count + 3)
@@ -376,6 +383,6 @@ class _Bounded(Run):
                 few += count / self.together(expr) + (4 if self.split else 0)
             error = few * unit * size.sum(-1) + spread.sum(-1)
             through = size if most is None else torch.where(terms, most, 0.0).maximum(size)
-            beyond = through.sum(-1) + error > _LARGEST[self.compute]
+            outside = through.sum(-1) + error > _LARGEST[self.compute]
         # An order decides nothing where a term is NaN.
-        return torch.where(beyond & ~(terms & v.isnan()).any(-1), math.inf, error)
+        return torch.where(outside & ~(terms & v.isnan()).any(-1), math.inf, error)

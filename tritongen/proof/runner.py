@@ -23,11 +23,12 @@ import torch
 
 from tritongen import pipeline
 from tritongen.proof.cases import Case, NoCase, arguments, draw_case, dtype_choices, simpler
-from tritongen.proof.excuses import excused, on_host
+from tritongen.proof.eager import against_torch, on_host
+from tritongen.proof.excuses import excused
 from tritongen.proof.guarded import guarded
-from tritongen.proof.judge import FEW, judge, no_worse_than_torch
+from tritongen.proof.judge import judge
 from tritongen.proof.oracle import Expected, expect
-from tritongen.proof.reference import disagreements, operands_of_torch
+from tritongen.proof.reference import disagreements
 from tritongen.proof.variants import Way, forced, ways
 from tritongen.runtime.load import load_text
 from tritongen.runtime.precision import precision
@@ -36,8 +37,6 @@ from tritongen.schedule.plan import Plan
 PLAIN = ("normal", "integers")
 ATTEMPTS = {"cpu": 40, "cuda": 12}
 MOST_WAYS = 4  # of one example: attention has 13, at a second each in the interpreter
-# Against torch's own largest error. Half types, and f32 through tf32x3, meet less even ground.
-TIMES_TORCH = {torch.float32: 4.0, torch.float16: 3.0, torch.bfloat16: 3.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,34 +269,11 @@ def problem_with(
         if not verdict.ok and not excused(candidate, args, name, got[name], expected):
             return f"{name}: {verdict.detail}", 0.0
         used = max(used, verdict.used)
-    if values not in PLAIN:
+    if values not in PLAIN or candidate.is_serial:
         return None, used
-    return _against_torch(candidate, args, got, wanted, values), used
-
-
-def _against_torch(candidate: Candidate, args, got, wanted, values: str) -> str | None:
-    """The accuracy of torch's own function on the same call, where the spec names one."""
     op = candidate.plan.op
-    if op.ref is None or candidate.is_serial or any(e.slack is None for e in wanted.values()):
-        return None
-    if max(v.numel() for v in got.values()) < FEW:
-        return None  # luck decides; and over nothing some of torch's functions end the process
-    given = operands_of_torch(op, on_host(args), values, any(v.is_cuda for v in got.values()))
-    if given is None:
-        return None
-    try:
-        eager = getattr(candidate.module, op.name).equals(**given)
-    except Exception:  # torch refuses some shapes that the op takes
-        return None
-    eager = eager if isinstance(eager, tuple) else (eager,)
-    for output, theirs in zip(op.outputs, eager, strict=True):
-        ours, expected = got[output.name], wanted[output.name]
-        times = TIMES_TORCH.get(ours.dtype)
-        if times is not None and bool(expected.value.isfinite().all()):
-            verdict = no_worse_than_torch(ours, theirs, expected, times)
-            if not verdict.ok:
-                return f"{output.name}: {verdict.detail}"
-    return None
+    function = getattr(candidate.module, op.name)
+    return against_torch(op, function, args, got, wanted, values), used
 
 
 def _expected(candidate: Candidate, args: dict[str, Any]) -> dict[str, Expected] | str | None:
