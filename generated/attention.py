@@ -187,7 +187,7 @@ def attention_s_persistent(
     # Flattened, so that the loads of the next tile start before this one is stored.
     for turn in tl.range(tl.program_id(0), batches * tiles, tl.num_programs(0), flatten=True):
         tile = turn % tiles
-        z = (turn // tiles).to(tl.int64)
+        z = tl.cast(turn // tiles, tl.int64)
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
@@ -254,7 +254,7 @@ def attention_s_strips(
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
     for turn in range(tl.program_id(0), batches * tiles, tl.num_programs(0)):
         tile = turn % tiles
-        z = (turn // tiles).to(tl.int64)
+        z = tl.cast(turn // tiles, tl.int64)
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
@@ -337,7 +337,7 @@ def attention_s_parts(
         tl.program_id(0), PARTS * batches * tiles, tl.num_programs(0), flatten=True
     ):
         tile = turn % tiles
-        z = (turn // tiles % batches).to(tl.int64)
+        z = tl.cast(turn // tiles % batches, tl.int64)
         part = turn // (tiles * batches)
         begin = part * CHUNK
         # GROUP_M rows of tiles run together, so that they share what they read in L2.

@@ -156,7 +156,7 @@ def bmm_tf32x3(
     tiles = tiles_m * tiles_n
     for turn in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0)):
         tile = turn % tiles
-        i = (turn // tiles).to(tl.int64)
+        i = tl.cast(turn // tiles, tl.int64)
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
@@ -228,7 +228,7 @@ def bmm_left_ahead(
     # Flattened, so that the loads of the next tile start before this one is stored.
     for turn in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
         tile = turn % tiles
-        i = (turn // tiles).to(tl.int64)
+        i = tl.cast(turn // tiles, tl.int64)
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
@@ -292,7 +292,7 @@ def bmm_right_ahead(
     # Flattened, so that the loads of the next tile start before this one is stored.
     for turn in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
         tile = turn % tiles
-        i = (turn // tiles).to(tl.int64)
+        i = tl.cast(turn // tiles, tl.int64)
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
@@ -357,7 +357,7 @@ def bmm_persistent(
     # Flattened, so that the loads of the next tile start before this one is stored.
     for turn in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
         tile = turn % tiles
-        i = (turn // tiles).to(tl.int64)
+        i = tl.cast(turn // tiles, tl.int64)
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
@@ -421,7 +421,7 @@ def bmm_strips(
     # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
     for turn in range(tl.program_id(0), B * tiles, tl.num_programs(0)):
         tile = turn % tiles
-        i = (turn // tiles).to(tl.int64)
+        i = tl.cast(turn // tiles, tl.int64)
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
@@ -502,7 +502,7 @@ def bmm_parts(
     # Flattened, so that the loads of the next tile start before this one is stored.
     for turn in tl.range(tl.program_id(0), PARTS * B * tiles, tl.num_programs(0), flatten=True):
         tile = turn % tiles
-        i = (turn // tiles % B).to(tl.int64)
+        i = tl.cast(turn // tiles % B, tl.int64)
         part = turn // (tiles * B)
         begin = part * CHUNK
         # GROUP_M rows of tiles run together, so that they share what they read in L2.

@@ -268,7 +268,7 @@ def conv1d_patches(
         first_f0 = tile % tiles_n * BLOCK_N
         first_p = tile // tiles_n % patches_p * PATCH_P
         first_n = tile // (patches_p * tiles_n) % patches_n * PATCH_N
-        f1 = (tile // (patches_n * patches_p * tiles_n)).to(tl.int64)
+        f1 = tl.cast(tile // (patches_n * patches_p * tiles_n), tl.int64)
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(R * tl.cdiv(Cg, BLOCK_K)):
             r = start % R
@@ -287,9 +287,9 @@ def conv1d_patches(
             y_sum = tl.dot(w, x.T, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         place = tl.arange(0, BLOCK_M)[None, :]
-        n = first_n.to(tl.int64) + place // PATCH_P
-        p = first_p.to(tl.int64) + place % PATCH_P
-        f0 = first_f0.to(tl.int64) + tl.arange(0, BLOCK_N)[:, None]
+        n = tl.cast(first_n, tl.int64) + place // PATCH_P
+        p = tl.cast(first_p, tl.int64) + place % PATCH_P
+        f0 = tl.cast(first_f0, tl.int64) + tl.arange(0, BLOCK_N)[:, None]
         inside = (n < N) & (p < P) & (f0 < N2)
         y_places = y_ptr + n * y_0 + p * y_2
         b_f = f0 + f1 * (F // groups)
@@ -699,7 +699,7 @@ def conv1d_planes(
     # Flattened, so that the loads of the next tile start before this one is stored.
     for turn in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
         tile = turn % tiles
-        n = (turn // tiles).to(tl.int64)
+        n = tl.cast(turn // tiles, tl.int64)
         # GROUP_M rows of tiles run together, so that they share what they read in L2.
         group = tile // (GROUP_M * tiles_n)
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
@@ -1104,7 +1104,7 @@ def choose_conv1d(
         return "wide", dict(
             BLOCK_N=256,
             BLOCK_M=128,
-            BLOCK_K=min(128 // itemsize, max(16, triton.next_power_of_2(channels))),
+            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
             GROUP_M=8,
             num_warps=8,
             num_stages=3,
@@ -1126,7 +1126,7 @@ def choose_conv1d(
         return "taps", dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128 if batches * triton.cdiv(M, 128) * triton.cdiv(N, BLOCK_N) >= sms else 64,
-            BLOCK_K=min(128 // itemsize, max(16, triton.next_power_of_2(channels))),
+            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
             GROUP_M=8,
             num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
             num_stages=3,

@@ -429,7 +429,7 @@ def choose_conv_transpose1d(
         return "wide", dict(
             BLOCK_N=256,
             BLOCK_M=128,
-            BLOCK_K=min(128 // itemsize, max(16, triton.next_power_of_2(channels))),
+            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
             GROUP_M=8,
             num_warps=8,
             num_stages=3,
@@ -451,7 +451,7 @@ def choose_conv_transpose1d(
         return "taps", dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128 if triton.cdiv(M, 128) * triton.cdiv(N, BLOCK_N) >= sms else 64,
-            BLOCK_K=min(128 // itemsize, max(16, triton.next_power_of_2(channels))),
+            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
             GROUP_M=8,
             num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
             num_stages=3,

@@ -213,7 +213,7 @@ def conv_transpose3d_patches(
         tl.num_programs(0),
         flatten=FLAT,
     ):
-        z = (tile % batches).to(tl.int64)
+        z = tl.cast(tile % batches, tl.int64)
         patch = tile // batches
         first_f = patch % tiles_n * BLOCK_N
         first_q1 = patch // tiles_n % patches_q1 * PATCH_Q1
@@ -268,11 +268,11 @@ def conv_transpose3d_patches(
 
         y_sum = y_sum.T  # the places first: lanes lie along them
         place = tl.arange(0, BLOCK_M)[:, None]
-        n = first_n.to(tl.int64) + place // (PATCH_O1 * PATCH_P1 * PATCH_Q1)
-        o1 = first_o1.to(tl.int64) + place // (PATCH_P1 * PATCH_Q1) % PATCH_O1
-        p1 = first_p1.to(tl.int64) + place // PATCH_Q1 % PATCH_P1
-        q1 = first_q1.to(tl.int64) + place % PATCH_Q1
-        f = first_f.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+        n = tl.cast(first_n, tl.int64) + place // (PATCH_O1 * PATCH_P1 * PATCH_Q1)
+        o1 = tl.cast(first_o1, tl.int64) + place // (PATCH_P1 * PATCH_Q1) % PATCH_O1
+        p1 = tl.cast(first_p1, tl.int64) + place // PATCH_Q1 % PATCH_P1
+        q1 = tl.cast(first_q1, tl.int64) + place % PATCH_Q1
+        f = tl.cast(first_f, tl.int64) + tl.arange(0, BLOCK_N)[None, :]
         y_o = o0 + o1 * stride
         y_p = p0 + p1 * stride
         y_q = q0 + q1 * stride
@@ -890,7 +890,7 @@ def choose_conv_transpose3d(
         return "wide", dict(
             BLOCK_N=256,
             BLOCK_M=128,
-            BLOCK_K=min(128 // itemsize, max(16, triton.next_power_of_2(channels))),
+            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
             GROUP_M=8,
             num_warps=8,
             num_stages=3,
@@ -912,7 +912,7 @@ def choose_conv_transpose3d(
         return "taps", dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=128 if batches * triton.cdiv(M, 128) * triton.cdiv(N, BLOCK_N) >= sms else 64,
-            BLOCK_K=min(128 // itemsize, max(16, triton.next_power_of_2(channels))),
+            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
             GROUP_M=8,
             num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
             num_stages=3,

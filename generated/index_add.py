@@ -52,7 +52,7 @@ def index_add_box(
     for n in range(N):
         x = tl.load(x_ptr + tl.cast(n, tl.int64) * x_0 + d * x_1, mask=d < D).to(COMPUTE)
         index = tl.load(index_ptr + tl.cast(n, tl.int64) * index_0)
-        y_sum += tl.where(index - v == 0, x, 0.0)
+        y_sum += tl.where(index == v, x, 0.0)
     y0 = tl.load(y0_ptr + v * y0_0 + d * y0_1, mask=inside).to(COMPUTE)
     y = y0 + y_sum
     tl.store(y_ptr + v * y_0 + d * y_1, y, mask=inside)

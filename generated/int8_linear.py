@@ -122,20 +122,20 @@ def int8_linear_persistent(
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
         first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
         first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
-        acc_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
+        acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
         for start in range(0, K, BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
             w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
-            acc_sum = tl.dot(x, w, acc_sum, out_dtype=tl.int32)
+            acc = tl.dot(x, w, acc, out_dtype=tl.int32)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
-        acc_sum_halves = tl.split(acc_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        acc_halves = tl.split(acc.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
             n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
             inside = (m < M) & (n < N)
-            acc_sum = acc_sum_halves[half]
-            acc = acc_sum.to(tl.int64)
+            acc = acc_halves[half]
+            acc = acc.to(tl.int64)
             sx = tl.load(sx_ptr + m * sx_m, mask=m < M).to(tl.float32)
             sw = tl.load(sw_ptr + n * sw_n, mask=n < N).to(tl.float32)
             y = acc.to(tl.float32) * sx * sw
@@ -149,7 +149,7 @@ def int8_linear_persistent(
 def int8_linear_parts(
     x_tiles,
     w_tiles,
-    acc_sum_parts_ptr,
+    acc_parts_ptr,
     M,
     N,
     K,
@@ -175,23 +175,21 @@ def int8_linear_parts(
         size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
         first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
         first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
-        acc_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
+        acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
         for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
             x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
             w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
-            acc_sum = tl.dot(x, w, acc_sum, out_dtype=tl.int32)
+            acc = tl.dot(x, w, acc, out_dtype=tl.int32)
 
         m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
         n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
         inside = (m < M) & (n < N)
-        tl.store(
-            acc_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, acc_sum, mask=inside
-        )
+        tl.store(acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, acc, mask=inside)
 
 
 @triton.jit
 def int8_linear_combine(
-    acc_sum_parts_ptr,
+    acc_parts_ptr,
     sx_ptr,
     sw_ptr,
     y_ptr,
@@ -211,16 +209,52 @@ def int8_linear_combine(
     m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     inside = (m < M) & (n < N)
-    acc_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
+    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
     for part in range(PARTS):
-        acc_sum += tl.load(
-            acc_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
+        acc += tl.load(
+            acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
         )
-    acc = acc_sum.to(tl.int64)
+    acc = acc.to(tl.int64)
     sx = tl.load(sx_ptr + m * sx_m, mask=m < M).to(tl.float32)
     sw = tl.load(sw_ptr + n * sw_n, mask=n < N).to(tl.float32)
     y = acc.to(tl.float32) * sx * sw
     tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
+
+
+@triton.jit
+def int8_linear_nest(
+    x_ptr,
+    w_ptr,
+    sx_ptr,
+    sw_ptr,
+    y_ptr,
+    total,
+    K,
+    N,
+    x_0,
+    x_1,
+    w_0,
+    w_1,
+    sx_0,
+    sw_0,
+    y_0,
+    y_1,
+    BLOCK: tl.constexpr,
+):
+    """One element a lane, BLOCK a program."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < total
+    m = i // N
+    n = i % N
+    acc = tl.full((BLOCK,), 0, tl.int64)
+    for k in range(K):
+        x = tl.load(x_ptr + m * x_0 + tl.cast(k, tl.int64) * x_1, mask=inside).to(tl.int64)
+        w = tl.load(w_ptr + n * w_0 + tl.cast(k, tl.int64) * w_1, mask=inside).to(tl.int64)
+        acc += x * w
+    sx = tl.load(sx_ptr + m * sx_0, mask=inside).to(tl.float32)
+    sw = tl.load(sw_ptr + n * sw_0, mask=inside).to(tl.float32)
+    y = acc.to(tl.float32) * sx * sw
+    tl.store(y_ptr + m * y_0 + n * y_1, y, mask=inside)
 
 
 @triton.jit
@@ -257,14 +291,14 @@ def int8_linear_tiles(
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    acc_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
+    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
     for start in range(0, K, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(tl.int64)
         x = tl.load(x_ptr + m * x_m + k[None, :] * x_k, mask=(m < M) & (k[None, :] < K), other=0)
         w = tl.load(w_ptr + n * w_n + k[:, None] * w_k, mask=(n < N) & (k[:, None] < K), other=0)
-        acc_sum = tl.dot(x, w, acc_sum, out_dtype=tl.int32)
+        acc = tl.dot(x, w, acc, out_dtype=tl.int32)
     inside = (m < M) & (n < N)
-    acc = acc_sum.to(tl.int64)
+    acc = acc.to(tl.int64)
     sx = tl.load(sx_ptr + m * sx_m, mask=m < M).to(tl.float32)
     sw = tl.load(sw_ptr + n * sw_n, mask=n < N).to(tl.float32)
     y = acc.to(tl.float32) * sx * sw
@@ -272,12 +306,21 @@ def int8_linear_tiles(
 
 
 def choose_int8_linear(
-    M: int, N: int, K: int, tma: bool, itemsize: int, stored_bytes: int, hip: bool, sms: int
+    M: int,
+    N: int,
+    K: int,
+    terms: int,
+    tma: bool,
+    itemsize: int,
+    stored_bytes: int,
+    hip: bool,
+    sms: int,
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # few sums of many terms: several programs share one tile, and a second kernel adds up
     if (
-        tma
+        terms < 131072
+        and tma
         and itemsize <= 4
         and K >= 4096
         and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
@@ -307,7 +350,7 @@ def choose_int8_linear(
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
         )
     # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
-    if tma and M * N * K >= 2**29 and itemsize <= 2 and 16 < M <= 64:
+    if terms < 131072 and tma and M * N * K >= 2**29 and itemsize <= 2 and 16 < M <= 64:
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         return "slender", dict(
             BLOCK_M=max(32, triton.next_power_of_2(M)),
@@ -319,7 +362,14 @@ def choose_int8_linear(
             PROGRAMS=1,
         )
     # long, and bound by memory: small tiles, three programs a multiprocessor
-    if tma and M * N * K >= 2**29 and itemsize <= 4 and M >= 64 * sms and N * K <= 128 * (N + K):
+    if (
+        terms < 131072
+        and tma
+        and M * N * K >= 2**29
+        and itemsize <= 4
+        and M >= 64 * sms
+        and N * K <= 128 * (N + K)
+    ):
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
         return "stream", dict(
             BLOCK_M=64,
@@ -332,7 +382,8 @@ def choose_int8_linear(
         )
     # few waves, with work behind the sums: two programs a multiprocessor take turns
     if (
-        tma
+        terms < 131072
+        and tma
         and M * N * K >= 2**29
         and itemsize <= 2
         and triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms) == 1
@@ -349,7 +400,8 @@ def choose_int8_linear(
         )
     # large, and its widest tiles fill whole waves of multiprocessors
     if (
-        tma
+        terms < 131072
+        and tma
         and M * N * K >= 2**29
         and itemsize <= 2
         and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
@@ -366,7 +418,8 @@ def choose_int8_linear(
         )
     # large, and tiles of 128 x 128 fill the waves better
     if (
-        tma
+        terms < 131072
+        and tma
         and M * N * K >= 2**29
         and itemsize <= 4
         and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
@@ -382,7 +435,7 @@ def choose_int8_linear(
             PROGRAMS=1,
         )
     # large, but few tiles: small ones, to have one for every multiprocessor
-    if tma and M * N * K >= 2**29 and itemsize <= 2 and M > 64:
+    if terms < 131072 and tma and M * N * K >= 2**29 and itemsize <= 2 and M > 64:
         BLOCK_N = (
             128
             if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
@@ -399,12 +452,22 @@ def choose_int8_linear(
             PROGRAMS=1,
         )
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if (
+        terms < 131072
+        and not hip
+        and itemsize <= 2
+        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if (
+        terms < 131072
+        and not hip
+        and itemsize <= 4
+        and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms
+    ):
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -414,7 +477,7 @@ def choose_int8_linear(
             num_stages=4 if itemsize <= 2 else 3,
         )
     # few rows: deep in K, narrow in N
-    if not hip and itemsize <= 4 and M <= 64:
+    if terms < 131072 and not hip and itemsize <= 4 and M <= 64:
         return "slim", dict(
             BLOCK_M=max(16, triton.next_power_of_2(M)),
             BLOCK_N=32 if N <= 64 * sms else 64,
@@ -424,33 +487,38 @@ def choose_int8_linear(
             num_stages=4 if M <= 32 else 5,
         )
     # few columns: as many rows as one product of the tensor cores takes
-    if not hip and itemsize <= 4 and N <= 16:
+    if terms < 131072 and not hip and itemsize <= 4 and N <= 16:
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
     # any size
-    return "small", dict(
-        BLOCK_M=64,
-        BLOCK_N=64,
-        BLOCK_K=32,
-        GROUP_M=8,
-        num_warps=4,
-        num_stages=3 if itemsize <= 4 else 2,
-    )
+    if terms < 131072:
+        return "small", dict(
+            BLOCK_M=64,
+            BLOCK_N=64,
+            BLOCK_K=32,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=3 if itemsize <= 4 else 2,
+        )
+    # more terms than the tensor cores' i32 holds the sum of: in i64, by loops
+    return "nest", dict(BLOCK=256, num_warps=4)
 
 
 def launch_int8_linear(x, w, sx, sw, y) -> None:
     """Computes y by the variant that fits, unchecked."""
     M, K = x.shape
     N = w.shape[0]
+    terms = K
+    total = M * N
     tma = _takes_tiles(x, w)
     itemsize = x.element_size()
     stored_bytes = y.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
-    variant, config = choose_int8_linear(M, N, K, tma, itemsize, stored_bytes, hip, sms)
+    variant, config = choose_int8_linear(M, N, K, terms, tma, itemsize, stored_bytes, hip, sms)
     if variant == "split":
-        acc_sum_parts = torch.empty((config["PARTS"], M, N), dtype=torch.int32, device=w.device)
+        acc_parts = torch.empty((config["PARTS"], M, N), dtype=torch.int32, device=w.device)
         x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         int8_linear_parts[
@@ -465,7 +533,7 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
         ](
             x_tiles,
             w_tiles,
-            acc_sum_parts,
+            acc_parts,
             M,
             N,
             K,
@@ -475,7 +543,7 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
             **config,
         )
         int8_linear_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
-            acc_sum_parts,
+            acc_parts,
             sx,
             sw,
             y,
@@ -525,7 +593,7 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
             num_warps=config["num_warps"],
             num_stages=config["num_stages"],
         )
-    else:
+    elif variant in ("large", "medium", "slim", "thin", "small"):
         int8_linear_tiles[(triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)](
             x,
             w,
@@ -535,6 +603,27 @@ def launch_int8_linear(x, w, sx, sw, y) -> None:
             M,
             N,
             K,
+            x.stride(0),
+            x.stride(1),
+            w.stride(0),
+            w.stride(1),
+            sx.stride(0),
+            sw.stride(0),
+            y.stride(0),
+            y.stride(1),
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        int8_linear_nest[(triton.cdiv(total, config["BLOCK"]),)](
+            x,
+            w,
+            sx,
+            sw,
+            y,
+            M * N,
+            K,
+            N,
             x.stride(0),
             x.stride(1),
             w.stride(0),
@@ -584,10 +673,6 @@ def allocate_int8_linear(
         raise ValueError(f"int8_linear: sx: dim 0 (M): expected {M} (from x), given {sx.shape[0]}")
     if sw.shape[0] != N:
         raise ValueError(f"int8_linear: sw: dim 0 (N): expected {N} (from w), given {sw.shape[0]}")
-    if K >= 131072:
-        raise ValueError(
-            f"int8_linear: requires K < 131072 (8-bit products add up in i32; i64(...) of a factor allows more): {K} >= {131072}"
-        )
     y = torch.empty((M, N), dtype=T, device=x.device)
     return y
 
@@ -602,8 +687,8 @@ def int8_linear_reference(
     M, K = x.shape
     N = w.shape[0]
 
-    # acc[m, n] = i64(sum[k](i32(x[m, k]) * i32(w[n, k])))
-    acc = torch.einsum("mk,nk->mn", x.to(torch.int32), w.to(torch.int32)).to(torch.int64)
+    # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
+    acc = torch.einsum("mk,nk->mn", x.to(torch.int64), w.to(torch.int64))
 
     # y[m, n] = acc[m, n] * sx[m] * sw[n]
     y = (acc.to(compute) * sx[:, None] * sw).to(T)

@@ -101,7 +101,7 @@ def logsumexp_rows(
     x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
     m = tl.reduce(x, 1, _nan_max, keep_dims=True)
     shift = tl.where(tl.abs(m) < float("inf"), m, 0.0)
-    y = shift + tl.log(tl.sum(_exp(x - shift), 1, keep_dims=True))
+    y = shift + tl.log(tl.sum(tl.where(inside, _exp(x - shift), 0.0), 1, keep_dims=True))
     tl.store(y_ptr + row * y_row, y, mask=row < rows)
 
 

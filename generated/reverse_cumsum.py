@@ -155,7 +155,7 @@ def choose_reverse_cumsum(
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 64 if across else 1) < sms and cols > (256 if across else 16384):
-        ROWS = min(32, triton.next_power_of_2(rows)) if across else 1
+        ROWS = max(1, min(32, triton.next_power_of_2(rows))) if across else 1
         BLOCK = 32 if across else 4096
         PARTS = triton.next_power_of_2(
             max(

@@ -83,7 +83,7 @@ def test_only_what_an_integer_type_does_not_hold_is_open(dtype, defined, open_):
 def test_what_is_read_at_a_number_in_doubt_is_open(line):
     text = f"op f(x: f32[N], t: f32[M]) -> y: f32[N] {{ k[n] = i32(x[n] * 3) {line} }}"
     *sure, garbage = slack_of(text, x=torch.tensor([0.5, 0.9, math.nan]), t=torch.ones(5))
-    assert max(sure) < 1e-5 and garbage == INF
+    assert max(sure) < 1e-5 and garbage >= 5  # all five terms, or none
 
 
 def test_integers_in_doubt_stay_integers():

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from tritongen.ir import algebra
 from tritongen.ir.algebra import Fetch, Poly
-from tritongen.ir.nodes import Expr, IndexValue, Read, Reduce, walk
+from tritongen.ir.nodes import Expr, IndexValue, Op, Read, Reduce, walk
 
 
 def reads_of(
@@ -31,6 +31,12 @@ def reads_of(
             for atom in algebra.walk(p):
                 if isinstance(atom, Fetch):
                     yield atom.tensor, atom.coords, atom.fill
+
+
+def wide_names(op: Op) -> frozenset[str]:
+    """Tensors whose numbers count without a cast: a narrower type wraps where coordinates do not."""
+    operands = {t.name for t in op.tensors if t.dtype == "i64"}
+    return frozenset(operands | {nest.name for nest in op.nests if nest.dtype == "i64"})
 
 
 def switch_of(total: Reduce) -> str:
