@@ -604,7 +604,7 @@ def choose_instance_norm(
             BLOCK=BLOCK,
             ROWS=max(1, 1024 // BLOCK),
             num_warps=(
-                1
+                2
                 if BLOCK <= 1024
                 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
             ),
@@ -654,7 +654,7 @@ def choose_instance_norm(
             BLOCK=BLOCK,
             ROWS=max(1, 1024 // BLOCK),
             num_warps=(
-                1
+                2
                 if BLOCK <= 1024
                 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
             ),

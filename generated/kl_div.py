@@ -173,7 +173,7 @@ def choose_kl_div(rows: int, cols: int, across: bool, sms: int) -> tuple[str, di
             BLOCK=BLOCK,
             ROWS=max(1, 1024 // BLOCK),
             num_warps=(
-                1
+                2
                 if BLOCK <= 1024
                 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
             ),

@@ -34,6 +34,7 @@ def with_images(
     general: Kernels,
     state: tuple[tuple[str, str], ...],
     columns: bool,
+    alone: bool,
     touched,
     axes: tuple[Axis, Axis],
     dims: dict[str, tuple[Poly, ...]],
@@ -66,7 +67,7 @@ def with_images(
     finish, resident, loop = map(turned, (general.finish, general.resident, general.loop))
     known = ("channels_last",) if channels else ("channels_last", "across")
     split, held = split_variant(parts, finish, state, False), resident_variants(
-        resident, columns, False
+        resident, columns, False, alone
     )
     first = grouped_variants(split, held) if channels else (split, *held)
     more = (

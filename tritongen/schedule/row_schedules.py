@@ -199,7 +199,7 @@ def lines_variants(lines=None, loop=None) -> tuple[Variant, ...]:
     return tuple(found)
 
 
-def resident_variants(resident, columns: bool, counts: bool) -> tuple[Variant, ...]:
+def resident_variants(resident, columns: bool, counts: bool, alone: bool) -> tuple[Variant, ...]:
     """Measured with softmax, rms_norm and layer_norm in bf16 at 256 to 16,384 wide, 2^27 elements.
 
     An empty row goes to the loop, which has no masked lanes to keep out of its folds. Without column
@@ -207,10 +207,11 @@ def resident_variants(resident, columns: bool, counts: bool) -> tuple[Variant, .
     share each load of a gain (4 rows of 4,096 in 8 warps: 91 to 95%, one row: 78); beyond 4,096, 8 warps hold one
     row, 16,384 wide twice a multiprocessor: 91%, in 16 warps 78, read again from L2 84 (`row_values.py`).
     Short rows do best in programs of one warp, 1,024 elements each: softmax 256, 512 and 1,024 wide
-    93, 99 and 99% of copy (2,048 in two warps 90, 97, 99), layer_norm 98 and 99. A softmax of 16,384 in 16
+    93, 99 and 99% of copy (2,048 in two warps 90, 97, 99), layer_norm 98 and 99; not beside other operands along
+    the rows, where Triton 3.6 turns tiles within the warp, and `min` over bf16 was wrong on an H200. A softmax of 16,384 in 16
     warps reaches 92%, of 32,768 in 32 warps 75: 85 and 71 with an exp of twice the instructions.
     """
-    row = resident.axes[0]
+    row, one = resident.axes[0], 1 if alone else 2
     launch = (Launch(resident.name, (tiles(row),)),)
     across = Variant(
         "across",
@@ -230,7 +231,7 @@ def resident_variants(resident, columns: bool, counts: bool) -> tuple[Variant, .
             ("ROWS", rows(row, "max(1, 1024 // BLOCK)")),
             (
                 "num_warps",
-                "1 if BLOCK <= 1024 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32",
+                f"{one} if BLOCK <= 1024 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32",
             ),
         )
         rows_ = Variant(
@@ -246,7 +247,7 @@ def resident_variants(resident, columns: bool, counts: bool) -> tuple[Variant, .
     config = (
         ("BLOCK", "max(16, pow2(cols))"),
         ("ROWS", rows(row, height)),
-        ("num_warps", "1 if BLOCK <= 512 else 2 if BLOCK <= 1024 else 8"),
+        ("num_warps", f"{one} if BLOCK <= 512 else 2 if BLOCK <= 1024 else 8"),
     )
     when = "0 < cols <= 16384 and not across"
     why = "rows fit in registers"

@@ -177,13 +177,13 @@ def make(name, group, stores, dims, facts) -> Step:
     if wide_tiles and len(parts) == 1 and not row_axis.tail and not col_axis.tail:
         counter = _free("turns", group.nests, dims)
         relays = (replace(kernel("relay", "relay", "whole", walked), counter=counter),)
-    columns = _has_columns(touched, group)
+    columns, alone = _has_columns(touched, group), _is_alone(touched, group, stores)
     variants = (
         *(relay_variant(relay, state) for relay in relays),
         *((lanes_variant(finish, state, *in_lanes),) if in_lanes else ()),
         *lines_variants(*in_lines),
         split_variant(parts, finish, state, counts, along=bool(in_lanes)),
-        *resident_variants(resident, columns, counts),
+        *resident_variants(resident, columns, counts, alone),
         loop_variant(loop, wide_tiles, counts),
     )
     kernels = (resident, *in_lines, loop, *relays, *parts, *in_lanes, finish)
@@ -192,7 +192,7 @@ def make(name, group, stores, dims, facts) -> Step:
     if kept or counts:
         return step
     general = Kernels(parts, finish, resident, loop)
-    return with_images(step, general, state, columns, touched, axes, dims, facts)
+    return with_images(step, general, state, columns, alone, touched, axes, dims, facts)
 
 
 def _free(wish: str, nests: tuple[ir.Nest, ...], dims: dict[str, tuple[Poly, ...]]) -> str:
@@ -256,6 +256,15 @@ def _numbers(row: Axis, col: Axis) -> tuple[tuple[str, Poly], ...]:
 def _writes_tile(group, stores) -> bool:
     row = {b.index for b in group.row}
     return any(n.name in stores and {b.index for b in n.box} != row for n in group.nests)
+
+
+def _is_alone(touched, group, stores) -> bool:
+    """Whether one operand alone is a tile of rows and columns, and none is a number a row."""
+    row = {b.index for b in group.row}
+    used = [(t, set().union(*map(indices, coords))) for t, coords in touched if t not in stores]
+    col = {b.index for b in group.col}
+    rows = [t for t, own in used if own & row and not own & col]
+    return not rows and len({t for t, own in used if own & row}) <= 1
 
 
 def _has_columns(touched, group) -> bool:
