@@ -37,6 +37,10 @@ OPS = {
     "inside": """op inside<T: float>(a: T[N, N], b: T[M]) -> y: T[N] with M == N - 1 {
       y[i] = sum[k > i](a[i, k] * b[i])
     }""",
+    # A bound reads at n what the term reads at k: it was loaded once, at k.
+    "elsewhere": """op elsewhere<T: float>(x: T[N, N], t: i64[N]) -> y: T[N] {
+      y[n] = sum[k < t[n]](x[n, k] + t[k])
+    }""",
     # Not in the type of the bound, where 3 - 5 is 254.
     "narrow": """op narrow<T: float>(x: T[N, K], count: u8[N]) -> y: T[N] {
       y[i] = sum[k < count[i]](x[i, k])

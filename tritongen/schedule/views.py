@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tritongen.ir.algebra import Idx, Poly, affine, poly
 from tritongen.ir.bounds import Facts
+from tritongen.ir.reads import reads_of
 from tritongen.schedule.canonical import reads, same
 from tritongen.schedule.plan import Axis, View
 
@@ -107,10 +108,16 @@ def _known(coords, extents) -> bool:
 def accesses(nests, stores, dims):
     """(tensor, coords) of all reads of stored tensors and of all stores, in order of appearance."""
     computed = {n.name for n in nests}
+    read: set[str] = set()
     for nest in nests:
-        for read in reads(nest.body):
-            if read.tensor not in computed and (dims is None or read.tensor in dims):
-                yield read.tensor, read.coords
+        for node in reads(nest.body):
+            if node.tensor not in computed and (dims is None or node.tensor in dims):
+                read.add(node.tensor)
+                yield node.tensor, node.coords
+    for nest in nests:  # a bound may read elsewhere what is a value here
+        for tensor, coords, _ in reads_of(nest.body):
+            if tensor in read:
+                yield tensor, coords
     for nest in nests:
         if nest.name in stores:
             yield nest.name, nest.coords
