@@ -71,6 +71,27 @@ def tf32x3(a: torch.Tensor, b: torch.Tensor, ours: bool = False) -> torch.Tensor
     return (small + ah @ bh).float()
 
 
+@pytest.mark.parametrize(
+    ("body", "infinite"),
+    [("relu(p[m, n])", 0.0), ("exp(p[m, n])", 0.0), ("p[m, n] < 0", True)],
+)
+def test_what_a_function_makes_of_an_infinity_of_tf32_is_let_through(body, infinite):
+    """3.4028e38 * -2^-126 is near -4, and -inf on tensor cores, or NaN; 8 more is positive."""
+    out = "bool" if isinstance(infinite, bool) else "f32"
+    op = op_of(f"""op f(a: f32[M, K], b: f32[K, N]) -> y: {out}[M, N] {{
+  p[m, n] = sum[k](a[m, k] * b[k, n])
+  y[m, n] = {body}
+}}""")
+    args = {"a": torch.tensor([[-(2.0**-126), 8.0]]), "b": torch.tensor([[3.4028e38], [1.0]])}
+    right = expect(op, args)["y"]
+    got = torch.full((1, 1), infinite, dtype=right.dtype)
+    with precision("tf32x3"):
+        assert passes(got, op, args, "contraction") and not passes(got, op, args, "tf32x3")
+        assert not passes(got, op, args | {"b": torch.ones(2, 1)}, "contraction")
+        if out == "f32":
+            assert not passes(got + 1, op, args, "contraction")
+
+
 def test_numbers_that_have_no_tf32_are_split_exactly():
     """Alone, the others being finite or not: what IEEE makes of them, but for the last of the largest ones."""
     values = [math.inf, -math.inf, math.nan, 3.4028e38, -3.402e38, 1.0, -1.5, 0.0, 1 / 3, 4321.0]
