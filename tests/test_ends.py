@@ -231,6 +231,17 @@ def test_an_infinity_of_another_row_is_excused_also_where_another_step_is_serial
         assert not passes(torch.tensor([[math.nan], [3.4028e38]]), op, args, "contraction")
 
 
+def test_a_scan_may_add_term_after_term():
+    op = op_of("op f(x: f32[N, D]) -> y: f32[N, D] { y[n, d] = sum[k <= d](x[n, k]) }")
+    args = {"x": torch.full((1, 1000), 1 / 3)}
+    got, total = torch.empty(1, 1000), torch.zeros(())
+    for d in range(1000):
+        total = total + args["x"][0, d]
+        got[0, d] = total
+    assert passes(got, op, args, "scan") and not passes(got, op, args, "rows")
+    assert not passes(got * (1 + 1e-4), op, args, "scan")
+
+
 # ---- what else the oracle cannot be sure of -------------------------------------------------------
 def slack(text: str, **args):
     found = expect(op_of(text), args)["y"].slack

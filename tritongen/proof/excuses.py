@@ -1,6 +1,6 @@
 """What the kinds of kernels that a candidate launches may answer beside what the oracle expects.
 
-    excused(candidate, args, "y", got, expected)    # True: each element is right in one of these ways
+    excused(candidate, args, "y", got, expected)    # Verdict(ok=True): each element is right in one of these ways
 
 Not here: what is expected (`oracle.py`), comparing (`judge.py`).
 """
@@ -15,7 +15,7 @@ from tritongen.proof.divided import without_divided
 from tritongen.proof.eager import on_host
 from tritongen.proof.factors import words_of
 from tritongen.proof.included import with_shared
-from tritongen.proof.judge import judge
+from tritongen.proof.judge import Verdict, judge
 from tritongen.proof.oracle import Expected, expect
 
 if TYPE_CHECKING:
@@ -32,9 +32,11 @@ IN_PARTS = {"tf32x3", "tf32x3_half"}  # they split factors themselves
 SCANS = {"scan", "scan_part", "scan_finish"}  # each sum goes on from the one before it
 
 
-def excused(candidate: Candidate, args, name: str, got: torch.Tensor, expected: Expected) -> bool:
-    """Whether the kinds of kernels explain it."""
-    return judge(got, expected, *others(candidate, on_host(args), name, got.is_cuda)).ok
+def excused(
+    candidate: Candidate, args, name: str, got: torch.Tensor, expected: Expected
+) -> Verdict:
+    """Whether the kinds of kernels explain it, and which element they do not."""
+    return judge(got, expected, *others(candidate, on_host(args), name, got.is_cuda))
 
 
 def others(candidate: Candidate, host: dict[str, Any], name: str, on_gpu: bool) -> list[Expected]:
