@@ -71,6 +71,27 @@ def tf32x3(a: torch.Tensor, b: torch.Tensor, ours: bool = False) -> torch.Tensor
     return (small + ah @ bh).float()
 
 
+@pytest.mark.parametrize(
+    ("body", "infinite"),
+    [("relu(p[m, n])", 0.0), ("exp(p[m, n])", 0.0), ("p[m, n] < 0", True)],
+)
+def test_what_a_function_makes_of_an_infinity_of_tf32_is_let_through(body, infinite):
+    """3.4028e38 * -2^-126 is near -4, and -inf on tensor cores, or NaN; 8 more is positive."""
+    out = "bool" if isinstance(infinite, bool) else "f32"
+    op = op_of(f"""op f(a: f32[M, K], b: f32[K, N]) -> y: {out}[M, N] {{
+  p[m, n] = sum[k](a[m, k] * b[k, n])
+  y[m, n] = {body}
+}}""")
+    args = {"a": torch.tensor([[-(2.0**-126), 8.0]]), "b": torch.tensor([[3.4028e38], [1.0]])}
+    right = expect(op, args)["y"]
+    got = torch.full((1, 1), infinite, dtype=right.dtype)
+    with precision("tf32x3"):
+        assert passes(got, op, args, "contraction") and not passes(got, op, args, "tf32x3")
+        assert not passes(got, op, args | {"b": torch.ones(2, 1)}, "contraction")
+        if out == "f32":
+            assert not passes(got + 1, op, args, "contraction")
+
+
 def test_numbers_that_have_no_tf32_are_split_exactly():
     """Alone, the others being finite or not: what IEEE makes of them, but for the last of the largest ones."""
     values = [math.inf, -math.inf, math.nan, 3.4028e38, -3.402e38, 1.0, -1.5, 0.0, 1 / 3, 4321.0]
@@ -208,6 +229,17 @@ def test_an_infinity_of_another_row_is_excused_also_where_another_step_is_serial
         assert not passes(torch.tensor([[math.nan], [3.4028e38]]), op, args, "tf32x3")
     with precision("ieee"):
         assert not passes(torch.tensor([[math.nan], [3.4028e38]]), op, args, "contraction")
+
+
+def test_a_scan_may_add_term_after_term():
+    op = op_of("op f(x: f32[N, D]) -> y: f32[N, D] { y[n, d] = sum[k <= d](x[n, k]) }")
+    args = {"x": torch.full((1, 1000), 1 / 3)}
+    got, total = torch.empty(1, 1000), torch.zeros(())
+    for d in range(1000):
+        total = total + args["x"][0, d]
+        got[0, d] = total
+    assert passes(got, op, args, "scan") and not passes(got, op, args, "rows")
+    assert not passes(got * (1 + 1e-4), op, args, "scan")
 
 
 # ---- what else the oracle cannot be sure of -------------------------------------------------------

@@ -129,6 +129,16 @@ SPECS = {
         "y[i] = sum[k >= i](x[k] * x[k]) + 2 * prod[k > i](x[k]) + min[k > i](x[k]) }",
         lambda: {"x": torch.tensor([3, -1, 4, 2], dtype=torch.int32)},
     ),
+    # No term, no factor, where no kernel has one of another row: NaN * 0 is none either.
+    "a factor of no term": (
+        "op f<T: float>(s: T[M], x: T[K, N]) -> y: T[M, N] {"
+        "y[m, n] = sum[n <= k <= m](s[m] * x[k, n]) }",
+        lambda: {"s": with_holes(normal(5), ((2,), NAN)), "x": normal(5, 5)},
+    ),
+    "a vector beyond its bound": (
+        "op f<T: float>(a: T[M, K], x: T[K]) -> y: T[M] { y[m] = sum[k <= m](a[m, k] * x[k]) }",
+        lambda: {"a": normal(4, 5), "x": with_holes(normal(5), ((2,), INF))},
+    ),
     "nothing below the first": (
         "op f<T: float>(x: T[N]) -> y: T[N] { y[i] = sum[k < i](x[k]) }",
         lambda: {"x": normal(6)},

@@ -110,6 +110,20 @@ def test_a_reference_that_overflows_in_its_type_is_none_the_worse():
     assert disagreement(plan.op, reference, case) == ""
 
 
+def test_a_serial_sum_of_equal_terms_is_rounded_to_one_side():
+    """Any count of them; as a tree, or where terms differ in sign, there is no such room."""
+    text = "op f(x: f32[N, D]) -> y: f32[N] { y[n] = sum[d](x[n, d]) }"
+    (op,) = check(parse(text))[0].typings
+    same = torch.randn(64, 1, generator=torch.Generator().manual_seed(0)).expand(64, 1000)
+    got = sum(same.T)
+    trees, loops = (expect(op, {"x": same}, serial=serial)["y"] for serial in (False, True))
+    assert not judge(got, trees).ok and judge(got, loops).ok
+    assert not judge(got * (1 + 1e-4), loops).ok
+    signs = same * (torch.arange(1000) % 2 * 2 - 1)
+    trees, loops = (expect(op, {"x": signs}, serial=serial)["y"] for serial in (False, True))
+    assert bool((loops.slack <= 1.1 * trees.slack).all())
+
+
 def test_a_norm_of_equal_terms_may_be_off_by_the_mean():
     """torch's is exact there, since it adds no terms up; where terms differ its error is a measure."""
     text = "op f<T: f32>(x: T[L, B], w: T[B], b: T[B]) -> v: T[L, B] { v = layer_norm(x, w, b) }"

@@ -59,7 +59,11 @@ def operands(r: Reduce, ranges: Mapping[str, Binder]) -> tuple[Operand, ...] | N
         else:
             right = Call("mul", (right, f), r.body.dtype)
     pair = tuple(Operand(value, _dims(value, summed, ranges)) for value in (left, right))
-    # A term that a guard drops is 0 in one of the two; the other has to be a number there.
+    # A term that a guard drops is 0 in one of the two; the other has to be a number there, but in what tensor
+    # cores multiply: two factors of other rows and columns that vary with all that is summed.
+    shared = bool(beyond) and all(set(summed) <= free(o.value) for o in pair)
+    if r.guards and not shared:
+        return None
     if all(any(indices(g.poly) <= set(o.dims) for o in pair) for g in r.guards):
         return pair
     return None

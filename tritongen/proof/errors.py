@@ -69,3 +69,14 @@ def contenders(op: str, v: torch.Tensor, e: torch.Tensor, terms: torch.Tensor) -
     low = torch.where(terms, sign * v - e, -math.inf).amax(-1, keepdim=True)
     unsure = terms & ((sign * v + e >= low) | v.isnan() | e.isinf())
     return unsure.sum(-1)
+
+
+def wandered(v: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
+    """What a sum passes through, term after term: rounded there each time, and of equal terms to one side.
+
+    From the first term on or from the last, as scans go both ways.
+    """
+    kept = torch.where(terms & v.isfinite(), v, 0.0)
+    onward, back = (x.cumsum(-1).abs() for x in (kept, kept.flip(-1)))
+    there = [torch.where(t, x, 0.0).sum(-1) for t, x in ((terms, onward), (terms.flip(-1), back))]
+    return torch.maximum(*there)

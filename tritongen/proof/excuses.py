@@ -1,6 +1,6 @@
 """What the kinds of kernels that a candidate launches may answer beside what the oracle expects.
 
-    excused(candidate, args, "y", got, expected)    # True: each element is right in one of these ways
+    excused(candidate, args, "y", got, expected)    # Verdict(ok=True): each element is right in one of these ways
 
 Not here: what is expected (`oracle.py`), comparing (`judge.py`).
 """
@@ -15,7 +15,7 @@ from tritongen.proof.divided import without_divided
 from tritongen.proof.eager import on_host
 from tritongen.proof.factors import words_of
 from tritongen.proof.included import with_shared
-from tritongen.proof.judge import judge
+from tritongen.proof.judge import Verdict, judge
 from tritongen.proof.oracle import Expected, expect
 
 if TYPE_CHECKING:
@@ -29,22 +29,25 @@ BY_TRITON = {
     "patches",
 }  # they leave tf32x3 to tl.dot
 IN_PARTS = {"tf32x3", "tf32x3_half"}  # they split factors themselves
+SCANS = {"scan", "scan_part", "scan_finish"}  # each sum goes on from the one before it
 
 
-def excused(candidate: Candidate, args, name: str, got: torch.Tensor, expected: Expected) -> bool:
-    """Whether the kinds of kernels explain it."""
-    return judge(got, expected, *others(candidate, on_host(args), name, got.is_cuda)).ok
+def excused(
+    candidate: Candidate, args, name: str, got: torch.Tensor, expected: Expected
+) -> Verdict:
+    """Whether the kinds of kernels explain it, and which element they do not."""
+    return judge(got, expected, *others(candidate, on_host(args), name, got.is_cuda))
 
 
 def others(candidate: Candidate, host: dict[str, Any], name: str, on_gpu: bool) -> list[Expected]:
     """What else an output may be; a candidate launches several kernels, one a step, and all may meet.
 
-    The general nest adds term after term. A transposed convolution leaves out terms of 0 * w, a product under a
+    The general nest adds term after term, and so may a scan. A transposed convolution leaves out terms of 0 * w, a product under a
     bound has them of what another row has. On a GPU, and where the kernels do it themselves, tf32x3 splits the
-    factors of a product. Triton's own gives NaN for those that are not infinite, but are in TF32: there, and
-    only there, NaN is let through.
+    factors of a product. Triton's own gives NaN or an infinity for those that are not infinite, but are in TF32:
+    there, and only there, these are let through, and what a function makes of them: relu(-inf) is 0.
     """
-    op, serial = candidate.plan.op, candidate.is_serial
+    op, serial = candidate.plan.op, candidate.is_serial or bool(candidate.skeletons & SCANS)
     sparse = without_divided(op)
     meanings = [op] if sparse is None else [op, sparse]
     if candidate.skeletons & (BY_TRITON | IN_PARTS):
@@ -59,4 +62,5 @@ def _splits(candidate: Candidate, host: dict[str, Any], on_gpu: bool) -> list[st
     if "tf32x3" not in words_of(candidate.plan.op, halves):
         return []
     by = {"triton": BY_TRITON if on_gpu else set(), "ours": IN_PARTS}
-    return [who for who, skeletons in by.items() if candidate.skeletons & skeletons]
+    found = [who for who, skeletons in by.items() if candidate.skeletons & skeletons]
+    return [*found, *(("infinite", "nan") if "triton" in found else ())]

@@ -70,13 +70,21 @@ def unsplit(x: torch.Tensor, split: str) -> torch.Tensor:
 
     The low part is at most 2^-11 of x, and a multiple of its last digit: from 2^-103 on it is normal, or 0.
     What rounds to infinity has no parts of Triton's, and ours are 1 and all the rest: 11 digits of that, and of
-    the other factor.
+    the other factor. "infinite" or "nan" sums have nothing of it to lose (`burst`).
     """
     size, tiniest = x.abs(), TINIEST["f32"]
     low = torch.where(size < tiniest, size, (size * 2.0**-11).clamp(max=tiniest))
     low = torch.where(size < 2.0**-103, low, 0.0)
     large = (size >= _UNSPLIT) & size.isfinite()
-    return torch.where(large, math.inf if split == "triton" else 4 * TF32 * size, low)
+    share = {"triton": math.inf, "ours": 4 * TF32}.get(split, 0.0)
+    return torch.where(large, share * size, low)
+
+
+def burst(term: torch.Tensor, x: torch.Tensor, y: torch.Tensor, split: str) -> torch.Tensor:
+    """The terms x * y of which a factor is infinite in TF32: infinite, or NaN where its parts cancel."""
+    a, b = (torch.where(f.abs() >= _UNSPLIT, f * math.inf, f) for f in (x, y))
+    there = a * b if split == "infinite" else torch.full_like(term, math.nan)
+    return torch.where(term.isfinite() & ~(a * b).isfinite(), there, term)
 
 
 def missing(x: torch.Tensor, lost: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

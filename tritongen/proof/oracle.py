@@ -53,8 +53,9 @@ from tritongen.proof.errors import (
     farthest,
     moved,
     unsure,
+    wandered,
 )
-from tritongen.proof.factors import TINIEST, high, missing, regrouped, truncated, unsplit
+from tritongen.proof.factors import TINIEST, burst, high, missing, regrouped, truncated, unsplit
 from tritongen.runtime.precision import f32_precision
 from tritongen.schedule.factored import factors_of
 from tritongen.schedule.members import paste
@@ -85,10 +86,10 @@ def expect(
 ) -> dict[str, Expected]:
     """What the outputs of a call may be; ValueError or IndexError where the call is none.
 
-    `serial`: sums run one term after another, so their error grows with the root of their length.
+    `serial`: sums run one term after another: each rounding is of the sum so far (`wandered`).
     `split`: products of f32 are sums of three parts (tf32x3) without the smallest, 4 units of u, and without
     low parts that are no normal numbers. The largest numbers are infinite in TF32: as "ours" are split, they keep
-    11 digits; sums over them may be anything as "triton" splits them.
+    11 digits; sums over them may be anything as "triton" splits them, and are "infinite" or "nan" to what reads them.
     """
     bound = bind(op, args)
     op = with_forms(own_batches(op)[0])
@@ -284,6 +285,14 @@ class _Bounded(Run):
         inner, used, terms = self.space(expr, axes, live)
         shaky = self.shaky(expr, inner, live[(...,) + (None,) * len(expr.binders)])
         v, e = self.pair(expr.body, inner, used if shaky is None else used | shaky)
+        if (
+            self.split in ("infinite", "nan")
+            and self.on_cores(expr)
+            and isinstance(expr.body, Call)
+        ):
+            a, b = (self.value(arg, inner, used) for arg in expr.body.args)
+            v = burst(v, a, b, self.split)
+            value = fold(expr.op, *(flat_terms(expr, t, terms) for t in (v, terms)))
         most, lost = self.factors(expr, v, inner, used)
         found = (None if t is None else flat_terms(expr, t, terms) for t in (v, e, most, lost))
         flat = flat_terms(expr, terms, terms)
@@ -376,12 +385,14 @@ class _Bounded(Run):
             outside = swing > math.log2(_LARGEST[self.compute]) - 2
         else:
             unit = _SUM_OF_F8 if self.sums_of_f8(expr) else _UNIT[self.compute]
-            few = min(SUM_ERROR + (math.sqrt(count) if self.serial else 0), count + 3)
+            few = min(SUM_ERROR, count + 3)
             if self.on_cores(expr):
                 # Tensor cores add four terms at a time and truncate the sum so far, which grows: all in all
                 # n / 8 units, as measured on an H200 to the last digit. Twice that, and the part left out.
                 few += count / self.together(expr) + (4 if self.split else 0)
             error = few * unit * size.sum(-1) + spread.sum(-1)
+            if self.serial:
+                error = error + unit * wandered(v, terms)
             through = size if most is None else torch.where(terms, most, 0.0).maximum(size)
             outside = through.sum(-1) + error > _LARGEST[self.compute]
         # An order decides nothing where a term is NaN.

@@ -266,8 +266,10 @@ def problem_with(
     used = 0.0
     for name, expected in wanted.items():
         verdict = judge(got[name], expected)
-        if not verdict.ok and not excused(candidate, args, name, got[name], expected):
-            return f"{name}: {verdict.detail}", 0.0
+        if not verdict.ok:
+            excuse = excused(candidate, args, name, got[name], expected)
+            if not excuse.ok:
+                return f"{name}: {excuse.detail}", 0.0
         used = max(used, verdict.used)
     if values not in PLAIN or candidate.is_serial:
         return None, used
