@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from tritongen.ir.algebra import Idx, Poly, affine, poly
 from tritongen.ir.bounds import Facts
+from tritongen.ir.nodes import BATCH_SIZE
 from tritongen.schedule.canonical import reads, same
 from tritongen.schedule.plan import Axis, View
 
 Digits = tuple[str, ...]
+NOTHING = Facts()
 
 
 def digits_of(coordinate: Poly, extents: dict[str, Poly], dim: Poly, facts: Facts) -> Digits | None:
@@ -102,6 +104,18 @@ def _known(coords, extents) -> bool:
         part is not None and all(isinstance(a, Idx) and a.name in extents for a in part[0])
         for part in parts
     )
+
+
+def holds_channels_last(
+    view: View, dims: dict[str, tuple[Poly, ...]], facts: Facts = NOTHING
+) -> bool:
+    """Whether a view of an output merges no dims but those behind the channels."""
+    own = dims[view.tensor]
+    if BATCH_SIZE in own[:2]:
+        return False  # what has any number of dims may have channels
+    if len(own) < 3 or len(view.shape) < 2:
+        return len(own) < 3
+    return all(same(facts, view.shape[k], own[k]) for k in (0, 1))
 
 
 def accesses(nests, stores, dims):
