@@ -11,6 +11,7 @@ from tritongen.ir.algebra import Idx, Poly, affine, poly
 from tritongen.ir.bounds import Facts
 from tritongen.ir.nodes import BATCH_SIZE
 from tritongen.schedule.canonical import reads, same
+from tritongen.schedule.members import fetches
 from tritongen.schedule.plan import Axis, View
 
 Digits = tuple[str, ...]
@@ -119,12 +120,20 @@ def holds_channels_last(
 
 
 def accesses(nests, stores, dims):
-    """(tensor, coords) of all reads of stored tensors and of all stores, in order of appearance."""
+    """(tensor, coords) of all reads of stored tensors and of all stores, in order of appearance.
+
+    What is only counted with is not among them: it is addressed dim by dim. What is read as well is
+    seen as all of its coordinates are.
+    """
     computed = {n.name for n in nests}
+    read: set[str] = set()
     for nest in nests:
-        for read in reads(nest.body):
-            if read.tensor not in computed and (dims is None or read.tensor in dims):
-                yield read.tensor, read.coords
+        for node in reads(nest.body):
+            if node.tensor not in computed and (dims is None or node.tensor in dims):
+                read.add(node.tensor)
+                yield node.tensor, node.coords
+    for nest in nests:
+        yield from ((f.tensor, f.coords) for f in fetches(nest.body) if f.tensor in read)
     for nest in nests:
         if nest.name in stores:
             yield nest.name, nest.coords
