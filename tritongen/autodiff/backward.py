@@ -93,9 +93,10 @@ def _derived(op: Op, wanted: tuple[Param, ...], most: int, shared: bool = False)
         tape.pull(nest)
     nests = (*tape.values, *tape.backward, *(tape.operand(p) for p in wanted))
     back = assemble(op, _tidied(op, nests, {f"d{p.name}" for p in wanted}), wanted)
+    back = assemble(op, _pruned(back).nests, wanted)  # again: what is never inside is not read
     tape.refuse(batches.sums_over_fewer(op, back, {nest.name for nest in tape.values}))
     tape.refuse(batches.unbound(op, back))
-    return _pruned(back)
+    return back
 
 
 def _pruned(back: Op) -> Op:
