@@ -475,6 +475,14 @@ def test_what_a_gradient_never_reads_inside_is_its_fill():
     assert "dh[n] = (dw[N / 2 + n] else 0.0) * 0.0" in print_op(back)
 
 
+def test_a_gradient_longer_than_a_spec_may_be_names_what_it_repeats():
+    """A place that is solved for stands in each read of a value that is written out: 256 operations are soon said."""
+    moved = " + ".join(f"(x[r, (s + N // {k}) // {k}] else 0)" for k in range(2, 9))
+    text = "op f(x: f32[R, N], z: f32[R, N]) -> v: f32[R, N] { v[r, s] = min(MOVED, z[r, s]) }"
+    lines = print_op(gradient(op_of(text.replace("MOVED", moved))))
+    assert "v_add[r, s] =" in lines and "v_add[r, s] > z[r, s]" in lines
+
+
 OWN_NAMES = """
 op own_names<T: float>(x: T[N, L], w: T[R]) -> y: T[N, P] with P = L - R + 1 {
   dx[n, p < P] = sum[dw](x[n, p + dw] * w[dw])

@@ -66,8 +66,11 @@ class NotDifferentiable(SpecError):
         super().__init__((Diagnostic("E701", message, help=help),))
 
 
-def derive(op: Op, wrt: Iterable[str] | None = None) -> Op:
-    """The backward op; `wrt` names the operands and scalars wanted, by default all floats."""
+def derive(op: Op, wrt: Iterable[str] | None = None, shared: bool = False) -> Op:
+    """The backward op; `wrt` names the operands and scalars wanted, by default all floats.
+
+    `shared`: what a line repeats, and what its gradient reads again, has a line of its own.
+    """
     if op.gradient == "none":
         raise NotDifferentiable(op, "it says `grad none`")
     wanted = _wanted(op, wrt)
@@ -75,9 +78,10 @@ def derive(op: Op, wrt: Iterable[str] | None = None) -> Op:
         return assemble(op, (*op.nests, *op.gradient), wanted)
     op = _stepped_aside(op, wanted)
     try:
-        return _derived(op, wanted, PLAIN)
+        if not shared:
+            return _derived(op, wanted, PLAIN)
     except flow.Overgrown:
-        pass  # what a line repeats, nested macros, is named once then
+        pass  # nested macros repeat what they are given
     try:
         return _derived(op, wanted, MOST, shared=True)
     except flow.Overgrown as line:
