@@ -467,6 +467,22 @@ def test_a_gradient_is_text_of_the_language(path):
     assert print_op(again) == text
 
 
+def test_what_a_gradient_never_reads_inside_is_its_fill():
+    """The language has no read that is never inside: `a[2 * n + N] else 0`. Nor is `a` an operand then."""
+    text = "op f(a: f32[N], h: f32[N]) -> w: f32[N] { w[s] = (a[2 * s] else 0) * (h[s - N / 2] else 0) }"
+    back = gradient(op_of(text))
+    assert [p.name for p in back.params] == ["h", "dw"]
+    assert "dh[n] = (dw[N / 2 + n] else 0.0) * 0.0" in print_op(back)
+
+
+def test_a_gradient_longer_than_a_spec_may_be_names_what_it_repeats():
+    """A place that is solved for stands in each read of a value that is written out: 256 operations are soon said."""
+    moved = " + ".join(f"(x[r, (s + N // {k}) // {k}] else 0)" for k in range(2, 9))
+    text = "op f(x: f32[R, N], z: f32[R, N]) -> v: f32[R, N] { v[r, s] = min(MOVED, z[r, s]) }"
+    lines = print_op(gradient(op_of(text.replace("MOVED", moved))))
+    assert "v_add[r, s] =" in lines and "v_add[r, s] > z[r, s]" in lines
+
+
 OWN_NAMES = """
 op own_names<T: float>(x: T[N, L], w: T[R]) -> y: T[N, P] with P = L - R + 1 {
   dx[n, p < P] = sum[dw](x[n, p + dw] * w[dw])

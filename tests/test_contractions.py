@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -202,3 +203,11 @@ def test_a_computed_left_factor_is_not_overwritten_while_it_is_read():
         launch = trace(module, "f", {"x": x, "w": w}).launches[0]
         found = wrong_instructions("tf32x3", ptx(launch, "sm_90"))
         assert ("runs on" in found) == (source is not built.raw), found
+
+
+def test_what_is_counted_with_at_one_place_and_read_at_another_is_addressed_at_each():
+    text = "op f(a: i32[L], y: f32[L, L], b: f32[L, K]) -> d: f32[L, K] { d[j, k] = %s + a[j] }"
+    body = "sum[i](where(a[i] > k, y[i, j] * b[i, k], 0))"
+    raw = pipeline.build(text % body).raw
+    loads = re.findall(r"tl\.load\(a_ptr \+ (\w).* mask=(\w)", raw)
+    assert ("i", "i") in loads and ("j", "j") in loads and ("j", "i") not in loads

@@ -99,6 +99,16 @@ def test_one_tap_that_stays_in_place_is_a_product_of_matrices():
         assert not {"conv2d_rows", "conv2d_planes"} & set(kernels(x=last, w=w, **slides))
 
 
+def test_a_result_whose_channels_one_tap_sees_as_one_dim_with_more_is_not_channels_last():
+    """`planes` sees y as [N, C * H, Q], which no result stored channels last can be."""
+    body = "sum[f, s]((g[n, f, 0, q - s] else 0) * x[f, c, h, s])"
+    text = (
+        "op f(g: f32[N, F, 1, Q], x: f32[F, C, H, S]) -> y: f32[N, C, H, Q] { y[n, c, h, q] = %s }"
+    )
+    raw = pipeline.build(text % body).raw
+    assert "y = y.view(N, C * H, Q)" in raw and "memory_format" not in raw
+
+
 def test_a_patch_reaches_the_tensor_cores_from_shared_memory():
     """As the first factor it came through registers, from a buffer that was refilled before all had read it."""
     call = dict(

@@ -69,6 +69,20 @@ def test_neighbouring_windows_share_what_they_load():
     assert len(re.findall(r"max\.NaN", text)) <= each * ((steps + 3) * 3 + steps * 4)
 
 
+def test_fewer_windows_are_unrolled_that_share_no_loads_or_keep_places():
+    """Triton took minutes for 256 terms of two loads each: its pass over loads is more than quadratic in them."""
+    head = "op f(x: f32[N, H, K]) -> y: "
+    bodies = {
+        "max[k < 9](x[n, h + k, 0] else 0)": 256,
+        "max[k](x[n, h, k] - (x[n, h + k, k] else 0))": 256 // 3,
+        "argmax[k < 9](x[n, h + k, 0] else 0)": 256 // 4,
+    }
+    for body, most in bodies.items():
+        dtype = "i64" if "arg" in body else "f32"
+        raw = pipeline.build(f"{head}{dtype}[N, H] {{ y[n, h] = {body} }}").raw
+        assert f"{most} // terms" in raw and f"terms <= {min(128, most)} " in raw
+
+
 @pytest.mark.parametrize("last", [False, True])
 def test_no_load_is_known_to_lie_outside(last):
     """On a GPU max pools of 1 x 1 images in f16 gave inf: ptxas took the -inf of such loads for inf."""

@@ -66,8 +66,11 @@ class NotDifferentiable(SpecError):
         super().__init__((Diagnostic("E701", message, help=help),))
 
 
-def derive(op: Op, wrt: Iterable[str] | None = None) -> Op:
-    """The backward op; `wrt` names the operands and scalars wanted, by default all floats."""
+def derive(op: Op, wrt: Iterable[str] | None = None, shared: bool = False) -> Op:
+    """The backward op; `wrt` names the operands and scalars wanted, by default all floats.
+
+    `shared`: what a line repeats, and what its gradient reads again, has a line of its own.
+    """
     if op.gradient == "none":
         raise NotDifferentiable(op, "it says `grad none`")
     wanted = _wanted(op, wrt)
@@ -75,9 +78,10 @@ def derive(op: Op, wrt: Iterable[str] | None = None) -> Op:
         return assemble(op, (*op.nests, *op.gradient), wanted)
     op = _stepped_aside(op, wanted)
     try:
-        return _derived(op, wanted, PLAIN)
+        if not shared:
+            return _derived(op, wanted, PLAIN)
     except flow.Overgrown:
-        pass  # what a line repeats, nested macros, is named once then
+        pass  # nested macros repeat what they are given
     try:
         return _derived(op, wanted, MOST, shared=True)
     except flow.Overgrown as line:
@@ -93,9 +97,10 @@ def _derived(op: Op, wanted: tuple[Param, ...], most: int, shared: bool = False)
         tape.pull(nest)
     nests = (*tape.values, *tape.backward, *(tape.operand(p) for p in wanted))
     back = assemble(op, _tidied(op, nests, {f"d{p.name}" for p in wanted}), wanted)
+    back = assemble(op, _pruned(back).nests, wanted)  # again: what is never inside is not read
     tape.refuse(batches.sums_over_fewer(op, back, {nest.name for nest in tape.values}))
     tape.refuse(batches.unbound(op, back))
-    return _pruned(back)
+    return back
 
 
 def _pruned(back: Op) -> Op:

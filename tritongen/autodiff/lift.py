@@ -54,13 +54,18 @@ class _Lifter:
 def lift(
     op: Op, facts: bounds.Facts, name: Callable[[str], str], shared: bool = False
 ) -> tuple[Nest, ...]:
-    """The op's nests, lifted; `name` gives a free name for a new one. `shared`: so is what a line repeats."""
+    """The op's nests, lifted; `name` gives a free name for a new one.
+
+    `shared`: so is what a line repeats, or its gradient would.
+    """
     lifter = _Lifter(op, facts, name)
     for nest in op.nests:
         if kind_of(nest.dtype, op) == "float":
             if shared:
                 seen = Counter(e for e in walk(nest.body) if isinstance(e, Call))
                 lifter.repeated = {e for e, often in seen.items() if often > 1}
+                read = (e.args for e in seen if e.fn != "where" and not _is_linear(e))
+                lifter.repeated |= {a for args in read for a in args if isinstance(a, Call)}
             nest = replace(nest, body=_line(lifter, nest))
         lifter.done.append(nest)
     return tuple(lifter.done)

@@ -1,7 +1,9 @@
 """What inlining or inverting made needless: `conv2d(x, w, b)` reads inside without its `else`.
 
 Input: a nest, the dims of what it may read, and facts. Output: the nest without the fills of reads that
-are proven inside all over the box (guards drop terms, but whoever evaluates the box meets their reads), and without quotients that are 0 at every point (`f // F` for f < F).
+are proven inside all over the box (guards drop terms, but whoever evaluates the box meets their reads),
+with fills in place of reads that are never inside, which no text may say, and without quotients that are
+0 at every point (`f // F` for f < F).
 """
 
 from __future__ import annotations
@@ -21,30 +23,37 @@ from tritongen.ir.algebra import (
     substitute_atoms,
     walk,
 )
-from tritongen.ir.nodes import BATCH, BATCH_SIZE, Call, Cast, Expr, Nest, Read, Reduce
+from tritongen.ir.nodes import BATCH, BATCH_SIZE, Call, Cast, Const, Expr, Nest, Read, Reduce
 
 ZERO = Poly()
 Dims = Mapping[str, tuple[Poly, ...]]
 
 
 def pruned(nest: Nest, dims: Dims, facts: bounds.Facts) -> Nest:
-    box = {b.index: (b.lo, b.hi) for b in nest.box}
-    return replace(nest, body=_pruned(nest.body, dims, bounds.within(facts, box)))
+    facts = bounds.within(facts, {b.index: (b.lo, b.hi) for b in nest.box})
+    return replace(nest, body=_pruned(nest.body, dims, facts, facts))
 
 
-def _pruned(expr: Expr, dims: Dims, facts: bounds.Facts) -> Expr:
+def _pruned(expr: Expr, dims: Dims, box: bounds.Facts, facts: bounds.Facts) -> Expr:
+    """`box`: what holds all over the box, `facts`: and where guards hold."""
     match expr:
         case Read(coords=coords, fill=fill):
-            expr = replace(expr, coords=tuple(_settled(c, facts) for c in coords))
-            inside = fill is not None and _inside(expr, dims, facts)
-            return replace(expr, fill=None) if inside else expr
+            expr = replace(expr, coords=tuple(_settled(c, box) for c in coords))
+            if fill is None:
+                return expr
+            if _is_inside(expr, dims, facts, False):
+                return Const(fill, expr.dtype)
+            return replace(expr, fill=None) if _is_inside(expr, dims, box, True) else expr
         case Call(_, args):
-            return replace(expr, args=tuple(_pruned(a, dims, facts) for a in args))
+            return replace(expr, args=tuple(_pruned(a, dims, box, facts) for a in args))
         case Cast(arg):
-            return replace(expr, arg=_pruned(arg, dims, facts))
-        case Reduce(_, binders, _, body):
-            inner = bounds.within(facts, {b.index: (b.lo, b.hi) for b in binders})
-            return replace(expr, body=_pruned(body, dims, inner))
+            return replace(expr, arg=_pruned(arg, dims, box, facts))
+        case Reduce(_, binders, guards, body):
+            ranges = {b.index: (b.lo, b.hi) for b in binders}
+            box, facts = bounds.within(box, ranges), bounds.within(facts, ranges)
+            for guard in guards:
+                facts = bounds.require(facts, guard.poly, guard.op, ZERO)
+            return replace(expr, body=_pruned(body, dims, box, facts))
     return expr
 
 
@@ -59,13 +68,13 @@ def _settled(p: Poly, facts: bounds.Facts) -> Poly:
     return substitute_atoms(p, change)
 
 
-def _inside(read: Read, dims: Dims, facts: bounds.Facts) -> bool:
+def _is_inside(read: Read, dims: Dims, facts: bounds.Facts, wanted: bool) -> bool:
+    """Whether a read is proven to be inside at every point (True), or at none (False)."""
+    gaps: list[Poly | None] = []
     for c, dim in zip(read.coords, dims[read.tensor], strict=True):
         if c == index(BATCH) and dim == BATCH_SIZE:
             continue
-        if is_fractional(c) or any(isinstance(a, Fetch) for a in walk(c)):
-            return False
-        for gap in (c, dim - 1 - c):
-            if bounds.prove(gap, ">=", ZERO, facts) is not True:
-                return False
-    return True
+        told = not is_fractional(c) and not any(isinstance(a, Fetch) for a in walk(c))
+        gaps += [c, dim - 1 - c] if told else [None]
+    proven = (None if gap is None else bounds.prove(gap, ">=", ZERO, facts) for gap in gaps)
+    return all(p is True for p in proven) if wanted else any(p is False for p in proven)

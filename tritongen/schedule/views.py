@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from tritongen.ir.algebra import Idx, Poly, affine, poly
 from tritongen.ir.bounds import Facts
-from tritongen.ir.reads import reads_of
+from tritongen.ir.nodes import BATCH_SIZE
 from tritongen.schedule.canonical import reads, same
+from tritongen.schedule.members import fetches
 from tritongen.schedule.plan import Axis, View
 
 Digits = tuple[str, ...]
+NOTHING = Facts()
 
 
 def digits_of(coordinate: Poly, extents: dict[str, Poly], dim: Poly, facts: Facts) -> Digits | None:
@@ -105,8 +107,24 @@ def _known(coords, extents) -> bool:
     )
 
 
+def holds_channels_last(
+    view: View, dims: dict[str, tuple[Poly, ...]], facts: Facts = NOTHING
+) -> bool:
+    """Whether a view of an output merges no dims but those behind the channels."""
+    own = dims[view.tensor]
+    if BATCH_SIZE in own[:2]:
+        return False  # what has any number of dims may have channels
+    if len(own) < 3 or len(view.shape) < 2:
+        return len(own) < 3
+    return all(same(facts, view.shape[k], own[k]) for k in (0, 1))
+
+
 def accesses(nests, stores, dims):
-    """(tensor, coords) of all reads of stored tensors and of all stores, in order of appearance."""
+    """(tensor, coords) of all reads of stored tensors and of all stores, in order of appearance.
+
+    What is only counted with is not among them: it is addressed dim by dim. What is read as well is
+    seen as all of its coordinates are.
+    """
     computed = {n.name for n in nests}
     read: set[str] = set()
     for nest in nests:
@@ -115,9 +133,7 @@ def accesses(nests, stores, dims):
                 read.add(node.tensor)
                 yield node.tensor, node.coords
     for nest in nests:  # a bound may read elsewhere what is a value here
-        for tensor, coords, _ in reads_of(nest.body):
-            if tensor in read:
-                yield tensor, coords
+        yield from ((f.tensor, f.coords) for f in fetches(nest.body) if f.tensor in read)
     for nest in nests:
         if nest.name in stores:
             yield nest.name, nest.coords

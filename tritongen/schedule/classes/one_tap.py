@@ -21,7 +21,7 @@ from tritongen.schedule.canonical import reads, same
 from tritongen.schedule.classes import contraction_operands, contraction_variants
 from tritongen.schedule.members import Group, Product
 from tritongen.schedule.plan import Axis, KernelPlan, Run, Sizes, Variant
-from tritongen.schedule.views import accesses, views
+from tritongen.schedule.views import accesses, holds_channels_last, views
 
 WHOSE = {"rows": "all images", "planes": "one image"}
 FORMS = ("stream", "persistent", "square")  # the variants of a contraction that are offered
@@ -196,7 +196,9 @@ def _kernel(name, group, stores, dims, facts, form: _Form) -> KernelPlan | None:
     found = tuple(replace(v, order=form.orders.get(v.tensor, ())) for v in found)
     tiles = contraction_operands.described(group, axes, found, dims, facts)
     out = contraction_operands.stored_whole(group, stores, axes, found)
-    parts: dict[str, Any] = dict(views=found, tiles=tiles, stored=out, any_format=True)
+    # Seen in another order it is chosen for what is stored so.
+    kept = all(v.order or holds_channels_last(v, dims, facts) for v in found if v.tensor in stores)
+    parts: dict[str, Any] = dict(views=found, tiles=tiles, stored=out, any_format=kept)
     if not tiles:
         return None
     return KernelPlan(

@@ -30,7 +30,7 @@ from tritongen.schedule.row_schedules import (
     split_variant,
 )
 from tritongen.schedule.row_values import with_row_values
-from tritongen.schedule.views import accesses, views
+from tritongen.schedule.views import accesses, holds_channels_last, views
 
 
 # ---- what is one ---------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ def make(name, group, stores, dims, facts) -> Step:
     row_axis, col_axis = _by_runs(axes, seen)
     levels = levels_of(group.nests, pairs_of(group.nests, axes[1].extent, facts))
     whole, walked = (row_axis, axes[1]), (row_axis, col_axis)
-    kept = all(_holds_channels_last(v, dims) for v in seen if v.tensor in stores)
+    kept = all(holds_channels_last(v, dims) for v in seen if v.tensor in stores)
 
     def kernel(suffix: str, skeleton: str, role: str, walks: tuple[Axis, Axis]) -> KernelPlan:
         own = f"{name}_{suffix}", skeleton, role, walks
@@ -202,14 +202,6 @@ def _free(wish: str, nests: tuple[ir.Nest, ...], dims: dict[str, tuple[Poly, ...
     while wish in taken:
         wish += "_"
     return wish
-
-
-def _holds_channels_last(view: View, dims) -> bool:
-    """Whether a view of an output merges no dims but those behind the channels."""
-    own = dims[view.tensor]
-    if ir.BATCH_SIZE in own[:2]:
-        return False  # what has any number of dims may have channels
-    return len(own) < 3 or view.shape[:2] == tuple(own[:2])
 
 
 def _are_moments(level: Level) -> bool:

@@ -33,6 +33,7 @@ from tritongen.schedule.plan import Axis, KernelPlan, Launch, Order, Step, Varia
 from tritongen.schedule.rules import names
 
 MOST_TERMS = 128  # that are unrolled: 11 x 11 windows at stride 11 reach 102%
+UNROLLED = 256  # terms of all steps, each of weight 1: Triton takes seconds for more
 
 
 # ---- what is one ---------------------------------------------------------------------------------
@@ -234,7 +235,8 @@ def unrolled(name, group, stores, facts, kind, col, order=None):
     assert furthest is not None  # as the variant was chosen
     numbers.append((far, furthest))
     config = channels_tile(cols) if order else columns_tile(cols, bool(step))
-    few = "256 // terms"  # of steps: terms are unrolled, which takes time to compile
+    most_terms = UNROLLED // weight_of(group, step or (() if order else axes[2].digits))
+    few = f"{most_terms} // terms"  # of steps
     if step:
         hop = f"hop_{step[0].index}"
         numbers += [(steps, axes[1].extent), (hop, hop_of(group, step[0].index))]
@@ -250,12 +252,38 @@ def unrolled(name, group, stores, facts, kind, col, order=None):
         grid = f"cdiv({lines}, ROWS) * cdiv({cols}, STEPS * BLOCK)"
     config = (*config, ("STEPS", most))
     # Terms are unrolled, and lanes count in 32 bits.
-    requires = when = f"0 < terms <= {MOST_TERMS} and max({lines}, {far}) < 1 << 30"
+    requires = when = (
+        f"0 < terms <= {min(MOST_TERMS, most_terms)} and max({lines}, {far}) < 1 << 30"
+    )
     why = "a window small enough to unroll"
     if order:
         when, why = f"{order.fact} and {when}", f"{why}, memory running along the channels"
     launches = (Launch(kernel.name, (grid,)),)
     return kernel, numbers, Variant(kind, when, why, config, launches, requires=requires)
+
+
+def weight_of(group: Group, step: tuple[ir.Binder, ...]) -> int:
+    """How much longer than that of a pool an unrolled term takes to compile.
+
+    For each load Triton looks through all that depends on it: what steps do not share is loaded again for each,
+    and the place of a maximum takes four times the lines of its value. 8 x 8 in 4 steps: max 2 s, argmax 32 s.
+    """
+    window, moving = {b.index for b in window_of(group)}, {b.index for b in step}
+
+    def is_shared(read: ir.Read) -> bool:
+        """Whether a step on is a term on: `x[p + r, q + s]`, but neither `x[p, r]` nor `x[p + r, r]`."""
+        used = [indices(c) for c in read.coords]
+        slid = set().union(*(u & window for u in used if moving & u))
+        others = set().union(*(u for u in used if not moving & u))
+        return not slid & others and all(u & window for u in used if moving & u)
+
+    total = 0
+    for nest in filter(is_reducer, group.nests):
+        body = nest.fold.body
+        apart = sum(not is_shared(r) for r in reads(body))
+        calls = sum(isinstance(e, ir.Call) for e in ir.walk(body))
+        total += (1 + apart + calls // 4) * (4 if nest.fold.op.startswith("arg") else 1)
+    return min(total, UNROLLED)
 
 
 def columns_tile(cols: str, steps: bool):
