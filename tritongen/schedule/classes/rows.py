@@ -10,6 +10,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Fetch, Poly, affine, indices, poly, symbols
 from tritongen.ir.algebra import walk as walk_poly
 from tritongen.ir.bounds import Facts
+from tritongen.ir.reads import reads_of
 from tritongen.schedule.canonical import (
     binders_of,
     reads,
@@ -177,7 +178,7 @@ def make(name, group, stores, dims, facts) -> Step:
     if wide_tiles and len(parts) == 1 and not row_axis.tail and not col_axis.tail:
         counter = _free("turns", group.nests, dims)
         relays = (replace(kernel("relay", "relay", "whole", walked), counter=counter),)
-    columns, alone = _has_columns(touched, group), _is_alone(touched, group, stores)
+    columns, alone = _has_columns(touched, group), _is_alone(group)
     variants = (
         *(relay_variant(relay, state) for relay in relays),
         *((lanes_variant(finish, state, *in_lanes),) if in_lanes else ()),
@@ -250,13 +251,14 @@ def _writes_tile(group, stores) -> bool:
     return any(n.name in stores and {b.index for b in n.box} != row for n in group.nests)
 
 
-def _is_alone(touched, group, stores) -> bool:
-    """Whether one operand alone is a tile of rows and columns, and none is a number a row."""
-    row = {b.index for b in group.row}
-    used = [(t, set().union(*map(indices, coords))) for t, coords in touched if t not in stores]
-    col = {b.index for b in group.col}
-    rows = [t for t, own in used if own & row and not own & col]
-    return not rows and len({t for t, own in used if own & row}) <= 1
+def _is_alone(group) -> bool:
+    """Whether one operand alone is a tile of rows and columns, and none is a number a row, a bound's too."""
+    row, col = {b.index for b in group.row}, {b.index for b in group.col}
+    computed = {n.name for n in group.nests}
+    read = [(t, coords) for n in group.nests for t, coords, _ in reads_of(n.body)]
+    used = [(t, set().union(*map(indices, c))) for t, c in read if t not in computed]
+    beside = any(own & row and not own & col for _, own in used)
+    return not beside and len({t for t, own in used if own & row}) <= 1
 
 
 def _has_columns(touched, group) -> bool:
