@@ -5,7 +5,7 @@ from time import process_time
 import pytest
 
 from tritongen import pipeline
-from tritongen.autodiff import NotDifferentiable, gradient
+from tritongen.autodiff import gradient
 from tritongen.check import check
 from tritongen.errors import SpecError
 from tritongen.ir.print import print_op
@@ -92,7 +92,10 @@ def test_the_gradient_of_a_chain_grows_with_its_links(text):
     assert len(back) < 3000
 
 
-def test_a_gradient_too_large_to_read_is_refused():
+def test_the_gradient_of_a_long_product_names_its_factors():
+    """Its text would be longer than a spec may be; as it was derived, it grows with the factors."""
     powers = " * ".join(f"(x + {k})" for k in range(100))
-    with pytest.raises(NotDifferentiable, match="its line `y` grows beyond .* operations"):
-        gradient(check(parse(op(f"y = {powers}")))[0].typings[0])
+    start = process_time()
+    back = gradient(check(parse(op(f"y = {powers}")))[0].typings[0])
+    assert process_time() - start < 10
+    assert len(back.nests) < 400

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.users.cases import Case, Values
 from benchmarks.users.problems import BY_SPEC
-from tritongen.proof.oracle import words_of
+from tritongen.proof.factors import words_of
 from tritongen.trace import compile_launch, trace
 
 CHUNK = 2**26  # elements compared at a time
