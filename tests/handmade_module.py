@@ -96,7 +96,7 @@ def square_reference(x):
     "specs/handmade.op",
     allocate=allocate_square,
     reference=square_reference,
-    backward=runtime.Backward(square_backward, wrt=("x",)),
+    backward=runtime.Backward("square_backward", wrt=("x",), outputs=("y",)),
 )
 def square(x: torch.Tensor) -> torch.Tensor:
     return square_reference(x)

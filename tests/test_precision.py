@@ -154,7 +154,7 @@ def forward(x):
 
 @runtime.op(
     "specs/noted.op", allocate=forward, reference=forward, precision=("matmul",),
-    backward=runtime.Backward(backward, wrt=("x",)),
+    backward=runtime.Backward("backward", wrt=("x",), outputs=("y",)),
 )
 def noted_op(x: torch.Tensor) -> torch.Tensor:
     return forward(x)

@@ -42,7 +42,7 @@ def test_plain_calls_bypass_the_torch_op(ops, monkeypatch):
 def test_gradient_raises_until_there_is_one(ops):
     x = torch.randn(4, requires_grad=True)
     y = ops.axpb(x, 2.0)
-    with pytest.raises(RuntimeError, match="axpb: no backward yet"):
+    with pytest.raises(RuntimeError, match="axpb: no gradient: it was given none"):
         y.sum().backward()
     values, where = ops.top(torch.randn(3, 4, requires_grad=True))
     assert values.requires_grad and not where.requires_grad
@@ -74,7 +74,7 @@ def forward(x, s=2.0, flip=False):
 
 @runtime.op(
     "specs/scaled.op", allocate=forward, reference=forward,
-    backward=runtime.Backward(backward, wrt=("x", "s"), outputs=("y", "total")),
+    backward=runtime.Backward("backward", wrt=("x", "s"), outputs=("y", "total")),
 )
 def scaled(x: torch.Tensor, s: float | torch.Tensor = 2.0, flip: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
     return forward(x, s, flip)

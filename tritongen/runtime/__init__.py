@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import os
 
+from tritongen.runtime.gradients import Backward
 from tritongen.runtime.layout import empty, memory_format
 from tritongen.runtime.precision import f32_precision
-from tritongen.runtime.registry import Backward, op
+from tritongen.runtime.registry import op
 
 if os.environ.get("TRITON_INTERPRET") == "1":
     from tritongen.runtime.interpret import (

@@ -4,12 +4,11 @@
     def softmax(x: torch.Tensor) -> torch.Tensor: ...
 
 A plain eager call runs the function, or launches what it launched for a like call (`replay.py`).
-torch.compile, export, fake tensors, functorch, forward-mode AD, tracing, tensor subclasses and calls
-that want a gradient go to the torch op `tritongen::softmax_<hash>`, whose fake implementation is
-`allocate` and whose backward raises unless the op was given one. The hash is that of the module's
-text, so one text is registered once.
+A call that wants a gradient does the same behind an autograd.Function. torch.compile, export, fake tensors,
+functorch, forward-mode AD, tracing and tensor subclasses go to the torch op `tritongen::softmax_<hash>`, whose
+fake implementation is `allocate`. The hash is that of the module's text, so one text is registered once.
 
-Not here: checks and launches (the generated function), the gradient itself (`Backward.function`).
+Not here: checks and launches (the generated function), what a gradient saves and calls (`gradients.py`).
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ import functools
 import hashlib
 import inspect
 import linecache
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -27,7 +26,8 @@ from torch.autograd import forward_ad
 
 from tritongen.runtime import tuned
 from tritongen.runtime.autocast import cast, disabled
-from tritongen.runtime.precision import SWITCHES, decided, f32_precision
+from tritongen.runtime.gradients import Backward, keep_and_pull
+from tritongen.runtime.precision import SWITCHES, answers_to, decided, f32_precision
 from tritongen.runtime.replay import Replay
 
 _LIBRARY = torch.library.Library("tritongen", "FRAGMENT")
@@ -41,19 +41,6 @@ _functorch_level = torch._C._functorch.peek_interpreter_stack
 _tracing_state = torch._C._get_tracing_state
 
 
-@dataclass(frozen=True, slots=True)
-class Backward:
-    """How an op is differentiated: `function(...)` gives the gradients of the operands in `wrt`, in order.
-
-    Its parameters are named: an operand, scalar or constant as in the op, an output as in `outputs`,
-    the gradient of output `y` as `dy`. Tensors that it names are saved by the forward call.
-    """
-
-    function: Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]
-    wrt: tuple[str, ...]
-    outputs: tuple[str, ...] = ("y",)
-
-
 def op(
     spec: str,
     *,
@@ -61,19 +48,22 @@ def op(
     reference: Callable[..., Any],
     equals: Callable[..., Any] | None = None,
     backward: Backward | None = None,
+    no_gradient: str = "it was given none",
     autocast: str = "",
     precision: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorates the function of one generated op; `allocate` and `reference` take its parameters.
 
-    `equals`: the spec's `ref`. `autocast`: "low" or "f32", where the spec says what torch.autocast makes of
+    `equals`: the spec's `ref`. `backward`: its gradient, or `no_gradient`: why there is none. `autocast`: "low" or "f32", where the spec says what torch.autocast makes of
     the operands. `precision`: what the function asks `f32_precision`; the torch op takes the answers as arguments.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         source = "".join(linecache.getlines(function.__code__.co_filename))
         replay = Replay(function, _scalars(function), precision)
-        registered = _register(replay, allocate, backward, source)
+        params = _params(function)
+        registered = _register(replay, allocate, params, backward, no_gradient, source)
+        differentiable = _differentiable(replay, params, backward, no_gradient)
         tuned.install(function.__globals__, function.__name__, source)
 
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -88,11 +78,15 @@ def op(
                 raise
 
         def otherwise(*args: Any, **kwargs: Any) -> Any:
-            if not _eager(args) or (kwargs and not _eager(kwargs.values())):
+            values = (*args, *kwargs.values())
+            if not _plain(values):
                 return registered(*args, **kwargs)
+            if _is_grad_enabled() and _wants_gradient(values):
+                return differentiable(*in_order(args, kwargs))
             with disabled():
                 return function(*args, **kwargs)
 
+        in_order = _binder(function.__name__, params)
         eager = replay.over(otherwise)
         # Code of its own: torch.compile counts recompilations per code object, not per function.
         call.__code__ = call.__code__.replace(co_name=function.__name__)
@@ -107,16 +101,18 @@ def op(
 
 def _scalars(function: Callable[..., Any]) -> frozenset[str]:
     """Parameters that are numbers at run time: they reach kernels as they are, and decide nothing."""
-    params = inspect.signature(function, eval_str=True).parameters.values()
-    return frozenset(p.name for p in params if _param(p).kind == "optional")
+    return frozenset(p.name for p in _params(function) if p.kind == "optional")
 
 
-def _eager(values: Iterable[Any]) -> bool:
-    """Whether calling the function itself on these is all that is asked for."""
-    grad = _is_grad_enabled()
+def _wants_gradient(values: Iterable[Any]) -> bool:
+    return any(isinstance(v, torch.Tensor) and v.requires_grad for v in values)
+
+
+def _plain(values: Iterable[Any]) -> bool:
+    """Whether nobody watches or transforms a call on these: the function itself is what is asked for."""
     for value in values:
         if isinstance(value, torch.Tensor):
-            if type(value) not in _PLAIN or (grad and value.requires_grad):
+            if type(value) not in _PLAIN:
                 return False
             if value.is_neg() or value.is_meta:  # memory holds the opposite, or there is none
                 return False
@@ -151,10 +147,16 @@ class _Param:
     default: Any
 
 
+def _params(function: Callable[..., Any]) -> tuple[_Param, ...]:
+    return tuple(_param(p) for p in inspect.signature(function, eval_str=True).parameters.values())
+
+
 def _register(
     replay: Replay,
     allocate: Callable[..., Any],
+    params: tuple[_Param, ...],
     backward: Backward | None,
+    no_gradient: str,
     source: str,
 ) -> Callable[..., Any]:
     """The registered torch op behind the function's own signature."""
@@ -163,9 +165,7 @@ def _register(
     name = f"{function.__name__}_{_digest(function, source)}"
     if name in _REGISTERED:
         return _REGISTERED[name]
-    signature = inspect.signature(function, eval_str=True)
-    params = tuple(_param(p) for p in signature.parameters.values())
-    returns = _returns(signature.return_annotation)
+    returns = _returns(inspect.signature(function, eval_str=True).return_annotation)
     schema = _schema(params, replay.precision)
     _LIBRARY.define(f"{name}({schema}) -> {returns}", tags=(torch.Tag.pt2_compliant_tag,))
     qualname = f"tritongen::{name}"
@@ -186,12 +186,10 @@ def _register(
     _LIBRARY.impl(name, run, "CUDA")
     _LIBRARY.impl(name, run_reference, "CPU")
     torch.library.register_fake(qualname, fake, lib=_LIBRARY)
-    setup_context, run_backward = _gradient(function.__name__, params, backward, replay.precision)
-    torch.library.register_autograd(
-        qualname, run_backward, setup_context=setup_context, lib=_LIBRARY
-    )
+    setup_context, pull = _autograd(function, params, backward, no_gradient, replay.precision)
+    torch.library.register_autograd(qualname, pull, setup_context=setup_context, lib=_LIBRARY)
     overload = getattr(torch.ops.tritongen, name).default
-    transformed = _autograd_function(function.__name__, overload, setup_context, run_backward)
+    transformed = _transformed(function.__name__, overload, setup_context, pull)
 
     def registered(*args: Any, **kwargs: Any) -> Any:
         values = _split(function.__name__, params, args, kwargs)
@@ -227,10 +225,11 @@ def _param(p: inspect.Parameter) -> _Param:
 
 
 def _returns(annotation: Any) -> str:
+    """What is not asked for is None; torch's schemas know no better word for it than Tensor."""
     if annotation is torch.Tensor:
         return "Tensor"
     parts = getattr(annotation, "__args__", ())
-    if parts and all(t is torch.Tensor for t in parts):
+    if parts and all(t in (torch.Tensor, torch.Tensor | None) for t in parts):
         return f"({', '.join(['Tensor'] * len(parts))})"
     raise TypeError(f"no torch schema for the result annotation {annotation!r}")
 
@@ -251,29 +250,39 @@ def _schema(params: tuple[_Param, ...], precision: tuple[str, ...]) -> str:
     return ", ".join(slots)
 
 
+def _binder(
+    name: str, params: tuple[_Param, ...]
+) -> Callable[[Sequence[Any], dict[str, Any]], list[Any]]:
+    """What gives the values of a call in the order of the parameters, defaults filled in."""
+
+    def in_order(args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+        if len(args) > len(params):
+            raise TypeError(f"{name}() takes {len(params)} arguments but {len(args)} were given")
+        values, rest = list(args), dict(kwargs)
+        for p in params[len(args) :]:
+            if p.name in rest:
+                values.append(rest.pop(p.name))
+            elif p.default is not inspect.Parameter.empty:
+                values.append(p.default)
+            else:
+                raise TypeError(f"{name}() missing the argument {p.name!r}")
+        if rest:
+            raise TypeError(f"{name}() got an unexpected or repeated argument {next(iter(rest))!r}")
+        return values
+
+    return in_order
+
+
 def _split(name: str, params: tuple[_Param, ...], args: Sequence[Any], kwargs: dict) -> list[Any]:
     """The values of a call as the schema wants them."""
-    if len(args) > len(params):
-        raise TypeError(f"{name}() takes {len(params)} arguments but {len(args)} were given")
-    rest = dict(kwargs)
     values: list[Any] = []
-    for i, p in enumerate(params):
-        if i < len(args):
-            value = args[i]
-        elif p.name in rest:
-            value = rest.pop(p.name)
-        elif p.default is not inspect.Parameter.empty:
-            value = p.default
-        else:
-            raise TypeError(f"{name}() missing the argument {p.name!r}")
+    for p, value in zip(params, _binder(name, params)(args, kwargs), strict=True):
         if p.kind == "optional" and isinstance(value, torch.Tensor):
             values += [False if p.type == "bool" else 0, value]
         elif p.kind == "optional":
             values += [value, None]
         else:
             values.append(value)
-    if rest:
-        raise TypeError(f"{name}() got an unexpected or repeated argument {next(iter(rest))!r}")
     return values
 
 
@@ -294,75 +303,96 @@ def _settle(given: Any, allocated: Any) -> Any:
     """The reference's results laid out as `allocate` promised, and never an alias of an operand."""
     if isinstance(allocated, torch.Tensor):
         return allocated.copy_(given)
-    return tuple(a.copy_(g) for g, a in zip(given, allocated, strict=True))
+    pairs = zip(given, allocated, strict=True)
+    return tuple(None if a is None else a.copy_(g) for g, a in pairs)
 
 
 # ---- gradients ----------------------------------------------------------------------------------
-def _gradient(
-    name: str, params: tuple[_Param, ...], backward: Backward | None, precision: tuple[str, ...]
-) -> tuple[Callable[..., None], Callable[..., Any]]:
-    """`setup_context` and `backward`, as torch.library and torch.autograd.Function take them."""
-    if backward is None:
+def _rule(
+    function: Callable[..., Any], names: tuple[str, ...], backward: Backward | None, reason: str
+) -> tuple[Callable[..., None], Callable[..., tuple[Any, ...]]]:
+    """What a call with the values of `names` leaves for its backward, and that; or what says why there is none."""
+    if backward is not None:
+        said = {f.name: getattr(backward, f.name) for f in fields(backward)}
+        return keep_and_pull(function.__globals__, names, said.pop("name"), **said)
 
-        def refuse(ctx: Any, *gradients: Any) -> Any:
-            raise RuntimeError(
-                f"{name}: no backward yet: call it under torch.no_grad(), or detach its operands"
-            )
-
-        return lambda ctx, inputs, output: None, refuse
-
-    wanted = tuple(inspect.signature(backward.function).parameters)
-    gradient_names = tuple(f"d{output}" for output in backward.outputs)
-
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        outputs = output if isinstance(output, tuple) else (output,)
-        known = dict(zip((p.name for p in params), _merge(params, inputs), strict=True))
-        known.update(zip(backward.outputs, outputs, strict=True))
-        kept = {k: v for k, v in known.items() if k in wanted}
-        ctx.saved_names = [k for k, v in kept.items() if isinstance(v, torch.Tensor)]
-        ctx.save_for_backward(*(kept[k] for k in ctx.saved_names))
-        ctx.numbers = {k: v for k, v in kept.items() if not isinstance(v, torch.Tensor)}
-        ctx.given = [isinstance(v, torch.Tensor) for v in inputs]
-        answers = _answers(precision, inputs)
-        # Where the backward asks the other switch, it is as precise as the forward.
-        ctx.precision = (
-            {**dict.fromkeys(SWITCHES, *answers.values()), **answers}
-            if len(answers) == 1
-            else answers
+    def refuse(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+        raise RuntimeError(
+            f"{function.__name__}: no gradient: {reason}. Call it under torch.no_grad(), detach its operands,"
+            " or give the spec a `grad { }`"
         )
 
-    def run_backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
-        known = dict(zip(ctx.saved_names, ctx.saved_tensors, strict=True)) | ctx.numbers
-        named = zip(gradient_names, gradients, strict=True)
-        known.update((k, g) for k, g in named if k in wanted)
-        with decided(ctx.precision):
-            results = backward.function(**known)
-        results = results if isinstance(results, tuple) else (results,)
-        by_name = dict(zip(backward.wrt, results, strict=True))
-        slots: list[Any] = []
-        for p in params:
-            slots.append(by_name.get(p.name) if p.kind == "tensor" else None)
-            if p.kind == "optional":
-                slots.append(by_name.get(p.name) if ctx.given[len(slots)] else None)
-        return (*slots, *(None for _ in precision))
+    return lambda ctx, values, output: None, refuse
+
+
+def _autograd(
+    function: Callable[..., Any],
+    params: tuple[_Param, ...],
+    backward: Backward | None,
+    no_gradient: str,
+    precision: tuple[str, ...],
+) -> tuple[Callable[..., None], Callable[..., Any]]:
+    """`setup_context` and `backward` for values as `_split` gives them, with the precisions behind."""
+    names = tuple(p.name for p in params for _ in range(2 if p.kind == "optional" else 1))
+    keep, pull = _rule(function, names, backward, no_gradient)
+
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        keep(ctx, inputs, output)
+        ctx.answers = _for_backward(_answers(precision, inputs))
+
+    def run_backward(ctx: Any, *gradients: Any) -> Any:
+        with decided(ctx.answers):
+            return pull(ctx, *gradients)
 
     return setup_context, run_backward
 
 
-def _autograd_function(
-    name: str, overload: Callable[..., Any], setup_context: Callable, run_backward: Callable
+def _differentiable(
+    replay: Replay, params: tuple[_Param, ...], backward: Backward | None, no_gradient: str
+) -> Callable[..., Any]:
+    """The function as autograd sees it in eager calls, values by position: replayed where it can be."""
+    function, below, asked = replay.function, replay.over(replay.function), replay.precision
+    keep, pull = _rule(function, tuple(p.name for p in params), backward, no_gradient)
+
+    def forward(ctx: Any, *values: Any) -> Any:
+        with disabled():
+            output = below(*values)
+        keep(ctx, values, output)
+        answers = zip(asked, answers_to(asked), strict=True) if asked else ()
+        ctx.answers = _for_backward(dict(answers))
+        return output
+
+    def run_backward(ctx: Any, *gradients: Any) -> Any:
+        with decided(ctx.answers):
+            return pull(ctx, *gradients)
+
+    members = {"forward": staticmethod(forward), "backward": staticmethod(run_backward)}
+    return type(function.__name__, (torch.autograd.Function,), members).apply
+
+
+def _for_backward(answers: Mapping[str, str]) -> Mapping[str, str]:
+    """Where the backward asks the other switch, it is as precise as the forward."""
+    if len(answers) == 1:
+        return {**dict.fromkeys(SWITCHES, *answers.values()), **answers}
+    return answers
+
+
+def _transformed(
+    name: str, overload: Callable[..., Any], setup_context: Callable, pull: Callable
 ) -> type[torch.autograd.Function]:
+    """The same for functorch."""
+
     def refuse_tangent(ctx: Any, *tangents: Any) -> Any:
         raise RuntimeError(f"{name}: no forward-mode derivative: use reverse mode")
 
     return type(
-        "GeneratedOp",
+        name,
         (torch.autograd.Function,),
         {
             "generate_vmap_rule": True,
             "forward": staticmethod(overload),
             "setup_context": staticmethod(setup_context),
-            "backward": staticmethod(run_backward),
+            "backward": staticmethod(pull),
             "jvp": staticmethod(refuse_tangent),
         },
     )
