@@ -332,7 +332,11 @@ def add2d_torch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 @runtime.op(
-    "specs/add2d.op", allocate=allocate_add2d, reference=add2d_reference, equals=add2d_torch
+    "specs/add2d.op",
+    allocate=allocate_add2d,
+    reference=add2d_reference,
+    equals=add2d_torch,
+    backward=runtime.Backward("add2d_backward", wrt=("x", "y"), outputs=("z",)),
 )
 def add2d(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """z: T[M, N] from x: T[M, N], y: T[M, N].
@@ -354,3 +358,168 @@ def add2d(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             else:
                 launch_add2d_int(x, y, z)
     return z
+
+
+@triton.jit
+def add2d_backward_flat(
+    dz_ptr, dx_ptr, dy_ptr, total, dz_i, dx_i, dy_i, COMPUTE: tl.constexpr, BLOCK: tl.constexpr
+):
+    """BLOCK elements a program."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < total
+    dz = tl.load(dz_ptr + i * dz_i, mask=inside).to(COMPUTE)
+    tl.store(dx_ptr + i * dx_i, dz, mask=inside)
+    tl.store(dy_ptr + i * dy_i, dz, mask=inside)
+
+
+@triton.jit
+def add2d_backward_strided(
+    dz_ptr,
+    dx_ptr,
+    dy_ptr,
+    rows,
+    inner,
+    middle,
+    dz_outer_at,
+    dz_middle_at,
+    dz_inner_at,
+    dx_outer_at,
+    dx_middle_at,
+    dx_inner_at,
+    dy_outer_at,
+    dy_middle_at,
+    dy_inner_at,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(inner, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    inner_at = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (inner_at < inner)
+    outer_at = row // middle
+    middle_at = row % middle
+    dz = tl.load(
+        dz_ptr + outer_at * dz_outer_at + middle_at * dz_middle_at + inner_at * dz_inner_at,
+        mask=inside,
+    ).to(COMPUTE)
+    tl.store(
+        dx_ptr + outer_at * dx_outer_at + middle_at * dx_middle_at + inner_at * dx_inner_at,
+        dz,
+        mask=inside,
+    )
+    tl.store(
+        dy_ptr + outer_at * dy_outer_at + middle_at * dy_middle_at + inner_at * dy_inner_at,
+        dz,
+        mask=inside,
+    )
+
+
+def choose_add2d_backward(
+    outer: int, middle: int, inner: int, turned: bool, itemsize: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # every operand lies in one run
+    if outer * middle == 1:
+        return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
+    # any strides: a square tile where memory runs along another dim than the last
+    BLOCK = 64 if turned else min(1024, max(16, triton.next_power_of_2(inner)))
+    return "strided", dict(BLOCK=BLOCK, ROWS=max(1, 4096 // BLOCK), num_warps=8)
+
+
+def launch_add2d_backward(dz, dx, dy) -> None:
+    """Computes dx, dy by the variant that fits, unchecked."""
+    dz, dx, dy = _three_dims(dz, dx, dy)
+    outer, middle, inner = dy.shape
+    total = dy.numel()
+    turned = any(0 < t.stride(1) < t.stride(2) for t in (dz, dx, dy))
+    itemsize = dz.element_size()
+    variant, config = choose_add2d_backward(outer, middle, inner, turned, itemsize)
+    COMPUTE = tl.float64 if dz.dtype == torch.float64 else tl.float32
+    if variant == "flat":
+        add2d_backward_flat[(triton.cdiv(total, config["BLOCK"]),)](
+            dz,
+            dx,
+            dy,
+            total,
+            dz.stride(2),
+            dx.stride(2),
+            dy.stride(2),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        add2d_backward_strided[
+            (triton.cdiv(outer * middle, config["ROWS"]) * triton.cdiv(inner, config["BLOCK"]),)
+        ](
+            dz,
+            dx,
+            dy,
+            middle * outer,
+            inner,
+            middle,
+            dz.stride(0),
+            dz.stride(1),
+            dz.stride(2),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def allocate_add2d_backward(dz: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Checks the operands of add2d_backward and allocates what it returns."""
+    if dz.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"add2d_backward: dz: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {dz.dtype}"
+        )
+    if dz.dim() != 2:
+        raise ValueError(f"add2d_backward: dz: expected 2 dims [M, N], given {dz.dim()}")
+    M, N = dz.shape
+    dx = torch.empty_like(dz)
+    dy = torch.empty_like(dz)
+    return dx, dy
+
+
+def add2d_backward_reference(dz: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """What add2d_backward means: its spec, line by line."""
+    T = dz.dtype
+    compute = torch.float64 if dz.dtype == torch.float64 else torch.float32
+    dz = dz.to(compute)
+    M, N = dz.shape
+
+    # dx[m, n] = dz[m, n]
+    dx = dz.to(T).clone(memory_format=torch.contiguous_format)
+
+    # dy[m, n] = dz[m, n]
+    dy = dz.to(T).clone(memory_format=torch.contiguous_format)
+
+    return dx, dy
+
+
+@runtime.op(
+    "specs/add2d.op",
+    allocate=allocate_add2d_backward,
+    reference=add2d_backward_reference,
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def add2d_backward(dz: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """dx: T[M, N], dy: T[M, N] from dz: T[M, N].
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dx, dy = allocate_add2d_backward(dz)
+    if not _runs_kernels(dz):
+        return add2d_backward_reference(dz)
+    if dx.numel() > 0 or dy.numel() > 0:
+        with torch.cuda.device_of(dz):
+            launch_add2d_backward(dz, dx, dy)
+    return dx, dy

@@ -19,6 +19,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from triton.language.extra import libdevice
 
 from tritongen import runtime
+from tritongen.runtime import f32_precision as _f32_precision
 
 
 @cache
@@ -1321,7 +1322,17 @@ def attention_reference(
     return o
 
 
-@runtime.op("specs/attention.op", allocate=allocate_attention, reference=attention_reference)
+@runtime.op(
+    "specs/attention.op",
+    allocate=allocate_attention,
+    reference=attention_reference,
+    backward=runtime.Backward(
+        "attention_backward",
+        wrt=("q", "k", "v", "scale"),
+        outputs=("o",),
+        flags=("need_dq", "need_dk", "need_dv", "need_dscale"),
+    ),
+)
 def attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | torch.Tensor
 ) -> torch.Tensor:
@@ -1336,3 +1347,2398 @@ def attention(
         with torch.cuda.device_of(q):
             launch_attention(q, k, v, o, scale)
     return o
+
+
+@triton.jit
+def attention_backward_s_sum_persistent(
+    q_tiles,
+    k_tiles,
+    s_sum_tiles,
+    s_sum_ptr,
+    batches,
+    S,
+    L,
+    E,
+    s_sum_batch,
+    s_sum_i,
+    s_sum_j,
+    Q_TURNED: tl.constexpr,
+    K_TURNED: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for turn in tl.range(tl.program_id(0), batches * tiles, tl.num_programs(0), flatten=True):
+        tile = turn % tiles
+        z = tl.cast(turn // tiles, tl.int64)
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for start in range(0, E, BLOCK_K):
+            q = (
+                q_tiles.load([z.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                if Q_TURNED
+                else q_tiles.load([z.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+            )
+            k = (
+                k_tiles.load([z.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                if K_TURNED
+                else k_tiles.load([z.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+            )
+            s_sum = tl.dot(q, k, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
+
+        i = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        s_sum_halves = tl.split(s_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            j = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (i < S) & (j < L)
+            s_sum = s_sum_halves[half]
+            if s_sum_tiles is None:
+                tl.store(
+                    s_sum_ptr + z * s_sum_batch + i * s_sum_i + j * s_sum_j, s_sum, mask=inside
+                )
+            else:
+                s_sum_tiles.store(
+                    [z.to(tl.int32), first_m, column],
+                    s_sum.to(s_sum_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N // 2),
+                )
+
+
+@triton.jit
+def attention_backward_s_sum_strips(
+    q_tiles,
+    k_tiles,
+    s_sum_tiles,
+    s_sum_ptr,
+    batches,
+    S,
+    L,
+    E,
+    s_sum_batch,
+    s_sum_i,
+    s_sum_j,
+    Q_TURNED: tl.constexpr,
+    K_TURNED: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of 3 strips of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    tiles_m, tiles_n = tl.cdiv(S, 3 * BLOCK_M), tl.cdiv(L, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for turn in range(tl.program_id(0), batches * tiles, tl.num_programs(0)):
+        tile = turn % tiles
+        z = tl.cast(turn // tiles, tl.int64)
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * 3 * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        s_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        s_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        s_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for start in range(0, E, BLOCK_K):
+            k = (
+                k_tiles.load([z.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                if K_TURNED
+                else k_tiles.load([z.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+            )
+            q = (
+                q_tiles.load([z.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                if Q_TURNED
+                else q_tiles.load([z.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+            )
+            s_sum_0 = tl.dot(q, k, s_sum_0, input_precision=PRECISION, out_dtype=tl.float32)
+            q2 = (
+                q_tiles.load([z.to(tl.int32), start, first_m + BLOCK_M]).reshape(BLOCK_K, BLOCK_M).T
+                if Q_TURNED
+                else q_tiles.load([z.to(tl.int32), first_m + BLOCK_M, start]).reshape(
+                    BLOCK_M, BLOCK_K
+                )
+            )
+            s_sum_1 = tl.dot(q2, k, s_sum_1, input_precision=PRECISION, out_dtype=tl.float32)
+            q3 = (
+                q_tiles.load([z.to(tl.int32), start, first_m + 2 * BLOCK_M])
+                .reshape(BLOCK_K, BLOCK_M)
+                .T
+                if Q_TURNED
+                else q_tiles.load([z.to(tl.int32), first_m + 2 * BLOCK_M, start]).reshape(
+                    BLOCK_M, BLOCK_K
+                )
+            )
+            s_sum_2 = tl.dot(q3, k, s_sum_2, input_precision=PRECISION, out_dtype=tl.float32)
+
+        for strip in tl.static_range(3):
+            first_row = first_m + strip * BLOCK_M
+            i = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+            j = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (i < S) & (j < L)
+            s_sum = (s_sum_0, s_sum_1, s_sum_2)[strip]
+            if s_sum_tiles is None:
+                tl.store(
+                    s_sum_ptr + z * s_sum_batch + i * s_sum_i + j * s_sum_j, s_sum, mask=inside
+                )
+            else:
+                s_sum_tiles.store(
+                    [z.to(tl.int32), first_row, first_n],
+                    s_sum.to(s_sum_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N),
+                )
+
+
+@triton.jit
+def attention_backward_s_sum_parts(
+    q_tiles,
+    k_tiles,
+    s_sum_parts_ptr,
+    batches,
+    S,
+    L,
+    E,
+    CHUNK,
+    Q_TURNED: tl.constexpr,
+    K_TURNED: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for turn in tl.range(
+        tl.program_id(0), PARTS * batches * tiles, tl.num_programs(0), flatten=True
+    ):
+        tile = turn % tiles
+        z = tl.cast(turn // tiles % batches, tl.int64)
+        part = turn // (tiles * batches)
+        begin = part * CHUNK
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for start in range(begin, tl.minimum(begin + CHUNK, E), BLOCK_K):
+            q = (
+                q_tiles.load([z.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                if Q_TURNED
+                else q_tiles.load([z.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+            )
+            k = (
+                k_tiles.load([z.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                if K_TURNED
+                else k_tiles.load([z.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+            )
+            s_sum = tl.dot(q, k, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
+
+        i = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        j = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+        inside = (i < S) & (j < L)
+        tl.store(
+            s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + z) * S + i) * L + j,
+            s_sum,
+            mask=inside,
+        )
+
+
+@triton.jit
+def attention_backward_s_sum_combine(
+    s_sum_parts_ptr,
+    s_sum_ptr,
+    batches,
+    S,
+    L,
+    s_sum_batch,
+    s_sum_i,
+    s_sum_j,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
+    tile = tl.program_id(0)
+    i = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    j = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    z = (tile // (tiles_m * tiles_n)).to(tl.int64)
+    inside = (i < S) & (j < L)
+    s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for part in range(PARTS):
+        s_sum += tl.load(
+            s_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + z) * S + i) * L + j,
+            mask=inside,
+            other=0,
+        )
+    tl.store(s_sum_ptr + z * s_sum_batch + i * s_sum_i + j * s_sum_j, s_sum, mask=inside)
+
+
+@triton.jit
+def attention_backward_s_sum_tiles(
+    q_ptr,
+    k_ptr,
+    s_sum_ptr,
+    batches,
+    S,
+    L,
+    E,
+    q_batch,
+    q_i,
+    q_e2,
+    k_batch,
+    k_j,
+    k_e2,
+    s_sum_batch,
+    s_sum_i,
+    s_sum_j,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
+    z = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    i = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    j = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    s_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in range(0, E, BLOCK_K):
+        e2 = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        q = tl.load(
+            q_ptr + z * q_batch + i * q_i + e2[None, :] * q_e2,
+            mask=(i < S) & (e2[None, :] < E),
+            other=0.0,
+        )
+        k = tl.load(
+            k_ptr + z * k_batch + j * k_j + e2[:, None] * k_e2,
+            mask=(j < L) & (e2[:, None] < E),
+            other=0.0,
+        )
+        s_sum = tl.dot(q, k, s_sum, input_precision=PRECISION, out_dtype=tl.float32)
+    inside = (i < S) & (j < L)
+    tl.store(s_sum_ptr + z * s_sum_batch + i * s_sum_i + j * s_sum_j, s_sum, mask=inside)
+
+
+@triton.jit
+def attention_backward_m_rows(
+    s_sum_ptr,
+    m_ptr,
+    o_sum2_ptr,
+    scale,
+    rows,
+    L,
+    s_sum_row,
+    s_sum_j,
+    m_row,
+    o_sum2_row,
+    SCALE_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    j = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (j < L)
+    scale = _scalar(scale, SCALE_IS_TENSOR, tl.float32)
+    s_sum = tl.load(s_sum_ptr + row * s_sum_row + j * s_sum_j, mask=inside)
+    s = scale * s_sum
+    m = tl.reduce(tl.where(inside, s, float("-inf")), 1, _nan_max, keep_dims=True)
+    tl.store(m_ptr + row * m_row, m, mask=row < rows)
+    p = _exp(s - m)
+    o_sum2 = tl.sum(tl.where(inside, p, 0.0), 1, keep_dims=True)
+    tl.store(o_sum2_ptr + row * o_sum2_row, o_sum2, mask=row < rows)
+
+
+@triton.jit
+def attention_backward_m_loop(
+    s_sum_ptr,
+    m_ptr,
+    o_sum2_ptr,
+    scale,
+    rows,
+    L,
+    s_sum_row,
+    s_sum_j,
+    m_row,
+    o_sum2_row,
+    SCALE_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    scale = _scalar(scale, SCALE_IS_TENSOR, tl.float32)
+    m = tl.full((ROWS, 1), float("-inf"), tl.float32)
+    o_sum2 = tl.full((ROWS, 1), 0.0, tl.float32)
+    for start in range(0, L, BLOCK):
+        j = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (j < L)
+        s_sum = tl.load(s_sum_ptr + row * s_sum_row + j * s_sum_j, mask=inside)
+        s = scale * s_sum
+        t = tl.where(inside, s, float("-inf"))
+        m, o_sum2 = _take_sumexp(m, o_sum2, t)
+    o_sum2 = _shift_sumexp(m, o_sum2, m, L)
+    tl.store(m_ptr + row * m_row, m, mask=row < rows)
+    tl.store(o_sum2_ptr + row * o_sum2_row, o_sum2, mask=row < rows)
+
+
+@triton.jit
+def attention_backward_m_part(
+    s_sum_ptr,
+    m_part_ptr,
+    o_sum2_part_ptr,
+    scale,
+    rows,
+    L,
+    CHUNK,
+    s_sum_row,
+    s_sum_j,
+    SCALE_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): m, o_sum2 over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, L)
+    scale = _scalar(scale, SCALE_IS_TENSOR, tl.float32)
+    m = tl.full((ROWS, 1), float("-inf"), tl.float32)
+    o_sum2 = tl.full((ROWS, 1), 0.0, tl.float32)
+    for start in range(part * CHUNK, stop, BLOCK):
+        j = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (j < L)
+        s_sum = tl.load(s_sum_ptr + row * s_sum_row + j * s_sum_j, mask=inside)
+        s = scale * s_sum
+        t = tl.where(inside, s, float("-inf"))
+        m, o_sum2 = _take_sumexp(m, o_sum2, t)
+    tl.store(m_part_ptr + row * PARTS + part, m, mask=row < rows)
+    tl.store(o_sum2_part_ptr + row * PARTS + part, o_sum2, mask=row < rows)
+
+
+@triton.jit
+def attention_backward_m_finish(
+    m_part_ptr,
+    o_sum2_part_ptr,
+    m_ptr,
+    o_sum2_ptr,
+    rows,
+    L,
+    m_row,
+    o_sum2_row,
+    MERGE: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """What the parts of MERGE rows left, merged."""
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
+    m_parts = tl.load(
+        m_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=float("-inf")
+    )
+    o_sum2_parts = tl.load(
+        o_sum2_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    m, o_sum2 = _merge_sumexp(m_parts, o_sum2_parts)
+    o_sum2 = _shift_sumexp(m, o_sum2, m, L)
+    tl.store(m_ptr + row * m_row, m, mask=row < rows)
+    tl.store(o_sum2_ptr + row * o_sum2_row, o_sum2, mask=row < rows)
+
+
+@triton.jit
+def attention_backward_do_sum_rows(
+    do_ptr,
+    o_ptr,
+    do_sum_ptr,
+    rows,
+    E,
+    do_row,
+    do_e,
+    o_row,
+    o_e,
+    do_sum_row,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    e = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (e < E)
+    do = tl.load(do_ptr + row * do_row + e * do_e, mask=inside, other=0.0).to(tl.float32)
+    o = tl.load(o_ptr + row * o_row + e * o_e, mask=inside, other=0.0).to(tl.float32)
+    do_sum = tl.sum(do * o, 1, keep_dims=True)
+    tl.store(do_sum_ptr + row * do_sum_row, do_sum, mask=row < rows)
+
+
+@triton.jit
+def attention_backward_do_sum_loop(
+    do_ptr,
+    o_ptr,
+    do_sum_ptr,
+    rows,
+    E,
+    do_row,
+    do_e,
+    o_row,
+    o_e,
+    do_sum_row,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    do_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
+    for start in range(0, E, BLOCK):
+        e = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (e < E)
+        do = tl.load(do_ptr + row * do_row + e * do_e, mask=inside, other=0.0).to(tl.float32)
+        o = tl.load(o_ptr + row * o_row + e * o_e, mask=inside, other=0.0).to(tl.float32)
+        do_sum_acc += do * o
+    do_sum = tl.sum(do_sum_acc, 1, keep_dims=True)
+    tl.store(do_sum_ptr + row * do_sum_row, do_sum, mask=row < rows)
+
+
+@triton.jit
+def attention_backward_do_sum_part(
+    do_ptr,
+    o_ptr,
+    do_sum_part_ptr,
+    rows,
+    E,
+    CHUNK,
+    do_row,
+    do_e,
+    o_row,
+    o_e,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): do_sum over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, E)
+    do_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
+    for start in range(part * CHUNK, stop, BLOCK):
+        e = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (e < E)
+        do = tl.load(do_ptr + row * do_row + e * do_e, mask=inside, other=0.0).to(tl.float32)
+        o = tl.load(o_ptr + row * o_row + e * o_e, mask=inside, other=0.0).to(tl.float32)
+        do_sum_acc += do * o
+    tl.store(
+        do_sum_part_ptr + row * PARTS + part, tl.sum(do_sum_acc, 1, keep_dims=True), mask=row < rows
+    )
+
+
+@triton.jit
+def attention_backward_do_sum_finish(
+    do_sum_part_ptr, do_sum_ptr, rows, do_sum_row, MERGE: tl.constexpr, PARTS: tl.constexpr
+):
+    """What the parts of MERGE rows left, merged."""
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
+    do_sum_parts = tl.load(
+        do_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    do_sum = tl.sum(do_sum_parts, 1, keep_dims=True)
+    tl.store(do_sum_ptr + row * do_sum_row, do_sum, mask=row < rows)
+
+
+@triton.jit
+def attention_backward_dp_sum_tiles(
+    o_sum2_ptr,
+    do_ptr,
+    v_ptr,
+    dp_sum_ptr,
+    batches,
+    S,
+    L,
+    E,
+    o_sum2_batch,
+    o_sum2_i,
+    do_batch,
+    do_i,
+    do_e,
+    v_batch,
+    v_j,
+    v_e,
+    dp_sum_batch,
+    dp_sum_i,
+    dp_sum_j,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
+    z = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    i = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    j = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    o_sum2 = tl.load(o_sum2_ptr + z * o_sum2_batch + i * o_sum2_i, mask=i < S)
+    dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in range(0, E, BLOCK_K):
+        e = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        do = tl.load(
+            do_ptr + z * do_batch + i * do_i + e[None, :] * do_e,
+            mask=(i < S) & (e[None, :] < E),
+            other=0.0,
+        ).to(tl.float32)
+        left = do / o_sum2
+        left = tl.where((i < S) & (e[None, :] < E), left, 0)
+        v = tl.load(
+            v_ptr + z * v_batch + j * v_j + e[:, None] * v_e,
+            mask=(j < L) & (e[:, None] < E),
+            other=0.0,
+        ).to(tl.float32)
+        dp_sum = tl.dot(left, v, dp_sum, input_precision=PRECISION, out_dtype=tl.float32)
+        dp_sum = _awaited(dp_sum)
+    inside = (i < S) & (j < L)
+    tl.store(dp_sum_ptr + z * dp_sum_batch + i * dp_sum_i + j * dp_sum_j, dp_sum, mask=inside)
+
+
+@triton.jit
+def attention_backward_dq_tiles(
+    do_sum_ptr,
+    o_sum2_ptr,
+    m_ptr,
+    dp_sum_ptr,
+    s_sum_ptr,
+    k_ptr,
+    dq_ptr,
+    scale,
+    batches,
+    S,
+    E,
+    L,
+    do_sum_batch,
+    do_sum_i,
+    o_sum2_batch,
+    o_sum2_i,
+    m_batch,
+    m_i,
+    dp_sum_batch,
+    dp_sum_i,
+    dp_sum_j,
+    s_sum_batch,
+    s_sum_i,
+    s_sum_j,
+    k_batch,
+    k_j,
+    k_e2,
+    dq_batch,
+    dq_i,
+    dq_e2,
+    SCALE_IS_TENSOR: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(E, BLOCK_N)
+    z = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    i = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    e2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    scale = _scalar(scale, SCALE_IS_TENSOR, tl.float32)
+    do_sum = tl.load(do_sum_ptr + z * do_sum_batch + i * do_sum_i, mask=i < S)
+    o_sum2 = tl.load(o_sum2_ptr + z * o_sum2_batch + i * o_sum2_i, mask=i < S)
+    m = tl.load(m_ptr + z * m_batch + i * m_i, mask=i < S)
+    dq_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in range(0, L, BLOCK_K):
+        j = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        dp_sum = tl.load(
+            dp_sum_ptr + z * dp_sum_batch + i * dp_sum_i + j[None, :] * dp_sum_j,
+            mask=(i < S) & (j[None, :] < L),
+            other=0.0,
+        )
+        s_sum = tl.load(
+            s_sum_ptr + z * s_sum_batch + i * s_sum_i + j[None, :] * s_sum_j,
+            mask=(i < S) & (j[None, :] < L),
+            other=0.0,
+        )
+        left = (dp_sum - do_sum / o_sum2) * _exp(scale * s_sum - m) * scale
+        left = tl.where((i < S) & (j[None, :] < L), left, 0)
+        k = tl.load(
+            k_ptr + z * k_batch + j[:, None] * k_j + e2 * k_e2,
+            mask=(e2 < E) & (j[:, None] < L),
+            other=0.0,
+        ).to(tl.float32)
+        dq_sum = tl.dot(left, k, dq_sum, input_precision=PRECISION, out_dtype=tl.float32)
+        dq_sum = _awaited(dq_sum)
+    inside = (i < S) & (e2 < E)
+    tl.store(dq_ptr + z * dq_batch + i * dq_i + e2 * dq_e2, dq_sum, mask=inside)
+
+
+@triton.jit
+def attention_backward_dk_tiles(
+    dp_sum_ptr,
+    do_sum_ptr,
+    o_sum2_ptr,
+    s_sum_ptr,
+    m_ptr,
+    q_ptr,
+    dk_ptr,
+    scale,
+    batches,
+    L,
+    E,
+    S,
+    dp_sum_batch,
+    dp_sum_i,
+    dp_sum_j,
+    do_sum_batch,
+    do_sum_i,
+    o_sum2_batch,
+    o_sum2_i,
+    s_sum_batch,
+    s_sum_i,
+    s_sum_j,
+    m_batch,
+    m_i,
+    q_batch,
+    q_i,
+    q_e2,
+    dk_batch,
+    dk_j,
+    dk_e2,
+    SCALE_IS_TENSOR: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(L, BLOCK_M), tl.cdiv(E, BLOCK_N)
+    z = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    j = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    e2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    scale = _scalar(scale, SCALE_IS_TENSOR, tl.float32)
+    dk_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in range(0, S, BLOCK_K):
+        i = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        dp_sum = tl.load(
+            dp_sum_ptr + z * dp_sum_batch + i[None, :] * dp_sum_i + j * dp_sum_j,
+            mask=(j < L) & (i[None, :] < S),
+            other=0.0,
+        )
+        do_sum = tl.load(
+            do_sum_ptr + z * do_sum_batch + i[None, :] * do_sum_i, mask=i[None, :] < S, other=0.0
+        )
+        o_sum2 = tl.load(
+            o_sum2_ptr + z * o_sum2_batch + i[None, :] * o_sum2_i, mask=i[None, :] < S, other=0.0
+        )
+        s_sum = tl.load(
+            s_sum_ptr + z * s_sum_batch + i[None, :] * s_sum_i + j * s_sum_j,
+            mask=(j < L) & (i[None, :] < S),
+            other=0.0,
+        )
+        m = tl.load(m_ptr + z * m_batch + i[None, :] * m_i, mask=i[None, :] < S, other=0.0)
+        left = (dp_sum - do_sum / o_sum2) * _exp(scale * s_sum - m) * scale
+        left = tl.where((j < L) & (i[None, :] < S), left, 0)
+        q = tl.load(
+            q_ptr + z * q_batch + i[:, None] * q_i + e2 * q_e2,
+            mask=(e2 < E) & (i[:, None] < S),
+            other=0.0,
+        ).to(tl.float32)
+        dk_sum = tl.dot(left, q, dk_sum, input_precision=PRECISION, out_dtype=tl.float32)
+        dk_sum = _awaited(dk_sum)
+    inside = (j < L) & (e2 < E)
+    tl.store(dk_ptr + z * dk_batch + j * dk_j + e2 * dk_e2, dk_sum, mask=inside)
+
+
+@triton.jit
+def attention_backward_dv_tiles(
+    do_ptr,
+    o_sum2_ptr,
+    s_sum_ptr,
+    m_ptr,
+    dv_ptr,
+    scale,
+    batches,
+    E,
+    L,
+    S,
+    do_batch,
+    do_i,
+    do_e,
+    o_sum2_batch,
+    o_sum2_i,
+    s_sum_batch,
+    s_sum_i,
+    s_sum_j,
+    m_batch,
+    m_i,
+    dv_batch,
+    dv_j,
+    dv_e,
+    SCALE_IS_TENSOR: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(E, BLOCK_M), tl.cdiv(L, BLOCK_N)
+    z = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    e = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    j = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    scale = _scalar(scale, SCALE_IS_TENSOR, tl.float32)
+    dv_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in range(0, S, BLOCK_K):
+        i = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        do = tl.load(
+            do_ptr + z * do_batch + i[None, :] * do_i + e * do_e,
+            mask=(e < E) & (i[None, :] < S),
+            other=0.0,
+        ).to(tl.float32)
+        o_sum2 = tl.load(
+            o_sum2_ptr + z * o_sum2_batch + i[None, :] * o_sum2_i, mask=i[None, :] < S, other=0.0
+        )
+        left = do / o_sum2
+        left = tl.where((e < E) & (i[None, :] < S), left, 0)
+        s_sum = tl.load(
+            s_sum_ptr + z * s_sum_batch + i[:, None] * s_sum_i + j * s_sum_j,
+            mask=(j < L) & (i[:, None] < S),
+            other=0.0,
+        )
+        m = tl.load(m_ptr + z * m_batch + i[:, None] * m_i, mask=i[:, None] < S, other=0.0)
+        right = _exp(scale * s_sum - m).to(do_ptr.dtype.element_ty).to(tl.float32)
+        right = tl.where((j < L) & (i[:, None] < S), right, 0)
+        dv_sum = tl.dot(left, right, dv_sum, input_precision=PRECISION, out_dtype=tl.float32)
+        dv_sum = _awaited(dv_sum)
+    inside = (e < E) & (j < L)
+    tl.store(dv_ptr + z * dv_batch + j * dv_j + e * dv_e, dv_sum, mask=inside)
+
+
+@triton.jit
+def attention_backward_dscale_rows(
+    dp_sum_ptr,
+    do_sum_ptr,
+    o_sum2_ptr,
+    s_sum_ptr,
+    m_ptr,
+    dscale_ptr,
+    scale,
+    cols,
+    L,
+    dp_sum_col,
+    do_sum_bhi,
+    o_sum2_bhi,
+    s_sum_col,
+    m_bhi,
+    SCALE_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
+    inside = (row < 1) & (col < cols)
+    scale = _scalar(scale, SCALE_IS_TENSOR, tl.float32)
+    bhi = (col // L).to(tl.int64)
+    dp_sum = tl.load(dp_sum_ptr + col.to(tl.int64) * dp_sum_col, mask=col < cols)
+    do_sum = tl.load(do_sum_ptr + bhi * do_sum_bhi, mask=col < cols)
+    o_sum2 = tl.load(o_sum2_ptr + bhi * o_sum2_bhi, mask=col < cols)
+    dp = dp_sum - do_sum / o_sum2
+    s_sum = tl.load(s_sum_ptr + col.to(tl.int64) * s_sum_col, mask=col < cols)
+    s = scale * s_sum
+    m = tl.load(m_ptr + bhi * m_bhi, mask=col < cols)
+    p = _exp(s - m)
+    ds = dp * p
+    dscale = tl.sum(tl.where(inside, ds * s_sum, 0.0), 1, keep_dims=True)
+    tl.store(dscale_ptr + row, dscale, mask=row < 1)
+
+
+@triton.jit
+def attention_backward_dscale_loop(
+    dp_sum_ptr,
+    do_sum_ptr,
+    o_sum2_ptr,
+    s_sum_ptr,
+    m_ptr,
+    dscale_ptr,
+    scale,
+    col_outers,
+    L,
+    dp_sum_col,
+    do_sum_bhi,
+    o_sum2_bhi,
+    s_sum_col,
+    m_bhi,
+    SCALE_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(L, BLOCK)
+    scale = _scalar(scale, SCALE_IS_TENSOR, tl.float32)
+    dscale_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
+    for step in range(0, col_outers * blocks):
+        col_outer = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        j = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < 1) & (j < L)
+        bhij = col_outer * L + j
+        dp_sum = tl.load(dp_sum_ptr + bhij * dp_sum_col, mask=j < L)
+        do_sum = tl.load(do_sum_ptr + col_outer * do_sum_bhi)
+        o_sum2 = tl.load(o_sum2_ptr + col_outer * o_sum2_bhi)
+        dp = dp_sum - do_sum / o_sum2
+        s_sum = tl.load(s_sum_ptr + bhij * s_sum_col, mask=j < L)
+        s = scale * s_sum
+        m = tl.load(m_ptr + col_outer * m_bhi)
+        p = _exp(s - m)
+        ds = dp * p
+        dscale_sum_acc += tl.where(inside, ds * s_sum, 0.0)
+    dscale_sum = tl.sum(dscale_sum_acc, 1, keep_dims=True)
+    tl.store(dscale_ptr + row, dscale_sum, mask=row < 1)
+
+
+@triton.jit
+def attention_backward_dscale_part(
+    dp_sum_ptr,
+    do_sum_ptr,
+    o_sum2_ptr,
+    s_sum_ptr,
+    m_ptr,
+    dscale_sum_part_ptr,
+    scale,
+    col_outers,
+    L,
+    CHUNK,
+    dp_sum_col,
+    do_sum_bhi,
+    o_sum2_bhi,
+    s_sum_col,
+    m_bhi,
+    SCALE_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): dscale_sum over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(L, BLOCK)
+    part = tl.program_id(0)
+    stop = tl.minimum((part + 1) * CHUNK, col_outers * blocks)
+    scale = _scalar(scale, SCALE_IS_TENSOR, tl.float32)
+    dscale_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
+    for step in range(part * CHUNK, stop):
+        col_outer = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        j = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < 1) & (j < L)
+        bhij = col_outer * L + j
+        dp_sum = tl.load(dp_sum_ptr + bhij * dp_sum_col, mask=j < L)
+        do_sum = tl.load(do_sum_ptr + col_outer * do_sum_bhi)
+        o_sum2 = tl.load(o_sum2_ptr + col_outer * o_sum2_bhi)
+        dp = dp_sum - do_sum / o_sum2
+        s_sum = tl.load(s_sum_ptr + bhij * s_sum_col, mask=j < L)
+        s = scale * s_sum
+        m = tl.load(m_ptr + col_outer * m_bhi)
+        p = _exp(s - m)
+        ds = dp * p
+        dscale_sum_acc += tl.where(inside, ds * s_sum, 0.0)
+    tl.store(
+        dscale_sum_part_ptr + row * PARTS + part,
+        tl.sum(dscale_sum_acc, 1, keep_dims=True),
+        mask=row < 1,
+    )
+
+
+@triton.jit
+def attention_backward_dscale_finish(
+    dscale_sum_part_ptr, dscale_ptr, MERGE: tl.constexpr, PARTS: tl.constexpr
+):
+    """What the parts of MERGE rows left, merged."""
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
+    dscale_sum_parts = tl.load(
+        dscale_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
+    )
+    dscale_sum = tl.sum(dscale_sum_parts, 1, keep_dims=True)
+    tl.store(dscale_ptr + row, dscale_sum, mask=row < 1)
+
+
+def choose_attention_backward_s_sum(
+    batches: int,
+    M: int,
+    N: int,
+    K: int,
+    tma: bool,
+    itemsize: int,
+    stored_bytes: int,
+    hip: bool,
+    sms: int,
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if (
+        tma
+        and itemsize <= 4
+        and K >= 4096
+        and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+    ):
+        BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    sms // (batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        return "split", dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
+            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
+        )
+    # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
+    if tma and batches * M * N * K >= 2**29 and itemsize <= 2 and 16 < M <= 64:
+        BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
+        return "slender", dict(
+            BLOCK_M=max(32, triton.next_power_of_2(M)),
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=6 if BLOCK_N == 64 else 4,
+            PROGRAMS=1,
+        )
+    # long, and bound by memory: small tiles, three programs a multiprocessor
+    if (
+        tma
+        and batches * M * N * K >= 2**29
+        and itemsize <= 4
+        and batches * M >= 64 * sms
+        and N * K <= 128 * (N + K)
+    ):
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "stream", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+            PROGRAMS=3,
+        )
+    # large, and tiles of 3 strips of 64 rows fill the waves better
+    if (
+        tma
+        and batches * M * N * K >= 2**29
+        and itemsize == 2
+        and 5 * triton.cdiv(batches * triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
+        <= 6 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+        and 8 * triton.cdiv(batches * triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "strips", dict(
+            BLOCK_M=64,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4,
+            PROGRAMS=1,
+        )
+    # large, and its widest tiles fill whole waves of multiprocessors
+    if (
+        tma
+        and batches * M * N * K >= 2**29
+        and itemsize <= 2
+        and 9 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+        <= 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "persistent", dict(
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=3 if stored_bytes <= 4 else 2,
+            PROGRAMS=1,
+        )
+    # large, and tiles of 128 x 128 fill the waves better
+    if (
+        tma
+        and batches * M * N * K >= 2**29
+        and itemsize <= 4
+        and 8 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
+    ):
+        return "square", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3,
+            PROGRAMS=1,
+        )
+    # large, but few tiles: small ones, to have one for every multiprocessor
+    if tma and batches * M * N * K >= 2**29 and itemsize <= 2 and M > 64:
+        BLOCK_N = (
+            128
+            if 7 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
+            <= 5 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
+            else 64
+        )
+        return "narrow", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=256 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4 if BLOCK_N == 128 else 6,
+            PROGRAMS=1,
+        )
+    # enough work for the widest tile on every multiprocessor
+    if not hip and itemsize <= 2 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+        return "large", dict(
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
+        )
+    # enough tiles of 128 x 128
+    if not hip and itemsize <= 4 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+        return "medium", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if itemsize <= 2 else 3,
+        )
+    # few rows: deep in K, narrow in N
+    if not hip and itemsize <= 4 and M <= 64:
+        return "slim", dict(
+            BLOCK_M=max(16, triton.next_power_of_2(M)),
+            BLOCK_N=32 if N <= 64 * sms else 64,
+            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4 if M <= 32 else 5,
+        )
+    # few columns: as many rows as one product of the tensor cores takes
+    if not hip and itemsize <= 4 and N <= 16:
+        return "thin", dict(
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
+        )
+    # any size
+    return "small", dict(
+        BLOCK_M=64,
+        BLOCK_N=64,
+        BLOCK_K=32,
+        GROUP_M=8,
+        num_warps=4,
+        num_stages=3 if itemsize <= 4 else 2,
+    )
+
+
+def launch_attention_backward_s_sum(
+    q, k, v, o, do, s_sum, m, o_sum2, do_sum, dp_sum, dq, dk, dv, dscale, scale
+) -> None:
+    """Computes s_sum by the variant that fits, unchecked."""
+    B, H, S, E = q.shape
+    L = k.shape[2]
+    k = k.reshape(B * H, L, E)
+    q = q.reshape(B * H, S, E)
+    s_sum = s_sum.view(B * H, S, L)
+    PRECISION = "ieee"
+    batches = B * H
+    M = S
+    N = L
+    K = E
+    tma = _takes_tiles(q, k)
+    itemsize = q.element_size()
+    stored_bytes = s_sum.element_size()
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(k.device)
+    variant, config = choose_attention_backward_s_sum(
+        batches, M, N, K, tma, itemsize, stored_bytes, hip, sms
+    )
+    if variant == "split":
+        s_sum_parts = torch.empty(
+            (config["PARTS"], batches, S, L), dtype=torch.float32, device=k.device
+        )
+        q_tiles, q_turned = _tiles(q, config["BLOCK_M"], config["BLOCK_K"])
+        k_tiles, k_turned = _tiles(k.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        attention_backward_s_sum_parts[
+            (
+                min(
+                    sms,
+                    config["PARTS"]
+                    * batches
+                    * triton.cdiv(S, config["BLOCK_M"])
+                    * triton.cdiv(L, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            q_tiles,
+            k_tiles,
+            s_sum_parts,
+            B * H,
+            S,
+            L,
+            E,
+            Q_TURNED=q_turned,
+            K_TURNED=k_turned,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+        attention_backward_s_sum_combine[(batches * triton.cdiv(S, 2) * triton.cdiv(L, 256),)](
+            s_sum_parts,
+            s_sum,
+            B * H,
+            S,
+            L,
+            s_sum.stride(0),
+            s_sum.stride(1),
+            s_sum.stride(2),
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
+        )
+    elif variant in ("slender", "stream", "persistent", "square", "narrow"):
+        q_tiles, q_turned = _tiles(q, config["BLOCK_M"], config["BLOCK_K"])
+        k_tiles, k_turned = _tiles(k.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        s_sum_tiles = _tiles_to_store(s_sum, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        attention_backward_s_sum_persistent[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    batches * triton.cdiv(S, config["BLOCK_M"]) * triton.cdiv(L, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            q_tiles,
+            k_tiles,
+            s_sum_tiles,
+            s_sum,
+            B * H,
+            S,
+            L,
+            E,
+            s_sum.stride(0),
+            s_sum.stride(1),
+            s_sum.stride(2),
+            Q_TURNED=q_turned,
+            K_TURNED=k_turned,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant == "strips":
+        q_tiles, q_turned = _tiles(q, config["BLOCK_M"], config["BLOCK_K"])
+        k_tiles, k_turned = _tiles(k.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        s_sum_tiles = _tiles_to_store(s_sum, config["BLOCK_M"], config["BLOCK_N"])
+        attention_backward_s_sum_strips[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    batches
+                    * triton.cdiv(S, 3 * config["BLOCK_M"])
+                    * triton.cdiv(L, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            q_tiles,
+            k_tiles,
+            s_sum_tiles,
+            s_sum,
+            B * H,
+            S,
+            L,
+            E,
+            s_sum.stride(0),
+            s_sum.stride(1),
+            s_sum.stride(2),
+            Q_TURNED=q_turned,
+            K_TURNED=k_turned,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    else:
+        attention_backward_s_sum_tiles[
+            (batches * triton.cdiv(S, config["BLOCK_M"]) * triton.cdiv(L, config["BLOCK_N"]),)
+        ](
+            q,
+            k,
+            s_sum,
+            B * H,
+            S,
+            L,
+            E,
+            q.stride(0),
+            q.stride(1),
+            q.stride(2),
+            k.stride(0),
+            k.stride(1),
+            k.stride(2),
+            s_sum.stride(0),
+            s_sum.stride(1),
+            s_sum.stride(2),
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_attention_backward_m(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = 256 if across else 2048
+        ROWS = 32 if across else 1
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16,
+            num_warps=8,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    return "loop", dict(BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8)
+
+
+def launch_attention_backward_m(
+    q, k, v, o, do, s_sum, m, o_sum2, do_sum, dp_sum, dq, dk, dv, dscale, scale
+) -> None:
+    """Computes m, o_sum2 by the variant that fits, unchecked."""
+    B = q.shape[0]
+    H = q.shape[1]
+    S = q.shape[2]
+    L = k.shape[2]
+    s_sum = s_sum.view(B * H * S, L)
+    m = m.view(B * H * S)
+    o_sum2 = o_sum2.view(B * H * S)
+    rows = B * H * S
+    cols = L
+    across = s_sum.stride(0) < s_sum.stride(1)
+    sms = _multiprocessors(s_sum.device)
+    variant, config = choose_attention_backward_m(rows, cols, across, sms)
+    if variant == "split":
+        m_part = torch.empty((rows, config["PARTS"]), dtype=torch.float32, device=s_sum.device)
+        o_sum2_part = torch.empty((rows, config["PARTS"]), dtype=torch.float32, device=s_sum.device)
+        attention_backward_m_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            s_sum,
+            m_part,
+            o_sum2_part,
+            scale,
+            B * H * S,
+            L,
+            s_sum_row=s_sum.stride(0),
+            s_sum_j=s_sum.stride(1),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        attention_backward_m_finish[(triton.cdiv(rows, config["MERGE"]),)](
+            m_part,
+            o_sum2_part,
+            m,
+            o_sum2,
+            B * H * S,
+            L,
+            m.stride(0),
+            o_sum2.stride(0),
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
+        )
+    elif variant in ("across", "rows"):
+        attention_backward_m_rows[(triton.cdiv(rows, config["ROWS"]),)](
+            s_sum,
+            m,
+            o_sum2,
+            scale,
+            B * H * S,
+            L,
+            s_sum.stride(0),
+            s_sum.stride(1),
+            m.stride(0),
+            o_sum2.stride(0),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        attention_backward_m_loop[(triton.cdiv(rows, config["ROWS"]),)](
+            s_sum,
+            m,
+            o_sum2,
+            scale,
+            B * H * S,
+            L,
+            s_sum.stride(0),
+            s_sum.stride(1),
+            m.stride(0),
+            o_sum2.stride(0),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_attention_backward_do_sum(
+    rows: int, cols: int, across: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = 64 if across else 2048
+        ROWS = 32 if across else 1
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16,
+            num_warps=8,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                2
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    return "loop", dict(
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
+    )
+
+
+def launch_attention_backward_do_sum(
+    q, k, v, o, do, s_sum, m, o_sum2, do_sum, dp_sum, dq, dk, dv, dscale, scale
+) -> None:
+    """Computes do_sum by the variant that fits, unchecked."""
+    B, H, S, E = q.shape
+    do = do.reshape(B * H * S, E)
+    o = o.reshape(B * H * S, E)
+    do_sum = do_sum.view(B * H * S)
+    rows = B * H * S
+    cols = E
+    across = do.stride(0) < do.stride(1)
+    sms = _multiprocessors(do.device)
+    variant, config = choose_attention_backward_do_sum(rows, cols, across, sms)
+    if variant == "split":
+        do_sum_part = torch.empty((rows, config["PARTS"]), dtype=torch.float32, device=do.device)
+        attention_backward_do_sum_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            do,
+            o,
+            do_sum_part,
+            B * H * S,
+            E,
+            do_row=do.stride(0),
+            do_e=do.stride(1),
+            o_row=o.stride(0),
+            o_e=o.stride(1),
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        attention_backward_do_sum_finish[(triton.cdiv(rows, config["MERGE"]),)](
+            do_sum_part,
+            do_sum,
+            B * H * S,
+            do_sum.stride(0),
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
+        )
+    elif variant in ("across", "rows"):
+        attention_backward_do_sum_rows[(triton.cdiv(rows, config["ROWS"]),)](
+            do,
+            o,
+            do_sum,
+            B * H * S,
+            E,
+            do.stride(0),
+            do.stride(1),
+            o.stride(0),
+            o.stride(1),
+            do_sum.stride(0),
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        attention_backward_do_sum_loop[(triton.cdiv(rows, config["ROWS"]),)](
+            do,
+            o,
+            do_sum,
+            B * H * S,
+            E,
+            do.stride(0),
+            do.stride(1),
+            o.stride(0),
+            o.stride(1),
+            do_sum.stride(0),
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_attention_backward_dp_sum(
+    batches: int, M: int, N: int, itemsize: int, hip: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # enough work for the widest tile on every multiprocessor
+    if not hip and itemsize <= 2 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+        return "large", dict(
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
+        )
+    # enough tiles of 128 x 128
+    if not hip and itemsize <= 4 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+        return "medium", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if itemsize <= 2 else 3,
+        )
+    # few rows: deep in K, narrow in N
+    if not hip and itemsize <= 4 and M <= 64:
+        return "slim", dict(
+            BLOCK_M=max(16, triton.next_power_of_2(M)),
+            BLOCK_N=32 if N <= 64 * sms else 64,
+            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4 if M <= 32 else 5,
+        )
+    # few columns: as many rows as one product of the tensor cores takes
+    if not hip and itemsize <= 4 and N <= 16:
+        return "thin", dict(
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
+        )
+    # any size
+    return "small", dict(
+        BLOCK_M=64,
+        BLOCK_N=64,
+        BLOCK_K=32,
+        GROUP_M=8,
+        num_warps=4,
+        num_stages=3 if itemsize <= 4 else 2,
+    )
+
+
+def launch_attention_backward_dp_sum(
+    q, k, v, o, do, s_sum, m, o_sum2, do_sum, dp_sum, dq, dk, dv, dscale, scale
+) -> None:
+    """Computes dp_sum by the variant that fits, unchecked."""
+    B, H, S, E = q.shape
+    L = k.shape[2]
+    do = do.reshape(B * H, S, E)
+    o_sum2 = o_sum2.view(B * H, S)
+    v = v.reshape(B * H, L, E)
+    dp_sum = dp_sum.view(B * H, S, L)
+    PRECISION = _f32_precision("matmul")
+    batches = B * H
+    M = S
+    N = L
+    itemsize = 4
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(do.device)
+    _, config = choose_attention_backward_dp_sum(batches, M, N, itemsize, hip, sms)
+    attention_backward_dp_sum_tiles[
+        (batches * triton.cdiv(S, config["BLOCK_M"]) * triton.cdiv(L, config["BLOCK_N"]),)
+    ](
+        o_sum2,
+        do,
+        v,
+        dp_sum,
+        B * H,
+        S,
+        L,
+        E,
+        o_sum2.stride(0),
+        o_sum2.stride(1),
+        do.stride(0),
+        do.stride(1),
+        do.stride(2),
+        v.stride(0),
+        v.stride(1),
+        v.stride(2),
+        dp_sum.stride(0),
+        dp_sum.stride(1),
+        dp_sum.stride(2),
+        PRECISION=PRECISION,
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def choose_attention_backward_dq(
+    batches: int, M: int, N: int, itemsize: int, hip: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # enough work for the widest tile on every multiprocessor
+    if not hip and itemsize <= 2 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+        return "large", dict(
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
+        )
+    # enough tiles of 128 x 128
+    if not hip and itemsize <= 4 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+        return "medium", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if itemsize <= 2 else 3,
+        )
+    # few rows: deep in K, narrow in N
+    if not hip and itemsize <= 4 and M <= 64:
+        return "slim", dict(
+            BLOCK_M=max(16, triton.next_power_of_2(M)),
+            BLOCK_N=32 if N <= 64 * sms else 64,
+            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4 if M <= 32 else 5,
+        )
+    # few columns: as many rows as one product of the tensor cores takes
+    if not hip and itemsize <= 4 and N <= 16:
+        return "thin", dict(
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
+        )
+    # any size
+    return "small", dict(
+        BLOCK_M=64,
+        BLOCK_N=64,
+        BLOCK_K=32,
+        GROUP_M=8,
+        num_warps=4,
+        num_stages=3 if itemsize <= 4 else 2,
+    )
+
+
+def launch_attention_backward_dq(
+    q, k, v, o, do, s_sum, m, o_sum2, do_sum, dp_sum, dq, dk, dv, dscale, scale
+) -> None:
+    """Computes dq by the variant that fits, unchecked."""
+    B, H, S, E = q.shape
+    L = k.shape[2]
+    do_sum = do_sum.view(B * H, S)
+    dp_sum = dp_sum.view(B * H, S, L)
+    k = k.reshape(B * H, L, E)
+    m = m.view(B * H, S)
+    o_sum2 = o_sum2.view(B * H, S)
+    s_sum = s_sum.view(B * H, S, L)
+    dq = dq.view(B * H, S, E)
+    PRECISION = _f32_precision("matmul")
+    batches = B * H
+    M = S
+    N = E
+    itemsize = 4
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(do_sum.device)
+    _, config = choose_attention_backward_dq(batches, M, N, itemsize, hip, sms)
+    attention_backward_dq_tiles[
+        (batches * triton.cdiv(S, config["BLOCK_M"]) * triton.cdiv(E, config["BLOCK_N"]),)
+    ](
+        do_sum,
+        o_sum2,
+        m,
+        dp_sum,
+        s_sum,
+        k,
+        dq,
+        scale,
+        B * H,
+        S,
+        E,
+        L,
+        do_sum.stride(0),
+        do_sum.stride(1),
+        o_sum2.stride(0),
+        o_sum2.stride(1),
+        m.stride(0),
+        m.stride(1),
+        dp_sum.stride(0),
+        dp_sum.stride(1),
+        dp_sum.stride(2),
+        s_sum.stride(0),
+        s_sum.stride(1),
+        s_sum.stride(2),
+        k.stride(0),
+        k.stride(1),
+        k.stride(2),
+        dq.stride(0),
+        dq.stride(1),
+        dq.stride(2),
+        SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+        PRECISION=PRECISION,
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def choose_attention_backward_dk(
+    batches: int, M: int, N: int, itemsize: int, hip: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # enough work for the widest tile on every multiprocessor
+    if not hip and itemsize <= 2 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+        return "large", dict(
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
+        )
+    # enough tiles of 128 x 128
+    if not hip and itemsize <= 4 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+        return "medium", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if itemsize <= 2 else 3,
+        )
+    # few rows: deep in K, narrow in N
+    if not hip and itemsize <= 4 and M <= 64:
+        return "slim", dict(
+            BLOCK_M=max(16, triton.next_power_of_2(M)),
+            BLOCK_N=32 if N <= 64 * sms else 64,
+            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4 if M <= 32 else 5,
+        )
+    # few columns: as many rows as one product of the tensor cores takes
+    if not hip and itemsize <= 4 and N <= 16:
+        return "thin", dict(
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
+        )
+    # any size
+    return "small", dict(
+        BLOCK_M=64,
+        BLOCK_N=64,
+        BLOCK_K=32,
+        GROUP_M=8,
+        num_warps=4,
+        num_stages=3 if itemsize <= 4 else 2,
+    )
+
+
+def launch_attention_backward_dk(
+    q, k, v, o, do, s_sum, m, o_sum2, do_sum, dp_sum, dq, dk, dv, dscale, scale
+) -> None:
+    """Computes dk by the variant that fits, unchecked."""
+    B, H, S, E = q.shape
+    L = k.shape[2]
+    do_sum = do_sum.view(B * H, S)
+    dp_sum = dp_sum.view(B * H, S, L)
+    m = m.view(B * H, S)
+    o_sum2 = o_sum2.view(B * H, S)
+    q = q.reshape(B * H, S, E)
+    s_sum = s_sum.view(B * H, S, L)
+    dk = dk.view(B * H, L, E)
+    PRECISION = _f32_precision("matmul")
+    batches = B * H
+    M = L
+    N = E
+    itemsize = 4
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(do_sum.device)
+    _, config = choose_attention_backward_dk(batches, M, N, itemsize, hip, sms)
+    attention_backward_dk_tiles[
+        (batches * triton.cdiv(L, config["BLOCK_M"]) * triton.cdiv(E, config["BLOCK_N"]),)
+    ](
+        dp_sum,
+        do_sum,
+        o_sum2,
+        s_sum,
+        m,
+        q,
+        dk,
+        scale,
+        B * H,
+        L,
+        E,
+        S,
+        dp_sum.stride(0),
+        dp_sum.stride(1),
+        dp_sum.stride(2),
+        do_sum.stride(0),
+        do_sum.stride(1),
+        o_sum2.stride(0),
+        o_sum2.stride(1),
+        s_sum.stride(0),
+        s_sum.stride(1),
+        s_sum.stride(2),
+        m.stride(0),
+        m.stride(1),
+        q.stride(0),
+        q.stride(1),
+        q.stride(2),
+        dk.stride(0),
+        dk.stride(1),
+        dk.stride(2),
+        SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+        PRECISION=PRECISION,
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def choose_attention_backward_dv(
+    batches: int, M: int, N: int, itemsize: int, hip: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # enough work for the widest tile on every multiprocessor
+    if not hip and itemsize <= 2 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+        return "large", dict(
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
+        )
+    # enough tiles of 128 x 128
+    if not hip and itemsize <= 4 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+        return "medium", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if itemsize <= 2 else 3,
+        )
+    # few rows: deep in K, narrow in N
+    if not hip and itemsize <= 4 and M <= 64:
+        return "slim", dict(
+            BLOCK_M=max(16, triton.next_power_of_2(M)),
+            BLOCK_N=32 if N <= 64 * sms else 64,
+            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4 if M <= 32 else 5,
+        )
+    # few columns: as many rows as one product of the tensor cores takes
+    if not hip and itemsize <= 4 and N <= 16:
+        return "thin", dict(
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
+        )
+    # any size
+    return "small", dict(
+        BLOCK_M=64,
+        BLOCK_N=64,
+        BLOCK_K=32,
+        GROUP_M=8,
+        num_warps=4,
+        num_stages=3 if itemsize <= 4 else 2,
+    )
+
+
+def launch_attention_backward_dv(
+    q, k, v, o, do, s_sum, m, o_sum2, do_sum, dp_sum, dq, dk, dv, dscale, scale
+) -> None:
+    """Computes dv by the variant that fits, unchecked."""
+    B, H, S, E = q.shape
+    L = k.shape[2]
+    do = do.reshape(B * H, S, E)
+    m = m.view(B * H, S)
+    o_sum2 = o_sum2.view(B * H, S)
+    s_sum = s_sum.view(B * H, S, L)
+    dv = dv.view(B * H, L, E)
+    PRECISION = _f32_precision("matmul")
+    batches = B * H
+    M = E
+    N = L
+    itemsize = 4
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(do.device)
+    _, config = choose_attention_backward_dv(batches, M, N, itemsize, hip, sms)
+    attention_backward_dv_tiles[
+        (batches * triton.cdiv(E, config["BLOCK_M"]) * triton.cdiv(L, config["BLOCK_N"]),)
+    ](
+        do,
+        o_sum2,
+        s_sum,
+        m,
+        dv,
+        scale,
+        B * H,
+        E,
+        L,
+        S,
+        do.stride(0),
+        do.stride(1),
+        do.stride(2),
+        o_sum2.stride(0),
+        o_sum2.stride(1),
+        s_sum.stride(0),
+        s_sum.stride(1),
+        s_sum.stride(2),
+        m.stride(0),
+        m.stride(1),
+        dv.stride(0),
+        dv.stride(1),
+        dv.stride(2),
+        SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+        PRECISION=PRECISION,
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def choose_attention_backward_dscale(
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = min(64 if across else 1024, max(16, triton.next_power_of_2(col_run)))
+        ROWS = 32 if across else min(16, 4096 // BLOCK)
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
+            MERGE=1 if PARTS > 16 else 16,
+            num_warps=8 if across else 4,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    BLOCK = min(32 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+    return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
+
+
+def launch_attention_backward_dscale(
+    q, k, v, o, do, s_sum, m, o_sum2, do_sum, dp_sum, dq, dk, dv, dscale, scale
+) -> None:
+    """Computes dscale by the variant that fits, unchecked."""
+    B = q.shape[0]
+    H = q.shape[1]
+    S = q.shape[2]
+    L = k.shape[2]
+    do_sum = do_sum.view(B * H * S)
+    dp_sum = dp_sum.view(B * H * L * S)
+    o_sum2 = o_sum2.view(B * H * S)
+    s_sum = s_sum.view(B * H * L * S)
+    m = m.view(B * H * S)
+    rows = 1
+    cols = B * H * L * S
+    col_run = L
+    col_runs = B * H * S
+    across = False
+    sms = _multiprocessors(do_sum.device)
+    variant, config = choose_attention_backward_dscale(rows, cols, col_run, col_runs, across, sms)
+    if variant == "split":
+        dscale_sum_part = torch.empty(
+            (rows, config["PARTS"]), dtype=torch.float32, device=do_sum.device
+        )
+        attention_backward_dscale_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            dp_sum,
+            do_sum,
+            o_sum2,
+            s_sum,
+            m,
+            dscale_sum_part,
+            scale,
+            B * H * S,
+            L,
+            dp_sum_col=dp_sum.stride(0),
+            do_sum_bhi=do_sum.stride(0),
+            o_sum2_bhi=o_sum2.stride(0),
+            s_sum_col=s_sum.stride(0),
+            m_bhi=m.stride(0),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        attention_backward_dscale_finish[(triton.cdiv(rows, config["MERGE"]),)](
+            dscale_sum_part,
+            dscale,
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
+        )
+    elif variant in ("across", "rows"):
+        attention_backward_dscale_rows[(triton.cdiv(rows, config["ROWS"]),)](
+            dp_sum,
+            do_sum,
+            o_sum2,
+            s_sum,
+            m,
+            dscale,
+            scale,
+            B * H * L * S,
+            L,
+            dp_sum.stride(0),
+            do_sum.stride(0),
+            o_sum2.stride(0),
+            s_sum.stride(0),
+            m.stride(0),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        attention_backward_dscale_loop[(triton.cdiv(rows, config["ROWS"]),)](
+            dp_sum,
+            do_sum,
+            o_sum2,
+            s_sum,
+            m,
+            dscale,
+            scale,
+            B * H * S,
+            L,
+            dp_sum.stride(0),
+            do_sum.stride(0),
+            o_sum2.stride(0),
+            s_sum.stride(0),
+            m.stride(0),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def launch_attention_backward(q, k, v, o, do, dq, dk, dv, dscale, scale) -> None:
+    """8 steps, unchecked; what passes between them is in scratch storage."""
+    B = q.shape[0]
+    H = q.shape[1]
+    S = q.shape[2]
+    L = k.shape[2]
+    s_sum = torch.empty((B, H, S, L), dtype=torch.float32, device=q.device)
+    m = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
+    o_sum2 = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
+    do_sum = (
+        torch.empty((B, H, S), dtype=torch.float32, device=q.device)
+        if dq is not None or dk is not None or dscale is not None
+        else None
+    )
+    dp_sum = (
+        torch.empty((B, H, S, L), dtype=torch.float32, device=q.device)
+        if dq is not None or dk is not None or dscale is not None
+        else None
+    )
+    launch_attention_backward_s_sum(
+        q, k, v, o, do, s_sum, m, o_sum2, do_sum, dp_sum, dq, dk, dv, dscale, scale
+    )
+    launch_attention_backward_m(
+        q, k, v, o, do, s_sum, m, o_sum2, do_sum, dp_sum, dq, dk, dv, dscale, scale
+    )
+    if dq is not None or dk is not None or dscale is not None:
+        launch_attention_backward_do_sum(
+            q, k, v, o, do, s_sum, m, o_sum2, do_sum, dp_sum, dq, dk, dv, dscale, scale
+        )
+    if dq is not None or dk is not None or dscale is not None:
+        launch_attention_backward_dp_sum(
+            q, k, v, o, do, s_sum, m, o_sum2, do_sum, dp_sum, dq, dk, dv, dscale, scale
+        )
+    if dq is not None:
+        launch_attention_backward_dq(
+            q, k, v, o, do, s_sum, m, o_sum2, do_sum, dp_sum, dq, dk, dv, dscale, scale
+        )
+    if dk is not None:
+        launch_attention_backward_dk(
+            q, k, v, o, do, s_sum, m, o_sum2, do_sum, dp_sum, dq, dk, dv, dscale, scale
+        )
+    if dv is not None:
+        launch_attention_backward_dv(
+            q, k, v, o, do, s_sum, m, o_sum2, do_sum, dp_sum, dq, dk, dv, dscale, scale
+        )
+    if dscale is not None:
+        launch_attention_backward_dscale(
+            q, k, v, o, do, s_sum, m, o_sum2, do_sum, dp_sum, dq, dk, dv, dscale, scale
+        )
+
+
+def allocate_attention_backward(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float | torch.Tensor,
+    o: torch.Tensor,
+    do: torch.Tensor,
+    need_dq: bool = True,
+    need_dk: bool = True,
+    need_dv: bool = True,
+    need_dscale: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """Checks the operands of attention_backward and allocates what it returns."""
+    if q.dtype not in (torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"attention_backward: q: expected dtype torch.float16 or torch.bfloat16, given {q.dtype}"
+        )
+    if q.dim() != 4:
+        raise ValueError(f"attention_backward: q: expected 4 dims [B, H, S, E], given {q.dim()}")
+    if k.dtype != q.dtype:
+        raise ValueError(
+            f"attention_backward: k: expected dtype {q.dtype} (T, from q), given {k.dtype}"
+        )
+    if k.dim() != 4:
+        raise ValueError(f"attention_backward: k: expected 4 dims [B, H, L, E], given {k.dim()}")
+    if k.device != q.device:
+        raise ValueError(
+            f"attention_backward: k: expected device {q.device} (from q), given {k.device}"
+        )
+    if v.dtype != q.dtype:
+        raise ValueError(
+            f"attention_backward: v: expected dtype {q.dtype} (T, from q), given {v.dtype}"
+        )
+    if v.dim() != 4:
+        raise ValueError(f"attention_backward: v: expected 4 dims [B, H, L, E], given {v.dim()}")
+    if v.device != q.device:
+        raise ValueError(
+            f"attention_backward: v: expected device {q.device} (from q), given {v.device}"
+        )
+    if o.dtype != q.dtype:
+        raise ValueError(
+            f"attention_backward: o: expected dtype {q.dtype} (T, from q), given {o.dtype}"
+        )
+    if o.dim() != 4:
+        raise ValueError(f"attention_backward: o: expected 4 dims [B, H, S, E], given {o.dim()}")
+    if o.device != q.device:
+        raise ValueError(
+            f"attention_backward: o: expected device {q.device} (from q), given {o.device}"
+        )
+    if do.dtype != q.dtype:
+        raise ValueError(
+            f"attention_backward: do: expected dtype {q.dtype} (T, from q), given {do.dtype}"
+        )
+    if do.dim() != 4:
+        raise ValueError(f"attention_backward: do: expected 4 dims [B, H, S, E], given {do.dim()}")
+    if do.device != q.device:
+        raise ValueError(
+            f"attention_backward: do: expected device {q.device} (from q), given {do.device}"
+        )
+    B, H, S, E = q.shape
+    L = k.shape[2]
+    if k.shape[0] != B:
+        raise ValueError(
+            f"attention_backward: k: dim 0 (B): expected {B} (from q), given {k.shape[0]}"
+        )
+    if k.shape[1] != H:
+        raise ValueError(
+            f"attention_backward: k: dim 1 (H): expected {H} (from q), given {k.shape[1]}"
+        )
+    if k.shape[3] != E:
+        raise ValueError(
+            f"attention_backward: k: dim 3 (E): expected {E} (from q), given {k.shape[3]}"
+        )
+    if v.shape[0] != B:
+        raise ValueError(
+            f"attention_backward: v: dim 0 (B): expected {B} (from q), given {v.shape[0]}"
+        )
+    if v.shape[1] != H:
+        raise ValueError(
+            f"attention_backward: v: dim 1 (H): expected {H} (from q), given {v.shape[1]}"
+        )
+    if v.shape[2] != L:
+        raise ValueError(
+            f"attention_backward: v: dim 2 (L): expected {L} (from k), given {v.shape[2]}"
+        )
+    if v.shape[3] != E:
+        raise ValueError(
+            f"attention_backward: v: dim 3 (E): expected {E} (from q), given {v.shape[3]}"
+        )
+    if o.shape[0] != B:
+        raise ValueError(
+            f"attention_backward: o: dim 0 (B): expected {B} (from q), given {o.shape[0]}"
+        )
+    if o.shape[1] != H:
+        raise ValueError(
+            f"attention_backward: o: dim 1 (H): expected {H} (from q), given {o.shape[1]}"
+        )
+    if o.shape[2] != S:
+        raise ValueError(
+            f"attention_backward: o: dim 2 (S): expected {S} (from q), given {o.shape[2]}"
+        )
+    if o.shape[3] != E:
+        raise ValueError(
+            f"attention_backward: o: dim 3 (E): expected {E} (from q), given {o.shape[3]}"
+        )
+    if do.shape[0] != B:
+        raise ValueError(
+            f"attention_backward: do: dim 0 (B): expected {B} (from q), given {do.shape[0]}"
+        )
+    if do.shape[1] != H:
+        raise ValueError(
+            f"attention_backward: do: dim 1 (H): expected {H} (from q), given {do.shape[1]}"
+        )
+    if do.shape[2] != S:
+        raise ValueError(
+            f"attention_backward: do: dim 2 (S): expected {S} (from q), given {do.shape[2]}"
+        )
+    if do.shape[3] != E:
+        raise ValueError(
+            f"attention_backward: do: dim 3 (E): expected {E} (from q), given {do.shape[3]}"
+        )
+    dq = torch.empty((B, H, S, E), dtype=q.dtype, device=q.device) if need_dq else None
+    dk = torch.empty((B, H, L, E), dtype=q.dtype, device=q.device) if need_dk else None
+    dv = torch.empty((B, H, L, E), dtype=q.dtype, device=q.device) if need_dv else None
+    dscale = torch.empty((), dtype=torch.float32, device=q.device) if need_dscale else None
+    return dq, dk, dv, dscale
+
+
+def attention_backward_reference(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float | torch.Tensor,
+    o: torch.Tensor,
+    do: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What attention_backward means: its spec, line by line."""
+    T = q.dtype
+    compute = torch.float32
+    q = q.to(compute)
+    k = k.to(compute)
+    v = v.to(compute)
+    o = o.to(compute)
+    do = do.to(compute)
+    scale = torch.as_tensor(scale, dtype=compute, device=q.device)
+    B, H, S, E = q.shape
+    L = k.shape[2]
+
+    # s_sum[b, h, i, j] = sum[e](q[b, h, i, e] * k[b, h, j, e])
+    s_sum = torch.einsum("bhie,bhje->bhij", q, k)
+
+    # s[b, h, i, j] = scale * s_sum[b, h, i, j]
+    s = scale * s_sum
+
+    # m[b, h, i] = max[j](s[b, h, i, j])
+    m = (
+        s.amax(-1)
+        if L > 0
+        else torch.full((B, H, S), float("-inf"), dtype=compute, device=q.device)
+    )
+
+    # p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
+    p = torch.exp(s - m[:, :, :, None])
+
+    # o_sum2[b, h, i] = sum[j](p[b, h, i, j])
+    o_sum2 = p.sum(-1)
+
+    # do_sum[b, h, i] = sum[e](do[b, h, i, e] * o[b, h, i, e])
+    do_sum = (do * o).sum(-1)
+
+    # do_sum2[b, h, i, e] = do[b, h, i, e] / o_sum2[b, h, i]
+    do_sum2 = do / o_sum2[:, :, :, None]
+
+    # dp[b, h, i, j] = sum[e](do_sum2[b, h, i, e] * v[b, h, j, e]) - do_sum[b, h, i] / o_sum2[b,
+    #     h, i]
+    dp = torch.einsum("bhie,bhje->bhij", do_sum2, v) - do_sum[:, :, :, None] / o_sum2[:, :, :, None]
+
+    # ds[b, h, i, j] = dp[b, h, i, j] * p[b, h, i, j]
+    ds = dp * p
+
+    # ds_sum[b, h, i, j] = ds[b, h, i, j] * scale
+    ds_sum = ds * scale
+
+    # dq[b, h, i, e] = sum[j](ds_sum[b, h, i, j] * k[b, h, j, e])
+    dq = torch.einsum("bhij,bhje->bhie", ds_sum, k).to(T)
+
+    # dk[b, h, j, e] = sum[i](ds_sum[b, h, i, j] * q[b, h, i, e])
+    dk = torch.einsum("bhij,bhie->bhje", ds_sum, q).to(T)
+
+    # dv[b, h, j, e] = sum[i](do_sum2[b, h, i, e] * T(p[b, h, i, j]))
+    dv = torch.einsum("bhie,bhij->bhje", do_sum2, p.to(T).to(compute)).to(T)
+
+    # dscale = sum[b, h, i, j](ds[b, h, i, j] * s_sum[b, h, i, j])
+    dscale = (ds * s_sum).sum((-4, -3, -2, -1)).to(torch.float32)
+
+    return dq, dk, dv, dscale
+
+
+@runtime.op(
+    "specs/attention.op",
+    allocate=allocate_attention_backward,
+    reference=attention_backward_reference,
+    precision=("matmul",),
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def attention_backward(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float | torch.Tensor,
+    o: torch.Tensor,
+    do: torch.Tensor,
+    need_dq: bool = True,
+    need_dk: bool = True,
+    need_dv: bool = True,
+    need_dscale: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """dq: T[B, H, S, E], dk: T[B, H, L, E], dv: T[B, H, L, E], dscale: f32 from q: T[B, H, S, E], k: T[B, H, L, E], v: T[B, H, L, E], o: T[B, H, S, E], do: T[B, H, S, E].
+
+    T is f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dq, dk, dv, dscale = allocate_attention_backward(
+        q, k, v, scale, o, do, need_dq, need_dk, need_dv, need_dscale
+    )
+    if not _runs_kernels(q):
+        return attention_backward_reference(q, k, v, scale, o, do)
+    if any(t is not None and t.numel() > 0 for t in (dq, dk, dv, dscale)):
+        with torch.cuda.device_of(q):
+            launch_attention_backward(q, k, v, o, do, dq, dk, dv, dscale, scale)
+    return dq, dk, dv, dscale

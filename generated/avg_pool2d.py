@@ -620,6 +620,7 @@ def avg_pool2d_torch(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 
     allocate=allocate_avg_pool2d,
     reference=avg_pool2d_reference,
     equals=avg_pool2d_torch,
+    backward=runtime.Backward("avg_pool2d_backward", wrt=("x",), outputs=("y",)),
 )
 def avg_pool2d(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0) -> torch.Tensor:
     """y: T[N, C, P, Q] from x: T[N, C, H, W].
@@ -633,3 +634,487 @@ def avg_pool2d(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0) -> 
         with torch.cuda.device_of(x):
             launch_avg_pool2d(x, y, win, stride, pad)
     return y
+
+
+@triton.jit
+def avg_pool2d_backward_channels(
+    dy_ptr,
+    dx_ptr,
+    rows,
+    C,
+    HW,
+    W,
+    H,
+    P,
+    Q,
+    dy_0,
+    dy_1,
+    dy_2,
+    dy_3,
+    dx_0,
+    dx_1,
+    dx_2,
+    dx_3,
+    COMPUTE: tl.constexpr,
+    win: tl.constexpr,
+    pad: tl.constexpr,
+    stride: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The windows of STEPS x ROWS x BLOCK places a program."""
+    tile = tl.program_id(0)
+    tiles = tl.cdiv(C, STEPS * BLOCK)
+    row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
+    c = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
+    n = (row // HW).to(tl.int64)
+    h = (row // W % H).to(tl.int64)
+    w = (row % W).to(tl.int64)
+    dxs = ()
+    for i in tl.static_range(STEPS):
+        dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for r in tl.static_range(win):
+            for s in tl.static_range(win):
+                dy_p_num = h + pad - r
+                dy_q_num = w + pad - s
+                dy = tl.load(
+                    dy_ptr
+                    + n * dy_0
+                    + tl.cast(c + i * BLOCK, tl.int64) * dy_1
+                    + dy_p_num // stride * dy_2
+                    + dy_q_num // stride * dy_3,
+                    mask=(
+                        (row < rows)
+                        & (dy_p_num % stride == 0)
+                        & (dy_p_num >= 0)
+                        & (dy_p_num // stride < P)
+                        & (dy_q_num % stride == 0)
+                        & (dy_q_num >= 0)
+                        & (dy_q_num // stride < Q)
+                    )
+                    & ((c + i * BLOCK < C) & (c + i * BLOCK < C)),
+                    other=0.0,
+                ).to(COMPUTE)
+                dx_sum += dy
+        dx = dx_sum / (win * win)
+        dxs = dxs + (dx,)
+    for i in tl.static_range(STEPS):
+        tl.store(
+            dx_ptr + n * dx_0 + tl.cast(c + i * BLOCK, tl.int64) * dx_1 + h * dx_2 + w * dx_3,
+            dxs[i],
+            mask=(row < rows) & (c + i * BLOCK < C),
+        )
+
+
+@triton.jit
+def avg_pool2d_backward_window(
+    dy_ptr,
+    dx_ptr,
+    rows,
+    W,
+    CH,
+    H,
+    C,
+    P,
+    Q,
+    dy_0,
+    dy_1,
+    dy_2,
+    dy_3,
+    dx_0,
+    dx_1,
+    dx_2,
+    dx_3,
+    COMPUTE: tl.constexpr,
+    win: tl.constexpr,
+    pad: tl.constexpr,
+    stride: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The windows of STEPS x ROWS x BLOCK places a program."""
+    tile = tl.program_id(0)
+    tiles = tl.cdiv(W, STEPS * BLOCK)
+    row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
+    w = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
+    n = (row // CH).to(tl.int64)
+    c = (row // H % C).to(tl.int64)
+    h = (row % H).to(tl.int64)
+    dxs = ()
+    for i in tl.static_range(STEPS):
+        dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for r in tl.static_range(win):
+            for s in tl.static_range(win):
+                dy_p_num = h + pad - r
+                dy_q_num = i * BLOCK + w + pad - s
+                dy = tl.load(
+                    dy_ptr
+                    + n * dy_0
+                    + c * dy_1
+                    + dy_p_num // stride * dy_2
+                    + tl.cast(dy_q_num // stride, tl.int64) * dy_3,
+                    mask=(
+                        (row < rows)
+                        & (dy_p_num % stride == 0)
+                        & (dy_p_num >= 0)
+                        & (dy_p_num // stride < P)
+                    )
+                    & (
+                        (w + i * BLOCK < W)
+                        & (dy_q_num % stride == 0)
+                        & (dy_q_num >= 0)
+                        & (dy_q_num // stride < Q)
+                    ),
+                    other=0.0,
+                ).to(COMPUTE)
+                dx_sum += dy
+        dx = dx_sum / (win * win)
+        dxs = dxs + (dx,)
+    for i in tl.static_range(STEPS):
+        tl.store(
+            dx_ptr + n * dx_0 + c * dx_1 + h * dx_2 + tl.cast(w + i * BLOCK, tl.int64) * dx_3,
+            dxs[i],
+            mask=(row < rows) & (w + i * BLOCK < W),
+        )
+
+
+@triton.jit
+def avg_pool2d_backward_box(
+    dy_ptr,
+    dx_ptr,
+    rows,
+    W,
+    CH,
+    H,
+    C,
+    P,
+    Q,
+    dy_0,
+    dy_1,
+    dy_2,
+    dy_3,
+    dx_0,
+    dx_1,
+    dx_2,
+    dx_3,
+    COMPUTE: tl.constexpr,
+    win: tl.constexpr,
+    pad: tl.constexpr,
+    stride: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program, reducers as loops."""
+    tiles = tl.cdiv(W, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    w = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (w < W)
+    n = row // CH
+    c = row // H % C
+    h = row % H
+    dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for r in range(win):
+        for s in range(win):
+            dy_p_num = h + pad - r
+            dy_q_num = w + pad - s
+            dy = tl.load(
+                dy_ptr
+                + n * dy_0
+                + c * dy_1
+                + dy_p_num // stride * dy_2
+                + dy_q_num // stride * dy_3,
+                mask=inside
+                & (dy_p_num % stride == 0)
+                & (dy_p_num >= 0)
+                & (dy_p_num // stride < P)
+                & (dy_q_num % stride == 0)
+                & (dy_q_num >= 0)
+                & (dy_q_num // stride < Q),
+                other=0.0,
+            ).to(COMPUTE)
+            dx_sum += dy
+    dx = dx_sum / (win * win)
+    tl.store(dx_ptr + n * dx_0 + c * dx_1 + h * dx_2 + w * dx_3, dx, mask=inside)
+
+
+def choose_avg_pool2d_backward(
+    terms: int,
+    outer: int,
+    lanes: int,
+    span: int,
+    lines: int,
+    cols: int,
+    reach: int,
+    channels_last: bool,
+    itemsize: int,
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # a window small enough to unroll, memory running along the channels
+    if channels_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
+        BLOCK = max(1, min(256, triton.next_power_of_2(lanes)))
+        return "channels", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // itemsize // BLOCK),
+            num_warps=2,
+            STEPS=max(1, min(8, triton.cdiv(triton.next_power_of_2(lanes), BLOCK), 256 // terms)),
+        )
+    # a window small enough to unroll
+    if 0 < terms <= 128 and max(lines, reach) < 1 << 30:
+        BLOCK = max(1, min(128, triton.next_power_of_2(cols)))
+        return "window", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 64 // BLOCK),
+            num_warps=4 if BLOCK > 64 else 1,
+            STEPS=max(1, min(8, triton.cdiv(triton.next_power_of_2(cols), BLOCK), 256 // terms)),
+        )
+    # right for every shape: reducers as loops
+    BLOCK = max(1, min(256, triton.next_power_of_2(cols)))
+    return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
+
+
+def launch_avg_pool2d_backward(x, dy, dx, win, stride, pad) -> None:
+    """Computes dx by the variant that fits, unchecked."""
+    N, C, H, W = x.shape
+    P = dy.shape[2]
+    Q = dy.shape[3]
+    terms = win * win
+    outer = H * N * W
+    lanes = C
+    span = C
+    lines = C * H * N
+    cols = W
+    reach = 2 * W + win
+    rows = C * H * N
+    channels_last = dy.stride(1) < dy.stride(3)
+    itemsize = dy.element_size()
+    variant, config = choose_avg_pool2d_backward(
+        terms, outer, lanes, span, lines, cols, reach, channels_last, itemsize
+    )
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
+    if variant == "channels":
+        avg_pool2d_backward_channels[
+            (
+                triton.cdiv(outer, config["ROWS"])
+                * triton.cdiv(C, config["STEPS"] * config["BLOCK"]),
+            )
+        ](
+            dy,
+            dx,
+            H * N * W,
+            C,
+            H * W,
+            W,
+            H,
+            P,
+            Q,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dy.stride(3),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            dx.stride(3),
+            COMPUTE=COMPUTE,
+            win=win,
+            pad=pad,
+            stride=stride,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "window":
+        avg_pool2d_backward_window[
+            (
+                triton.cdiv(lines, config["ROWS"])
+                * triton.cdiv(W, config["STEPS"] * config["BLOCK"]),
+            )
+        ](
+            dy,
+            dx,
+            C * H * N,
+            W,
+            C * H,
+            H,
+            C,
+            P,
+            Q,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dy.stride(3),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            dx.stride(3),
+            COMPUTE=COMPUTE,
+            win=win,
+            pad=pad,
+            stride=stride,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        avg_pool2d_backward_box[
+            (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(W, config["BLOCK"]),)
+        ](
+            dy,
+            dx,
+            C * H * N,
+            W,
+            C * H,
+            H,
+            C,
+            P,
+            Q,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dy.stride(3),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            dx.stride(3),
+            COMPUTE=COMPUTE,
+            win=win,
+            pad=pad,
+            stride=stride,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def allocate_avg_pool2d_backward(
+    x: torch.Tensor, dy: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0
+) -> torch.Tensor:
+    """Checks the operands of avg_pool2d_backward and allocates what it returns."""
+    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"avg_pool2d_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
+        )
+    if x.dim() != 4:
+        raise ValueError(f"avg_pool2d_backward: x: expected 4 dims [N, C, H, W], given {x.dim()}")
+    if dy.dtype != x.dtype:
+        raise ValueError(
+            f"avg_pool2d_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
+        )
+    if dy.dim() != 4:
+        raise ValueError(f"avg_pool2d_backward: dy: expected 4 dims [N, C, P, Q], given {dy.dim()}")
+    if dy.device != x.device:
+        raise ValueError(
+            f"avg_pool2d_backward: dy: expected device {x.device} (from x), given {dy.device}"
+        )
+    if type(win) is not int:
+        raise ValueError(f"avg_pool2d_backward: win: expected int, given {win!r}")
+    if type(stride) is not int:
+        raise ValueError(f"avg_pool2d_backward: stride: expected int, given {stride!r}")
+    if type(pad) is not int:
+        raise ValueError(f"avg_pool2d_backward: pad: expected int, given {pad!r}")
+    N, C, H, W = x.shape
+    P = dy.shape[2]
+    Q = dy.shape[3]
+    if dy.shape[0] != N:
+        raise ValueError(
+            f"avg_pool2d_backward: dy: dim 0 (N): expected {N} (from x), given {dy.shape[0]}"
+        )
+    if dy.shape[1] != C:
+        raise ValueError(
+            f"avg_pool2d_backward: dy: dim 1 (C): expected {C} (from x), given {dy.shape[1]}"
+        )
+    if stride < 1:
+        raise ValueError(f"avg_pool2d_backward: requires stride >= 1: {stride} < {1}")
+    if P != ((H + 2 * pad - win) // stride + 1):
+        raise ValueError(
+            f"avg_pool2d_backward: requires P == (H + 2 * pad - win) // stride + 1: {P} != {(H + 2 * pad - win) // stride + 1}"
+        )
+    if Q != ((W + 2 * pad - win) // stride + 1):
+        raise ValueError(
+            f"avg_pool2d_backward: requires Q == (W + 2 * pad - win) // stride + 1: {Q} != {(W + 2 * pad - win) // stride + 1}"
+        )
+    if (2 * pad) > win:
+        raise ValueError(f"avg_pool2d_backward: requires 2 * pad <= win: {2 * pad} > {win}")
+    if win < 0:
+        raise ValueError(f"avg_pool2d_backward: requires win >= 0: {win} < {0}")
+    dx = torch.empty(
+        (N, C, H, W), dtype=x.dtype, device=x.device, memory_format=runtime.memory_format(dy)
+    )
+    return dx
+
+
+def avg_pool2d_backward_reference(
+    x: torch.Tensor, dy: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0
+) -> torch.Tensor:
+    """What avg_pool2d_backward means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    dy = dy.to(compute)
+    N, C, H, W = x.shape
+
+    def padded(tensor, fill, *index):
+        """tensor[index], and fill where an index is outside."""
+        inside, at = True, []
+        for i, size in zip(index, tensor.shape):
+            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
+            inside = inside & (i >= 0) & (i < size)
+            at.append(i.clamp(0, max(size - 1, 0)))
+        if tensor.numel() == 0:
+            return tensor.new_full(inside.shape, fill)
+        return torch.where(inside, tensor[tuple(at)], fill)
+
+    def blocks(terms, *sizes):
+        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
+        room, parts = max(1, 2**19 // max(1, terms)), [()]
+        for size in sizes[::-1]:
+            length = max(1, min(size, room))
+            room = max(1, room // length)
+            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
+            parts = [(cut, *part) for cut in cuts for part in parts]
+        return parts
+
+    # dx[n, c, h, w] = mean[r < win, s < win](dy[n, c, (h + pad - r) / stride, (w + pad - s) /
+    #     stride] else 0.0)
+    r = torch.arange(win, device=x.device)[:, None]
+    s = torch.arange(win, device=x.device)
+    dx = torch.empty((N, C, H, W), dtype=T, device=x.device)
+    for n_block, c_block, h_block, w_block in blocks(win * win, N, C, H, W):
+        n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None]
+        c = torch.arange(C, device=x.device)[c_block, None, None, None, None]
+        h = torch.arange(H, device=x.device)[h_block, None, None, None]
+        w = torch.arange(W, device=x.device)[w_block, None, None]
+        dx[n_block, c_block, h_block, w_block] = (
+            padded(
+                dy,
+                0.0,
+                n,
+                c,
+                torch.where((h + pad - r) % stride == 0, (h + pad - r) // stride, -1),
+                torch.where((w + pad - s) % stride == 0, (w + pad - s) // stride, -1),
+            ).sum((-2, -1))
+            / (win * win)
+        ).to(T)
+
+    return dx
+
+
+@runtime.op(
+    "specs/avg_pool2d.op",
+    allocate=allocate_avg_pool2d_backward,
+    reference=avg_pool2d_backward_reference,
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def avg_pool2d_backward(
+    x: torch.Tensor, dy: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0
+) -> torch.Tensor:
+    """dx: T[N, C, H, W] from x: T[N, C, H, W], dy: T[N, C, P, Q].
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dx = allocate_avg_pool2d_backward(x, dy, win, stride, pad)
+    if not _runs_kernels(x):
+        return avg_pool2d_backward_reference(x, dy, win, stride, pad)
+    if dx.numel() > 0:
+        with torch.cuda.device_of(x):
+            launch_avg_pool2d_backward(x, dy, dx, win, stride, pad)
+    return dx

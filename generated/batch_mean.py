@@ -26,6 +26,33 @@ def _multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
+def _three_dims(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Views of equal shape with three dims, in the order in which the last one lies in memory.
+
+    Neighbours that every tensor walks as one run are merged.
+    """
+    if all(t.is_contiguous() for t in tensors):
+        return tuple(t.view(1, 1, t.numel()) for t in tensors)
+    last = tensors[-1]
+    dims = []
+    for k in sorted(range(last.dim()), key=last.stride, reverse=True):
+        size, strides = last.shape[k], [t.stride(k) for t in tensors]
+        if dims and all(outer == size * inner for outer, inner in zip(dims[-1][1], strides)):
+            dims[-1] = (dims[-1][0] * size, strides)
+        elif size > 1:
+            dims.append((size, strides))
+    if len(dims) > 3:  # results lie alike: what differs is copied
+        return _three_dims(
+            *(
+                t if t.stride() == last.stride() else torch.empty_like(last, dtype=t.dtype).copy_(t)
+                for t in tensors
+            )
+        )
+    dims = [(1, [0] * len(tensors))] * (3 - len(dims)) + dims
+    shape = [size for size, _ in dims]
+    return tuple(t.as_strided(shape, [s[i] for _, s in dims]) for i, t in enumerate(tensors))
+
+
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
     return x.is_cuda or isinstance(batch_mean_rows, InterpretedFunction)
@@ -289,6 +316,7 @@ def batch_mean_torch(x: torch.Tensor) -> torch.Tensor:
     allocate=allocate_batch_mean,
     reference=batch_mean_reference,
     equals=batch_mean_torch,
+    backward=runtime.Backward("batch_mean_backward", wrt=("x",), outputs=("y",)),
 )
 def batch_mean(x: torch.Tensor) -> torch.Tensor:
     """y: T[...] from x: T[..., H, W].
@@ -302,3 +330,193 @@ def batch_mean(x: torch.Tensor) -> torch.Tensor:
         with torch.cuda.device_of(x):
             launch_batch_mean(x, y)
     return y
+
+
+@triton.jit
+def batch_mean_backward_tile(
+    dy_ptr,
+    dx_ptr,
+    rows,
+    cols,
+    dy_row,
+    dx_row,
+    dx_col,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(cols, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < cols)
+    dy = tl.load(dy_ptr + row * dy_row, mask=row < rows).to(COMPUTE)
+    dx = dy / cols
+    tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
+
+
+@triton.jit
+def batch_mean_backward_strided(
+    dy_ptr,
+    dx_ptr,
+    rows,
+    inner,
+    middle,
+    count,
+    dy_outer_at,
+    dy_middle_at,
+    dy_inner_at,
+    dx_outer_at,
+    dx_middle_at,
+    dx_inner_at,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(inner, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    inner_at = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (inner_at < inner)
+    outer_at = row // middle
+    middle_at = row % middle
+    dy = tl.load(
+        dy_ptr + outer_at * dy_outer_at + middle_at * dy_middle_at + inner_at * dy_inner_at,
+        mask=inside,
+    ).to(COMPUTE)
+    dx = dy / count
+    tl.store(
+        dx_ptr + outer_at * dx_outer_at + middle_at * dx_middle_at + inner_at * dx_inner_at,
+        dx,
+        mask=inside,
+    )
+
+
+def choose_batch_mean_backward(cols: int, in_order: bool) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    if in_order:
+        BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+        return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    # results in another order, such as channels last
+    return "strided", dict(BLOCK=64, ROWS=64, num_warps=8)
+
+
+def launch_batch_mean_backward(x, dy, dx) -> None:
+    """Computes dx by the variant that fits, unchecked."""
+    H = x.shape[-2]
+    W = x.shape[-1]
+    batch = math.prod(dx.shape[:-2])
+    rows = batch
+    cols = H * W
+    in_order = dx.is_contiguous()
+    variant, config = choose_batch_mean_backward(cols, in_order)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
+    if variant == "tile":
+        dy = dy.reshape(batch)
+        dx = dx.view(batch, H * W)
+        batch_mean_backward_tile[
+            (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(cols, config["BLOCK"]),)
+        ](
+            dy,
+            dx,
+            batch,
+            H * W,
+            dy.stride(0),
+            dx.stride(0),
+            dx.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        dy, dx = _three_dims(*torch.broadcast_tensors(dy[..., None, None], dx))
+        outer, middle, inner = dx.shape
+        batch_mean_backward_strided[
+            (triton.cdiv(outer * middle, config["ROWS"]) * triton.cdiv(inner, config["BLOCK"]),)
+        ](
+            dy,
+            dx,
+            middle * outer,
+            inner,
+            middle,
+            H * W,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def allocate_batch_mean_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """Checks the operands of batch_mean_backward and allocates what it returns."""
+    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"batch_mean_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
+        )
+    if x.dim() < 2:
+        raise ValueError(
+            f"batch_mean_backward: x: expected at least 2 dims [..., H, W], given {x.dim()}"
+        )
+    if dy.dtype != x.dtype:
+        raise ValueError(
+            f"batch_mean_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
+        )
+    if dy.device != x.device:
+        raise ValueError(
+            f"batch_mean_backward: dy: expected device {x.device} (from x), given {dy.device}"
+        )
+    H = x.shape[-2]
+    W = x.shape[-1]
+    if dy.shape != x.shape[:-2]:
+        raise ValueError(
+            f"batch_mean_backward: dy: batch shape {tuple(dy.shape)} does not broadcast with {tuple(x.shape[:-2])} (from x)"
+        )
+    dx = runtime.empty((*x.shape[:-2], H, W), x.dtype, dy[..., None, None])
+    return dx
+
+
+def batch_mean_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """What batch_mean_backward means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    dy = dy.to(compute)
+    H = x.shape[-2]
+    W = x.shape[-1]
+    batch = x.shape[:-2]
+    rows = batch.numel()
+    x = x.reshape(rows, H, W)
+    dy = dy.reshape(rows)
+
+    # dx[..., h, w] = dy[...] / (H * W)
+    dx = torch.broadcast_to((dy[:, None, None] / (H * W)).to(T), (rows, H, W)).clone(
+        memory_format=torch.contiguous_format
+    )
+
+    return dx.reshape(*batch, H, W)
+
+
+@runtime.op(
+    "specs/batch_mean.op",
+    allocate=allocate_batch_mean_backward,
+    reference=batch_mean_backward_reference,
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def batch_mean_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """dx: T[..., H, W] from x: T[..., H, W], dy: T[...].
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dx = allocate_batch_mean_backward(x, dy)
+    if not _runs_kernels(x):
+        return batch_mean_backward_reference(x, dy)
+    if dx.numel() > 0:
+        with torch.cuda.device_of(x):
+            launch_batch_mean_backward(x, dy, dx)
+    return dx

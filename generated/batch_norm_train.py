@@ -938,6 +938,12 @@ def batch_norm_train_torch(
     allocate=allocate_batch_norm_train,
     reference=batch_norm_train_reference,
     equals=batch_norm_train_torch,
+    backward=runtime.Backward(
+        "batch_norm_train_backward",
+        wrt=("x", "gain", "bias", "eps"),
+        outputs=("y",),
+        flags=("need_dx", "need_dgain", "need_dbias", "need_deps"),
+    ),
 )
 def batch_norm_train(
     x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
@@ -953,3 +959,1265 @@ def batch_norm_train(
         with torch.cuda.device_of(x):
             launch_batch_norm_train(x, gain, bias, y, eps)
     return y
+
+
+@triton.jit
+def batch_norm_train_backward_var_sum_rows(
+    x_ptr,
+    var_sum_ptr,
+    dy_ptr,
+    dy_rsqrt_sum_ptr,
+    gain_ptr,
+    dx_ptr,
+    dgain_ptr,
+    dbias_ptr,
+    eps,
+    C,
+    cols,
+    HW,
+    x_n,
+    x_c,
+    x_hw,
+    var_sum_c,
+    dy_n,
+    dy_c,
+    dy_hw,
+    dy_rsqrt_sum_c,
+    gain_c,
+    dx_n,
+    dx_c,
+    dx_hw,
+    dgain_c,
+    dbias_c,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
+    inside = (c < C) & (col < cols)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    n = (col // HW).to(tl.int64)
+    hw = (col % HW).to(tl.int64)
+    x = tl.load(x_ptr + n * x_n + c * x_c + hw * x_hw, mask=inside, other=0.0).to(COMPUTE)
+    mu = tl.sum(x, 1, keep_dims=True) / cols
+    t = x - mu
+    var_sum = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True)
+    tl.store(var_sum_ptr + c * var_sum_c, var_sum, mask=c < C)
+    dy = tl.load(dy_ptr + n * dy_n + c * dy_c + hw * dy_hw, mask=inside, other=0.0).to(COMPUTE)
+    dy_rsqrt_sum = tl.sum(tl.where(inside, dy * (x - mu), 0.0), 1, keep_dims=True)
+    tl.store(dy_rsqrt_sum_ptr + c * dy_rsqrt_sum_c, dy_rsqrt_sum, mask=c < C)
+    dmu_sum = tl.sum(dy, 1, keep_dims=True)
+    var = var_sum / cols
+    y_rsqrt = _rsqrt(var + eps)
+    gain = tl.load(gain_ptr + c * gain_c, mask=c < C).to(COMPUTE)
+    dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
+    div_dvar = dvar / cols
+    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
+    dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
+    tl.store(dx_ptr + n * dx_n + c * dx_c + hw * dx_hw, dx, mask=inside)
+    dgain = tl.sum(tl.where(inside, dy * ((x - mu) * y_rsqrt), 0.0), 1, keep_dims=True)
+    tl.store(dgain_ptr + c * dgain_c, dgain, mask=c < C)
+    tl.store(dbias_ptr + c * dbias_c, dmu_sum, mask=c < C)
+
+
+@triton.jit
+def batch_norm_train_backward_var_sum_lines(
+    x_ptr,
+    var_sum_ptr,
+    dy_ptr,
+    dy_rsqrt_sum_ptr,
+    gain_ptr,
+    dx_ptr,
+    dgain_ptr,
+    dbias_ptr,
+    eps,
+    N,
+    cols,
+    count,
+    x_n,
+    x_c,
+    x_hw,
+    var_sum_c,
+    dy_n,
+    dy_c,
+    dy_hw,
+    dy_rsqrt_sum_c,
+    gain_c,
+    dx_n,
+    dx_c,
+    dx_hw,
+    dgain_c,
+    dbias_c,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
+    LINES: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """One row a program, held in registers as LINES lines of BLOCK elements."""
+    c = tl.program_id(0).to(tl.int64)
+    n = tl.arange(0, LINES)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    cols = cols // WIDE * WIDE  # says what it is a multiple of
+    x_n = tl.multiple_of(tl.cast(x_n, tl.int64), WIDE)
+    x_c = tl.multiple_of(tl.cast(x_c, tl.int64), WIDE)
+    dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), WIDE)
+    dy_c = tl.multiple_of(tl.cast(dy_c, tl.int64), WIDE)
+    dx_n = tl.multiple_of(tl.cast(dx_n, tl.int64), WIDE)
+    dx_c = tl.multiple_of(tl.cast(dx_c, tl.int64), WIDE)
+    inside = (n < N) & (col < cols)
+
+    x = tl.load(
+        x_ptr + tl.cast(n, tl.int64) * x_n + c * x_c + tl.cast(col, tl.int64) * x_hw,
+        mask=inside,
+        other=0.0,
+    ).to(COMPUTE)
+    mu = tl.sum(x) / count
+    t = x - mu
+    var_sum = tl.sum(tl.where(inside, t * t, 0.0))
+    tl.store(var_sum_ptr + c * var_sum_c, var_sum)
+    dy = tl.load(
+        dy_ptr + tl.cast(n, tl.int64) * dy_n + c * dy_c + tl.cast(col, tl.int64) * dy_hw,
+        mask=inside,
+        other=0.0,
+    ).to(COMPUTE)
+    dy_rsqrt_sum = tl.sum(tl.where(inside, dy * (x - mu), 0.0))
+    tl.store(dy_rsqrt_sum_ptr + c * dy_rsqrt_sum_c, dy_rsqrt_sum)
+    dmu_sum = tl.sum(dy)
+    var = var_sum / count
+    y_rsqrt = _rsqrt(var + eps)
+    gain = tl.load(gain_ptr + c * gain_c).to(COMPUTE)
+    dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
+    div_dvar = dvar / count
+    div_dmu_sum = dmu_sum * y_rsqrt * gain / count
+    dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
+    tl.store(
+        dx_ptr + tl.cast(n, tl.int64) * dx_n + c * dx_c + tl.cast(col, tl.int64) * dx_hw,
+        dx,
+        mask=inside,
+    )
+    dgain = tl.sum(tl.where(inside, dy * ((x - mu) * y_rsqrt), 0.0))
+    tl.store(dgain_ptr + c * dgain_c, dgain)
+    tl.store(dbias_ptr + c * dbias_c, dmu_sum)
+
+
+@triton.jit
+def batch_norm_train_backward_var_sum_loop(
+    x_ptr,
+    dy_ptr,
+    gain_ptr,
+    var_sum_ptr,
+    dbias_ptr,
+    dy_rsqrt_sum_ptr,
+    dgain_ptr,
+    dx_ptr,
+    eps,
+    C,
+    N,
+    cols,
+    count,
+    x_n,
+    x_c,
+    x_hw,
+    dy_n,
+    dy_c,
+    dy_hw,
+    gain_c,
+    var_sum_c,
+    dbias_c,
+    dy_rsqrt_sum_c,
+    dgain_c,
+    dx_n,
+    dx_c,
+    dx_hw,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row."""
+    c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(cols, BLOCK)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+    dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for step in range(0, N * blocks):
+        n = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (c < C) & (col < cols)
+        x = tl.load(
+            x_ptr + n * x_n + c * x_c + col * x_hw,
+            mask=inside,
+            other=0.0,
+            eviction_policy="evict_last",
+        ).to(COMPUTE)
+        mu_sum, var_sum, var_sum_count = _take_moments(
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+        )
+        dy = tl.load(
+            dy_ptr + n * dy_n + c * dy_c + col * dy_hw,
+            mask=inside,
+            other=0.0,
+            eviction_policy="evict_last",
+        ).to(COMPUTE)
+        dmu_sum_acc += dy
+    dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
+    mu = mu_sum / count
+    var = var_sum / count
+    y_rsqrt = _rsqrt(var + eps)
+    gain = tl.load(gain_ptr + c * gain_c, mask=c < C).to(COMPUTE)
+    div_dmu_sum = dmu_sum * y_rsqrt * gain / count
+    tl.store(var_sum_ptr + c * var_sum_c, var_sum, mask=c < C)
+    tl.store(dbias_ptr + c * dbias_c, dmu_sum, mask=c < C)
+    dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for step in range(0, N * blocks):
+        n = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (c < C) & (col < cols)
+        dy = tl.load(
+            dy_ptr + n * dy_n + c * dy_c + col * dy_hw,
+            mask=inside,
+            other=0.0,
+            eviction_policy="evict_last",
+        ).to(COMPUTE)
+        x = tl.load(
+            x_ptr + n * x_n + c * x_c + col * x_hw,
+            mask=inside,
+            other=0.0,
+            eviction_policy="evict_last",
+        ).to(COMPUTE)
+        dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu), 0.0)
+        dgain_sum_acc += tl.where(inside, dy * ((x - mu) * y_rsqrt), 0.0)
+    dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True)
+    dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
+    dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
+    div_dvar = dvar / count
+    tl.store(dy_rsqrt_sum_ptr + c * dy_rsqrt_sum_c, dy_rsqrt_sum, mask=c < C)
+    tl.store(dgain_ptr + c * dgain_c, dgain_sum, mask=c < C)
+    for step in range(0, N * blocks):
+        n = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (c < C) & (col < cols)
+        dy = tl.load(
+            dy_ptr + n * dy_n + c * dy_c + col * dy_hw, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
+        x = tl.load(
+            x_ptr + n * x_n + c * x_c + col * x_hw, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
+        dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
+        tl.store(dx_ptr + n * dx_n + c * dx_c + col * dx_hw, dx, mask=inside)
+
+
+@triton.jit
+def batch_norm_train_backward_var_sum_part1(
+    x_ptr,
+    dy_ptr,
+    mu_sum_part_ptr,
+    var_sum_part_ptr,
+    var_sum_count_ptr,
+    dmu_sum_part_ptr,
+    C,
+    N,
+    cols,
+    CHUNK,
+    x_n,
+    x_c,
+    x_hw,
+    dy_n,
+    dy_c,
+    dy_hw,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): mu_sum, var_sum, dmu_sum over one CHUNK of ROWS rows."""
+    c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(cols, BLOCK)
+    part = tl.program_id(0)
+    stop = tl.minimum((part + 1) * CHUNK, N * blocks)
+    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+    dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for step in range(part * CHUNK, stop):
+        n = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (c < C) & (col < cols)
+        x = tl.load(x_ptr + n * x_n + c * x_c + col * x_hw, mask=inside, other=0.0).to(COMPUTE)
+        mu_sum, var_sum, var_sum_count = _take_moments(
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+        )
+        dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_hw, mask=inside, other=0.0).to(COMPUTE)
+        dmu_sum_acc += dy
+    tl.store(mu_sum_part_ptr + c * PARTS + part, mu_sum, mask=c < C)
+    tl.store(var_sum_part_ptr + c * PARTS + part, var_sum, mask=c < C)
+    tl.store(var_sum_count_ptr + c * PARTS + part, var_sum_count, mask=c < C)
+    tl.store(
+        dmu_sum_part_ptr + c * PARTS + part, tl.sum(dmu_sum_acc, 1, keep_dims=True), mask=c < C
+    )
+
+
+@triton.jit
+def batch_norm_train_backward_var_sum_part2(
+    mu_sum_part_ptr,
+    var_sum_part_ptr,
+    var_sum_count_ptr,
+    dmu_sum_part_ptr,
+    gain_ptr,
+    dy_ptr,
+    x_ptr,
+    dy_rsqrt_sum_part_ptr,
+    dgain_sum_part_ptr,
+    eps,
+    C,
+    N,
+    cols,
+    CHUNK,
+    count,
+    gain_c,
+    dy_n,
+    dy_c,
+    dy_hw,
+    x_n,
+    x_c,
+    x_hw,
+    EPS_IS_TENSOR: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """Program (part, row): dy_rsqrt_sum, dgain_sum over one CHUNK of ROWS rows."""
+    c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(cols, BLOCK)
+    part = tl.program_id(0)
+    stop = tl.minimum((part + 1) * CHUNK, N * blocks)
+    parts = tl.arange(0, LANES)[None, :]
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    mu_sum_parts = tl.load(
+        mu_sum_part_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
+    )
+    var_sum_parts = tl.load(
+        var_sum_part_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
+    )
+    var_sum_counts = tl.load(
+        var_sum_count_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
+    )
+    mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    dmu_sum_parts = tl.load(
+        dmu_sum_part_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
+    )
+    dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
+    mu = mu_sum / count
+    var = var_sum / count
+    y_rsqrt = _rsqrt(var + eps)
+    gain = tl.load(gain_ptr + c * gain_c, mask=c < C).to(COMPUTE)
+    div_dmu_sum = dmu_sum * y_rsqrt * gain / count
+    dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for step in range(part * CHUNK, stop):
+        n = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (c < C) & (col < cols)
+        dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_hw, mask=inside, other=0.0).to(COMPUTE)
+        x = tl.load(x_ptr + n * x_n + c * x_c + col * x_hw, mask=inside, other=0.0).to(COMPUTE)
+        dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu), 0.0)
+        dgain_sum_acc += tl.where(inside, dy * ((x - mu) * y_rsqrt), 0.0)
+    tl.store(
+        dy_rsqrt_sum_part_ptr + c * PARTS + part,
+        tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True),
+        mask=c < C,
+    )
+    tl.store(
+        dgain_sum_part_ptr + c * PARTS + part, tl.sum(dgain_sum_acc, 1, keep_dims=True), mask=c < C
+    )
+
+
+@triton.jit
+def batch_norm_train_backward_var_sum_finish(
+    mu_sum_part_ptr,
+    var_sum_part_ptr,
+    var_sum_count_ptr,
+    dmu_sum_part_ptr,
+    gain_ptr,
+    var_sum_ptr,
+    dbias_ptr,
+    dy_rsqrt_sum_part_ptr,
+    dgain_sum_part_ptr,
+    dy_rsqrt_sum_ptr,
+    dgain_ptr,
+    dy_ptr,
+    x_ptr,
+    dx_ptr,
+    eps,
+    C,
+    N,
+    cols,
+    CHUNK,
+    count,
+    gain_c,
+    var_sum_c,
+    dbias_c,
+    dy_rsqrt_sum_c,
+    dgain_c,
+    dy_n,
+    dy_c,
+    dy_hw,
+    x_n,
+    x_c,
+    x_hw,
+    dx_n,
+    dx_c,
+    dx_hw,
+    EPS_IS_TENSOR: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(cols, BLOCK)
+    part = tl.program_id(0)
+    stop = tl.minimum((part + 1) * CHUNK, N * blocks)
+    parts = tl.arange(0, LANES)[None, :]
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    mu_sum_parts = tl.load(
+        mu_sum_part_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
+    )
+    var_sum_parts = tl.load(
+        var_sum_part_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
+    )
+    var_sum_counts = tl.load(
+        var_sum_count_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
+    )
+    mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    dmu_sum_parts = tl.load(
+        dmu_sum_part_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
+    )
+    dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
+    mu = mu_sum / count
+    var = var_sum / count
+    y_rsqrt = _rsqrt(var + eps)
+    gain = tl.load(gain_ptr + c * gain_c, mask=c < C).to(COMPUTE)
+    div_dmu_sum = dmu_sum * y_rsqrt * gain / count
+    tl.store(var_sum_ptr + c * var_sum_c, var_sum, mask=(c < C) & (part == 0))
+    tl.store(dbias_ptr + c * dbias_c, dmu_sum, mask=(c < C) & (part == 0))
+    dy_rsqrt_sum_parts = tl.load(
+        dy_rsqrt_sum_part_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
+    )
+    dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
+    dgain_sum_parts = tl.load(
+        dgain_sum_part_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
+    )
+    dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
+    dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
+    div_dvar = dvar / count
+    tl.store(dy_rsqrt_sum_ptr + c * dy_rsqrt_sum_c, dy_rsqrt_sum, mask=(c < C) & (part == 0))
+    tl.store(dgain_ptr + c * dgain_c, dgain_sum, mask=(c < C) & (part == 0))
+    for step in range(part * CHUNK, stop):
+        n = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (c < C) & (col < cols)
+        dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_hw, mask=inside).to(COMPUTE)
+        x = tl.load(x_ptr + n * x_n + c * x_c + col * x_hw, mask=inside).to(COMPUTE)
+        dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
+        tl.store(dx_ptr + n * dx_n + c * dx_c + col * dx_hw, dx, mask=inside)
+
+
+@triton.jit
+def batch_norm_train_backward_deps_rows(
+    var_sum_ptr,
+    dy_rsqrt_sum_ptr,
+    gain_ptr,
+    deps_ptr,
+    eps,
+    C,
+    count,
+    var_sum_c,
+    dy_rsqrt_sum_c,
+    gain_c,
+    EPS_IS_TENSOR: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    c = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < 1) & (c < C)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    var_sum = tl.load(var_sum_ptr + c * var_sum_c, mask=c < C)
+    var = var_sum / count
+    y_rsqrt = _rsqrt(var + eps)
+    dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + c * dy_rsqrt_sum_c, mask=c < C)
+    gain = tl.load(gain_ptr + c * gain_c, mask=c < C).to(COMPUTE)
+    deps = tl.sum(
+        tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var + eps), 0.0),
+        1,
+        keep_dims=True,
+    )
+    tl.store(deps_ptr + row, deps, mask=row < 1)
+
+
+@triton.jit
+def batch_norm_train_backward_deps_loop(
+    var_sum_ptr,
+    dy_rsqrt_sum_ptr,
+    gain_ptr,
+    deps_ptr,
+    eps,
+    C,
+    count,
+    var_sum_c,
+    dy_rsqrt_sum_c,
+    gain_c,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(0, C, BLOCK):
+        c = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < 1) & (c < C)
+        var_sum = tl.load(var_sum_ptr + c * var_sum_c, mask=c < C)
+        var = var_sum / count
+        y_rsqrt = _rsqrt(var + eps)
+        dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + c * dy_rsqrt_sum_c, mask=c < C)
+        gain = tl.load(gain_ptr + c * gain_c, mask=c < C).to(COMPUTE)
+        deps_sum_acc += tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var + eps), 0.0)
+    deps_sum = tl.sum(deps_sum_acc, 1, keep_dims=True)
+    tl.store(deps_ptr + row, deps_sum, mask=row < 1)
+
+
+@triton.jit
+def batch_norm_train_backward_deps_part(
+    var_sum_ptr,
+    dy_rsqrt_sum_ptr,
+    gain_ptr,
+    deps_sum_part_ptr,
+    eps,
+    C,
+    CHUNK,
+    count,
+    var_sum_c,
+    dy_rsqrt_sum_c,
+    gain_c,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): deps_sum over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, C)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(part * CHUNK, stop, BLOCK):
+        c = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < 1) & (c < C)
+        var_sum = tl.load(var_sum_ptr + c * var_sum_c, mask=c < C)
+        var = var_sum / count
+        y_rsqrt = _rsqrt(var + eps)
+        dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + c * dy_rsqrt_sum_c, mask=c < C)
+        gain = tl.load(gain_ptr + c * gain_c, mask=c < C).to(COMPUTE)
+        deps_sum_acc += tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var + eps), 0.0)
+    tl.store(
+        deps_sum_part_ptr + row * PARTS + part,
+        tl.sum(deps_sum_acc, 1, keep_dims=True),
+        mask=row < 1,
+    )
+
+
+@triton.jit
+def batch_norm_train_backward_deps_finish(
+    deps_sum_part_ptr, deps_ptr, MERGE: tl.constexpr, PARTS: tl.constexpr
+):
+    """What the parts of MERGE rows left, merged."""
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
+    deps_sum_parts = tl.load(
+        deps_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
+    )
+    deps_sum = tl.sum(deps_sum_parts, 1, keep_dims=True)
+    tl.store(deps_ptr + row, deps_sum, mask=row < 1)
+
+
+def choose_batch_norm_train_backward_var_sum(
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # a row fits in registers, its runs as lines
+    if (
+        512 <= cols
+        and triton.next_power_of_2(col_runs) * max(16, triton.next_power_of_2(col_run))
+        <= min(32768, 2 * triton.next_power_of_2(cols))
+        and not across
+    ):
+        LINES = triton.next_power_of_2(col_runs)
+        BLOCK = max(16, triton.next_power_of_2(col_run))
+        return "lines", dict(
+            LINES=LINES, BLOCK=BLOCK, num_warps=min(16, max(1, LINES * BLOCK // 1024))
+        )
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = min(256 if across else 1024, max(16, triton.next_power_of_2(col_run)))
+        ROWS = 32 if across else min(16, 4096 // BLOCK)
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    256,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
+            LANES=max(PARTS, 256),
+            num_warps=8 if across else 4,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                2
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    BLOCK = min(256 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+    return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 4096 // BLOCK, num_warps=8)
+
+
+def launch_batch_norm_train_backward_var_sum(
+    x, gain, dy, var_sum, dy_rsqrt_sum, dx, dgain, dbias, deps, eps
+) -> None:
+    """Computes var_sum, dy_rsqrt_sum, dx, dgain, dbias by the variant that fits, unchecked."""
+    N, C, H, W = x.shape
+    x = x.reshape(N, C, H * W)
+    dy = dy.reshape(N, C, H * W)
+    dx = dx.view(N, C, H * W)
+    rows = C
+    cols = H * N * W
+    col_run = H * W
+    col_runs = N
+    across = x.stride(1) < x.stride(2)
+    sms = _multiprocessors(x.device)
+    variant, config = choose_batch_norm_train_backward_var_sum(
+        rows, cols, col_run, col_runs, across, sms
+    )
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
+    if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
+        # A Python number reaches a kernel as f32.
+        eps = torch.full((), eps, dtype=torch.float64, device=x.device)
+    if variant == "lines":
+        batch_norm_train_backward_var_sum_lines[(C,)](
+            x,
+            var_sum,
+            dy,
+            dy_rsqrt_sum,
+            gain,
+            dx,
+            dgain,
+            dbias,
+            eps,
+            N,
+            H * W,
+            H * N * W,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            var_sum.stride(0),
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dy_rsqrt_sum.stride(0),
+            gain.stride(0),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            dgain.stride(0),
+            dbias.stride(0),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(
+                16,
+                H * W,
+                x.stride(0),
+                x.stride(1),
+                dy.stride(0),
+                dy.stride(1),
+                dx.stride(0),
+                dx.stride(1),
+            ),
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "split":
+        mu_sum_part = torch.empty(
+            (C, config["PARTS"]),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=x.device,
+        )
+        var_sum_part = torch.empty(
+            (C, config["PARTS"]),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=x.device,
+        )
+        var_sum_count = torch.empty(
+            (C, config["PARTS"]),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=x.device,
+        )
+        dmu_sum_part = torch.empty(
+            (C, config["PARTS"]),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=x.device,
+        )
+        dy_rsqrt_sum_part = torch.empty(
+            (C, config["PARTS"]),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=x.device,
+        )
+        dgain_sum_part = torch.empty(
+            (C, config["PARTS"]),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=x.device,
+        )
+        batch_norm_train_backward_var_sum_part1[(config["PARTS"], triton.cdiv(C, config["ROWS"]))](
+            x,
+            dy,
+            mu_sum_part,
+            var_sum_part,
+            var_sum_count,
+            dmu_sum_part,
+            C,
+            N,
+            H * W,
+            x_n=x.stride(0),
+            x_c=x.stride(1),
+            x_hw=x.stride(2),
+            dy_n=dy.stride(0),
+            dy_c=dy.stride(1),
+            dy_hw=dy.stride(2),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        batch_norm_train_backward_var_sum_part2[(config["PARTS"], triton.cdiv(C, config["ROWS"]))](
+            mu_sum_part,
+            var_sum_part,
+            var_sum_count,
+            dmu_sum_part,
+            gain,
+            dy,
+            x,
+            dy_rsqrt_sum_part,
+            dgain_sum_part,
+            eps,
+            C,
+            N,
+            H * W,
+            count=H * N * W,
+            gain_c=gain.stride(0),
+            dy_n=dy.stride(0),
+            dy_c=dy.stride(1),
+            dy_hw=dy.stride(2),
+            x_n=x.stride(0),
+            x_c=x.stride(1),
+            x_hw=x.stride(2),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+        batch_norm_train_backward_var_sum_finish[(config["PARTS"], triton.cdiv(C, config["ROWS"]))](
+            mu_sum_part,
+            var_sum_part,
+            var_sum_count,
+            dmu_sum_part,
+            gain,
+            var_sum,
+            dbias,
+            dy_rsqrt_sum_part,
+            dgain_sum_part,
+            dy_rsqrt_sum,
+            dgain,
+            dy,
+            x,
+            dx,
+            eps,
+            C,
+            N,
+            H * W,
+            count=H * N * W,
+            gain_c=gain.stride(0),
+            var_sum_c=var_sum.stride(0),
+            dbias_c=dbias.stride(0),
+            dy_rsqrt_sum_c=dy_rsqrt_sum.stride(0),
+            dgain_c=dgain.stride(0),
+            dy_n=dy.stride(0),
+            dy_c=dy.stride(1),
+            dy_hw=dy.stride(2),
+            x_n=x.stride(0),
+            x_c=x.stride(1),
+            x_hw=x.stride(2),
+            dx_n=dx.stride(0),
+            dx_c=dx.stride(1),
+            dx_hw=dx.stride(2),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("across", "rows"):
+        batch_norm_train_backward_var_sum_rows[(triton.cdiv(C, config["ROWS"]),)](
+            x,
+            var_sum,
+            dy,
+            dy_rsqrt_sum,
+            gain,
+            dx,
+            dgain,
+            dbias,
+            eps,
+            C,
+            H * N * W,
+            H * W,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            var_sum.stride(0),
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dy_rsqrt_sum.stride(0),
+            gain.stride(0),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            dgain.stride(0),
+            dbias.stride(0),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        batch_norm_train_backward_var_sum_loop[(triton.cdiv(C, config["ROWS"]),)](
+            x,
+            dy,
+            gain,
+            var_sum,
+            dbias,
+            dy_rsqrt_sum,
+            dgain,
+            dx,
+            eps,
+            C,
+            N,
+            H * W,
+            H * N * W,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            gain.stride(0),
+            var_sum.stride(0),
+            dbias.stride(0),
+            dy_rsqrt_sum.stride(0),
+            dgain.stride(0),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_batch_norm_train_backward_deps(
+    rows: int, cols: int, across: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = 64 if across else 2048
+        ROWS = 32 if across else 1
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16,
+            num_warps=8,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    return "loop", dict(
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
+    )
+
+
+def launch_batch_norm_train_backward_deps(
+    x, gain, dy, var_sum, dy_rsqrt_sum, dx, dgain, dbias, deps, eps
+) -> None:
+    """Computes deps by the variant that fits, unchecked."""
+    N, C, H, W = x.shape
+    rows = 1
+    cols = C
+    across = False
+    sms = _multiprocessors(var_sum.device)
+    variant, config = choose_batch_norm_train_backward_deps(rows, cols, across, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
+    if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
+        # A Python number reaches a kernel as f32.
+        eps = torch.full((), eps, dtype=torch.float64, device=var_sum.device)
+    if variant == "split":
+        deps_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=var_sum.device,
+        )
+        batch_norm_train_backward_deps_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            var_sum,
+            dy_rsqrt_sum,
+            gain,
+            deps_sum_part,
+            eps,
+            C,
+            count=H * N * W,
+            var_sum_c=var_sum.stride(0),
+            dy_rsqrt_sum_c=dy_rsqrt_sum.stride(0),
+            gain_c=gain.stride(0),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        batch_norm_train_backward_deps_finish[(triton.cdiv(rows, config["MERGE"]),)](
+            deps_sum_part,
+            deps,
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
+        )
+    elif variant in ("across", "rows"):
+        batch_norm_train_backward_deps_rows[(triton.cdiv(rows, config["ROWS"]),)](
+            var_sum,
+            dy_rsqrt_sum,
+            gain,
+            deps,
+            eps,
+            C,
+            H * N * W,
+            var_sum.stride(0),
+            dy_rsqrt_sum.stride(0),
+            gain.stride(0),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        batch_norm_train_backward_deps_loop[(triton.cdiv(rows, config["ROWS"]),)](
+            var_sum,
+            dy_rsqrt_sum,
+            gain,
+            deps,
+            eps,
+            C,
+            H * N * W,
+            var_sum.stride(0),
+            dy_rsqrt_sum.stride(0),
+            gain.stride(0),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def launch_batch_norm_train_backward(x, gain, dy, dx, dgain, dbias, deps, eps) -> None:
+    """2 steps, unchecked; what passes between them is in scratch storage."""
+    C = x.shape[1]
+    var_sum = torch.empty(
+        (C,),
+        dtype=torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32,
+        device=x.device,
+    )
+    dy_rsqrt_sum = torch.empty(
+        (C,),
+        dtype=torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32,
+        device=x.device,
+    )
+    launch_batch_norm_train_backward_var_sum(
+        x, gain, dy, var_sum, dy_rsqrt_sum, dx, dgain, dbias, deps, eps
+    )
+    if deps is not None:
+        launch_batch_norm_train_backward_deps(
+            x, gain, dy, var_sum, dy_rsqrt_sum, dx, dgain, dbias, deps, eps
+        )
+
+
+def allocate_batch_norm_train_backward(
+    x: torch.Tensor,
+    gain: torch.Tensor,
+    dy: torch.Tensor,
+    eps: float | torch.Tensor = 1e-05,
+    need_dx: bool = True,
+    need_dgain: bool = True,
+    need_dbias: bool = True,
+    need_deps: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """Checks the operands of batch_norm_train_backward and allocates what it returns."""
+    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"batch_norm_train_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
+        )
+    if x.dim() != 4:
+        raise ValueError(
+            f"batch_norm_train_backward: x: expected 4 dims [N, C, H, W], given {x.dim()}"
+        )
+    if gain.dtype != x.dtype:
+        raise ValueError(
+            f"batch_norm_train_backward: gain: expected dtype {x.dtype} (T, from x), given {gain.dtype}"
+        )
+    if gain.dim() != 1:
+        raise ValueError(f"batch_norm_train_backward: gain: expected 1 dim [C], given {gain.dim()}")
+    if gain.device != x.device:
+        raise ValueError(
+            f"batch_norm_train_backward: gain: expected device {x.device} (from x), given {gain.device}"
+        )
+    if dy.dtype != x.dtype:
+        raise ValueError(
+            f"batch_norm_train_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
+        )
+    if dy.dim() != 4:
+        raise ValueError(
+            f"batch_norm_train_backward: dy: expected 4 dims [N, C, H, W], given {dy.dim()}"
+        )
+    if dy.device != x.device:
+        raise ValueError(
+            f"batch_norm_train_backward: dy: expected device {x.device} (from x), given {dy.device}"
+        )
+    N, C, H, W = x.shape
+    if gain.shape[0] != C:
+        raise ValueError(
+            f"batch_norm_train_backward: gain: dim 0 (C): expected {C} (from x), given {gain.shape[0]}"
+        )
+    if dy.shape[0] != N:
+        raise ValueError(
+            f"batch_norm_train_backward: dy: dim 0 (N): expected {N} (from x), given {dy.shape[0]}"
+        )
+    if dy.shape[1] != C:
+        raise ValueError(
+            f"batch_norm_train_backward: dy: dim 1 (C): expected {C} (from x), given {dy.shape[1]}"
+        )
+    if dy.shape[2] != H:
+        raise ValueError(
+            f"batch_norm_train_backward: dy: dim 2 (H): expected {H} (from x), given {dy.shape[2]}"
+        )
+    if dy.shape[3] != W:
+        raise ValueError(
+            f"batch_norm_train_backward: dy: dim 3 (W): expected {W} (from x), given {dy.shape[3]}"
+        )
+    dx = (
+        torch.empty(
+            (N, C, H, W), dtype=x.dtype, device=x.device, memory_format=runtime.memory_format(dy, x)
+        )
+        if need_dx or need_dgain or need_dbias or need_deps
+        else None
+    )
+    dgain = (
+        torch.empty((C,), dtype=x.dtype, device=x.device)
+        if need_dx or need_dgain or need_dbias or need_deps
+        else None
+    )
+    dbias = (
+        torch.empty((C,), dtype=x.dtype, device=x.device)
+        if need_dx or need_dgain or need_dbias or need_deps
+        else None
+    )
+    deps = torch.empty((), dtype=torch.float32, device=x.device) if need_deps else None
+    return dx, dgain, dbias, deps
+
+
+def batch_norm_train_backward_reference(
+    x: torch.Tensor, gain: torch.Tensor, dy: torch.Tensor, eps: float | torch.Tensor = 1e-05
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What batch_norm_train_backward means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    gain = gain.to(compute)
+    dy = dy.to(compute)
+    eps = torch.as_tensor(eps, dtype=compute, device=x.device)
+    N, C, H, W = x.shape
+
+    # mu[c] = mean[n, h, w](x[n, c, h, w])
+    mu = x.permute(1, 0, 2, 3).sum((-3, -2, -1)) / (H * N * W)
+
+    # var[c] = mean[n, h, w]((x[n, c, h, w] - mu[c]) ** 2)
+    var = ((x.permute(1, 0, 2, 3) - mu[:, None, None, None]) ** 2).sum((-3, -2, -1)) / (H * N * W)
+
+    # y_rsqrt[c] = rsqrt(var[c] + eps)
+    y_rsqrt = torch.rsqrt(var + eps)
+
+    # dy_rsqrt_sum[c] = sum[n, h, w](dy[n, c, h, w] * (x[n, c, h, w] - mu[c]))
+    dy_rsqrt_sum = (dy.permute(1, 0, 2, 3) * (x.permute(1, 0, 2, 3) - mu[:, None, None, None])).sum(
+        (-3, -2, -1)
+    )
+
+    # dvar[c] = dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c] / (var[c] + eps))
+    dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
+
+    # dmu_sum[c] = sum[n, h, w](dy[n, c, h, w])
+    dmu_sum = dy.permute(1, 0, 2, 3).sum((-3, -2, -1))
+
+    # dx[n, c, h, w] = dy[n, c, h, w] * gain[c] * y_rsqrt[c] + dvar[c] / (H * N * W) * (2.0 *
+    #     (x[n, c, h, w] - mu[c])) - dmu_sum[c] * y_rsqrt[c] * gain[c] / (H * N * W)
+    dx = (
+        dy * gain[:, None, None] * y_rsqrt[:, None, None]
+        + dvar[:, None, None] / (H * N * W) * (2.0 * (x - mu[:, None, None]))
+        - dmu_sum[:, None, None] * y_rsqrt[:, None, None] * gain[:, None, None] / (H * N * W)
+    ).to(T)
+
+    # dgain[c] = sum[n, h, w](dy[n, c, h, w] * ((x[n, c, h, w] - mu[c]) * y_rsqrt[c]))
+    dgain = (
+        (
+            dy.permute(1, 0, 2, 3)
+            * ((x.permute(1, 0, 2, 3) - mu[:, None, None, None]) * y_rsqrt[:, None, None, None])
+        )
+        .sum((-3, -2, -1))
+        .to(T)
+    )
+
+    # dbias[c] = sum[n, h, w](dy[n, c, h, w])
+    dbias = dy.permute(1, 0, 2, 3).sum((-3, -2, -1)).to(T)
+
+    # deps = sum[c](dy_rsqrt_sum[c] * gain[c] * (-0.5 * y_rsqrt[c]) / (var[c] + eps))
+    deps = (dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var + eps)).sum(-1).to(torch.float32)
+
+    return dx, dgain, dbias, deps
+
+
+@runtime.op(
+    "specs/batch_norm_train.op",
+    allocate=allocate_batch_norm_train_backward,
+    reference=batch_norm_train_backward_reference,
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def batch_norm_train_backward(
+    x: torch.Tensor,
+    gain: torch.Tensor,
+    dy: torch.Tensor,
+    eps: float | torch.Tensor = 1e-05,
+    need_dx: bool = True,
+    need_dgain: bool = True,
+    need_dbias: bool = True,
+    need_deps: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """dx: T[N, C, H, W], dgain: T[C], dbias: T[C], deps: f32 from x: T[N, C, H, W], gain: T[C], dy: T[N, C, H, W].
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dx, dgain, dbias, deps = allocate_batch_norm_train_backward(
+        x, gain, dy, eps, need_dx, need_dgain, need_dbias, need_deps
+    )
+    if not _runs_kernels(x):
+        return batch_norm_train_backward_reference(x, gain, dy, eps)
+    if any(t is not None and t.numel() > 0 for t in (dx, dgain, dbias, deps)):
+        with torch.cuda.device_of(x):
+            launch_batch_norm_train_backward(x, gain, dy, dx, dgain, dbias, deps, eps)
+    return dx, dgain, dbias, deps

@@ -1200,6 +1200,9 @@ def bmm_torch(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     reference=bmm_reference,
     equals=bmm_torch,
     precision=("matmul",),
+    backward=runtime.Backward(
+        "bmm_backward", wrt=("a", "b"), outputs=("y",), flags=("need_da", "need_db")
+    ),
 )
 def bmm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """y: T[B, M, N] from a: T[B, M, K], b: T[B, K, N].
@@ -1213,3 +1216,2099 @@ def bmm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         with torch.cuda.device_of(a):
             launch_bmm(a, b, y)
     return y
+
+
+@triton.jit
+def bmm_backward_da_tf32x3(
+    dy_tiles,
+    b_tiles,
+    da_tiles,
+    da_ptr,
+    B,
+    M,
+    K,
+    N,
+    da_i,
+    da_m,
+    da_k2,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    TERMS: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    for turn in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0)):
+        tile = turn % tiles
+        i = tl.cast(turn // tiles, tl.int64)
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for first_k in range(0, N, TERMS):
+            # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
+            # left of the right one, and both. One product a step, or the tensor cores would wait between them.
+            da_sum_terms = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+            for step in range(0, 3 * TERMS, BLOCK_K):
+                product = step // TERMS
+                start = first_k + step % TERMS
+                dy_part = dy_tiles.load(
+                    [i.to(tl.int32), first_m + (product == 0) * M, start]
+                ).reshape(BLOCK_M, BLOCK_K)
+                b_part = (
+                    b_tiles.load([i.to(tl.int32), first_n + (product == 1) * K, start])
+                    .reshape(BLOCK_N, BLOCK_K)
+                    .T
+                )
+                da_sum_terms = tl.dot(dy_part, b_part, da_sum_terms, input_precision="tf32")
+            # Tensor cores cut off what they add, and more of a longer sum: they add up TERMS terms only.
+            da_sum += da_sum_terms
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        da_sum_halves = tl.split(da_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            da_sum_quarters = tl.split(
+                da_sum_halves[half].reshape(BLOCK_M, 2, BLOCK_N // 4).permute(0, 2, 1)
+            )
+            for quarter in tl.static_range(2):
+                column = first_n + half * (BLOCK_N // 2) + quarter * (BLOCK_N // 4)
+                k2 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
+                inside = (m < M) & (k2 < K)
+                da_sum = da_sum_quarters[quarter]
+                if da_tiles is None:
+                    tl.store(da_ptr + i * da_i + m * da_m + k2 * da_k2, da_sum, mask=inside)
+                else:
+                    da_tiles.store(
+                        [i.to(tl.int32), first_m, column],
+                        da_sum.to(da_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N // 4),
+                    )
+
+
+@triton.jit
+def bmm_backward_da_left_ahead(
+    b_tiles,
+    dy_tiles,
+    da_tiles,
+    da_ptr,
+    B,
+    M,
+    K,
+    N,
+    da_i,
+    da_m,
+    da_k2,
+    B_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for turn in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
+        tile = turn % tiles
+        i = tl.cast(turn // tiles, tl.int64)
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        da_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
+        for start in range(0, N, BLOCK_K):
+            b = (
+                b_tiles.load([i.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N).T
+                if B_TURNED
+                else b_tiles.load([i.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K)
+            )
+            b_number, b_rest = _tf32_parts(b)
+            dy_number = dy_tiles.load([i.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K).T
+            dy_rest = (
+                dy_tiles.load([i.to(tl.int32), first_m + M, start]).reshape(BLOCK_M, BLOCK_K).T
+            )
+            # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
+            da_sum_terms = tl.dot(b_rest, dy_number, input_precision="tf32")
+            da_sum_terms = tl.dot(b_number, dy_rest, da_sum_terms, input_precision="tf32")
+            da_sum += tl.dot(b_number, dy_number, da_sum_terms, input_precision="tf32")
+
+        da_sum = da_sum.T
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        da_sum_halves = tl.split(da_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            k2 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (k2 < K)
+            da_sum = da_sum_halves[half]
+            if da_tiles is None:
+                tl.store(da_ptr + i * da_i + m * da_m + k2 * da_k2, da_sum, mask=inside)
+            else:
+                da_tiles.store(
+                    [i.to(tl.int32), first_m, column],
+                    da_sum.to(da_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N // 2),
+                )
+
+
+@triton.jit
+def bmm_backward_da_right_ahead(
+    dy_tiles,
+    b_tiles,
+    da_tiles,
+    da_ptr,
+    B,
+    M,
+    K,
+    N,
+    da_i,
+    da_m,
+    da_k2,
+    DY_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for turn in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
+        tile = turn % tiles
+        i = tl.cast(turn // tiles, tl.int64)
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, N, BLOCK_K):
+            dy = (
+                dy_tiles.load([i.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                if DY_TURNED
+                else dy_tiles.load([i.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+            )
+            dy_number, dy_rest = _tf32_parts(dy)
+            b_number = b_tiles.load([i.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+            b_rest = b_tiles.load([i.to(tl.int32), first_n + K, start]).reshape(BLOCK_N, BLOCK_K).T
+            # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
+            da_sum_terms = tl.dot(dy_rest, b_number, input_precision="tf32")
+            da_sum_terms = tl.dot(dy_number, b_rest, da_sum_terms, input_precision="tf32")
+            da_sum += tl.dot(dy_number, b_number, da_sum_terms, input_precision="tf32")
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        da_sum_halves = tl.split(da_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            k2 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (k2 < K)
+            da_sum = da_sum_halves[half]
+            if da_tiles is None:
+                tl.store(da_ptr + i * da_i + m * da_m + k2 * da_k2, da_sum, mask=inside)
+            else:
+                da_tiles.store(
+                    [i.to(tl.int32), first_m, column],
+                    da_sum.to(da_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N // 2),
+                )
+
+
+@triton.jit
+def bmm_backward_da_persistent(
+    dy_tiles,
+    b_tiles,
+    da_tiles,
+    da_ptr,
+    B,
+    M,
+    K,
+    N,
+    da_i,
+    da_m,
+    da_k2,
+    DY_TURNED: tl.constexpr,
+    B_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for turn in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
+        tile = turn % tiles
+        i = tl.cast(turn // tiles, tl.int64)
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, N, BLOCK_K):
+            dy = (
+                dy_tiles.load([i.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                if DY_TURNED
+                else dy_tiles.load([i.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+            )
+            b = (
+                b_tiles.load([i.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                if B_TURNED
+                else b_tiles.load([i.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+            )
+            da_sum = tl.dot(dy, b, da_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        da_sum_halves = tl.split(da_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            k2 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (k2 < K)
+            da_sum = da_sum_halves[half]
+            if da_tiles is None:
+                tl.store(da_ptr + i * da_i + m * da_m + k2 * da_k2, da_sum, mask=inside)
+            else:
+                da_tiles.store(
+                    [i.to(tl.int32), first_m, column],
+                    da_sum.to(da_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N // 2),
+                )
+
+
+@triton.jit
+def bmm_backward_da_strips(
+    dy_tiles,
+    b_tiles,
+    da_tiles,
+    da_ptr,
+    B,
+    M,
+    K,
+    N,
+    da_i,
+    da_m,
+    da_k2,
+    DY_TURNED: tl.constexpr,
+    B_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of 3 strips of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    tiles_m, tiles_n = tl.cdiv(M, 3 * BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for turn in range(tl.program_id(0), B * tiles, tl.num_programs(0)):
+        tile = turn % tiles
+        i = tl.cast(turn // tiles, tl.int64)
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * 3 * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        da_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        da_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        da_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, N, BLOCK_K):
+            b = (
+                b_tiles.load([i.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                if B_TURNED
+                else b_tiles.load([i.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+            )
+            dy = (
+                dy_tiles.load([i.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                if DY_TURNED
+                else dy_tiles.load([i.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+            )
+            da_sum_0 = tl.dot(dy, b, da_sum_0, input_precision=PRECISION, out_dtype=COMPUTE)
+            dy2 = (
+                dy_tiles.load([i.to(tl.int32), start, first_m + BLOCK_M])
+                .reshape(BLOCK_K, BLOCK_M)
+                .T
+                if DY_TURNED
+                else dy_tiles.load([i.to(tl.int32), first_m + BLOCK_M, start]).reshape(
+                    BLOCK_M, BLOCK_K
+                )
+            )
+            da_sum_1 = tl.dot(dy2, b, da_sum_1, input_precision=PRECISION, out_dtype=COMPUTE)
+            dy3 = (
+                dy_tiles.load([i.to(tl.int32), start, first_m + 2 * BLOCK_M])
+                .reshape(BLOCK_K, BLOCK_M)
+                .T
+                if DY_TURNED
+                else dy_tiles.load([i.to(tl.int32), first_m + 2 * BLOCK_M, start]).reshape(
+                    BLOCK_M, BLOCK_K
+                )
+            )
+            da_sum_2 = tl.dot(dy3, b, da_sum_2, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        for strip in tl.static_range(3):
+            first_row = first_m + strip * BLOCK_M
+            m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+            k2 = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < M) & (k2 < K)
+            da_sum = (da_sum_0, da_sum_1, da_sum_2)[strip]
+            if da_tiles is None:
+                tl.store(da_ptr + i * da_i + m * da_m + k2 * da_k2, da_sum, mask=inside)
+            else:
+                da_tiles.store(
+                    [i.to(tl.int32), first_row, first_n],
+                    da_sum.to(da_tiles.dtype).reshape(1, BLOCK_M, BLOCK_N),
+                )
+
+
+@triton.jit
+def bmm_backward_da_parts(
+    dy_tiles,
+    b_tiles,
+    da_sum_parts_ptr,
+    B,
+    M,
+    K,
+    N,
+    CHUNK,
+    DY_TURNED: tl.constexpr,
+    B_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for turn in tl.range(tl.program_id(0), PARTS * B * tiles, tl.num_programs(0), flatten=True):
+        tile = turn % tiles
+        i = tl.cast(turn // tiles % B, tl.int64)
+        part = turn // (tiles * B)
+        begin = part * CHUNK
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
+            dy = (
+                dy_tiles.load([i.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                if DY_TURNED
+                else dy_tiles.load([i.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+            )
+            b = (
+                b_tiles.load([i.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                if B_TURNED
+                else b_tiles.load([i.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+            )
+            da_sum = tl.dot(dy, b, da_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        k2 = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+        inside = (m < M) & (k2 < K)
+        tl.store(
+            da_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + i) * M + m) * K + k2,
+            da_sum,
+            mask=inside,
+        )
+
+
+@triton.jit
+def bmm_backward_da_combine(
+    da_sum_parts_ptr,
+    da_ptr,
+    B,
+    M,
+    K,
+    da_i,
+    da_m,
+    da_k2,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tile = tl.program_id(0)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k2 = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    i = (tile // (tiles_m * tiles_n)).to(tl.int64)
+    inside = (m < M) & (k2 < K)
+    da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for part in range(PARTS):
+        da_sum += tl.load(
+            da_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + i) * M + m) * K + k2,
+            mask=inside,
+            other=0,
+        )
+    tl.store(da_ptr + i * da_i + m * da_m + k2 * da_k2, da_sum, mask=inside)
+
+
+@triton.jit
+def bmm_backward_da_tiles(
+    dy_ptr,
+    b_ptr,
+    da_ptr,
+    B,
+    M,
+    K,
+    N,
+    dy_i,
+    dy_m,
+    dy_n,
+    b_i,
+    b_k2,
+    b_n,
+    da_i,
+    da_m,
+    da_k2,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    i = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    da_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, N, BLOCK_K):
+        n = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        dy = tl.load(
+            dy_ptr + i * dy_i + m * dy_m + n[None, :] * dy_n,
+            mask=(m < M) & (n[None, :] < N),
+            other=0.0,
+        )
+        b = tl.load(
+            b_ptr + i * b_i + k2 * b_k2 + n[:, None] * b_n,
+            mask=(k2 < K) & (n[:, None] < N),
+            other=0.0,
+        )
+        da_sum = tl.dot(dy, b, da_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    inside = (m < M) & (k2 < K)
+    tl.store(da_ptr + i * da_i + m * da_m + k2 * da_k2, da_sum, mask=inside)
+
+
+@triton.jit
+def bmm_backward_db_tf32x3(
+    dy_tiles,
+    a_tiles,
+    db_ptr,
+    B,
+    N,
+    K,
+    M,
+    db_i,
+    db_k,
+    db_n,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    TERMS: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    for turn in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0)):
+        tile = turn % tiles
+        i = tl.cast(turn // tiles, tl.int64)
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for first_k in range(0, M, TERMS):
+            # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
+            # left of the right one, and both. One product a step, or the tensor cores would wait between them.
+            db_sum_terms = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+            for step in range(0, 3 * TERMS, BLOCK_K):
+                product = step // TERMS
+                start = first_k + step % TERMS
+                dy_part = dy_tiles.load(
+                    [i.to(tl.int32), first_m + (product == 0) * N, start]
+                ).reshape(BLOCK_M, BLOCK_K)
+                a_part = (
+                    a_tiles.load([i.to(tl.int32), first_n + (product == 1) * K, start])
+                    .reshape(BLOCK_N, BLOCK_K)
+                    .T
+                )
+                db_sum_terms = tl.dot(dy_part, a_part, db_sum_terms, input_precision="tf32")
+            # Tensor cores cut off what they add, and more of a longer sum: they add up TERMS terms only.
+            db_sum += db_sum_terms
+
+        n = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        db_sum_halves = tl.split(db_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            db_sum_quarters = tl.split(
+                db_sum_halves[half].reshape(BLOCK_M, 2, BLOCK_N // 4).permute(0, 2, 1)
+            )
+            for quarter in tl.static_range(2):
+                column = first_n + half * (BLOCK_N // 2) + quarter * (BLOCK_N // 4)
+                k = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
+                inside = (n < N) & (k < K)
+                db_sum = db_sum_quarters[quarter]
+                tl.store(db_ptr + i * db_i + k * db_k + n * db_n, db_sum, mask=inside)
+
+
+@triton.jit
+def bmm_backward_db_left_ahead(
+    a_tiles,
+    dy_tiles,
+    db_ptr,
+    B,
+    N,
+    K,
+    M,
+    db_i,
+    db_k,
+    db_n,
+    A_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for turn in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
+        tile = turn % tiles
+        i = tl.cast(turn // tiles, tl.int64)
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        db_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
+        for start in range(0, M, BLOCK_K):
+            a = (
+                a_tiles.load([i.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N).T
+                if A_TURNED
+                else a_tiles.load([i.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K)
+            )
+            a_number, a_rest = _tf32_parts(a)
+            dy_number = dy_tiles.load([i.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K).T
+            dy_rest = (
+                dy_tiles.load([i.to(tl.int32), first_m + N, start]).reshape(BLOCK_M, BLOCK_K).T
+            )
+            # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
+            db_sum_terms = tl.dot(a_rest, dy_number, input_precision="tf32")
+            db_sum_terms = tl.dot(a_number, dy_rest, db_sum_terms, input_precision="tf32")
+            db_sum += tl.dot(a_number, dy_number, db_sum_terms, input_precision="tf32")
+
+        db_sum = db_sum.T
+        n = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        db_sum_halves = tl.split(db_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            k = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (n < N) & (k < K)
+            db_sum = db_sum_halves[half]
+            tl.store(db_ptr + i * db_i + k * db_k + n * db_n, db_sum, mask=inside)
+
+
+@triton.jit
+def bmm_backward_db_right_ahead(
+    dy_tiles,
+    a_tiles,
+    db_ptr,
+    B,
+    N,
+    K,
+    M,
+    db_i,
+    db_k,
+    db_n,
+    DY_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for turn in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
+        tile = turn % tiles
+        i = tl.cast(turn // tiles, tl.int64)
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, M, BLOCK_K):
+            dy = (
+                dy_tiles.load([i.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                if DY_TURNED
+                else dy_tiles.load([i.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+            )
+            dy_number, dy_rest = _tf32_parts(dy)
+            a_number = a_tiles.load([i.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+            a_rest = a_tiles.load([i.to(tl.int32), first_n + K, start]).reshape(BLOCK_N, BLOCK_K).T
+            # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
+            db_sum_terms = tl.dot(dy_rest, a_number, input_precision="tf32")
+            db_sum_terms = tl.dot(dy_number, a_rest, db_sum_terms, input_precision="tf32")
+            db_sum += tl.dot(dy_number, a_number, db_sum_terms, input_precision="tf32")
+
+        n = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        db_sum_halves = tl.split(db_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            k = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (n < N) & (k < K)
+            db_sum = db_sum_halves[half]
+            tl.store(db_ptr + i * db_i + k * db_k + n * db_n, db_sum, mask=inside)
+
+
+@triton.jit
+def bmm_backward_db_persistent(
+    dy_tiles,
+    a_tiles,
+    db_ptr,
+    B,
+    N,
+    K,
+    M,
+    db_i,
+    db_k,
+    db_n,
+    DY_TURNED: tl.constexpr,
+    A_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for turn in tl.range(tl.program_id(0), B * tiles, tl.num_programs(0), flatten=True):
+        tile = turn % tiles
+        i = tl.cast(turn // tiles, tl.int64)
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, M, BLOCK_K):
+            dy = (
+                dy_tiles.load([i.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                if DY_TURNED
+                else dy_tiles.load([i.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+            )
+            a = (
+                a_tiles.load([i.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                if A_TURNED
+                else a_tiles.load([i.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+            )
+            db_sum = tl.dot(dy, a, db_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        n = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        db_sum_halves = tl.split(db_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            k = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (n < N) & (k < K)
+            db_sum = db_sum_halves[half]
+            tl.store(db_ptr + i * db_i + k * db_k + n * db_n, db_sum, mask=inside)
+
+
+@triton.jit
+def bmm_backward_db_strips(
+    dy_tiles,
+    a_tiles,
+    db_ptr,
+    B,
+    N,
+    K,
+    M,
+    db_i,
+    db_k,
+    db_n,
+    DY_TURNED: tl.constexpr,
+    A_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of 3 strips of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    tiles_m, tiles_n = tl.cdiv(N, 3 * BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for turn in range(tl.program_id(0), B * tiles, tl.num_programs(0)):
+        tile = turn % tiles
+        i = tl.cast(turn // tiles, tl.int64)
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * 3 * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        db_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        db_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        db_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, M, BLOCK_K):
+            a = (
+                a_tiles.load([i.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                if A_TURNED
+                else a_tiles.load([i.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+            )
+            dy = (
+                dy_tiles.load([i.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                if DY_TURNED
+                else dy_tiles.load([i.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+            )
+            db_sum_0 = tl.dot(dy, a, db_sum_0, input_precision=PRECISION, out_dtype=COMPUTE)
+            dy2 = (
+                dy_tiles.load([i.to(tl.int32), start, first_m + BLOCK_M])
+                .reshape(BLOCK_K, BLOCK_M)
+                .T
+                if DY_TURNED
+                else dy_tiles.load([i.to(tl.int32), first_m + BLOCK_M, start]).reshape(
+                    BLOCK_M, BLOCK_K
+                )
+            )
+            db_sum_1 = tl.dot(dy2, a, db_sum_1, input_precision=PRECISION, out_dtype=COMPUTE)
+            dy3 = (
+                dy_tiles.load([i.to(tl.int32), start, first_m + 2 * BLOCK_M])
+                .reshape(BLOCK_K, BLOCK_M)
+                .T
+                if DY_TURNED
+                else dy_tiles.load([i.to(tl.int32), first_m + 2 * BLOCK_M, start]).reshape(
+                    BLOCK_M, BLOCK_K
+                )
+            )
+            db_sum_2 = tl.dot(dy3, a, db_sum_2, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        for strip in tl.static_range(3):
+            first_row = first_m + strip * BLOCK_M
+            n = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+            k = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (n < N) & (k < K)
+            db_sum = (db_sum_0, db_sum_1, db_sum_2)[strip]
+            tl.store(db_ptr + i * db_i + k * db_k + n * db_n, db_sum, mask=inside)
+
+
+@triton.jit
+def bmm_backward_db_parts(
+    dy_tiles,
+    a_tiles,
+    db_sum_parts_ptr,
+    B,
+    N,
+    K,
+    M,
+    CHUNK,
+    DY_TURNED: tl.constexpr,
+    A_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for turn in tl.range(tl.program_id(0), PARTS * B * tiles, tl.num_programs(0), flatten=True):
+        tile = turn % tiles
+        i = tl.cast(turn // tiles % B, tl.int64)
+        part = turn // (tiles * B)
+        begin = part * CHUNK
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(begin, tl.minimum(begin + CHUNK, M), BLOCK_K):
+            dy = (
+                dy_tiles.load([i.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                if DY_TURNED
+                else dy_tiles.load([i.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+            )
+            a = (
+                a_tiles.load([i.to(tl.int32), first_n, start]).reshape(BLOCK_N, BLOCK_K).T
+                if A_TURNED
+                else a_tiles.load([i.to(tl.int32), start, first_n]).reshape(BLOCK_K, BLOCK_N)
+            )
+            db_sum = tl.dot(dy, a, db_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        n = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        k = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+        inside = (n < N) & (k < K)
+        tl.store(
+            db_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + i) * N + n) * K + k,
+            db_sum,
+            mask=inside,
+        )
+
+
+@triton.jit
+def bmm_backward_db_combine(
+    db_sum_parts_ptr,
+    db_ptr,
+    B,
+    N,
+    K,
+    db_i,
+    db_k,
+    db_n,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tile = tl.program_id(0)
+    n = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    i = (tile // (tiles_m * tiles_n)).to(tl.int64)
+    inside = (n < N) & (k < K)
+    db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for part in range(PARTS):
+        db_sum += tl.load(
+            db_sum_parts_ptr + ((tl.cast(part, tl.int64) * B + i) * N + n) * K + k,
+            mask=inside,
+            other=0,
+        )
+    tl.store(db_ptr + i * db_i + k * db_k + n * db_n, db_sum, mask=inside)
+
+
+@triton.jit
+def bmm_backward_db_tiles(
+    dy_ptr,
+    a_ptr,
+    db_ptr,
+    B,
+    N,
+    K,
+    M,
+    dy_i,
+    dy_m,
+    dy_n,
+    a_i,
+    a_m,
+    a_k,
+    db_i,
+    db_k,
+    db_n,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    i = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    n = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    db_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, M, BLOCK_K):
+        m = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        dy = tl.load(
+            dy_ptr + i * dy_i + m[None, :] * dy_m + n * dy_n,
+            mask=(n < N) & (m[None, :] < M),
+            other=0.0,
+        )
+        a = tl.load(
+            a_ptr + i * a_i + m[:, None] * a_m + k * a_k, mask=(k < K) & (m[:, None] < M), other=0.0
+        )
+        db_sum = tl.dot(dy, a, db_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    inside = (n < N) & (k < K)
+    tl.store(db_ptr + i * db_i + k * db_k + n * db_n, db_sum, mask=inside)
+
+
+def choose_bmm_backward_da(
+    batches: int,
+    M: int,
+    N: int,
+    K: int,
+    tma: bool,
+    tf32x3: bool,
+    itemsize: int,
+    hip: bool,
+    sms: int,
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers
+    if (
+        tma
+        and tf32x3
+        and itemsize == 4
+        and batches * M * N * K >= 2**30
+        and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
+        and 16 < M
+        and M <= 768
+        and M < N
+    ):
+        BLOCK_M = (
+            128
+            if M > 64
+            and 7 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 128)
+            >= 5
+            * 1
+            * sms
+            * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), 1 * sms)
+            else 64
+        )
+        return "left_ahead", dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_M,
+            BLOCK_K=(
+                64
+                if BLOCK_M == 64 and batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+                else 32
+            ),
+            GROUP_M=8,
+            num_warps=8 if BLOCK_M == 128 else 4,
+            num_stages=3,
+            PROGRAMS=1 if BLOCK_M == 128 else 3,
+        )
+    # large in f32: both operands split once into TF32 numbers and their rests
+    if (
+        tma
+        and tf32x3
+        and itemsize == 4
+        and K >= 1024
+        and M > 768
+        and N > 768
+        and batches * M * N * K >= 2**32
+        and 2 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) > sms
+    ):
+        BLOCK_N = (
+            256
+            if 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+            <= 3 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+            else 128
+        )
+        return "prepared", dict(
+            BLOCK_M=128,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=32,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if BLOCK_N == 256 else 6,
+            PROGRAMS=1,
+            TERMS=256,
+        )
+    # large in f32: the right operand split ahead into TF32 numbers and rests, rows in registers
+    if (
+        tma
+        and tf32x3
+        and itemsize == 4
+        and batches * M * N * K >= 2**30
+        and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
+        and M > 64
+        and N >= 64
+    ):
+        BLOCK_M = (
+            128
+            if 7 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 64)
+            >= 5
+            * 2
+            * sms
+            * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 64), 2 * sms)
+            else 64
+        )
+        return "right_ahead", dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=64,
+            BLOCK_K=32,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=3,
+            PROGRAMS=2 if BLOCK_M == 128 else 3,
+        )
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if (
+        tma
+        and itemsize <= 4
+        and K >= 4096
+        and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+    ):
+        BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    sms // (batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        return "split", dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
+            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
+        )
+    # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
+    if tma and batches * M * N * K >= 2**29 and itemsize <= 2 and 16 < M <= 64:
+        BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
+        return "slender", dict(
+            BLOCK_M=max(32, triton.next_power_of_2(M)),
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=6 if BLOCK_N == 64 else 4,
+            PROGRAMS=1,
+        )
+    # long, and bound by memory: small tiles, three programs a multiprocessor
+    if (
+        tma
+        and batches * M * N * K >= 2**29
+        and itemsize <= 4
+        and batches * M >= 64 * sms
+        and N * K <= 128 * (N + K)
+    ):
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "stream", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+            PROGRAMS=3,
+        )
+    # large, and tiles of 3 strips of 64 rows fill the waves better
+    if (
+        tma
+        and batches * M * N * K >= 2**29
+        and itemsize == 2
+        and 5 * triton.cdiv(batches * triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
+        <= 6 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+        and 8 * triton.cdiv(batches * triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "strips", dict(
+            BLOCK_M=64,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4,
+            PROGRAMS=1,
+        )
+    # large, and its widest tiles fill whole waves of multiprocessors
+    if (
+        tma
+        and batches * M * N * K >= 2**29
+        and itemsize <= 2
+        and 9 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+        <= 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "persistent", dict(
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=3,
+            PROGRAMS=1,
+        )
+    # large, and tiles of 128 x 128 fill the waves better
+    if (
+        tma
+        and batches * M * N * K >= 2**29
+        and itemsize <= 4
+        and 8 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
+    ):
+        return "square", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3,
+            PROGRAMS=1,
+        )
+    # large, but few tiles: small ones, to have one for every multiprocessor
+    if tma and batches * M * N * K >= 2**29 and itemsize <= 2 and M > 64:
+        BLOCK_N = (
+            128
+            if 7 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
+            <= 5 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
+            else 64
+        )
+        return "narrow", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=256 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4 if BLOCK_N == 128 else 6,
+            PROGRAMS=1,
+        )
+    # enough work for the widest tile on every multiprocessor
+    if not hip and itemsize <= 2 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+        return "large", dict(
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
+        )
+    # enough tiles of 128 x 128
+    if not hip and itemsize <= 4 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+        return "medium", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if itemsize <= 2 else 3,
+        )
+    # few rows: deep in K, narrow in N
+    if not hip and itemsize <= 4 and M <= 64:
+        return "slim", dict(
+            BLOCK_M=max(16, triton.next_power_of_2(M)),
+            BLOCK_N=32 if N <= 64 * sms else 64,
+            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4 if M <= 32 else 5,
+        )
+    # few columns: as many rows as one product of the tensor cores takes
+    if not hip and itemsize <= 4 and N <= 16:
+        return "thin", dict(
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
+        )
+    # any size
+    return "small", dict(
+        BLOCK_M=64,
+        BLOCK_N=64,
+        BLOCK_K=32,
+        GROUP_M=8,
+        num_warps=4,
+        num_stages=3 if itemsize <= 4 else 2,
+    )
+
+
+def launch_bmm_backward_da(a, b, dy, da, db) -> None:
+    """Computes da by the variant that fits, unchecked."""
+    B, M, K = a.shape
+    N = b.shape[2]
+    PRECISION = _f32_precision("matmul")
+    batches = B
+    tma = _takes_tiles(dy, b)
+    tf32x3 = PRECISION == "tf32x3"
+    itemsize = b.element_size()
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(b.device)
+    variant, config = choose_bmm_backward_da(batches, M, K, N, tma, tf32x3, itemsize, hip, sms)
+    COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else tl.float32
+    if variant == "left_ahead":
+        b_tiles, b_turned = _tiles(b, config["BLOCK_N"], config["BLOCK_K"])
+        dy_tiles = _tf32_tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
+        da_tiles = _tiles_to_store(da, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        bmm_backward_da_left_ahead[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    B * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            b_tiles,
+            dy_tiles,
+            da_tiles,
+            da,
+            B,
+            M,
+            K,
+            N,
+            da.stride(0),
+            da.stride(1),
+            da.stride(2),
+            B_TURNED=b_turned,
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant == "prepared":
+        dy_tiles = _tf32_tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
+        b_tiles = _tf32_tiles(b, config["BLOCK_N"], config["BLOCK_K"])
+        da_tiles = _tiles_to_store(da, config["BLOCK_M"], config["BLOCK_N"] // 4)
+        bmm_backward_da_tf32x3[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    B * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            dy_tiles,
+            b_tiles,
+            da_tiles,
+            da,
+            B,
+            M,
+            K,
+            N,
+            da.stride(0),
+            da.stride(1),
+            da.stride(2),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+            TERMS=config["TERMS"],
+        )
+    elif variant == "right_ahead":
+        dy_tiles, dy_turned = _tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
+        b_tiles = _tf32_tiles(b, config["BLOCK_N"], config["BLOCK_K"])
+        da_tiles = _tiles_to_store(da, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        bmm_backward_da_right_ahead[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    B * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            dy_tiles,
+            b_tiles,
+            da_tiles,
+            da,
+            B,
+            M,
+            K,
+            N,
+            da.stride(0),
+            da.stride(1),
+            da.stride(2),
+            DY_TURNED=dy_turned,
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant == "split":
+        da_sum_parts = torch.empty(
+            (config["PARTS"], B, M, K),
+            dtype=torch.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else torch.float32,
+            device=b.device,
+        )
+        dy_tiles, dy_turned = _tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
+        b_tiles, b_turned = _tiles(b.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        bmm_backward_da_parts[
+            (
+                min(
+                    sms,
+                    config["PARTS"]
+                    * B
+                    * triton.cdiv(M, config["BLOCK_M"])
+                    * triton.cdiv(K, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            dy_tiles,
+            b_tiles,
+            da_sum_parts,
+            B,
+            M,
+            K,
+            N,
+            DY_TURNED=dy_turned,
+            B_TURNED=b_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+        bmm_backward_da_combine[(B * triton.cdiv(M, 2) * triton.cdiv(K, 256),)](
+            da_sum_parts,
+            da,
+            B,
+            M,
+            K,
+            da.stride(0),
+            da.stride(1),
+            da.stride(2),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
+        )
+    elif variant in ("slender", "stream", "persistent", "square", "narrow"):
+        dy_tiles, dy_turned = _tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
+        b_tiles, b_turned = _tiles(b.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        da_tiles = _tiles_to_store(da, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        bmm_backward_da_persistent[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    B * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            dy_tiles,
+            b_tiles,
+            da_tiles,
+            da,
+            B,
+            M,
+            K,
+            N,
+            da.stride(0),
+            da.stride(1),
+            da.stride(2),
+            DY_TURNED=dy_turned,
+            B_TURNED=b_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant == "strips":
+        dy_tiles, dy_turned = _tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
+        b_tiles, b_turned = _tiles(b.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        da_tiles = _tiles_to_store(da, config["BLOCK_M"], config["BLOCK_N"])
+        bmm_backward_da_strips[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    B * triton.cdiv(M, 3 * config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            dy_tiles,
+            b_tiles,
+            da_tiles,
+            da,
+            B,
+            M,
+            K,
+            N,
+            da.stride(0),
+            da.stride(1),
+            da.stride(2),
+            DY_TURNED=dy_turned,
+            B_TURNED=b_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    else:
+        bmm_backward_da_tiles[
+            (B * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),)
+        ](
+            dy,
+            b,
+            da,
+            B,
+            M,
+            K,
+            N,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            b.stride(0),
+            b.stride(1),
+            b.stride(2),
+            da.stride(0),
+            da.stride(1),
+            da.stride(2),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_bmm_backward_db(
+    batches: int,
+    M: int,
+    N: int,
+    K: int,
+    tma: bool,
+    tf32x3: bool,
+    itemsize: int,
+    hip: bool,
+    sms: int,
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers
+    if (
+        tma
+        and tf32x3
+        and itemsize == 4
+        and batches * M * N * K >= 2**30
+        and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
+        and 16 < M
+        and M <= 768
+        and M < N
+    ):
+        BLOCK_M = (
+            128
+            if M > 64
+            and 7 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 128)
+            >= 5
+            * 1
+            * sms
+            * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), 1 * sms)
+            else 64
+        )
+        return "left_ahead", dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_M,
+            BLOCK_K=(
+                64
+                if BLOCK_M == 64 and batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+                else 32
+            ),
+            GROUP_M=8,
+            num_warps=8 if BLOCK_M == 128 else 4,
+            num_stages=3,
+            PROGRAMS=1 if BLOCK_M == 128 else 3,
+        )
+    # large in f32: both operands split once into TF32 numbers and their rests
+    if (
+        tma
+        and tf32x3
+        and itemsize == 4
+        and K >= 1024
+        and M > 768
+        and N > 768
+        and batches * M * N * K >= 2**32
+        and 2 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) > sms
+    ):
+        BLOCK_N = (
+            256
+            if 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+            <= 3 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+            else 128
+        )
+        return "prepared", dict(
+            BLOCK_M=128,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=32,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if BLOCK_N == 256 else 6,
+            PROGRAMS=1,
+            TERMS=256,
+        )
+    # large in f32: the right operand split ahead into TF32 numbers and rests, rows in registers
+    if (
+        tma
+        and tf32x3
+        and itemsize == 4
+        and batches * M * N * K >= 2**30
+        and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
+        and M > 64
+        and N >= 64
+    ):
+        BLOCK_M = (
+            128
+            if 7 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 64)
+            >= 5
+            * 2
+            * sms
+            * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 64), 2 * sms)
+            else 64
+        )
+        return "right_ahead", dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=64,
+            BLOCK_K=32,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=3,
+            PROGRAMS=2 if BLOCK_M == 128 else 3,
+        )
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if (
+        tma
+        and itemsize <= 4
+        and K >= 4096
+        and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+    ):
+        BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    sms // (batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        return "split", dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
+            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
+        )
+    # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
+    if tma and batches * M * N * K >= 2**29 and itemsize <= 2 and 16 < M <= 64:
+        BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
+        return "slender", dict(
+            BLOCK_M=max(32, triton.next_power_of_2(M)),
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=6 if BLOCK_N == 64 else 4,
+            PROGRAMS=1,
+        )
+    # long, and bound by memory: small tiles, three programs a multiprocessor
+    if (
+        tma
+        and batches * M * N * K >= 2**29
+        and itemsize <= 4
+        and batches * M >= 64 * sms
+        and N * K <= 128 * (N + K)
+    ):
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "stream", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+            PROGRAMS=3,
+        )
+    # large, and tiles of 3 strips of 64 rows fill the waves better
+    if (
+        tma
+        and batches * M * N * K >= 2**29
+        and itemsize == 2
+        and 5 * triton.cdiv(batches * triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
+        <= 6 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+        and 8 * triton.cdiv(batches * triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "strips", dict(
+            BLOCK_M=64,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4,
+            PROGRAMS=1,
+        )
+    # large, and its widest tiles fill whole waves of multiprocessors
+    if (
+        tma
+        and batches * M * N * K >= 2**29
+        and itemsize <= 2
+        and 9 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+        <= 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "persistent", dict(
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=3,
+            PROGRAMS=1,
+        )
+    # large, and tiles of 128 x 128 fill the waves better
+    if (
+        tma
+        and batches * M * N * K >= 2**29
+        and itemsize <= 4
+        and 8 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
+    ):
+        return "square", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3,
+            PROGRAMS=1,
+        )
+    # large, but few tiles: small ones, to have one for every multiprocessor
+    if tma and batches * M * N * K >= 2**29 and itemsize <= 2 and M > 64:
+        BLOCK_N = (
+            128
+            if 7 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
+            <= 5 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
+            else 64
+        )
+        return "narrow", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=256 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4 if BLOCK_N == 128 else 6,
+            PROGRAMS=1,
+        )
+    # enough work for the widest tile on every multiprocessor
+    if not hip and itemsize <= 2 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+        return "large", dict(
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
+        )
+    # enough tiles of 128 x 128
+    if not hip and itemsize <= 4 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+        return "medium", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if itemsize <= 2 else 3,
+        )
+    # few rows: deep in K, narrow in N
+    if not hip and itemsize <= 4 and M <= 64:
+        return "slim", dict(
+            BLOCK_M=max(16, triton.next_power_of_2(M)),
+            BLOCK_N=32 if N <= 64 * sms else 64,
+            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4 if M <= 32 else 5,
+        )
+    # few columns: as many rows as one product of the tensor cores takes
+    if not hip and itemsize <= 4 and N <= 16:
+        return "thin", dict(
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
+        )
+    # any size
+    return "small", dict(
+        BLOCK_M=64,
+        BLOCK_N=64,
+        BLOCK_K=32,
+        GROUP_M=8,
+        num_warps=4,
+        num_stages=3 if itemsize <= 4 else 2,
+    )
+
+
+def launch_bmm_backward_db(a, b, dy, da, db) -> None:
+    """Computes db by the variant that fits, unchecked."""
+    B, M, K = a.shape
+    N = b.shape[2]
+    PRECISION = _f32_precision("matmul")
+    batches = B
+    tma = _takes_tiles(dy, a)
+    tf32x3 = PRECISION == "tf32x3"
+    itemsize = a.element_size()
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(a.device)
+    variant, config = choose_bmm_backward_db(batches, N, K, M, tma, tf32x3, itemsize, hip, sms)
+    COMPUTE = tl.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else tl.float32
+    if variant == "left_ahead":
+        a_tiles, a_turned = _tiles(a.mT, config["BLOCK_N"], config["BLOCK_K"])
+        dy_tiles = _tf32_tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
+        bmm_backward_db_left_ahead[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    B * triton.cdiv(N, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            a_tiles,
+            dy_tiles,
+            db,
+            B,
+            N,
+            K,
+            M,
+            db.stride(0),
+            db.stride(1),
+            db.stride(2),
+            A_TURNED=a_turned,
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant == "prepared":
+        dy_tiles = _tf32_tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
+        a_tiles = _tf32_tiles(a.mT, config["BLOCK_N"], config["BLOCK_K"])
+        bmm_backward_db_tf32x3[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    B * triton.cdiv(N, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            dy_tiles,
+            a_tiles,
+            db,
+            B,
+            N,
+            K,
+            M,
+            db.stride(0),
+            db.stride(1),
+            db.stride(2),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+            TERMS=config["TERMS"],
+        )
+    elif variant == "right_ahead":
+        dy_tiles, dy_turned = _tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
+        a_tiles = _tf32_tiles(a.mT, config["BLOCK_N"], config["BLOCK_K"])
+        bmm_backward_db_right_ahead[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    B * triton.cdiv(N, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            dy_tiles,
+            a_tiles,
+            db,
+            B,
+            N,
+            K,
+            M,
+            db.stride(0),
+            db.stride(1),
+            db.stride(2),
+            DY_TURNED=dy_turned,
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant == "split":
+        db_sum_parts = torch.empty(
+            (config["PARTS"], B, N, K),
+            dtype=torch.float64 if torch.float64 in (a.dtype, b.dtype, dy.dtype) else torch.float32,
+            device=a.device,
+        )
+        dy_tiles, dy_turned = _tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
+        a_tiles, a_turned = _tiles(a, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        bmm_backward_db_parts[
+            (
+                min(
+                    sms,
+                    config["PARTS"]
+                    * B
+                    * triton.cdiv(N, config["BLOCK_M"])
+                    * triton.cdiv(K, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            dy_tiles,
+            a_tiles,
+            db_sum_parts,
+            B,
+            N,
+            K,
+            M,
+            DY_TURNED=dy_turned,
+            A_TURNED=a_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+        bmm_backward_db_combine[(B * triton.cdiv(N, 2) * triton.cdiv(K, 256),)](
+            db_sum_parts,
+            db,
+            B,
+            N,
+            K,
+            db.stride(0),
+            db.stride(1),
+            db.stride(2),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
+        )
+    elif variant in ("slender", "stream", "persistent", "square", "narrow"):
+        dy_tiles, dy_turned = _tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
+        a_tiles, a_turned = _tiles(a, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        bmm_backward_db_persistent[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    B * triton.cdiv(N, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            dy_tiles,
+            a_tiles,
+            db,
+            B,
+            N,
+            K,
+            M,
+            db.stride(0),
+            db.stride(1),
+            db.stride(2),
+            DY_TURNED=dy_turned,
+            A_TURNED=a_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant == "strips":
+        dy_tiles, dy_turned = _tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
+        a_tiles, a_turned = _tiles(a, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        bmm_backward_db_strips[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    B * triton.cdiv(N, 3 * config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            dy_tiles,
+            a_tiles,
+            db,
+            B,
+            N,
+            K,
+            M,
+            db.stride(0),
+            db.stride(1),
+            db.stride(2),
+            DY_TURNED=dy_turned,
+            A_TURNED=a_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    else:
+        bmm_backward_db_tiles[
+            (B * triton.cdiv(N, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),)
+        ](
+            dy,
+            a,
+            db,
+            B,
+            N,
+            K,
+            M,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            a.stride(0),
+            a.stride(1),
+            a.stride(2),
+            db.stride(0),
+            db.stride(1),
+            db.stride(2),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def launch_bmm_backward(a, b, dy, da, db) -> None:
+    """2 steps, unchecked; what passes between them is in scratch storage."""
+    if da is not None:
+        launch_bmm_backward_da(a, b, dy, da, db)
+    if db is not None:
+        launch_bmm_backward_db(a, b, dy, da, db)
+
+
+def allocate_bmm_backward(
+    a: torch.Tensor, b: torch.Tensor, dy: torch.Tensor, need_da: bool = True, need_db: bool = True
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """Checks the operands of bmm_backward and allocates what it returns."""
+    if a.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"bmm_backward: a: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {a.dtype}"
+        )
+    if a.dim() != 3:
+        raise ValueError(f"bmm_backward: a: expected 3 dims [B, M, K], given {a.dim()}")
+    if b.dtype != a.dtype:
+        raise ValueError(f"bmm_backward: b: expected dtype {a.dtype} (T, from a), given {b.dtype}")
+    if b.dim() != 3:
+        raise ValueError(f"bmm_backward: b: expected 3 dims [B, K, N], given {b.dim()}")
+    if b.device != a.device:
+        raise ValueError(f"bmm_backward: b: expected device {a.device} (from a), given {b.device}")
+    if dy.dtype != a.dtype:
+        raise ValueError(
+            f"bmm_backward: dy: expected dtype {a.dtype} (T, from a), given {dy.dtype}"
+        )
+    if dy.dim() != 3:
+        raise ValueError(f"bmm_backward: dy: expected 3 dims [B, M, N], given {dy.dim()}")
+    if dy.device != a.device:
+        raise ValueError(
+            f"bmm_backward: dy: expected device {a.device} (from a), given {dy.device}"
+        )
+    B, M, K = a.shape
+    N = b.shape[2]
+    if b.shape[0] != B:
+        raise ValueError(f"bmm_backward: b: dim 0 (B): expected {B} (from a), given {b.shape[0]}")
+    if b.shape[1] != K:
+        raise ValueError(f"bmm_backward: b: dim 1 (K): expected {K} (from a), given {b.shape[1]}")
+    if dy.shape[0] != B:
+        raise ValueError(f"bmm_backward: dy: dim 0 (B): expected {B} (from a), given {dy.shape[0]}")
+    if dy.shape[1] != M:
+        raise ValueError(f"bmm_backward: dy: dim 1 (M): expected {M} (from a), given {dy.shape[1]}")
+    if dy.shape[2] != N:
+        raise ValueError(f"bmm_backward: dy: dim 2 (N): expected {N} (from b), given {dy.shape[2]}")
+    da = torch.empty((B, M, K), dtype=a.dtype, device=a.device) if need_da else None
+    db = torch.empty((B, K, N), dtype=a.dtype, device=a.device) if need_db else None
+    return da, db
+
+
+def bmm_backward_reference(
+    a: torch.Tensor, b: torch.Tensor, dy: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What bmm_backward means: its spec, line by line."""
+    T = a.dtype
+    compute = torch.float64 if a.dtype == torch.float64 else torch.float32
+    a = a.to(compute)
+    b = b.to(compute)
+    dy = dy.to(compute)
+    B, M, K = a.shape
+    N = b.shape[2]
+
+    # da[i, m, k] = sum[n](dy[i, m, n] * b[i, k, n])
+    da = torch.einsum("imn,ikn->imk", dy, b).to(T)
+
+    # db[i, k, n] = sum[m](dy[i, m, n] * a[i, m, k])
+    db = torch.einsum("imn,imk->ikn", dy, a).to(T)
+
+    return da, db
+
+
+@runtime.op(
+    "specs/bmm.op",
+    allocate=allocate_bmm_backward,
+    reference=bmm_backward_reference,
+    precision=("matmul",),
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def bmm_backward(
+    a: torch.Tensor, b: torch.Tensor, dy: torch.Tensor, need_da: bool = True, need_db: bool = True
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """da: T[B, M, K], db: T[B, K, N] from a: T[B, M, K], b: T[B, K, N], dy: T[B, M, N].
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    da, db = allocate_bmm_backward(a, b, dy, need_da, need_db)
+    if not _runs_kernels(a):
+        return bmm_backward_reference(a, b, dy)
+    if any(t is not None and t.numel() > 0 for t in (da, db)):
+        with torch.cuda.device_of(a):
+            launch_bmm_backward(a, b, dy, da, db)
+    return da, db

@@ -1671,6 +1671,12 @@ def conv1d_torch(
     reference=conv1d_reference,
     equals=conv1d_torch,
     precision=("conv",),
+    backward=runtime.Backward(
+        "conv1d_backward",
+        wrt=("x", "w", "b"),
+        outputs=("y",),
+        flags=("need_dx", "need_dw", "need_db"),
+    ),
 )
 def conv1d(
     x: torch.Tensor,
@@ -1692,3 +1698,2489 @@ def conv1d(
         with torch.cuda.device_of(x):
             launch_conv1d(x, w, b, y, stride, pad, dil, groups)
     return y
+
+
+@triton.jit
+def conv1d_backward_dx_dy_packed_tile(
+    dy_ptr,
+    dy_packed_ptr,
+    rows,
+    F,
+    P,
+    dy_i0,
+    dy_i1,
+    dy_i2,
+    dy_packed_row,
+    dy_packed_i1,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(F, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (i1 < F)
+    i0 = row // P
+    i2 = row % P
+    dy = tl.load(dy_ptr + i0 * dy_i0 + i1 * dy_i1 + i2 * dy_i2, mask=inside)
+    tl.store(dy_packed_ptr + row * dy_packed_row + i1 * dy_packed_i1, dy, mask=inside)
+
+
+@triton.jit
+def conv1d_backward_dx_w_packed_tile(
+    w_ptr,
+    w_packed_ptr,
+    rows,
+    F,
+    w_i0,
+    w_row,
+    w_packed_row,
+    w_packed_i0,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(F, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (i0 < F)
+    w = tl.load(w_ptr + i0 * w_i0 + row * w_row, mask=inside)
+    tl.store(w_packed_ptr + row * w_packed_row + i0 * w_packed_i0, w, mask=inside)
+
+
+@triton.jit
+def conv1d_backward_dw_x_packed_tile(
+    x_ptr,
+    x_packed_ptr,
+    rows,
+    N,
+    x_i0,
+    x_row,
+    x_packed_row,
+    x_packed_i0,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(N, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (i0 < N)
+    x = tl.load(x_ptr + i0 * x_i0 + row * x_row, mask=inside)
+    tl.store(x_packed_ptr + row * x_packed_row + i0 * x_packed_i0, x, mask=inside)
+
+
+@triton.jit
+def conv1d_backward_dw_dy_packed_tile(
+    dy_ptr,
+    dy_packed_ptr,
+    rows,
+    N,
+    dy_i0,
+    dy_row,
+    dy_packed_row,
+    dy_packed_i0,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(N, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (i0 < N)
+    dy = tl.load(dy_ptr + i0 * dy_i0 + row * dy_row, mask=inside)
+    tl.store(dy_packed_ptr + row * dy_packed_row + i0 * dy_packed_i0, dy, mask=inside)
+
+
+@triton.jit
+def conv1d_backward_dx_taps(
+    dy_ptr,
+    w_ptr,
+    dx_ptr,
+    M,
+    Cg,
+    K,
+    L,
+    F,
+    P,
+    dy_0,
+    dy_1,
+    dy_2,
+    w_f1,
+    w_f0,
+    w_c20,
+    w_r2,
+    dx_0,
+    dx_1,
+    dx_2,
+    groups: tl.constexpr,
+    R: tl.constexpr,
+    INDEX: tl.constexpr,
+    pad: tl.constexpr,
+    dil: tl.constexpr,
+    stride: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
+    f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    c20 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = m // L
+    dy_f0 = f1 * (F // groups)
+    l = m % L
+    dy_rows = dy_ptr + tl.cast(n, tl.int64) * dy_0 + dy_f0 * dy_1
+    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    chunks = tl.cdiv(K, BLOCK_K)
+    for start in range(R * chunks):
+        r2 = start // chunks
+        f0 = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
+        dy_p_num = l + pad - r2 * dil
+        dy_terms = f0[None, :] * dy_1 + tl.cast(dy_p_num // stride, tl.int64) * dy_2
+        dy = tl.load(
+            dy_rows + dy_terms,
+            mask=(m < M)
+            & (f0[None, :] < K)
+            & (dy_p_num % stride == 0)
+            & (dy_p_num >= 0)
+            & (dy_p_num // stride < P),
+            other=0.0,
+        )
+        w = tl.load(
+            w_ptr + f1 * w_f1 + f0[:, None] * w_f0 + c20 * w_c20 + tl.cast(r2, tl.int64) * w_r2,
+            mask=(c20 < Cg) & (f0[:, None] < K),
+            other=0.0,
+        )
+        dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    dx_rows = dx_ptr + tl.cast(n, tl.int64) * dx_0 + tl.cast(l, tl.int64) * dx_2
+    dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        dx_sum = dx_sum_halves[half]
+        c20 = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (c20 < Cg)
+        dx_c = c20 + f1 * Cg
+        tl.store(dx_rows + dx_c * dx_1, dx_sum, mask=inside)
+
+
+@triton.jit
+def conv1d_backward_dx_channels(
+    dy_ptr,
+    w_ptr,
+    dx_ptr,
+    rows,
+    Cg_L,
+    L,
+    P,
+    Cg,
+    dy_0,
+    dy_1,
+    dy_2,
+    w_0,
+    w_1,
+    w_2,
+    dx_0,
+    dx_1,
+    dx_2,
+    groups: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    R: tl.constexpr,
+    F: tl.constexpr,
+    pad: tl.constexpr,
+    dil: tl.constexpr,
+    stride: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The windows of STEPS x ROWS x BLOCK places a program."""
+    tile = tl.program_id(0)
+    tiles = tl.cdiv(groups, STEPS * BLOCK)
+    row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
+    f1 = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
+    n = (row // Cg_L).to(tl.int64)
+    dy_f0 = f1 * (F // groups)
+    l = (row % L).to(tl.int64)
+    c20 = (row // L % Cg).to(tl.int64)
+    dx_c0 = c20 + f1 * Cg
+    dxs = ()
+    for i in tl.static_range(STEPS):
+        dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for r2 in tl.static_range(R):
+            for f0 in tl.static_range(F // groups):
+                dy_f = dy_f0 + (f0 + (i * BLOCK) * (F // groups))
+                dy_p_num = l + pad - r2 * dil
+                dy = tl.load(
+                    dy_ptr + n * dy_0 + tl.cast(dy_f, tl.int64) * dy_1 + dy_p_num // stride * dy_2,
+                    mask=(
+                        (row < rows)
+                        & (dy_p_num % stride == 0)
+                        & (dy_p_num >= 0)
+                        & (dy_p_num // stride < P)
+                    )
+                    & ((f1 + i * BLOCK < groups) & (dy_f >= 0) & (dy_f < F)),
+                    other=0.0,
+                ).to(COMPUTE)
+                w = tl.load(
+                    w_ptr + tl.cast(dy_f, tl.int64) * w_0 + c20 * w_1 + tl.cast(r2, tl.int64) * w_2,
+                    mask=(row < rows) & (f1 + i * BLOCK < groups),
+                ).to(COMPUTE)
+                dx_sum += dy * w
+        dxs = dxs + (dx_sum,)
+    for i in tl.static_range(STEPS):
+        dx_c = dx_c0 + ((i * BLOCK) * Cg)
+        tl.store(
+            dx_ptr + n * dx_0 + dx_c * dx_1 + l * dx_2,
+            dxs[i],
+            mask=(row < rows) & (f1 + i * BLOCK < groups),
+        )
+
+
+@triton.jit
+def conv1d_backward_dx_window(
+    dy_ptr,
+    w_ptr,
+    dx_ptr,
+    rows,
+    L,
+    Cg_groups,
+    Cg,
+    P,
+    dy_0,
+    dy_1,
+    dy_2,
+    w_0,
+    w_1,
+    w_2,
+    dx_0,
+    dx_1,
+    dx_2,
+    COMPUTE: tl.constexpr,
+    R: tl.constexpr,
+    F: tl.constexpr,
+    groups: tl.constexpr,
+    pad: tl.constexpr,
+    dil: tl.constexpr,
+    stride: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The windows of STEPS x ROWS x BLOCK places a program."""
+    tile = tl.program_id(0)
+    tiles = tl.cdiv(L, STEPS * BLOCK)
+    row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
+    l = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
+    n = (row // Cg_groups).to(tl.int64)
+    f1 = (row // Cg % groups).to(tl.int64)
+    dy_f0 = f1 * (F // groups)
+    c20 = (row % Cg).to(tl.int64)
+    dxs = ()
+    for i in tl.static_range(STEPS):
+        dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for r2 in tl.static_range(R):
+            for f0 in tl.static_range(F // groups):
+                dy_f = dy_f0 + f0
+                dy_p_num = i * BLOCK + l + pad - r2 * dil
+                dy = tl.load(
+                    dy_ptr + n * dy_0 + dy_f * dy_1 + tl.cast(dy_p_num // stride, tl.int64) * dy_2,
+                    mask=(row < rows)
+                    & (
+                        (l + i * BLOCK < L)
+                        & (dy_p_num % stride == 0)
+                        & (dy_p_num >= 0)
+                        & (dy_p_num // stride < P)
+                    ),
+                    other=0.0,
+                ).to(COMPUTE)
+                w = tl.load(
+                    w_ptr + dy_f * w_0 + c20 * w_1 + tl.cast(r2, tl.int64) * w_2, mask=row < rows
+                ).to(COMPUTE)
+                dx_sum += dy * w
+        dxs = dxs + (dx_sum,)
+    for i in tl.static_range(STEPS):
+        dx_c = c20 + f1 * Cg
+        tl.store(
+            dx_ptr + n * dx_0 + dx_c * dx_1 + tl.cast(l + i * BLOCK, tl.int64) * dx_2,
+            dxs[i],
+            mask=(row < rows) & (l + i * BLOCK < L),
+        )
+
+
+@triton.jit
+def conv1d_backward_dx_rows(
+    dy_tiles,
+    w_tiles,
+    dx_tiles,
+    dx_ptr,
+    M,
+    Cg,
+    F,
+    dx_m,
+    dx_c20,
+    DY_TURNED: tl.constexpr,
+    W_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, F, BLOCK_K):
+            dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            c20 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (c20 < Cg)
+            dx_sum = dx_sum_halves[half]
+            if dx_tiles is None:
+                tl.store(dx_ptr + m * dx_m + c20 * dx_c20, dx_sum, mask=inside)
+            else:
+                dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
+
+
+@triton.jit
+def conv1d_backward_dx_planes(
+    dy_tiles,
+    w_tiles,
+    dx_ptr,
+    N,
+    L,
+    Cg,
+    F,
+    dx_n,
+    dx_c20,
+    dx_l,
+    DY_TURNED: tl.constexpr,
+    W_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(L, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for turn in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
+        tile = turn % tiles
+        n = tl.cast(turn // tiles, tl.int64)
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, F, BLOCK_K):
+            dy = (
+                dy_tiles.load([n.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                if DY_TURNED
+                else dy_tiles.load([n.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+            )
+            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        l = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            c20 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (l < L) & (c20 < Cg)
+            dx_sum = dx_sum_halves[half]
+            tl.store(dx_ptr + n * dx_n + c20 * dx_c20 + l * dx_l, dx_sum, mask=inside)
+
+
+@triton.jit
+def conv1d_backward_dx_tiles(
+    dy_ptr,
+    w_ptr,
+    dx_ptr,
+    M,
+    Cg,
+    L,
+    P,
+    dy_0,
+    dy_1,
+    dy_2,
+    w_f1,
+    w_f0,
+    w_c20,
+    w_r2,
+    dx_0,
+    dx_1,
+    dx_2,
+    groups: tl.constexpr,
+    F: tl.constexpr,
+    R: tl.constexpr,
+    INDEX: tl.constexpr,
+    STEP_DY: tl.constexpr,
+    pad: tl.constexpr,
+    dil: tl.constexpr,
+    stride: tl.constexpr,
+    STEP_W: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
+    f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    c20 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = m // L
+    dy_0 = tl.multiple_of(tl.cast(dy_0, tl.int64), STEP_DY)
+    dy_f0 = f1 * (F // groups)
+    l = m % L
+    dy_2 = tl.multiple_of(tl.cast(dy_2, tl.int64), STEP_DY)
+    dy_rows = dy_ptr + tl.cast(n, tl.int64) * dy_0 + dy_f0 * dy_1
+    w_f1 = tl.multiple_of(tl.cast(w_f1, tl.int64), STEP_W)
+    w_c20 = tl.multiple_of(tl.cast(w_c20, tl.int64), STEP_W)
+    w_r2 = tl.multiple_of(tl.cast(w_r2, tl.int64), STEP_W)
+    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, (F // groups) * R, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(INDEX)
+        f0 = k[None, :] % (F // groups)
+        r2 = k[None, :] // (F // groups)
+        dy_p_num = l + pad - r2 * dil
+        dy_terms = tl.cast(f0, tl.int64) * dy_1 + tl.cast(dy_p_num // stride, tl.int64) * dy_2
+        dy = tl.load(
+            dy_rows + dy_terms,
+            mask=(m < M)
+            & (k[None, :] < (F // groups) * R)
+            & (dy_p_num % stride == 0)
+            & (dy_p_num >= 0)
+            & (dy_p_num // stride < P),
+            other=0.0,
+        )
+        f0 = k[:, None] % (F // groups)
+        r2 = k[:, None] // (F // groups)
+        w = tl.load(
+            w_ptr
+            + f1 * w_f1
+            + tl.cast(f0, tl.int64) * w_f0
+            + c20 * w_c20
+            + tl.cast(r2, tl.int64) * w_r2,
+            mask=(c20 < Cg) & (k[:, None] < (F // groups) * R),
+            other=0.0,
+        )
+        dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    dx_rows = dx_ptr + tl.cast(n, tl.int64) * dx_0 + tl.cast(l, tl.int64) * dx_2
+    dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        dx_sum = dx_sum_halves[half]
+        c20 = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (c20 < Cg)
+        dx_c = c20 + f1 * Cg
+        tl.store(dx_rows + dx_c * dx_1, dx_sum, mask=inside)
+
+
+@triton.jit
+def conv1d_backward_dw_patches(
+    x_patches,
+    dy_tiles,
+    dw_ptr,
+    N2,
+    N,
+    Cg,
+    R,
+    F,
+    x_2,
+    dw_0,
+    dw_1,
+    dw_2,
+    groups: tl.constexpr,
+    P: tl.constexpr,
+    PATCH_C: tl.constexpr,
+    PATCH_R: tl.constexpr,
+    stride: tl.constexpr,
+    pad: tl.constexpr,
+    dil: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    FLAT: tl.constexpr,
+):
+    """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
+    patches_c = tl.cdiv(Cg, PATCH_C)
+    patches_r = tl.cdiv(R, PATCH_R)
+    tiles_n = tl.cdiv(N2, BLOCK_N)
+    # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
+    for tile in tl.range(
+        tl.program_id(0), groups * patches_c * patches_r * tiles_n, tl.num_programs(0), flatten=FLAT
+    ):
+        first_f0 = tile % tiles_n * BLOCK_N
+        first_r = tile // tiles_n % patches_r * PATCH_R
+        first_c = tile // (patches_r * tiles_n) % patches_c * PATCH_C
+        f1 = tl.cast(tile // (patches_c * patches_r * tiles_n), tl.int64)
+        dw_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
+        for start in range(P * tl.cdiv(N, BLOCK_K)):
+            p = start % P
+            n = start // P * BLOCK_K
+            x_l = p * stride - pad
+            x = x_patches.load(
+                [
+                    first_c + tl.cast(f1 * Cg, tl.int32),
+                    first_r + _floor_div(x_l, dil),
+                    tl.cast(n + _floor_mod(x_l, dil) * x_2, tl.int32),
+                ]
+            ).reshape(BLOCK_M, BLOCK_K)
+            dy = dy_tiles.load([first_f0 + tl.cast(f1 * (F // groups), tl.int32), n + p * N])
+            dw_sum = tl.dot(dy, x.T, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        place = tl.arange(0, BLOCK_M)[None, :]
+        c = tl.cast(first_c, tl.int64) + place // PATCH_R
+        r = tl.cast(first_r, tl.int64) + place % PATCH_R
+        f0 = tl.cast(first_f0, tl.int64) + tl.arange(0, BLOCK_N)[:, None]
+        inside = (c < Cg) & (r < R) & (f0 < N2)
+        dw_places = dw_ptr + c * dw_1 + r * dw_2
+        dw_f = f0 + f1 * (F // groups)
+        tl.store(dw_places + dw_f * dw_0, dw_sum, mask=inside)
+
+
+@triton.jit
+def conv1d_backward_dw_taps(
+    x_ptr,
+    dy_ptr,
+    dw_ptr,
+    M,
+    N2,
+    N,
+    R,
+    Cg,
+    L,
+    F,
+    x_0,
+    x_1,
+    x_2,
+    dy_n,
+    dy_f1,
+    dy_f0,
+    dy_p,
+    dw_0,
+    dw_1,
+    dw_2,
+    groups: tl.constexpr,
+    P: tl.constexpr,
+    INDEX: tl.constexpr,
+    dil: tl.constexpr,
+    pad: tl.constexpr,
+    stride: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    f0 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    c = m // R
+    x_c0 = c + f1 * Cg
+    r = m % R
+    x_l0 = r * dil - pad
+    x_rows = x_ptr + x_c0 * x_1 + tl.cast(x_l0, tl.int64) * x_2
+    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    chunks = tl.cdiv(N, BLOCK_K)
+    for start in range(P * chunks):
+        p = start // chunks
+        n = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
+        x_terms = n[None, :] * x_0 + tl.cast(p * stride, tl.int64) * x_2
+        x_c = c + f1 * Cg
+        x_l = x_l0 + p * stride
+        x = tl.load(
+            x_rows + x_terms, mask=(m < M) & (n[None, :] < N) & (x_l >= 0) & (x_l < L), other=0.0
+        )
+        dy = tl.load(
+            dy_ptr + n[:, None] * dy_n + f1 * dy_f1 + f0 * dy_f0 + tl.cast(p, tl.int64) * dy_p,
+            mask=(f0 < N2) & (n[:, None] < N),
+            other=0.0,
+        )
+        dw_sum = tl.dot(x, dy, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    dw_rows = dw_ptr + tl.cast(c, tl.int64) * dw_1 + tl.cast(r, tl.int64) * dw_2
+    dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        dw_sum = dw_sum_halves[half]
+        f0 = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (f0 < N2)
+        dw_f = f0 + f1 * (F // groups)
+        tl.store(dw_rows + dw_f * dw_0, dw_sum, mask=inside)
+
+
+@triton.jit
+def conv1d_backward_dw_lanes(
+    x_lanes_ptr,
+    dy_lanes_ptr,
+    dw_ptr,
+    M,
+    N2,
+    R,
+    Cg,
+    L,
+    F,
+    x_lanes_0,
+    x_lanes_1,
+    x_lanes_2,
+    dy_lanes_f1,
+    dy_lanes_f0,
+    dy_lanes_k,
+    dw_0,
+    dw_1,
+    dw_2,
+    groups: tl.constexpr,
+    P: tl.constexpr,
+    n_lanes: tl.constexpr,
+    INDEX: tl.constexpr,
+    STEP_X_LANES: tl.constexpr,
+    dil: tl.constexpr,
+    pad: tl.constexpr,
+    stride: tl.constexpr,
+    STEP_DY_LANES: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    f0 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    c = m // R
+    x_lanes_c0 = c + f1 * Cg
+    x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
+    r = m % R
+    x_lanes_l0 = r * dil - pad
+    x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
+    x_lanes_rows = x_lanes_ptr + x_lanes_c0 * x_lanes_0 + tl.cast(x_lanes_l0, tl.int64) * x_lanes_1
+    dy_lanes_f1 = tl.multiple_of(tl.cast(dy_lanes_f1, tl.int64), STEP_DY_LANES)
+    dy_lanes_f0 = tl.multiple_of(tl.cast(dy_lanes_f0, tl.int64), STEP_DY_LANES)
+    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, P * n_lanes, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(INDEX)
+        p = k[None, :] // n_lanes
+        n = k[None, :] % n_lanes
+        x_lanes_terms = tl.cast(p * stride, tl.int64) * x_lanes_1 + tl.cast(n, tl.int64) * x_lanes_2
+        x_lanes_c = c + f1 * Cg
+        x_lanes_l = x_lanes_l0 + p * stride
+        x_lanes = tl.load(
+            x_lanes_rows + x_lanes_terms,
+            mask=(m < M) & (k[None, :] < P * n_lanes) & (x_lanes_l >= 0) & (x_lanes_l < L),
+            other=0.0,
+        )
+        dy_lanes = tl.load(
+            dy_lanes_ptr
+            + f1 * dy_lanes_f1
+            + f0 * dy_lanes_f0
+            + tl.cast(k[:, None], tl.int64) * dy_lanes_k,
+            mask=(f0 < N2) & (k[:, None] < P * n_lanes),
+            other=0.0,
+        )
+        dw_sum = tl.dot(x_lanes, dy_lanes, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    dw_rows = dw_ptr + tl.cast(c, tl.int64) * dw_1 + tl.cast(r, tl.int64) * dw_2
+    dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        dw_sum = dw_sum_halves[half]
+        f0 = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (f0 < N2)
+        dw_f = f0 + f1 * (F // groups)
+        tl.store(dw_rows + dw_f * dw_0, dw_sum, mask=inside)
+
+
+@triton.jit
+def conv1d_backward_dw_runs(
+    x_ptr,
+    dy_ptr,
+    dw_ptr,
+    rows,
+    R,
+    Cg,
+    F,
+    L,
+    x_0,
+    x_1,
+    x_2,
+    dy_0,
+    dy_1,
+    dy_2,
+    dw_0,
+    dw_1,
+    dw_2,
+    WIDE_DW: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    N: tl.constexpr,
+    dil: tl.constexpr,
+    pad: tl.constexpr,
+    P: tl.constexpr,
+    stride: tl.constexpr,
+    groups: tl.constexpr,
+    WIDE_X: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    EACH: tl.constexpr,
+):
+    """The windows of STEPS x ROWS x BLOCK places a program."""
+    tile = tl.program_id(0)
+    tiles = tl.cdiv(R, STEPS * BLOCK)
+    row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
+    r = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
+    R = tl.multiple_of(tl.cast(R, tl.int64), WIDE_DW)
+    RUN: tl.constexpr = EACH * dil
+    FIRST: tl.constexpr = (-pad) // RUN
+    LAST: tl.constexpr = ((EACH - 1) * dil + P * stride - pad - stride) // RUN
+    x_l0 = tile % tiles * (STEPS * BLOCK * dil) + tl.arange(0, BLOCK * dil)[None, :]
+    c = (row % Cg).to(tl.int64)
+    f1 = (row // (Cg * (F // groups))).to(tl.int64)
+    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), WIDE_X)
+    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), WIDE_X)
+    L = tl.multiple_of(tl.cast(L, tl.int64), WIDE_X)
+    f0 = (row // Cg % (F // groups)).to(tl.int64)
+    dw_0 = tl.multiple_of(tl.cast(dw_0, tl.int64), WIDE_DW)
+    dw_1 = tl.multiple_of(tl.cast(dw_1, tl.int64), WIDE_DW)
+    dws = ()
+    for i in tl.static_range(STEPS):
+        dw_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for n in tl.static_range(N):
+            x_c = c + f1 * Cg
+            x_line = ()
+            for a in tl.static_range(FIRST, LAST + 1):
+                x_l = x_l0 + i * (BLOCK * dil) + a * RUN
+                x_run = tl.load(
+                    x_ptr + tl.cast(n, tl.int64) * x_0 + x_c * x_1 + tl.cast(x_l, tl.int64) * x_2,
+                    mask=(row < rows) & ((x_l >= 0) & (x_l < L)),
+                    other=0.0,
+                )
+                x_line = x_line + _phases(x_run, RUN)
+            for p in tl.static_range(P):
+                x = _taken(x_line, p * stride - pad - FIRST * RUN, dil, EACH).to(COMPUTE)
+                dy_f = f0 + f1 * (F // groups)
+                dy = tl.load(
+                    dy_ptr
+                    + tl.cast(n, tl.int64) * dy_0
+                    + dy_f * dy_1
+                    + tl.cast(p, tl.int64) * dy_2,
+                    mask=row < rows,
+                ).to(COMPUTE)
+                dw_sum += x * dy
+        dws = dws + (dw_sum,)
+    for i in tl.static_range(STEPS):
+        dw_f = f0 + f1 * (F // groups)
+        tl.store(
+            dw_ptr + dw_f * dw_0 + c * dw_1 + tl.cast(r + i * BLOCK, tl.int64) * dw_2,
+            dws[i],
+            mask=(row < rows) & (r + i * BLOCK < R),
+        )
+
+
+@triton.jit
+def conv1d_backward_dw_window(
+    x_ptr,
+    dy_ptr,
+    dw_ptr,
+    rows,
+    R,
+    Cg,
+    F,
+    L,
+    x_0,
+    x_1,
+    x_2,
+    dy_0,
+    dy_1,
+    dy_2,
+    dw_0,
+    dw_1,
+    dw_2,
+    COMPUTE: tl.constexpr,
+    N: tl.constexpr,
+    P: tl.constexpr,
+    groups: tl.constexpr,
+    dil: tl.constexpr,
+    pad: tl.constexpr,
+    stride: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The windows of STEPS x ROWS x BLOCK places a program."""
+    tile = tl.program_id(0)
+    tiles = tl.cdiv(R, STEPS * BLOCK)
+    row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
+    r = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
+    c = (row % Cg).to(tl.int64)
+    f1 = (row // (Cg * (F // groups))).to(tl.int64)
+    x_l0 = r * dil - pad
+    f0 = (row // Cg % (F // groups)).to(tl.int64)
+    dws = ()
+    for i in tl.static_range(STEPS):
+        dw_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for n in tl.static_range(N):
+            for p in tl.static_range(P):
+                x_c = c + f1 * Cg
+                x_l = x_l0 + ((i * BLOCK) * dil + p * stride)
+                x = tl.load(
+                    x_ptr + tl.cast(n, tl.int64) * x_0 + x_c * x_1 + tl.cast(x_l, tl.int64) * x_2,
+                    mask=(row < rows) & ((r + i * BLOCK < R) & (x_l >= 0) & (x_l < L)),
+                    other=0.0,
+                ).to(COMPUTE)
+                dy_f = f0 + f1 * (F // groups)
+                dy = tl.load(
+                    dy_ptr
+                    + tl.cast(n, tl.int64) * dy_0
+                    + dy_f * dy_1
+                    + tl.cast(p, tl.int64) * dy_2,
+                    mask=row < rows,
+                ).to(COMPUTE)
+                dw_sum += x * dy
+        dws = dws + (dw_sum,)
+    for i in tl.static_range(STEPS):
+        dw_f = f0 + f1 * (F // groups)
+        tl.store(
+            dw_ptr + dw_f * dw_0 + c * dw_1 + tl.cast(r + i * BLOCK, tl.int64) * dw_2,
+            dws[i],
+            mask=(row < rows) & (r + i * BLOCK < R),
+        )
+
+
+@triton.jit
+def conv1d_backward_dw_tiles(
+    x_ptr,
+    dy_ptr,
+    dw_ptr,
+    M,
+    N2,
+    R,
+    Cg,
+    L,
+    F,
+    x_0,
+    x_1,
+    x_2,
+    dy_n,
+    dy_f1,
+    dy_f0,
+    dy_p,
+    dw_0,
+    dw_1,
+    dw_2,
+    groups: tl.constexpr,
+    N: tl.constexpr,
+    P: tl.constexpr,
+    INDEX: tl.constexpr,
+    STEP_X: tl.constexpr,
+    dil: tl.constexpr,
+    pad: tl.constexpr,
+    stride: tl.constexpr,
+    STEP_DY: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    f0 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    c = m // R
+    x_c0 = c + f1 * Cg
+    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), STEP_X)
+    r = m % R
+    x_l0 = r * dil - pad
+    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), STEP_X)
+    x_rows = x_ptr + x_c0 * x_1 + tl.cast(x_l0, tl.int64) * x_2
+    dy_f1 = tl.multiple_of(tl.cast(dy_f1, tl.int64), STEP_DY)
+    dy_f0 = tl.multiple_of(tl.cast(dy_f0, tl.int64), STEP_DY)
+    dy_p = tl.multiple_of(tl.cast(dy_p, tl.int64), STEP_DY)
+    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, N * P, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(INDEX)
+        n = k[None, :] % N
+        p = k[None, :] // N
+        x_terms = tl.cast(n, tl.int64) * x_0 + tl.cast(p * stride, tl.int64) * x_2
+        x_c = c + f1 * Cg
+        x_l = x_l0 + p * stride
+        x = tl.load(
+            x_rows + x_terms,
+            mask=(m < M) & (k[None, :] < N * P) & (x_l >= 0) & (x_l < L),
+            other=0.0,
+        )
+        n = k[:, None] % N
+        p = k[:, None] // N
+        dy = tl.load(
+            dy_ptr
+            + tl.cast(n, tl.int64) * dy_n
+            + f1 * dy_f1
+            + f0 * dy_f0
+            + tl.cast(p, tl.int64) * dy_p,
+            mask=(f0 < N2) & (k[:, None] < N * P),
+            other=0.0,
+        )
+        dw_sum = tl.dot(x, dy, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    dw_rows = dw_ptr + tl.cast(c, tl.int64) * dw_1 + tl.cast(r, tl.int64) * dw_2
+    dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        dw_sum = dw_sum_halves[half]
+        f0 = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (f0 < N2)
+        dw_f = f0 + f1 * (F // groups)
+        tl.store(dw_rows + dw_f * dw_0, dw_sum, mask=inside)
+
+
+@triton.jit
+def conv1d_backward_db_rows(
+    dy_ptr,
+    db_ptr,
+    rows,
+    cols,
+    P,
+    dy_n,
+    dy_row,
+    dy_p,
+    db_row,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < cols)
+    n = (col // P).to(tl.int64)
+    p = (col % P).to(tl.int64)
+    dy = tl.load(dy_ptr + n * dy_n + row * dy_row + p * dy_p, mask=inside, other=0.0).to(COMPUTE)
+    db = tl.sum(dy, 1, keep_dims=True)
+    tl.store(db_ptr + row * db_row, db, mask=row < rows)
+
+
+@triton.jit
+def conv1d_backward_db_loop(
+    dy_ptr,
+    db_ptr,
+    rows,
+    N,
+    P,
+    dy_n,
+    dy_row,
+    dy_p,
+    db_row,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(P, BLOCK)
+    db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for step in range(0, N * blocks):
+        n = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        p = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (p < P)
+        dy = tl.load(dy_ptr + n * dy_n + row * dy_row + p * dy_p, mask=inside, other=0.0).to(
+            COMPUTE
+        )
+        db_sum_acc += dy
+    db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
+    tl.store(db_ptr + row * db_row, db_sum, mask=row < rows)
+
+
+@triton.jit
+def conv1d_backward_db_part(
+    dy_ptr,
+    db_sum_part_ptr,
+    rows,
+    N,
+    P,
+    CHUNK,
+    dy_n,
+    dy_row,
+    dy_p,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): db_sum over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(P, BLOCK)
+    part = tl.program_id(0)
+    stop = tl.minimum((part + 1) * CHUNK, N * blocks)
+    db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for step in range(part * CHUNK, stop):
+        n = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        p = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (p < P)
+        dy = tl.load(dy_ptr + n * dy_n + row * dy_row + p * dy_p, mask=inside, other=0.0).to(
+            COMPUTE
+        )
+        db_sum_acc += dy
+    tl.store(
+        db_sum_part_ptr + row * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=row < rows
+    )
+
+
+@triton.jit
+def conv1d_backward_db_finish(
+    db_sum_part_ptr, db_ptr, rows, db_row, MERGE: tl.constexpr, PARTS: tl.constexpr
+):
+    """What the parts of MERGE rows left, merged."""
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
+    db_sum_parts = tl.load(
+        db_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
+    tl.store(db_ptr + row * db_row, db_sum, mask=row < rows)
+
+
+def choose_conv1d_backward_dx_dy_packed(cols: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+
+
+def launch_conv1d_backward_dx_dy_packed(dy, dy_packed) -> None:
+    """Computes dy_packed by the variant that fits, unchecked."""
+    N, F, P = dy.shape
+    dy_packed = dy_packed.view(N * P, F)
+    rows = N * P
+    cols = F
+    _, config = choose_conv1d_backward_dx_dy_packed(cols)
+    conv1d_backward_dx_dy_packed_tile[
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(F, config["BLOCK"]),)
+    ](
+        dy,
+        dy_packed,
+        N * P,
+        F,
+        P,
+        dy.stride(0),
+        dy.stride(1),
+        dy.stride(2),
+        dy_packed.stride(0),
+        dy_packed.stride(1),
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def choose_conv1d_backward_dx_w_packed(cols: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+
+
+def launch_conv1d_backward_dx_w_packed(w, w_packed) -> None:
+    """Computes w_packed by the variant that fits, unchecked."""
+    F, Cg, R = w.shape
+    w = w.reshape(F, Cg * R)
+    w_packed = w_packed.view(Cg * R, F)
+    rows = Cg * R
+    cols = F
+    _, config = choose_conv1d_backward_dx_w_packed(cols)
+    conv1d_backward_dx_w_packed_tile[
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(F, config["BLOCK"]),)
+    ](
+        w,
+        w_packed,
+        Cg * R,
+        F,
+        w.stride(0),
+        w.stride(1),
+        w_packed.stride(0),
+        w_packed.stride(1),
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def choose_conv1d_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+
+
+def launch_conv1d_backward_dw_x_packed(x, x_packed) -> None:
+    """Computes x_packed by the variant that fits, unchecked."""
+    N, C, L = x.shape
+    x = x.reshape(N, C * L)
+    x_packed = x_packed.view(C * L, N)
+    rows = C * L
+    cols = N
+    _, config = choose_conv1d_backward_dw_x_packed(cols)
+    conv1d_backward_dw_x_packed_tile[
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
+    ](
+        x,
+        x_packed,
+        C * L,
+        N,
+        x.stride(0),
+        x.stride(1),
+        x_packed.stride(0),
+        x_packed.stride(1),
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def choose_conv1d_backward_dw_dy_packed(cols: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+
+
+def launch_conv1d_backward_dw_dy_packed(dy, dy_packed) -> None:
+    """Computes dy_packed by the variant that fits, unchecked."""
+    N, F, P = dy.shape
+    dy = dy.reshape(N, F * P)
+    dy_packed = dy_packed.view(F * P, N)
+    rows = F * P
+    cols = N
+    _, config = choose_conv1d_backward_dw_dy_packed(cols)
+    conv1d_backward_dw_dy_packed_tile[
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
+    ](
+        dy,
+        dy_packed,
+        F * P,
+        N,
+        dy.stride(0),
+        dy.stride(1),
+        dy_packed.stride(0),
+        dy_packed.stride(1),
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def choose_conv1d_backward_dx(
+    batches: int,
+    M: int,
+    N: int,
+    channels: int,
+    terms: int,
+    outer: int,
+    lanes: int,
+    span: int,
+    lines: int,
+    cols: int,
+    reach: int,
+    images: int,
+    places: int,
+    channels_last: bool,
+    one_tap: bool,
+    as_rows: bool,
+    itemsize: int,
+    hip: bool,
+    sms: int,
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # one tap, so a product whose rows are the positions of all images; long, and bound by memory: small tiles, three programs a multiprocessor
+    if (
+        one_tap
+        and as_rows
+        and M < 2**31
+        and M * N * channels >= 2**29
+        and itemsize <= 4
+        and M >= 64 * sms
+        and N * channels <= 128 * (N + channels)
+    ):
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "rows_stream", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+            PROGRAMS=3,
+        )
+    # one tap, so a product whose rows are the positions of all images; large, and its widest tiles fill whole waves of multiprocessors
+    if (
+        one_tap
+        and as_rows
+        and M < 2**31
+        and M * N * channels >= 2**29
+        and itemsize <= 2
+        and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "rows_persistent", dict(
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=3,
+            PROGRAMS=1,
+        )
+    # one tap, so a product whose rows are the positions of all images; large, and tiles of 128 x 128 fill the waves better
+    if (
+        one_tap
+        and as_rows
+        and M < 2**31
+        and M * N * channels >= 2**29
+        and itemsize <= 4
+        and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
+    ):
+        return "rows_square", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3,
+            PROGRAMS=1,
+        )
+    # one tap, so a product whose rows are the positions of one image; long, and bound by memory: small tiles, three programs a multiprocessor
+    if (
+        one_tap
+        and places < 2**31
+        and images * places * N * channels >= 2**29
+        and itemsize <= 4
+        and images * places >= 64 * sms
+        and N * channels <= 128 * (N + channels)
+    ):
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "planes_stream", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+            PROGRAMS=3,
+        )
+    # one tap, so a product whose rows are the positions of one image; large, and its widest tiles fill whole waves of multiprocessors
+    if (
+        one_tap
+        and places < 2**31
+        and images * places * N * channels >= 2**29
+        and itemsize <= 2
+        and 9 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 256), sms)
+        <= 5 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "planes_persistent", dict(
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=3,
+            PROGRAMS=1,
+        )
+    # one tap, so a product whose rows are the positions of one image; large, and tiles of 128 x 128 fill the waves better
+    if (
+        one_tap
+        and places < 2**31
+        and images * places * N * channels >= 2**29
+        and itemsize <= 4
+        and 8 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(images * triton.cdiv(places, 64) * triton.cdiv(N, 128), sms)
+    ):
+        return "planes_square", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3,
+            PROGRAMS=1,
+        )
+    # a window small enough to unroll, memory running along the channels
+    if N < 8 and channels_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
+        BLOCK = max(1, min(256, triton.next_power_of_2(lanes)))
+        return "channels", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // itemsize // BLOCK),
+            num_warps=2,
+            STEPS=max(1, min(8, triton.cdiv(triton.next_power_of_2(lanes), BLOCK), 256 // terms)),
+        )
+    # a window small enough to unroll
+    if N < 8 and 0 < terms <= 128 and max(lines, reach) < 1 << 30:
+        BLOCK = max(1, min(128, triton.next_power_of_2(cols)))
+        return "window", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 64 // BLOCK),
+            num_warps=4 if BLOCK > 64 else 1,
+            STEPS=max(1, min(8, triton.cdiv(triton.next_power_of_2(cols), BLOCK), 256 // terms)),
+        )
+    # many channels out: each gathered tile serves 256 of them
+    if (
+        not hip
+        and itemsize <= 2
+        and channels >= 32
+        and N > 128
+        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
+        return "wide", dict(
+            BLOCK_N=256,
+            BLOCK_M=128,
+            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=3,
+        )
+    # a few channels: several taps and their channels fill a tile
+    if not hip and itemsize <= 4 and 4 <= channels and channels * itemsize < 128:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "mixed", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=3,
+        )
+    # channels enough for a tile of them at each tap of the window
+    if not hip and itemsize <= 4 and channels >= 8:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "taps", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128 if batches * triton.cdiv(M, 128) * triton.cdiv(N, BLOCK_N) >= sms else 64,
+            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            GROUP_M=8,
+            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
+            num_stages=3,
+        )
+    # hardly any channels
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "terms", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=64 // itemsize,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=4,
+        )
+    # any size
+    return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+
+
+def launch_conv1d_backward_dx(x, w, dy, dx, dw, db, stride, pad, dil, groups) -> None:
+    """Computes dx by the variant that fits, unchecked."""
+    N = x.shape[0]
+    L = x.shape[2]
+    F, Cg, R = w.shape
+    P = dy.shape[2]
+    PRECISION = _f32_precision("conv")
+    batches = groups
+    M = L * N
+    channels = F // groups
+    terms = (F // groups) * R
+    outer = Cg * L * N
+    lanes = groups
+    span = Cg + Cg * groups + F // groups + (F // groups) * groups + groups
+    lines = Cg * N * groups
+    cols = L
+    reach = 2 * L + R * max(-dil, dil)
+    images = N
+    places = L
+    channels_last = dy.stride(1) < dy.stride(2)
+    one_tap = R == 1 and groups == 1 and stride == 1 and pad == 0 and _takes_tiles(dy, w)
+    as_rows = dy.permute(0, 2, 1).is_contiguous() and dx.permute(0, 2, 1).is_contiguous()
+    itemsize = w.element_size()
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(dy.device)
+    variant, config = choose_conv1d_backward_dx(
+        batches,
+        M,
+        Cg,
+        channels,
+        terms,
+        outer,
+        lanes,
+        span,
+        lines,
+        cols,
+        reach,
+        images,
+        places,
+        channels_last,
+        one_tap,
+        as_rows,
+        itemsize,
+        hip,
+        sms,
+    )
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    INDEX = tl.int32 if max(L * N, (F // groups) * R, *dy.shape) < 2_000_000_000 else tl.int64
+    if variant in ("wide", "mixed", "taps"):
+        if dy.stride(1) != 1:  # its channels lie apart
+            dy_packed = torch.empty((N, P, F), dtype=dy.dtype, device=dy.device)
+            launch_conv1d_backward_dx_dy_packed(dy, dy_packed)
+            dy = dy_packed.permute(0, 2, 1)
+        if w.stride(0) != 1:  # its channels lie apart
+            w_packed = torch.empty((Cg, R, F), dtype=w.dtype, device=w.device)
+            launch_conv1d_backward_dx_w_packed(w, w_packed)
+            w = w_packed.permute(2, 0, 1)
+    if variant in ("rows_stream", "rows_persistent", "rows_square"):
+        dy = dy.permute(0, 2, 1).reshape(L * N, F)
+        w = w.reshape(F, Cg)
+        dx = dx.permute(0, 2, 1).view(L * N, Cg)
+        dy_tiles, dy_turned = _tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        dx_tiles = _tiles_to_store(dx, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        conv1d_backward_dx_rows[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(Cg, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            dy_tiles,
+            w_tiles,
+            dx_tiles,
+            dx,
+            L * N,
+            Cg,
+            F,
+            dx.stride(0),
+            dx.stride(1),
+            DY_TURNED=dy_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant in ("planes_stream", "planes_persistent", "planes_square"):
+        dy = dy.reshape(N, F, L)
+        w = w.reshape(F, Cg)
+        dx = dx.view(N, Cg, L)
+        dy_tiles, dy_turned = _tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        conv1d_backward_dx_planes[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    N * triton.cdiv(L, config["BLOCK_M"]) * triton.cdiv(Cg, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            dy_tiles,
+            w_tiles,
+            dx,
+            N,
+            L,
+            Cg,
+            F,
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            DY_TURNED=dy_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant == "channels":
+        conv1d_backward_dx_channels[
+            (
+                triton.cdiv(outer, config["ROWS"])
+                * triton.cdiv(groups, config["STEPS"] * config["BLOCK"]),
+            )
+        ](
+            dy,
+            w,
+            dx,
+            Cg * L * N,
+            Cg * L,
+            L,
+            P,
+            Cg,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            groups=groups,
+            COMPUTE=COMPUTE,
+            R=R,
+            F=F,
+            pad=pad,
+            dil=dil,
+            stride=stride,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "window":
+        conv1d_backward_dx_window[
+            (
+                triton.cdiv(lines, config["ROWS"])
+                * triton.cdiv(L, config["STEPS"] * config["BLOCK"]),
+            )
+        ](
+            dy,
+            w,
+            dx,
+            Cg * N * groups,
+            L,
+            Cg * groups,
+            Cg,
+            P,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            COMPUTE=COMPUTE,
+            R=R,
+            F=F,
+            groups=groups,
+            pad=pad,
+            dil=dil,
+            stride=stride,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("wide", "taps"):
+        w = w.reshape(groups, F // groups, Cg, R)
+        conv1d_backward_dx_taps[
+            (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(Cg, config["BLOCK_N"]),)
+        ](
+            dy,
+            w,
+            dx,
+            L * N,
+            Cg,
+            F // groups,
+            L,
+            F,
+            P,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            w.stride(3),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            groups=groups,
+            R=R,
+            INDEX=INDEX,
+            pad=pad,
+            dil=dil,
+            stride=stride,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        w = w.reshape(groups, F // groups, Cg, R)
+        conv1d_backward_dx_tiles[
+            (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(Cg, config["BLOCK_N"]),)
+        ](
+            dy,
+            w,
+            dx,
+            L * N,
+            Cg,
+            L,
+            P,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            w.stride(3),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            groups=groups,
+            F=F,
+            R=R,
+            INDEX=INDEX,
+            STEP_DY=math.gcd(16, dy.stride(0), dy.stride(2)),
+            pad=pad,
+            dil=dil,
+            stride=stride,
+            STEP_W=math.gcd(16, w.stride(0), w.stride(2), w.stride(3)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_conv1d_backward_dw(
+    batches: int,
+    M: int,
+    N: int,
+    channels: int,
+    depth: int,
+    taps: int,
+    hop: int,
+    over: int,
+    terms: int,
+    lines: int,
+    cols: int,
+    reach: int,
+    apart: int,
+    dilation: int,
+    patched: bool,
+    itemsize: int,
+    hip: bool,
+    sms: int,
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # a window small enough to unroll, lines loaded in whole runs
+    if (
+        N < 8
+        and 1 <= apart <= 8
+        and triton.next_power_of_2(apart) == apart
+        and itemsize <= 2 * apart
+        and dilation >= 0
+        and 0 < terms <= 128
+        and max(lines, reach) < 1 << 30
+    ):
+        BLOCK = max(1, min(128, triton.next_power_of_2(cols)))
+        EACH = min(BLOCK, 8 // itemsize) if apart == 1 else 1
+        return "runs", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 128 // BLOCK),
+            STEPS=max(1, min(8, triton.cdiv(triton.next_power_of_2(cols), BLOCK), 256 // terms)),
+            EACH=EACH,
+            num_warps=max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64))),
+        )
+    # a window small enough to unroll
+    if N < 8 and 0 < terms <= 128 and max(lines, reach) < 1 << 30:
+        BLOCK = max(1, min(128, triton.next_power_of_2(cols)))
+        return "window", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 64 // BLOCK),
+            num_warps=4 if BLOCK > 64 else 1,
+            STEPS=max(1, min(8, triton.cdiv(triton.next_power_of_2(cols), BLOCK), 256 // terms)),
+        )
+    # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
+    if (
+        patched
+        and 2 <= itemsize <= 4
+        and channels % 16 == 0
+        and 0 < hop
+        and over == 0
+        and batches * M * N * channels >= 2**26
+    ):
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_K = min(
+            128 // itemsize, 64 if channels % 64 == 0 else 32 if channels % 32 == 0 else 16
+        )
+        return "patches", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=(
+                256
+                if itemsize <= 2
+                and BLOCK_N == 128
+                and batches * triton.cdiv(M, 256) * triton.cdiv(N, 128) >= 4 * sms
+                else 128
+            ),
+            BLOCK_K=BLOCK_K,
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(channels, BLOCK_K) <= 16,
+            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
+            num_stages=3,
+        )
+    # many channels out: each gathered tile serves 256 of them
+    if (
+        not hip
+        and itemsize <= 2
+        and channels >= 32
+        and N > 128
+        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
+        return "wide", dict(
+            BLOCK_N=256,
+            BLOCK_M=128,
+            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=3,
+        )
+    # a few channels: several taps and their channels fill a tile
+    if not hip and itemsize <= 4 and 4 <= channels and channels * itemsize < 128:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "mixed", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=3,
+        )
+    # channels enough for a tile of them at each tap of the window
+    if not hip and itemsize <= 4 and channels >= 8:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "taps", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128 if batches * triton.cdiv(M, 128) * triton.cdiv(N, BLOCK_N) >= sms else 64,
+            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            GROUP_M=8,
+            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
+            num_stages=3,
+        )
+    # two or three channels, stored as four: a load takes all of a tap
+    if not hip and itemsize <= 4 and 1 < channels < 4:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "lanes", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=32,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=4 if depth > 128 else 1,
+        )
+    # hardly any channels
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "terms", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=64 // itemsize,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=4,
+        )
+    # any size
+    return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+
+
+def launch_conv1d_backward_dw(x, w, dy, dx, dw, db, stride, pad, dil, groups) -> None:
+    """Computes dw by the variant that fits, unchecked."""
+    N, C, L = x.shape
+    F, Cg, R = w.shape
+    P = dy.shape[2]
+    n_lanes = 4 * ((N + 3) // 4)
+    PRECISION = _f32_precision("conv")
+    batches = groups
+    M = Cg * R
+    N_ = F // groups
+    channels = N
+    depth = N * P
+    taps = P
+    hop = dil
+    over = L % dil
+    terms = N * P
+    lines = Cg * (F // groups) * groups
+    cols = R
+    reach = P * stride + R + R * max(dil, -dil)
+    apart = dil
+    dilation = stride
+    patched = _takes_patches(x.permute(1, 2, 0), dy.permute(1, 2, 0))
+    itemsize = x.element_size()
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(dy.device)
+    variant, config = choose_conv1d_backward_dw(
+        batches,
+        M,
+        N_,
+        channels,
+        depth,
+        taps,
+        hop,
+        over,
+        terms,
+        lines,
+        cols,
+        reach,
+        apart,
+        dilation,
+        patched,
+        itemsize,
+        hip,
+        sms,
+    )
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    INDEX = tl.int32 if max(Cg * R, N * P, *x.shape) < 2_000_000_000 else tl.int64
+    if variant in ("patches", "wide", "mixed", "taps"):
+        if x.stride(0) != 1:  # its channels lie apart
+            x_packed = torch.empty((C, L, N), dtype=x.dtype, device=x.device)
+            launch_conv1d_backward_dw_x_packed(x, x_packed)
+            x = x_packed.permute(2, 0, 1)
+        if dy.stride(0) != 1:  # its channels lie apart
+            dy_packed = torch.empty((F, P, N), dtype=dy.dtype, device=dy.device)
+            launch_conv1d_backward_dw_dy_packed(dy, dy_packed)
+            dy = dy_packed.permute(2, 0, 1)
+    if variant == "runs":
+        conv1d_backward_dw_runs[
+            (
+                triton.cdiv(lines, config["ROWS"])
+                * triton.cdiv(R, config["STEPS"] * config["BLOCK"]),
+            )
+        ](
+            x,
+            dy,
+            dw,
+            Cg * (F // groups) * groups,
+            R,
+            Cg,
+            F,
+            L,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dw.stride(0),
+            dw.stride(1),
+            dw.stride(2),
+            WIDE_DW=math.gcd(16, dw.shape[2], dw.stride(0), dw.stride(1)),
+            COMPUTE=COMPUTE,
+            N=N,
+            dil=dil,
+            pad=pad,
+            P=P,
+            stride=stride,
+            groups=groups,
+            WIDE_X=math.gcd(16, x.shape[2], x.stride(0), x.stride(1)),
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "window":
+        conv1d_backward_dw_window[
+            (
+                triton.cdiv(lines, config["ROWS"])
+                * triton.cdiv(R, config["STEPS"] * config["BLOCK"]),
+            )
+        ](
+            x,
+            dy,
+            dw,
+            Cg * (F // groups) * groups,
+            R,
+            Cg,
+            F,
+            L,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dw.stride(0),
+            dw.stride(1),
+            dw.stride(2),
+            COMPUTE=COMPUTE,
+            N=N,
+            P=P,
+            groups=groups,
+            dil=dil,
+            pad=pad,
+            stride=stride,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "patches":
+        PATCH_C, PATCH_R = _patch(config["BLOCK_M"], Cg, R)
+        PATCHES = triton.cdiv(Cg, PATCH_C) * triton.cdiv(R, PATCH_R)
+        x_patches = _descriptor(
+            _every(x.permute(1, 2, 0), 1, dil), PATCH_C, PATCH_R, config["BLOCK_K"]
+        )
+        dy_tiles = _descriptor(
+            dy.permute(1, 2, 0).reshape(F, N * P), config["BLOCK_N"], config["BLOCK_K"]
+        )
+        conv1d_backward_dw_patches[
+            (
+                (
+                    min(3 * sms, groups * PATCHES * triton.cdiv(N_, config["BLOCK_N"]))
+                    if config["FLAT"]
+                    else groups * PATCHES * triton.cdiv(N_, config["BLOCK_N"])
+                ),
+            )
+        ](
+            x_patches,
+            dy_tiles,
+            dw,
+            F // groups,
+            N,
+            Cg,
+            R,
+            F,
+            x.stride(2),
+            dw.stride(0),
+            dw.stride(1),
+            dw.stride(2),
+            groups=groups,
+            P=P,
+            PATCH_C=PATCH_C,
+            PATCH_R=PATCH_R,
+            stride=stride,
+            pad=pad,
+            dil=dil,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("wide", "taps"):
+        dy = dy.reshape(N, groups, F // groups, P)
+        conv1d_backward_dw_taps[
+            (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
+        ](
+            x,
+            dy,
+            dw,
+            Cg * R,
+            F // groups,
+            N,
+            R,
+            Cg,
+            L,
+            F,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dy.stride(3),
+            dw.stride(0),
+            dw.stride(1),
+            dw.stride(2),
+            groups=groups,
+            P=P,
+            INDEX=INDEX,
+            dil=dil,
+            pad=pad,
+            stride=stride,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("mixed", "terms", "small"):
+        dy = dy.reshape(N, groups, F // groups, P)
+        conv1d_backward_dw_tiles[
+            (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
+        ](
+            x,
+            dy,
+            dw,
+            Cg * R,
+            F // groups,
+            R,
+            Cg,
+            L,
+            F,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dy.stride(3),
+            dw.stride(0),
+            dw.stride(1),
+            dw.stride(2),
+            groups=groups,
+            N=N,
+            P=P,
+            INDEX=INDEX,
+            STEP_X=math.gcd(16, x.stride(1), x.stride(2)),
+            dil=dil,
+            pad=pad,
+            stride=stride,
+            STEP_DY=math.gcd(16, dy.stride(1), dy.stride(2), dy.stride(3)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        # n_lanes channels where x has N: zeros behind those.
+        x_lanes = torch.zeros((C, L, n_lanes), dtype=x.dtype, device=x.device)
+        launch_conv1d_backward_dw_x_packed(x, x_lanes[..., :N])
+        # n_lanes channels where dy has N: zeros behind those.
+        dy_lanes = torch.zeros((F, P, n_lanes), dtype=dy.dtype, device=dy.device)
+        launch_conv1d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
+        dy_lanes = dy_lanes.view(groups, F // groups, P * n_lanes)
+        conv1d_backward_dw_lanes[
+            (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
+        ](
+            x_lanes,
+            dy_lanes,
+            dw,
+            Cg * R,
+            F // groups,
+            R,
+            Cg,
+            L,
+            F,
+            x_lanes.stride(0),
+            x_lanes.stride(1),
+            x_lanes.stride(2),
+            dy_lanes.stride(0),
+            dy_lanes.stride(1),
+            dy_lanes.stride(2),
+            dw.stride(0),
+            dw.stride(1),
+            dw.stride(2),
+            groups=groups,
+            P=P,
+            n_lanes=n_lanes,
+            INDEX=INDEX,
+            STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1)),
+            dil=dil,
+            pad=pad,
+            stride=stride,
+            STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0), dy_lanes.stride(1)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_conv1d_backward_db(
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = min(64 if across else 1024, max(16, triton.next_power_of_2(col_run)))
+        ROWS = 32 if across else min(16, 4096 // BLOCK)
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
+            MERGE=1 if PARTS > 16 else 16,
+            num_warps=8 if across else 4,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    BLOCK = min(32 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+    return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
+
+
+def launch_conv1d_backward_db(x, w, dy, dx, dw, db, stride, pad, dil, groups) -> None:
+    """Computes db by the variant that fits, unchecked."""
+    N = x.shape[0]
+    F = w.shape[0]
+    P = dy.shape[2]
+    dy = dy.reshape(N, (F // groups) * groups, P)
+    db = db.view((F // groups) * groups)
+    rows = (F // groups) * groups
+    cols = N * P
+    col_run = P
+    col_runs = N
+    across = dy.stride(1) < dy.stride(2)
+    sms = _multiprocessors(dy.device)
+    variant, config = choose_conv1d_backward_db(rows, cols, col_run, col_runs, across, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    if variant == "split":
+        db_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
+            device=dy.device,
+        )
+        conv1d_backward_db_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            dy,
+            db_sum_part,
+            (F // groups) * groups,
+            N,
+            P,
+            dy_n=dy.stride(0),
+            dy_row=dy.stride(1),
+            dy_p=dy.stride(2),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        conv1d_backward_db_finish[(triton.cdiv(rows, config["MERGE"]),)](
+            db_sum_part,
+            db,
+            (F // groups) * groups,
+            db.stride(0),
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
+        )
+    elif variant in ("across", "rows"):
+        conv1d_backward_db_rows[(triton.cdiv(rows, config["ROWS"]),)](
+            dy,
+            db,
+            (F // groups) * groups,
+            N * P,
+            P,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            db.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        conv1d_backward_db_loop[(triton.cdiv(rows, config["ROWS"]),)](
+            dy,
+            db,
+            (F // groups) * groups,
+            N,
+            P,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            db.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def launch_conv1d_backward(x, w, dy, dx, dw, db, stride, pad, dil, groups) -> None:
+    """3 steps, unchecked; what passes between them is in scratch storage."""
+    if dx is not None:
+        launch_conv1d_backward_dx(x, w, dy, dx, dw, db, stride, pad, dil, groups)
+    if dw is not None:
+        launch_conv1d_backward_dw(x, w, dy, dx, dw, db, stride, pad, dil, groups)
+    if db is not None:
+        launch_conv1d_backward_db(x, w, dy, dx, dw, db, stride, pad, dil, groups)
+
+
+def allocate_conv1d_backward(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    dy: torch.Tensor,
+    stride: int = 1,
+    pad: int = 0,
+    dil: int = 1,
+    groups: int = 1,
+    need_dx: bool = True,
+    need_dw: bool = True,
+    need_db: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """Checks the operands of conv1d_backward and allocates what it returns."""
+    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"conv1d_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
+        )
+    if x.dim() != 3:
+        raise ValueError(f"conv1d_backward: x: expected 3 dims [N, C, L], given {x.dim()}")
+    if w.dtype != x.dtype:
+        raise ValueError(
+            f"conv1d_backward: w: expected dtype {x.dtype} (T, from x), given {w.dtype}"
+        )
+    if w.dim() != 3:
+        raise ValueError(f"conv1d_backward: w: expected 3 dims [F, Cg, R], given {w.dim()}")
+    if w.device != x.device:
+        raise ValueError(
+            f"conv1d_backward: w: expected device {x.device} (from x), given {w.device}"
+        )
+    if dy.dtype != x.dtype:
+        raise ValueError(
+            f"conv1d_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
+        )
+    if dy.dim() != 3:
+        raise ValueError(f"conv1d_backward: dy: expected 3 dims [N, F, P], given {dy.dim()}")
+    if dy.device != x.device:
+        raise ValueError(
+            f"conv1d_backward: dy: expected device {x.device} (from x), given {dy.device}"
+        )
+    if type(stride) is not int:
+        raise ValueError(f"conv1d_backward: stride: expected int, given {stride!r}")
+    if type(pad) is not int:
+        raise ValueError(f"conv1d_backward: pad: expected int, given {pad!r}")
+    if type(dil) is not int:
+        raise ValueError(f"conv1d_backward: dil: expected int, given {dil!r}")
+    if type(groups) is not int:
+        raise ValueError(f"conv1d_backward: groups: expected int, given {groups!r}")
+    N, C, L = x.shape
+    F, Cg, R = w.shape
+    P = dy.shape[2]
+    if dy.shape[0] != N:
+        raise ValueError(
+            f"conv1d_backward: dy: dim 0 (N): expected {N} (from x), given {dy.shape[0]}"
+        )
+    if dy.shape[1] != F:
+        raise ValueError(
+            f"conv1d_backward: dy: dim 1 (F): expected {F} (from w), given {dy.shape[1]}"
+        )
+    if stride < 1:
+        raise ValueError(f"conv1d_backward: requires stride >= 1: {stride} < {1}")
+    if P != ((L + dil + 2 * pad - R * dil - 1) // stride + 1):
+        raise ValueError(
+            f"conv1d_backward: requires P == (L + dil + 2 * pad - R * dil - 1) // stride + 1: {P} != {(L + dil + 2 * pad - R * dil - 1) // stride + 1}"
+        )
+    if C != (Cg * groups):
+        raise ValueError(f"conv1d_backward: requires C == Cg * groups: {C} != {Cg * groups}")
+    if groups < 1:
+        raise ValueError(f"conv1d_backward: requires groups >= 1: {groups} < {1}")
+    if (F % groups) != 0:
+        raise ValueError(f"conv1d_backward: requires F % groups == 0: {F % groups} != {0}")
+    dx = torch.empty((N, C, L), dtype=x.dtype, device=x.device) if need_dx else None
+    dw = torch.empty((F, Cg, R), dtype=x.dtype, device=x.device) if need_dw else None
+    db = torch.empty((F,), dtype=x.dtype, device=x.device) if need_db else None
+    return dx, dw, db
+
+
+def conv1d_backward_reference(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    dy: torch.Tensor,
+    stride: int = 1,
+    pad: int = 0,
+    dil: int = 1,
+    groups: int = 1,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What conv1d_backward means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    w = w.to(compute)
+    dy = dy.to(compute)
+    N, C, L = x.shape
+    F, Cg, R = w.shape
+    P = dy.shape[2]
+
+    def padded(tensor, fill, *index):
+        """tensor[index], and fill where an index is outside."""
+        inside, at = True, []
+        for i, size in zip(index, tensor.shape):
+            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
+            inside = inside & (i >= 0) & (i < size)
+            at.append(i.clamp(0, max(size - 1, 0)))
+        if tensor.numel() == 0:
+            return tensor.new_full(inside.shape, fill)
+        return torch.where(inside, tensor[tuple(at)], fill)
+
+    def blocks(terms, *sizes):
+        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
+        room, parts = max(1, 2**19 // max(1, terms)), [()]
+        for size in sizes[::-1]:
+            length = max(1, min(size, room))
+            room = max(1, room // length)
+            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
+            parts = [(cut, *part) for cut in cuts for part in parts]
+        return parts
+
+    # dx[n, c, l] = sum[r, f < F // groups]((dy[n, c // Cg * (F // groups) + f, (l + pad - r *
+    #     dil) / stride] else 0.0) * w[c // Cg * (F // groups) + f, c % Cg, r])
+    f = torch.arange(F // groups, device=x.device)[:, None, None]
+    r = torch.arange(R, device=x.device)
+    dx = torch.empty((N, groups, Cg, L), dtype=T, device=x.device)
+    for n_block, c1_block, l_block in blocks(F // groups * R, N, groups, L):
+        n = torch.arange(N, device=x.device)[n_block, None, None, None, None]
+        c1 = torch.arange(groups, device=x.device)[c1_block, None, None, None]
+        l = torch.arange(L, device=x.device)[l_block, None]
+        dx[n_block, c1_block, :, l_block] = torch.einsum(
+            "ebcdf,bcaf->ebad",
+            padded(
+                dy,
+                0.0,
+                n,
+                c1 * (F // groups) + f,
+                torch.where((l + pad - r * dil) % stride == 0, (l + pad - r * dil) // stride, -1),
+            ),
+            w.unflatten(0, (groups, F // groups))[c1_block, :, :, :],
+        ).to(T)
+    dx = dx.reshape((N, C, L))
+
+    # dw[f, c, r] = sum[n, p](dy[n, f, p] * (x[n, c + f // (F // groups) * Cg, p * stride + r *
+    #     dil - pad] else 0.0))
+    n = torch.arange(N, device=x.device)[:, None, None, None, None]
+    p = torch.arange(P, device=x.device)
+    dw = torch.empty((groups, F // groups, Cg, R), dtype=T, device=x.device)
+    for f1_block, c_block, r_block in blocks(N * P, groups, Cg, R):
+        f1 = torch.arange(groups, device=x.device)[f1_block, None, None, None]
+        c = torch.arange(Cg, device=x.device)[c_block, None, None]
+        r = torch.arange(R, device=x.device)[r_block, None]
+        dw[f1_block, :, c_block, r_block] = torch.einsum(
+            "dcafe,dcbe->cbaf",
+            padded(x, 0.0, n, c + f1 * Cg, p * stride + r * dil - pad),
+            dy.unflatten(1, (groups, F // groups))[:, f1_block, :, :],
+        ).to(T)
+    dw = dw.reshape((F, Cg, R))
+
+    # db[f] = sum[n, p](dy[n, f, p])
+    db = dy.permute(1, 0, 2).sum((-2, -1)).to(T)
+
+    return dx, dw, db
+
+
+@runtime.op(
+    "specs/conv1d.op",
+    allocate=allocate_conv1d_backward,
+    reference=conv1d_backward_reference,
+    precision=("conv",),
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def conv1d_backward(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    dy: torch.Tensor,
+    stride: int = 1,
+    pad: int = 0,
+    dil: int = 1,
+    groups: int = 1,
+    need_dx: bool = True,
+    need_dw: bool = True,
+    need_db: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """dx: T[N, C, L], dw: T[F, Cg, R], db: T[F] from x: T[N, C, L], w: T[F, Cg, R], dy: T[N, F, P].
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dx, dw, db = allocate_conv1d_backward(
+        x, w, dy, stride, pad, dil, groups, need_dx, need_dw, need_db
+    )
+    if not _runs_kernels(x):
+        return conv1d_backward_reference(x, w, dy, stride, pad, dil, groups)
+    if any(t is not None and t.numel() > 0 for t in (dx, dw, db)):
+        with torch.cuda.device_of(x):
+            launch_conv1d_backward(x, w, dy, dx, dw, db, stride, pad, dil, groups)
+    return dx, dw, db

@@ -1861,6 +1861,12 @@ def conv2d_torch(
     reference=conv2d_reference,
     equals=conv2d_torch,
     precision=("conv",),
+    backward=runtime.Backward(
+        "conv2d_backward",
+        wrt=("x", "w", "b"),
+        outputs=("y",),
+        flags=("need_dx", "need_dw", "need_db"),
+    ),
 )
 def conv2d(
     x: torch.Tensor,
@@ -1882,3 +1888,2810 @@ def conv2d(
         with torch.cuda.device_of(x):
             launch_conv2d(x, w, b, y, stride, pad, dil, groups)
     return y
+
+
+@triton.jit
+def conv2d_backward_dx_dy_packed_tile(
+    dy_ptr,
+    dy_packed_ptr,
+    rows,
+    F,
+    PQ,
+    dy_i0,
+    dy_i1,
+    dy_i2i3,
+    dy_packed_row,
+    dy_packed_i1,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(F, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (i1 < F)
+    i0 = row // PQ
+    i2i3 = row % PQ
+    dy = tl.load(dy_ptr + i0 * dy_i0 + i1 * dy_i1 + i2i3 * dy_i2i3, mask=inside)
+    tl.store(dy_packed_ptr + row * dy_packed_row + i1 * dy_packed_i1, dy, mask=inside)
+
+
+@triton.jit
+def conv2d_backward_dx_w_packed_tile(
+    w_ptr,
+    w_packed_ptr,
+    rows,
+    F,
+    w_i0,
+    w_row,
+    w_packed_row,
+    w_packed_i0,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(F, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (i0 < F)
+    w = tl.load(w_ptr + i0 * w_i0 + row * w_row, mask=inside)
+    tl.store(w_packed_ptr + row * w_packed_row + i0 * w_packed_i0, w, mask=inside)
+
+
+@triton.jit
+def conv2d_backward_dw_x_packed_tile(
+    x_ptr,
+    x_packed_ptr,
+    rows,
+    N,
+    x_i0,
+    x_row,
+    x_packed_row,
+    x_packed_i0,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(N, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (i0 < N)
+    x = tl.load(x_ptr + i0 * x_i0 + row * x_row, mask=inside)
+    tl.store(x_packed_ptr + row * x_packed_row + i0 * x_packed_i0, x, mask=inside)
+
+
+@triton.jit
+def conv2d_backward_dw_dy_packed_tile(
+    dy_ptr,
+    dy_packed_ptr,
+    rows,
+    N,
+    dy_i0,
+    dy_row,
+    dy_packed_row,
+    dy_packed_i0,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(N, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (i0 < N)
+    dy = tl.load(dy_ptr + i0 * dy_i0 + row * dy_row, mask=inside)
+    tl.store(dy_packed_ptr + row * dy_packed_row + i0 * dy_packed_i0, dy, mask=inside)
+
+
+@triton.jit
+def conv2d_backward_dx_taps(
+    dy_ptr,
+    w_ptr,
+    dx_ptr,
+    M,
+    Cg,
+    K,
+    HW,
+    F,
+    W,
+    H,
+    P,
+    Q,
+    dy_0,
+    dy_1,
+    dy_2,
+    dy_3,
+    w_f1,
+    w_f0,
+    w_c20,
+    w_tap,
+    dx_0,
+    dx_1,
+    dx_2,
+    dx_3,
+    groups: tl.constexpr,
+    R: tl.constexpr,
+    S: tl.constexpr,
+    INDEX: tl.constexpr,
+    pad: tl.constexpr,
+    dil: tl.constexpr,
+    stride: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
+    f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    c20 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = m // HW
+    dy_f0 = f1 * (F // groups)
+    h = m // W % H
+    w2 = m % W
+    dy_rows = dy_ptr + tl.cast(n, tl.int64) * dy_0 + dy_f0 * dy_1
+    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    chunks = tl.cdiv(K, BLOCK_K)
+    for start in range(R * S * chunks):
+        tap = start // chunks
+        f0 = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
+        r2 = tap // S
+        dy_p_num = h + pad - r2 * dil
+        s2 = tap % S
+        dy_q_num = w2 + pad - s2 * dil
+        dy_terms = (
+            f0[None, :] * dy_1
+            + tl.cast(dy_p_num // stride, tl.int64) * dy_2
+            + tl.cast(dy_q_num // stride, tl.int64) * dy_3
+        )
+        dy = tl.load(
+            dy_rows + dy_terms,
+            mask=(m < M)
+            & (f0[None, :] < K)
+            & (dy_p_num % stride == 0)
+            & (dy_p_num >= 0)
+            & (dy_p_num // stride < P)
+            & (dy_q_num % stride == 0)
+            & (dy_q_num >= 0)
+            & (dy_q_num // stride < Q),
+            other=0.0,
+        )
+        w = tl.load(
+            w_ptr + f1 * w_f1 + f0[:, None] * w_f0 + c20 * w_c20 + tl.cast(tap, tl.int64) * w_tap,
+            mask=(c20 < Cg) & (f0[:, None] < K),
+            other=0.0,
+        )
+        dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    dx_rows = (
+        dx_ptr
+        + tl.cast(n, tl.int64) * dx_0
+        + tl.cast(h, tl.int64) * dx_2
+        + tl.cast(w2, tl.int64) * dx_3
+    )
+    dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        dx_sum = dx_sum_halves[half]
+        c20 = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (c20 < Cg)
+        dx_c = c20 + f1 * Cg
+        tl.store(dx_rows + dx_c * dx_1, dx_sum, mask=inside)
+
+
+@triton.jit
+def conv2d_backward_dx_channels(
+    dy_ptr,
+    w_ptr,
+    dx_ptr,
+    rows,
+    Cg_H_W,
+    W,
+    H,
+    P,
+    Q,
+    HW,
+    Cg,
+    dy_0,
+    dy_1,
+    dy_2,
+    dy_3,
+    w_0,
+    w_1,
+    w_2,
+    w_3,
+    dx_0,
+    dx_1,
+    dx_2,
+    dx_3,
+    groups: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    R: tl.constexpr,
+    S: tl.constexpr,
+    F: tl.constexpr,
+    pad: tl.constexpr,
+    dil: tl.constexpr,
+    stride: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The windows of STEPS x ROWS x BLOCK places a program."""
+    tile = tl.program_id(0)
+    tiles = tl.cdiv(groups, STEPS * BLOCK)
+    row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
+    f1 = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
+    n = (row // Cg_H_W).to(tl.int64)
+    dy_f0 = f1 * (F // groups)
+    h = (row // W % H).to(tl.int64)
+    w2 = (row % W).to(tl.int64)
+    c20 = (row // HW % Cg).to(tl.int64)
+    dx_c0 = c20 + f1 * Cg
+    dxs = ()
+    for i in tl.static_range(STEPS):
+        dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for r2 in tl.static_range(R):
+            for s2 in tl.static_range(S):
+                for f0 in tl.static_range(F // groups):
+                    dy_f = dy_f0 + (f0 + (i * BLOCK) * (F // groups))
+                    dy_p_num = h + pad - r2 * dil
+                    dy_q_num = w2 + pad - s2 * dil
+                    dy = tl.load(
+                        dy_ptr
+                        + n * dy_0
+                        + tl.cast(dy_f, tl.int64) * dy_1
+                        + dy_p_num // stride * dy_2
+                        + dy_q_num // stride * dy_3,
+                        mask=(
+                            (row < rows)
+                            & (dy_p_num % stride == 0)
+                            & (dy_p_num >= 0)
+                            & (dy_p_num // stride < P)
+                            & (dy_q_num % stride == 0)
+                            & (dy_q_num >= 0)
+                            & (dy_q_num // stride < Q)
+                        )
+                        & ((f1 + i * BLOCK < groups) & (dy_f >= 0) & (dy_f < F)),
+                        other=0.0,
+                    ).to(COMPUTE)
+                    w = tl.load(
+                        w_ptr
+                        + tl.cast(dy_f, tl.int64) * w_0
+                        + c20 * w_1
+                        + tl.cast(r2, tl.int64) * w_2
+                        + tl.cast(s2, tl.int64) * w_3,
+                        mask=(row < rows) & (f1 + i * BLOCK < groups),
+                    ).to(COMPUTE)
+                    dx_sum += dy * w
+        dxs = dxs + (dx_sum,)
+    for i in tl.static_range(STEPS):
+        dx_c = dx_c0 + ((i * BLOCK) * Cg)
+        tl.store(
+            dx_ptr + n * dx_0 + dx_c * dx_1 + h * dx_2 + w2 * dx_3,
+            dxs[i],
+            mask=(row < rows) & (f1 + i * BLOCK < groups),
+        )
+
+
+@triton.jit
+def conv2d_backward_dx_window(
+    dy_ptr,
+    w_ptr,
+    dx_ptr,
+    rows,
+    W,
+    Cg_H_groups,
+    Cg_H,
+    H,
+    P,
+    Q,
+    Cg,
+    dy_0,
+    dy_1,
+    dy_2,
+    dy_3,
+    w_0,
+    w_1,
+    w_2,
+    w_3,
+    dx_0,
+    dx_1,
+    dx_2,
+    dx_3,
+    COMPUTE: tl.constexpr,
+    R: tl.constexpr,
+    S: tl.constexpr,
+    F: tl.constexpr,
+    groups: tl.constexpr,
+    pad: tl.constexpr,
+    dil: tl.constexpr,
+    stride: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The windows of STEPS x ROWS x BLOCK places a program."""
+    tile = tl.program_id(0)
+    tiles = tl.cdiv(W, STEPS * BLOCK)
+    row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
+    w2 = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
+    n = (row // Cg_H_groups).to(tl.int64)
+    f1 = (row // Cg_H % groups).to(tl.int64)
+    dy_f0 = f1 * (F // groups)
+    h = (row % H).to(tl.int64)
+    c20 = (row // H % Cg).to(tl.int64)
+    dxs = ()
+    for i in tl.static_range(STEPS):
+        dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for r2 in tl.static_range(R):
+            for s2 in tl.static_range(S):
+                for f0 in tl.static_range(F // groups):
+                    dy_f = dy_f0 + f0
+                    dy_p_num = h + pad - r2 * dil
+                    dy_q_num = i * BLOCK + w2 + pad - s2 * dil
+                    dy = tl.load(
+                        dy_ptr
+                        + n * dy_0
+                        + dy_f * dy_1
+                        + dy_p_num // stride * dy_2
+                        + tl.cast(dy_q_num // stride, tl.int64) * dy_3,
+                        mask=(
+                            (row < rows)
+                            & (dy_p_num % stride == 0)
+                            & (dy_p_num >= 0)
+                            & (dy_p_num // stride < P)
+                        )
+                        & (
+                            (w2 + i * BLOCK < W)
+                            & (dy_q_num % stride == 0)
+                            & (dy_q_num >= 0)
+                            & (dy_q_num // stride < Q)
+                        ),
+                        other=0.0,
+                    ).to(COMPUTE)
+                    w = tl.load(
+                        w_ptr
+                        + dy_f * w_0
+                        + c20 * w_1
+                        + tl.cast(r2, tl.int64) * w_2
+                        + tl.cast(s2, tl.int64) * w_3,
+                        mask=row < rows,
+                    ).to(COMPUTE)
+                    dx_sum += dy * w
+        dxs = dxs + (dx_sum,)
+    for i in tl.static_range(STEPS):
+        dx_c = c20 + f1 * Cg
+        tl.store(
+            dx_ptr + n * dx_0 + dx_c * dx_1 + h * dx_2 + tl.cast(w2 + i * BLOCK, tl.int64) * dx_3,
+            dxs[i],
+            mask=(row < rows) & (w2 + i * BLOCK < W),
+        )
+
+
+@triton.jit
+def conv2d_backward_dx_rows(
+    dy_tiles,
+    w_tiles,
+    dx_tiles,
+    dx_ptr,
+    M,
+    Cg,
+    F,
+    dx_m,
+    dx_c20,
+    DY_TURNED: tl.constexpr,
+    W_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, F, BLOCK_K):
+            dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            c20 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (c20 < Cg)
+            dx_sum = dx_sum_halves[half]
+            if dx_tiles is None:
+                tl.store(dx_ptr + m * dx_m + c20 * dx_c20, dx_sum, mask=inside)
+            else:
+                dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
+
+
+@triton.jit
+def conv2d_backward_dx_planes(
+    dy_tiles,
+    w_tiles,
+    dx_ptr,
+    N,
+    M,
+    Cg,
+    F,
+    dx_n,
+    dx_c20,
+    dx_m,
+    DY_TURNED: tl.constexpr,
+    W_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for turn in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
+        tile = turn % tiles
+        n = tl.cast(turn // tiles, tl.int64)
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, F, BLOCK_K):
+            dy = (
+                dy_tiles.load([n.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                if DY_TURNED
+                else dy_tiles.load([n.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+            )
+            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            c20 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (c20 < Cg)
+            dx_sum = dx_sum_halves[half]
+            tl.store(dx_ptr + n * dx_n + c20 * dx_c20 + m * dx_m, dx_sum, mask=inside)
+
+
+@triton.jit
+def conv2d_backward_dx_tiles(
+    dy_ptr,
+    w_ptr,
+    dx_ptr,
+    M,
+    Cg,
+    HW,
+    W,
+    H,
+    P,
+    Q,
+    dy_0,
+    dy_1,
+    dy_2,
+    dy_3,
+    w_f1,
+    w_f0,
+    w_c20,
+    w_r2s2,
+    dx_0,
+    dx_1,
+    dx_2,
+    dx_3,
+    groups: tl.constexpr,
+    F: tl.constexpr,
+    R: tl.constexpr,
+    S: tl.constexpr,
+    INDEX: tl.constexpr,
+    STEP_DY: tl.constexpr,
+    pad: tl.constexpr,
+    dil: tl.constexpr,
+    stride: tl.constexpr,
+    STEP_W: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
+    f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    c20 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = m // HW
+    dy_0 = tl.multiple_of(tl.cast(dy_0, tl.int64), STEP_DY)
+    dy_f0 = f1 * (F // groups)
+    h = m // W % H
+    dy_2 = tl.multiple_of(tl.cast(dy_2, tl.int64), STEP_DY)
+    w2 = m % W
+    dy_3 = tl.multiple_of(tl.cast(dy_3, tl.int64), STEP_DY)
+    dy_rows = dy_ptr + tl.cast(n, tl.int64) * dy_0 + dy_f0 * dy_1
+    w_f1 = tl.multiple_of(tl.cast(w_f1, tl.int64), STEP_W)
+    w_c20 = tl.multiple_of(tl.cast(w_c20, tl.int64), STEP_W)
+    w_r2s2 = tl.multiple_of(tl.cast(w_r2s2, tl.int64), STEP_W)
+    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, (F // groups) * R * S, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(INDEX)
+        f0 = k[None, :] % (F // groups)
+        r2 = k[None, :] // ((F // groups) * S)
+        dy_p_num = h + pad - r2 * dil
+        s2 = k[None, :] // (F // groups) % S
+        dy_q_num = w2 + pad - s2 * dil
+        dy_terms = (
+            tl.cast(f0, tl.int64) * dy_1
+            + tl.cast(dy_p_num // stride, tl.int64) * dy_2
+            + tl.cast(dy_q_num // stride, tl.int64) * dy_3
+        )
+        dy = tl.load(
+            dy_rows + dy_terms,
+            mask=(m < M)
+            & (k[None, :] < (F // groups) * R * S)
+            & (dy_p_num % stride == 0)
+            & (dy_p_num >= 0)
+            & (dy_p_num // stride < P)
+            & (dy_q_num % stride == 0)
+            & (dy_q_num >= 0)
+            & (dy_q_num // stride < Q),
+            other=0.0,
+        )
+        f0 = k[:, None] % (F // groups)
+        r2s2 = k[:, None] // (F // groups)
+        w = tl.load(
+            w_ptr
+            + f1 * w_f1
+            + tl.cast(f0, tl.int64) * w_f0
+            + c20 * w_c20
+            + tl.cast(r2s2, tl.int64) * w_r2s2,
+            mask=(c20 < Cg) & (k[:, None] < (F // groups) * R * S),
+            other=0.0,
+        )
+        dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    dx_rows = (
+        dx_ptr
+        + tl.cast(n, tl.int64) * dx_0
+        + tl.cast(h, tl.int64) * dx_2
+        + tl.cast(w2, tl.int64) * dx_3
+    )
+    dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        dx_sum = dx_sum_halves[half]
+        c20 = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (c20 < Cg)
+        dx_c = c20 + f1 * Cg
+        tl.store(dx_rows + dx_c * dx_1, dx_sum, mask=inside)
+
+
+@triton.jit
+def conv2d_backward_dw_patches(
+    x_patches,
+    dy_tiles,
+    dw_ptr,
+    N2,
+    N,
+    Cg,
+    R,
+    S,
+    F,
+    x_2,
+    x_3,
+    dw_0,
+    dw_1,
+    dw_2,
+    dw_3,
+    groups: tl.constexpr,
+    P: tl.constexpr,
+    Q: tl.constexpr,
+    PATCH_C: tl.constexpr,
+    PATCH_R: tl.constexpr,
+    PATCH_S: tl.constexpr,
+    stride: tl.constexpr,
+    pad: tl.constexpr,
+    dil: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    FLAT: tl.constexpr,
+):
+    """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
+    patches_c = tl.cdiv(Cg, PATCH_C)
+    patches_r = tl.cdiv(R, PATCH_R)
+    patches_s = tl.cdiv(S, PATCH_S)
+    tiles_n = tl.cdiv(N2, BLOCK_N)
+    # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
+    for tile in tl.range(
+        tl.program_id(0),
+        groups * patches_c * patches_r * patches_s * tiles_n,
+        tl.num_programs(0),
+        flatten=FLAT,
+    ):
+        first_f0 = tile % tiles_n * BLOCK_N
+        first_s = tile // tiles_n % patches_s * PATCH_S
+        first_r = tile // (patches_s * tiles_n) % patches_r * PATCH_R
+        first_c = tile // (patches_r * patches_s * tiles_n) % patches_c * PATCH_C
+        f1 = tl.cast(tile // (patches_c * patches_r * patches_s * tiles_n), tl.int64)
+        dw_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
+        for start in range(P * Q * tl.cdiv(N, BLOCK_K)):
+            tap = start % (P * Q)
+            n = start // (P * Q) * BLOCK_K
+            p = tap // Q
+            x_h = p * stride - pad
+            q = tap % Q
+            x_w = q * stride - pad
+            x = x_patches.load(
+                [
+                    first_c + tl.cast(f1 * Cg, tl.int32),
+                    first_r + _floor_div(x_h, dil),
+                    first_s + _floor_div(x_w, dil),
+                    tl.cast(n + _floor_mod(x_h, dil) * x_2 + _floor_mod(x_w, dil) * x_3, tl.int32),
+                ]
+            ).reshape(BLOCK_M, BLOCK_K)
+            dy = dy_tiles.load([first_f0 + tl.cast(f1 * (F // groups), tl.int32), n + tap * N])
+            dw_sum = tl.dot(dy, x.T, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        place = tl.arange(0, BLOCK_M)[None, :]
+        c = tl.cast(first_c, tl.int64) + place // (PATCH_R * PATCH_S)
+        r = tl.cast(first_r, tl.int64) + place // PATCH_S % PATCH_R
+        s = tl.cast(first_s, tl.int64) + place % PATCH_S
+        f0 = tl.cast(first_f0, tl.int64) + tl.arange(0, BLOCK_N)[:, None]
+        inside = (c < Cg) & (r < R) & (s < S) & (f0 < N2)
+        dw_places = dw_ptr + c * dw_1 + r * dw_2 + s * dw_3
+        dw_f = f0 + f1 * (F // groups)
+        tl.store(dw_places + dw_f * dw_0, dw_sum, mask=inside)
+
+
+@triton.jit
+def conv2d_backward_dw_taps(
+    x_ptr,
+    dy_ptr,
+    dw_ptr,
+    M,
+    N2,
+    N,
+    RS,
+    Cg,
+    S,
+    R,
+    H,
+    W,
+    F,
+    x_0,
+    x_1,
+    x_2,
+    x_3,
+    dy_n,
+    dy_f1,
+    dy_f0,
+    dy_tap,
+    dw_0,
+    dw_1,
+    dw_2,
+    dw_3,
+    groups: tl.constexpr,
+    P: tl.constexpr,
+    Q: tl.constexpr,
+    INDEX: tl.constexpr,
+    dil: tl.constexpr,
+    pad: tl.constexpr,
+    stride: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    f0 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    c = m // RS
+    x_c0 = c + f1 * Cg
+    r = m // S % R
+    x_h0 = r * dil - pad
+    s = m % S
+    x_w0 = s * dil - pad
+    x_rows = x_ptr + x_c0 * x_1 + tl.cast(x_h0, tl.int64) * x_2 + tl.cast(x_w0, tl.int64) * x_3
+    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    chunks = tl.cdiv(N, BLOCK_K)
+    for start in range(P * Q * chunks):
+        tap = start // chunks
+        n = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
+        p = tap // Q
+        q = tap % Q
+        x_terms = (
+            n[None, :] * x_0
+            + tl.cast(p * stride, tl.int64) * x_2
+            + tl.cast(q * stride, tl.int64) * x_3
+        )
+        x_c = c + f1 * Cg
+        x_h = x_h0 + p * stride
+        x_w = x_w0 + q * stride
+        x = tl.load(
+            x_rows + x_terms,
+            mask=(m < M) & (n[None, :] < N) & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W),
+            other=0.0,
+        )
+        dy = tl.load(
+            dy_ptr + n[:, None] * dy_n + f1 * dy_f1 + f0 * dy_f0 + tl.cast(tap, tl.int64) * dy_tap,
+            mask=(f0 < N2) & (n[:, None] < N),
+            other=0.0,
+        )
+        dw_sum = tl.dot(x, dy, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    dw_rows = (
+        dw_ptr
+        + tl.cast(c, tl.int64) * dw_1
+        + tl.cast(r, tl.int64) * dw_2
+        + tl.cast(s, tl.int64) * dw_3
+    )
+    dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        dw_sum = dw_sum_halves[half]
+        f0 = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (f0 < N2)
+        dw_f = f0 + f1 * (F // groups)
+        tl.store(dw_rows + dw_f * dw_0, dw_sum, mask=inside)
+
+
+@triton.jit
+def conv2d_backward_dw_lanes(
+    x_lanes_ptr,
+    dy_lanes_ptr,
+    dw_ptr,
+    M,
+    N2,
+    RS,
+    Cg,
+    S,
+    R,
+    H,
+    W,
+    F,
+    x_lanes_0,
+    x_lanes_1,
+    x_lanes_2,
+    x_lanes_3,
+    dy_lanes_f1,
+    dy_lanes_f0,
+    dy_lanes_k,
+    dw_0,
+    dw_1,
+    dw_2,
+    dw_3,
+    groups: tl.constexpr,
+    P: tl.constexpr,
+    Q: tl.constexpr,
+    n_lanes: tl.constexpr,
+    INDEX: tl.constexpr,
+    STEP_X_LANES: tl.constexpr,
+    dil: tl.constexpr,
+    pad: tl.constexpr,
+    stride: tl.constexpr,
+    STEP_DY_LANES: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    f0 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    c = m // RS
+    x_lanes_c0 = c + f1 * Cg
+    x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
+    r = m // S % R
+    x_lanes_h0 = r * dil - pad
+    x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
+    s = m % S
+    x_lanes_w0 = s * dil - pad
+    x_lanes_2 = tl.multiple_of(tl.cast(x_lanes_2, tl.int64), STEP_X_LANES)
+    x_lanes_rows = (
+        x_lanes_ptr
+        + x_lanes_c0 * x_lanes_0
+        + tl.cast(x_lanes_h0, tl.int64) * x_lanes_1
+        + tl.cast(x_lanes_w0, tl.int64) * x_lanes_2
+    )
+    dy_lanes_f1 = tl.multiple_of(tl.cast(dy_lanes_f1, tl.int64), STEP_DY_LANES)
+    dy_lanes_f0 = tl.multiple_of(tl.cast(dy_lanes_f0, tl.int64), STEP_DY_LANES)
+    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, P * Q * n_lanes, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(INDEX)
+        p = k[None, :] // (Q * n_lanes)
+        q = k[None, :] // n_lanes % Q
+        n = k[None, :] % n_lanes
+        x_lanes_terms = (
+            tl.cast(p * stride, tl.int64) * x_lanes_1
+            + tl.cast(q * stride, tl.int64) * x_lanes_2
+            + tl.cast(n, tl.int64) * x_lanes_3
+        )
+        x_lanes_c = c + f1 * Cg
+        x_lanes_h = x_lanes_h0 + p * stride
+        x_lanes_w = x_lanes_w0 + q * stride
+        x_lanes = tl.load(
+            x_lanes_rows + x_lanes_terms,
+            mask=(m < M)
+            & (k[None, :] < P * Q * n_lanes)
+            & (x_lanes_h >= 0)
+            & (x_lanes_h < H)
+            & (x_lanes_w >= 0)
+            & (x_lanes_w < W),
+            other=0.0,
+        )
+        dy_lanes = tl.load(
+            dy_lanes_ptr
+            + f1 * dy_lanes_f1
+            + f0 * dy_lanes_f0
+            + tl.cast(k[:, None], tl.int64) * dy_lanes_k,
+            mask=(f0 < N2) & (k[:, None] < P * Q * n_lanes),
+            other=0.0,
+        )
+        dw_sum = tl.dot(x_lanes, dy_lanes, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    dw_rows = (
+        dw_ptr
+        + tl.cast(c, tl.int64) * dw_1
+        + tl.cast(r, tl.int64) * dw_2
+        + tl.cast(s, tl.int64) * dw_3
+    )
+    dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        dw_sum = dw_sum_halves[half]
+        f0 = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (f0 < N2)
+        dw_f = f0 + f1 * (F // groups)
+        tl.store(dw_rows + dw_f * dw_0, dw_sum, mask=inside)
+
+
+@triton.jit
+def conv2d_backward_dw_runs(
+    x_ptr,
+    dy_ptr,
+    dw_ptr,
+    rows,
+    R,
+    S,
+    Cg,
+    F,
+    H,
+    W,
+    x_0,
+    x_1,
+    x_2,
+    x_3,
+    dy_0,
+    dy_1,
+    dy_2,
+    dy_3,
+    dw_0,
+    dw_1,
+    dw_2,
+    dw_3,
+    WIDE_DW: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    N: tl.constexpr,
+    P: tl.constexpr,
+    dil: tl.constexpr,
+    pad: tl.constexpr,
+    Q: tl.constexpr,
+    stride: tl.constexpr,
+    groups: tl.constexpr,
+    WIDE_X: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    EACH: tl.constexpr,
+):
+    """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once, in whole runs of a line."""
+    tile = tl.program_id(0)
+    tiles, spans = tl.cdiv(S, BLOCK), tl.cdiv(R, STEPS)
+    row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
+    r = (tile // tiles % spans).to(tl.int64) * STEPS
+    s = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
+    S = tl.multiple_of(tl.cast(S, tl.int64), WIDE_DW)
+    RUN: tl.constexpr = EACH * dil
+    FIRST: tl.constexpr = (-pad) // RUN
+    LAST: tl.constexpr = ((EACH - 1) * dil + Q * stride - pad - stride) // RUN
+    x_w0 = tile % tiles * (BLOCK * dil) + tl.arange(0, BLOCK * dil)[None, :]
+    c = (row % Cg).to(tl.int64)
+    f1 = (row // (Cg * (F // groups))).to(tl.int64)
+    x_h0 = r * dil - pad
+    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), WIDE_X)
+    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), WIDE_X)
+    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), WIDE_X)
+    W = tl.multiple_of(tl.cast(W, tl.int64), WIDE_X)
+    f0 = (row // Cg % (F // groups)).to(tl.int64)
+    dw_0 = tl.multiple_of(tl.cast(dw_0, tl.int64), WIDE_DW)
+    dw_1 = tl.multiple_of(tl.cast(dw_1, tl.int64), WIDE_DW)
+    dw_2 = tl.multiple_of(tl.cast(dw_2, tl.int64), WIDE_DW)
+    dws = ()
+    for i in tl.static_range(STEPS):
+        dw_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for n in tl.static_range(N):
+            for p in tl.static_range(P):
+                x_c = c + f1 * Cg
+                x_h = x_h0 + (i * dil + p * stride)
+                x_line = ()
+                for a in tl.static_range(FIRST, LAST + 1):
+                    x_w = x_w0 + a * RUN
+                    x_run = tl.load(
+                        x_ptr
+                        + tl.cast(n, tl.int64) * x_0
+                        + x_c * x_1
+                        + x_h * x_2
+                        + tl.cast(x_w, tl.int64) * x_3,
+                        mask=((row < rows) & (x_h >= 0) & (x_h < H)) & ((x_w >= 0) & (x_w < W)),
+                        other=0.0,
+                    )
+                    x_line = x_line + _phases(x_run, RUN)
+                for q in tl.static_range(Q):
+                    x = _taken(x_line, q * stride - pad - FIRST * RUN, dil, EACH).to(COMPUTE)
+                    dy_f = f0 + f1 * (F // groups)
+                    dy = tl.load(
+                        dy_ptr
+                        + tl.cast(n, tl.int64) * dy_0
+                        + dy_f * dy_1
+                        + tl.cast(p, tl.int64) * dy_2
+                        + tl.cast(q, tl.int64) * dy_3,
+                        mask=row < rows,
+                    ).to(COMPUTE)
+                    dw_sum += x * dy
+        dws = dws + (dw_sum,)
+    for i in tl.static_range(STEPS):
+        dw_f = f0 + f1 * (F // groups)
+        tl.store(
+            dw_ptr + dw_f * dw_0 + c * dw_1 + (r + i) * dw_2 + tl.cast(s, tl.int64) * dw_3,
+            dws[i],
+            mask=(row < rows) & (r + i < R) & (s < S),
+        )
+
+
+@triton.jit
+def conv2d_backward_dw_window(
+    x_ptr,
+    dy_ptr,
+    dw_ptr,
+    rows,
+    R,
+    S,
+    Cg,
+    F,
+    H,
+    W,
+    x_0,
+    x_1,
+    x_2,
+    x_3,
+    dy_0,
+    dy_1,
+    dy_2,
+    dy_3,
+    dw_0,
+    dw_1,
+    dw_2,
+    dw_3,
+    COMPUTE: tl.constexpr,
+    N: tl.constexpr,
+    P: tl.constexpr,
+    Q: tl.constexpr,
+    groups: tl.constexpr,
+    dil: tl.constexpr,
+    pad: tl.constexpr,
+    stride: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once."""
+    tile = tl.program_id(0)
+    tiles, spans = tl.cdiv(S, BLOCK), tl.cdiv(R, STEPS)
+    row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
+    r = (tile // tiles % spans).to(tl.int64) * STEPS
+    s = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
+    c = (row % Cg).to(tl.int64)
+    f1 = (row // (Cg * (F // groups))).to(tl.int64)
+    x_h0 = r * dil - pad
+    x_w0 = s * dil - pad
+    f0 = (row // Cg % (F // groups)).to(tl.int64)
+    dws = ()
+    for i in tl.static_range(STEPS):
+        dw_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        for n in tl.static_range(N):
+            for p in tl.static_range(P):
+                for q in tl.static_range(Q):
+                    x_c = c + f1 * Cg
+                    x_h = x_h0 + (i * dil + p * stride)
+                    x_w = x_w0 + (q * stride)
+                    x = tl.load(
+                        x_ptr
+                        + tl.cast(n, tl.int64) * x_0
+                        + x_c * x_1
+                        + x_h * x_2
+                        + tl.cast(x_w, tl.int64) * x_3,
+                        mask=((row < rows) & (x_h >= 0) & (x_h < H))
+                        & ((s < S) & (x_w >= 0) & (x_w < W)),
+                        other=0.0,
+                    ).to(COMPUTE)
+                    dy_f = f0 + f1 * (F // groups)
+                    dy = tl.load(
+                        dy_ptr
+                        + tl.cast(n, tl.int64) * dy_0
+                        + dy_f * dy_1
+                        + tl.cast(p, tl.int64) * dy_2
+                        + tl.cast(q, tl.int64) * dy_3,
+                        mask=row < rows,
+                    ).to(COMPUTE)
+                    dw_sum += x * dy
+        dws = dws + (dw_sum,)
+    for i in tl.static_range(STEPS):
+        dw_f = f0 + f1 * (F // groups)
+        tl.store(
+            dw_ptr + dw_f * dw_0 + c * dw_1 + (r + i) * dw_2 + tl.cast(s, tl.int64) * dw_3,
+            dws[i],
+            mask=(row < rows) & (r + i < R) & (s < S),
+        )
+
+
+@triton.jit
+def conv2d_backward_dw_tiles(
+    x_ptr,
+    dy_ptr,
+    dw_ptr,
+    M,
+    N2,
+    RS,
+    Cg,
+    S,
+    R,
+    H,
+    W,
+    F,
+    x_0,
+    x_1,
+    x_2,
+    x_3,
+    dy_n,
+    dy_f1,
+    dy_f0,
+    dy_pq,
+    dw_0,
+    dw_1,
+    dw_2,
+    dw_3,
+    groups: tl.constexpr,
+    N: tl.constexpr,
+    P: tl.constexpr,
+    Q: tl.constexpr,
+    INDEX: tl.constexpr,
+    STEP_X: tl.constexpr,
+    dil: tl.constexpr,
+    pad: tl.constexpr,
+    stride: tl.constexpr,
+    STEP_DY: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    f0 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    c = m // RS
+    x_c0 = c + f1 * Cg
+    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), STEP_X)
+    r = m // S % R
+    x_h0 = r * dil - pad
+    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), STEP_X)
+    s = m % S
+    x_w0 = s * dil - pad
+    x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), STEP_X)
+    x_rows = x_ptr + x_c0 * x_1 + tl.cast(x_h0, tl.int64) * x_2 + tl.cast(x_w0, tl.int64) * x_3
+    dy_f1 = tl.multiple_of(tl.cast(dy_f1, tl.int64), STEP_DY)
+    dy_f0 = tl.multiple_of(tl.cast(dy_f0, tl.int64), STEP_DY)
+    dy_pq = tl.multiple_of(tl.cast(dy_pq, tl.int64), STEP_DY)
+    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, N * P * Q, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(INDEX)
+        n = k[None, :] % N
+        p = k[None, :] // (N * Q)
+        q = k[None, :] // N % Q
+        x_terms = (
+            tl.cast(n, tl.int64) * x_0
+            + tl.cast(p * stride, tl.int64) * x_2
+            + tl.cast(q * stride, tl.int64) * x_3
+        )
+        x_c = c + f1 * Cg
+        x_h = x_h0 + p * stride
+        x_w = x_w0 + q * stride
+        x = tl.load(
+            x_rows + x_terms,
+            mask=(m < M)
+            & (k[None, :] < N * P * Q)
+            & (x_h >= 0)
+            & (x_h < H)
+            & (x_w >= 0)
+            & (x_w < W),
+            other=0.0,
+        )
+        n = k[:, None] % N
+        pq = k[:, None] // N
+        dy = tl.load(
+            dy_ptr
+            + tl.cast(n, tl.int64) * dy_n
+            + f1 * dy_f1
+            + f0 * dy_f0
+            + tl.cast(pq, tl.int64) * dy_pq,
+            mask=(f0 < N2) & (k[:, None] < N * P * Q),
+            other=0.0,
+        )
+        dw_sum = tl.dot(x, dy, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    dw_rows = (
+        dw_ptr
+        + tl.cast(c, tl.int64) * dw_1
+        + tl.cast(r, tl.int64) * dw_2
+        + tl.cast(s, tl.int64) * dw_3
+    )
+    dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        dw_sum = dw_sum_halves[half]
+        f0 = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (f0 < N2)
+        dw_f = f0 + f1 * (F // groups)
+        tl.store(dw_rows + dw_f * dw_0, dw_sum, mask=inside)
+
+
+@triton.jit
+def conv2d_backward_db_rows(
+    dy_ptr,
+    db_ptr,
+    rows,
+    cols,
+    PQ,
+    dy_n,
+    dy_row,
+    dy_pq,
+    db_row,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < cols)
+    n = (col // PQ).to(tl.int64)
+    pq = (col % PQ).to(tl.int64)
+    dy = tl.load(dy_ptr + n * dy_n + row * dy_row + pq * dy_pq, mask=inside, other=0.0).to(COMPUTE)
+    db = tl.sum(dy, 1, keep_dims=True)
+    tl.store(db_ptr + row * db_row, db, mask=row < rows)
+
+
+@triton.jit
+def conv2d_backward_db_loop(
+    dy_ptr,
+    db_ptr,
+    rows,
+    N,
+    cols,
+    dy_n,
+    dy_row,
+    dy_pq,
+    db_row,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(cols, BLOCK)
+    db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for step in range(0, N * blocks):
+        n = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        dy = tl.load(dy_ptr + n * dy_n + row * dy_row + col * dy_pq, mask=inside, other=0.0).to(
+            COMPUTE
+        )
+        db_sum_acc += dy
+    db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
+    tl.store(db_ptr + row * db_row, db_sum, mask=row < rows)
+
+
+@triton.jit
+def conv2d_backward_db_part(
+    dy_ptr,
+    db_sum_part_ptr,
+    rows,
+    N,
+    cols,
+    CHUNK,
+    dy_n,
+    dy_row,
+    dy_pq,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): db_sum over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(cols, BLOCK)
+    part = tl.program_id(0)
+    stop = tl.minimum((part + 1) * CHUNK, N * blocks)
+    db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for step in range(part * CHUNK, stop):
+        n = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        dy = tl.load(dy_ptr + n * dy_n + row * dy_row + col * dy_pq, mask=inside, other=0.0).to(
+            COMPUTE
+        )
+        db_sum_acc += dy
+    tl.store(
+        db_sum_part_ptr + row * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=row < rows
+    )
+
+
+@triton.jit
+def conv2d_backward_db_finish(
+    db_sum_part_ptr, db_ptr, rows, db_row, MERGE: tl.constexpr, PARTS: tl.constexpr
+):
+    """What the parts of MERGE rows left, merged."""
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
+    db_sum_parts = tl.load(
+        db_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
+    tl.store(db_ptr + row * db_row, db_sum, mask=row < rows)
+
+
+def choose_conv2d_backward_dx_dy_packed(cols: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+
+
+def launch_conv2d_backward_dx_dy_packed(dy, dy_packed) -> None:
+    """Computes dy_packed by the variant that fits, unchecked."""
+    N, F, P, Q = dy.shape
+    dy = dy.reshape(N, F, P * Q)
+    dy_packed = dy_packed.view(N * P * Q, F)
+    rows = N * P * Q
+    cols = F
+    _, config = choose_conv2d_backward_dx_dy_packed(cols)
+    conv2d_backward_dx_dy_packed_tile[
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(F, config["BLOCK"]),)
+    ](
+        dy,
+        dy_packed,
+        N * P * Q,
+        F,
+        P * Q,
+        dy.stride(0),
+        dy.stride(1),
+        dy.stride(2),
+        dy_packed.stride(0),
+        dy_packed.stride(1),
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def choose_conv2d_backward_dx_w_packed(cols: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+
+
+def launch_conv2d_backward_dx_w_packed(w, w_packed) -> None:
+    """Computes w_packed by the variant that fits, unchecked."""
+    F, Cg, R, S = w.shape
+    w = w.reshape(F, Cg * R * S)
+    w_packed = w_packed.view(Cg * R * S, F)
+    rows = Cg * R * S
+    cols = F
+    _, config = choose_conv2d_backward_dx_w_packed(cols)
+    conv2d_backward_dx_w_packed_tile[
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(F, config["BLOCK"]),)
+    ](
+        w,
+        w_packed,
+        Cg * R * S,
+        F,
+        w.stride(0),
+        w.stride(1),
+        w_packed.stride(0),
+        w_packed.stride(1),
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def choose_conv2d_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+
+
+def launch_conv2d_backward_dw_x_packed(x, x_packed) -> None:
+    """Computes x_packed by the variant that fits, unchecked."""
+    N, C, H, W = x.shape
+    x = x.reshape(N, C * H * W)
+    x_packed = x_packed.view(C * H * W, N)
+    rows = C * H * W
+    cols = N
+    _, config = choose_conv2d_backward_dw_x_packed(cols)
+    conv2d_backward_dw_x_packed_tile[
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
+    ](
+        x,
+        x_packed,
+        C * H * W,
+        N,
+        x.stride(0),
+        x.stride(1),
+        x_packed.stride(0),
+        x_packed.stride(1),
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def choose_conv2d_backward_dw_dy_packed(cols: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+
+
+def launch_conv2d_backward_dw_dy_packed(dy, dy_packed) -> None:
+    """Computes dy_packed by the variant that fits, unchecked."""
+    N, F, P, Q = dy.shape
+    dy = dy.reshape(N, F * P * Q)
+    dy_packed = dy_packed.view(F * P * Q, N)
+    rows = F * P * Q
+    cols = N
+    _, config = choose_conv2d_backward_dw_dy_packed(cols)
+    conv2d_backward_dw_dy_packed_tile[
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
+    ](
+        dy,
+        dy_packed,
+        F * P * Q,
+        N,
+        dy.stride(0),
+        dy.stride(1),
+        dy_packed.stride(0),
+        dy_packed.stride(1),
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def choose_conv2d_backward_dx(
+    batches: int,
+    M: int,
+    N: int,
+    channels: int,
+    terms: int,
+    outer: int,
+    lanes: int,
+    span: int,
+    lines: int,
+    cols: int,
+    reach: int,
+    images: int,
+    places: int,
+    channels_last: bool,
+    one_tap: bool,
+    as_rows: bool,
+    itemsize: int,
+    hip: bool,
+    sms: int,
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # one tap, so a product whose rows are the positions of all images; long, and bound by memory: small tiles, three programs a multiprocessor
+    if (
+        one_tap
+        and as_rows
+        and M < 2**31
+        and M * N * channels >= 2**29
+        and itemsize <= 4
+        and M >= 64 * sms
+        and N * channels <= 128 * (N + channels)
+    ):
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "rows_stream", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+            PROGRAMS=3,
+        )
+    # one tap, so a product whose rows are the positions of all images; large, and its widest tiles fill whole waves of multiprocessors
+    if (
+        one_tap
+        and as_rows
+        and M < 2**31
+        and M * N * channels >= 2**29
+        and itemsize <= 2
+        and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "rows_persistent", dict(
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=3,
+            PROGRAMS=1,
+        )
+    # one tap, so a product whose rows are the positions of all images; large, and tiles of 128 x 128 fill the waves better
+    if (
+        one_tap
+        and as_rows
+        and M < 2**31
+        and M * N * channels >= 2**29
+        and itemsize <= 4
+        and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
+    ):
+        return "rows_square", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3,
+            PROGRAMS=1,
+        )
+    # one tap, so a product whose rows are the positions of one image; long, and bound by memory: small tiles, three programs a multiprocessor
+    if (
+        one_tap
+        and places < 2**31
+        and images * places * N * channels >= 2**29
+        and itemsize <= 4
+        and images * places >= 64 * sms
+        and N * channels <= 128 * (N + channels)
+    ):
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "planes_stream", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+            PROGRAMS=3,
+        )
+    # one tap, so a product whose rows are the positions of one image; large, and its widest tiles fill whole waves of multiprocessors
+    if (
+        one_tap
+        and places < 2**31
+        and images * places * N * channels >= 2**29
+        and itemsize <= 2
+        and 9 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 256), sms)
+        <= 5 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "planes_persistent", dict(
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=3,
+            PROGRAMS=1,
+        )
+    # one tap, so a product whose rows are the positions of one image; large, and tiles of 128 x 128 fill the waves better
+    if (
+        one_tap
+        and places < 2**31
+        and images * places * N * channels >= 2**29
+        and itemsize <= 4
+        and 8 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(images * triton.cdiv(places, 64) * triton.cdiv(N, 128), sms)
+    ):
+        return "planes_square", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3,
+            PROGRAMS=1,
+        )
+    # a window small enough to unroll, memory running along the channels
+    if N < 8 and channels_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
+        BLOCK = max(1, min(256, triton.next_power_of_2(lanes)))
+        return "channels", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // itemsize // BLOCK),
+            num_warps=2,
+            STEPS=max(1, min(8, triton.cdiv(triton.next_power_of_2(lanes), BLOCK), 256 // terms)),
+        )
+    # a window small enough to unroll
+    if N < 8 and 0 < terms <= 128 and max(lines, reach) < 1 << 30:
+        BLOCK = max(1, min(128, triton.next_power_of_2(cols)))
+        return "window", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 64 // BLOCK),
+            num_warps=4 if BLOCK > 64 else 1,
+            STEPS=max(1, min(8, triton.cdiv(triton.next_power_of_2(cols), BLOCK), 256 // terms)),
+        )
+    # many channels out: each gathered tile serves 256 of them
+    if (
+        not hip
+        and itemsize <= 2
+        and channels >= 32
+        and N > 128
+        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
+        return "wide", dict(
+            BLOCK_N=256,
+            BLOCK_M=128,
+            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=3,
+        )
+    # a few channels: several taps and their channels fill a tile
+    if not hip and itemsize <= 4 and 4 <= channels and channels * itemsize < 128:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "mixed", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=3,
+        )
+    # channels enough for a tile of them at each tap of the window
+    if not hip and itemsize <= 4 and channels >= 8:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "taps", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128 if batches * triton.cdiv(M, 128) * triton.cdiv(N, BLOCK_N) >= sms else 64,
+            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            GROUP_M=8,
+            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
+            num_stages=3,
+        )
+    # hardly any channels
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "terms", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=64 // itemsize,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=4,
+        )
+    # any size
+    return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+
+
+def launch_conv2d_backward_dx(x, w, dy, dx, dw, db, stride, pad, dil, groups) -> None:
+    """Computes dx by the variant that fits, unchecked."""
+    N = x.shape[0]
+    H = x.shape[2]
+    W = x.shape[3]
+    F, Cg, R, S = w.shape
+    P = dy.shape[2]
+    Q = dy.shape[3]
+    PRECISION = _f32_precision("conv")
+    batches = groups
+    M = H * N * W
+    channels = F // groups
+    terms = (F // groups) * R * S
+    outer = Cg * H * N * W
+    lanes = groups
+    span = Cg + Cg * groups + F // groups + (F // groups) * groups + groups
+    lines = Cg * H * N * groups
+    cols = W
+    reach = S * max(-dil, dil) + 2 * W
+    images = N
+    places = H * W
+    channels_last = dy.stride(1) < dy.stride(3)
+    one_tap = R * S == 1 and groups == 1 and stride == 1 and pad == 0 and _takes_tiles(dy, w)
+    as_rows = dy.permute(0, 2, 3, 1).is_contiguous() and dx.permute(0, 2, 3, 1).is_contiguous()
+    itemsize = w.element_size()
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(dy.device)
+    variant, config = choose_conv2d_backward_dx(
+        batches,
+        M,
+        Cg,
+        channels,
+        terms,
+        outer,
+        lanes,
+        span,
+        lines,
+        cols,
+        reach,
+        images,
+        places,
+        channels_last,
+        one_tap,
+        as_rows,
+        itemsize,
+        hip,
+        sms,
+    )
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    INDEX = (
+        tl.int32 if max(H * N * W, (F // groups) * R * S, *dy.shape) < 2_000_000_000 else tl.int64
+    )
+    if variant in ("wide", "mixed", "taps"):
+        if dy.stride(1) != 1:  # its channels lie apart
+            dy_packed = torch.empty((N, P, Q, F), dtype=dy.dtype, device=dy.device)
+            launch_conv2d_backward_dx_dy_packed(dy, dy_packed)
+            dy = dy_packed.permute(0, 3, 1, 2)
+        if w.stride(0) != 1:  # its channels lie apart
+            w_packed = torch.empty((Cg, R, S, F), dtype=w.dtype, device=w.device)
+            launch_conv2d_backward_dx_w_packed(w, w_packed)
+            w = w_packed.permute(3, 0, 1, 2)
+    if variant in ("rows_stream", "rows_persistent", "rows_square"):
+        dy = dy.permute(0, 2, 3, 1).reshape(H * N * W, F)
+        w = w.reshape(F, Cg)
+        dx = dx.permute(0, 2, 3, 1).view(H * N * W, Cg)
+        dy_tiles, dy_turned = _tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        dx_tiles = _tiles_to_store(dx, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        conv2d_backward_dx_rows[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(Cg, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            dy_tiles,
+            w_tiles,
+            dx_tiles,
+            dx,
+            H * N * W,
+            Cg,
+            F,
+            dx.stride(0),
+            dx.stride(1),
+            DY_TURNED=dy_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant in ("planes_stream", "planes_persistent", "planes_square"):
+        dy = dy.reshape(N, F, H * W)
+        w = w.reshape(F, Cg)
+        dx = dx.view(N, Cg, H * W)
+        dy_tiles, dy_turned = _tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        conv2d_backward_dx_planes[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    N * triton.cdiv(places, config["BLOCK_M"]) * triton.cdiv(Cg, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            dy_tiles,
+            w_tiles,
+            dx,
+            N,
+            H * W,
+            Cg,
+            F,
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            DY_TURNED=dy_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant == "channels":
+        conv2d_backward_dx_channels[
+            (
+                triton.cdiv(outer, config["ROWS"])
+                * triton.cdiv(groups, config["STEPS"] * config["BLOCK"]),
+            )
+        ](
+            dy,
+            w,
+            dx,
+            Cg * H * N * W,
+            Cg * H * W,
+            W,
+            H,
+            P,
+            Q,
+            H * W,
+            Cg,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dy.stride(3),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            w.stride(3),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            dx.stride(3),
+            groups=groups,
+            COMPUTE=COMPUTE,
+            R=R,
+            S=S,
+            F=F,
+            pad=pad,
+            dil=dil,
+            stride=stride,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "window":
+        conv2d_backward_dx_window[
+            (
+                triton.cdiv(lines, config["ROWS"])
+                * triton.cdiv(W, config["STEPS"] * config["BLOCK"]),
+            )
+        ](
+            dy,
+            w,
+            dx,
+            Cg * H * N * groups,
+            W,
+            Cg * H * groups,
+            Cg * H,
+            H,
+            P,
+            Q,
+            Cg,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dy.stride(3),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            w.stride(3),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            dx.stride(3),
+            COMPUTE=COMPUTE,
+            R=R,
+            S=S,
+            F=F,
+            groups=groups,
+            pad=pad,
+            dil=dil,
+            stride=stride,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("wide", "taps"):
+        w = w.reshape(groups, F // groups, Cg, R * S)
+        conv2d_backward_dx_taps[
+            (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(Cg, config["BLOCK_N"]),)
+        ](
+            dy,
+            w,
+            dx,
+            H * N * W,
+            Cg,
+            F // groups,
+            H * W,
+            F,
+            W,
+            H,
+            P,
+            Q,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dy.stride(3),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            w.stride(3),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            dx.stride(3),
+            groups=groups,
+            R=R,
+            S=S,
+            INDEX=INDEX,
+            pad=pad,
+            dil=dil,
+            stride=stride,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        w = w.reshape(groups, F // groups, Cg, R * S)
+        conv2d_backward_dx_tiles[
+            (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(Cg, config["BLOCK_N"]),)
+        ](
+            dy,
+            w,
+            dx,
+            H * N * W,
+            Cg,
+            H * W,
+            W,
+            H,
+            P,
+            Q,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dy.stride(3),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            w.stride(3),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            dx.stride(3),
+            groups=groups,
+            F=F,
+            R=R,
+            S=S,
+            INDEX=INDEX,
+            STEP_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3)),
+            pad=pad,
+            dil=dil,
+            stride=stride,
+            STEP_W=math.gcd(16, w.stride(0), w.stride(2), w.stride(3)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_conv2d_backward_dw(
+    batches: int,
+    M: int,
+    N: int,
+    channels: int,
+    depth: int,
+    taps: int,
+    hop: int,
+    over: int,
+    terms: int,
+    lines: int,
+    cols: int,
+    reach: int,
+    steps: int,
+    hop_r: int,
+    apart: int,
+    dilation: int,
+    patched: bool,
+    itemsize: int,
+    hip: bool,
+    sms: int,
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # a window small enough to unroll, lines loaded in whole runs
+    if (
+        N < 8
+        and 1 <= apart <= 8
+        and triton.next_power_of_2(apart) == apart
+        and itemsize <= 2 * apart
+        and dilation >= 0
+        and 0 < terms <= 128
+        and max(lines, reach) < 1 << 30
+    ):
+        BLOCK = max(1, min(256, triton.next_power_of_2(cols)))
+        EACH = min(BLOCK, 8 // itemsize) if apart == 1 else 1
+        return "runs", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 128 // BLOCK),
+            STEPS=max(
+                1, min(triton.next_power_of_2(steps), 16 // (max(1, hop_r * hop_r)), 256 // terms)
+            ),
+            EACH=EACH,
+            num_warps=max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64))),
+        )
+    # a window small enough to unroll
+    if N < 8 and 0 < terms <= 128 and max(lines, reach) < 1 << 30:
+        BLOCK = max(1, min(256, triton.next_power_of_2(cols)))
+        return "window", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 64 // BLOCK),
+            num_warps=4 if BLOCK > 64 else 1,
+            STEPS=max(
+                1, min(triton.next_power_of_2(steps), 16 // (max(1, hop_r * hop_r)), 256 // terms)
+            ),
+        )
+    # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
+    if (
+        patched
+        and 2 <= itemsize <= 4
+        and channels % 16 == 0
+        and 0 < hop
+        and over == 0
+        and batches * M * N * channels >= 2**26
+    ):
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_K = min(
+            128 // itemsize, 64 if channels % 64 == 0 else 32 if channels % 32 == 0 else 16
+        )
+        return "patches", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=(
+                256
+                if itemsize <= 2
+                and BLOCK_N == 128
+                and batches * triton.cdiv(M, 256) * triton.cdiv(N, 128) >= 4 * sms
+                else 128
+            ),
+            BLOCK_K=BLOCK_K,
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(channels, BLOCK_K) <= 16,
+            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
+            num_stages=3,
+        )
+    # many channels out: each gathered tile serves 256 of them
+    if (
+        not hip
+        and itemsize <= 2
+        and channels >= 32
+        and N > 128
+        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
+        return "wide", dict(
+            BLOCK_N=256,
+            BLOCK_M=128,
+            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=3,
+        )
+    # a few channels: several taps and their channels fill a tile
+    if not hip and itemsize <= 4 and 4 <= channels and channels * itemsize < 128:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "mixed", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=3,
+        )
+    # channels enough for a tile of them at each tap of the window
+    if not hip and itemsize <= 4 and channels >= 8:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "taps", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128 if batches * triton.cdiv(M, 128) * triton.cdiv(N, BLOCK_N) >= sms else 64,
+            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            GROUP_M=8,
+            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
+            num_stages=3,
+        )
+    # two or three channels, stored as four: a load takes all of a tap
+    if not hip and itemsize <= 4 and 1 < channels < 4:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "lanes", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=32,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=4 if depth > 128 else 1,
+        )
+    # hardly any channels
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "terms", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=64 // itemsize,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=4,
+        )
+    # any size
+    return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+
+
+def launch_conv2d_backward_dw(x, w, dy, dx, dw, db, stride, pad, dil, groups) -> None:
+    """Computes dw by the variant that fits, unchecked."""
+    N, C, H, W = x.shape
+    F, Cg, R, S = w.shape
+    P = dy.shape[2]
+    Q = dy.shape[3]
+    n_lanes = 4 * ((N + 3) // 4)
+    PRECISION = _f32_precision("conv")
+    batches = groups
+    M = Cg * R * S
+    N_ = F // groups
+    channels = N
+    depth = N * P * Q
+    taps = P * Q
+    hop = dil
+    over = H % dil + W % dil
+    terms = N * P * Q
+    lines = Cg * (F // groups) * groups
+    cols = S
+    reach = Q * stride + S + S * max(dil, -dil)
+    steps = R
+    hop_r = dil
+    apart = dil
+    dilation = stride
+    patched = _takes_patches(x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0))
+    itemsize = x.element_size()
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(dy.device)
+    variant, config = choose_conv2d_backward_dw(
+        batches,
+        M,
+        N_,
+        channels,
+        depth,
+        taps,
+        hop,
+        over,
+        terms,
+        lines,
+        cols,
+        reach,
+        steps,
+        hop_r,
+        apart,
+        dilation,
+        patched,
+        itemsize,
+        hip,
+        sms,
+    )
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    INDEX = tl.int32 if max(Cg * R * S, N * P * Q, *x.shape) < 2_000_000_000 else tl.int64
+    if variant in ("patches", "wide", "mixed", "taps"):
+        if x.stride(0) != 1:  # its channels lie apart
+            x_packed = torch.empty((C, H, W, N), dtype=x.dtype, device=x.device)
+            launch_conv2d_backward_dw_x_packed(x, x_packed)
+            x = x_packed.permute(3, 0, 1, 2)
+        if dy.stride(0) != 1:  # its channels lie apart
+            dy_packed = torch.empty((F, P, Q, N), dtype=dy.dtype, device=dy.device)
+            launch_conv2d_backward_dw_dy_packed(dy, dy_packed)
+            dy = dy_packed.permute(3, 0, 1, 2)
+    if variant == "runs":
+        conv2d_backward_dw_runs[
+            (
+                triton.cdiv(lines, config["ROWS"])
+                * triton.cdiv(R, config["STEPS"])
+                * triton.cdiv(S, config["BLOCK"]),
+            )
+        ](
+            x,
+            dy,
+            dw,
+            Cg * (F // groups) * groups,
+            R,
+            S,
+            Cg,
+            F,
+            H,
+            W,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dy.stride(3),
+            dw.stride(0),
+            dw.stride(1),
+            dw.stride(2),
+            dw.stride(3),
+            WIDE_DW=math.gcd(16, dw.shape[3], dw.stride(0), dw.stride(1), dw.stride(2)),
+            COMPUTE=COMPUTE,
+            N=N,
+            P=P,
+            dil=dil,
+            pad=pad,
+            Q=Q,
+            stride=stride,
+            groups=groups,
+            WIDE_X=math.gcd(16, x.shape[3], x.stride(0), x.stride(1), x.stride(2)),
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "window":
+        conv2d_backward_dw_window[
+            (
+                triton.cdiv(lines, config["ROWS"])
+                * triton.cdiv(R, config["STEPS"])
+                * triton.cdiv(S, config["BLOCK"]),
+            )
+        ](
+            x,
+            dy,
+            dw,
+            Cg * (F // groups) * groups,
+            R,
+            S,
+            Cg,
+            F,
+            H,
+            W,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dy.stride(3),
+            dw.stride(0),
+            dw.stride(1),
+            dw.stride(2),
+            dw.stride(3),
+            COMPUTE=COMPUTE,
+            N=N,
+            P=P,
+            Q=Q,
+            groups=groups,
+            dil=dil,
+            pad=pad,
+            stride=stride,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "patches":
+        PATCH_C, PATCH_R, PATCH_S = _patch(config["BLOCK_M"], Cg, R, S)
+        PATCHES = triton.cdiv(Cg, PATCH_C) * triton.cdiv(R, PATCH_R) * triton.cdiv(S, PATCH_S)
+        x_patches = _descriptor(
+            _every(x.permute(1, 2, 3, 0), 1, dil, dil), PATCH_C, PATCH_R, PATCH_S, config["BLOCK_K"]
+        )
+        dy_tiles = _descriptor(
+            dy.permute(1, 2, 3, 0).reshape(F, N * P * Q), config["BLOCK_N"], config["BLOCK_K"]
+        )
+        conv2d_backward_dw_patches[
+            (
+                (
+                    min(3 * sms, groups * PATCHES * triton.cdiv(N_, config["BLOCK_N"]))
+                    if config["FLAT"]
+                    else groups * PATCHES * triton.cdiv(N_, config["BLOCK_N"])
+                ),
+            )
+        ](
+            x_patches,
+            dy_tiles,
+            dw,
+            F // groups,
+            N,
+            Cg,
+            R,
+            S,
+            F,
+            x.stride(2),
+            x.stride(3),
+            dw.stride(0),
+            dw.stride(1),
+            dw.stride(2),
+            dw.stride(3),
+            groups=groups,
+            P=P,
+            Q=Q,
+            PATCH_C=PATCH_C,
+            PATCH_R=PATCH_R,
+            PATCH_S=PATCH_S,
+            stride=stride,
+            pad=pad,
+            dil=dil,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("wide", "taps"):
+        dy = dy.reshape(N, groups, F // groups, P * Q)
+        conv2d_backward_dw_taps[
+            (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
+        ](
+            x,
+            dy,
+            dw,
+            Cg * R * S,
+            F // groups,
+            N,
+            R * S,
+            Cg,
+            S,
+            R,
+            H,
+            W,
+            F,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dy.stride(3),
+            dw.stride(0),
+            dw.stride(1),
+            dw.stride(2),
+            dw.stride(3),
+            groups=groups,
+            P=P,
+            Q=Q,
+            INDEX=INDEX,
+            dil=dil,
+            pad=pad,
+            stride=stride,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("mixed", "terms", "small"):
+        dy = dy.reshape(N, groups, F // groups, P * Q)
+        conv2d_backward_dw_tiles[
+            (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
+        ](
+            x,
+            dy,
+            dw,
+            Cg * R * S,
+            F // groups,
+            R * S,
+            Cg,
+            S,
+            R,
+            H,
+            W,
+            F,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dy.stride(3),
+            dw.stride(0),
+            dw.stride(1),
+            dw.stride(2),
+            dw.stride(3),
+            groups=groups,
+            N=N,
+            P=P,
+            Q=Q,
+            INDEX=INDEX,
+            STEP_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
+            dil=dil,
+            pad=pad,
+            stride=stride,
+            STEP_DY=math.gcd(16, dy.stride(1), dy.stride(2), dy.stride(3)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        # n_lanes channels where x has N: zeros behind those.
+        x_lanes = torch.zeros((C, H, W, n_lanes), dtype=x.dtype, device=x.device)
+        launch_conv2d_backward_dw_x_packed(x, x_lanes[..., :N])
+        # n_lanes channels where dy has N: zeros behind those.
+        dy_lanes = torch.zeros((F, P, Q, n_lanes), dtype=dy.dtype, device=dy.device)
+        launch_conv2d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
+        dy_lanes = dy_lanes.view(groups, F // groups, P * Q * n_lanes)
+        conv2d_backward_dw_lanes[
+            (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
+        ](
+            x_lanes,
+            dy_lanes,
+            dw,
+            Cg * R * S,
+            F // groups,
+            R * S,
+            Cg,
+            S,
+            R,
+            H,
+            W,
+            F,
+            x_lanes.stride(0),
+            x_lanes.stride(1),
+            x_lanes.stride(2),
+            x_lanes.stride(3),
+            dy_lanes.stride(0),
+            dy_lanes.stride(1),
+            dy_lanes.stride(2),
+            dw.stride(0),
+            dw.stride(1),
+            dw.stride(2),
+            dw.stride(3),
+            groups=groups,
+            P=P,
+            Q=Q,
+            n_lanes=n_lanes,
+            INDEX=INDEX,
+            STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2)),
+            dil=dil,
+            pad=pad,
+            stride=stride,
+            STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0), dy_lanes.stride(1)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_conv2d_backward_db(
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = min(64 if across else 1024, max(16, triton.next_power_of_2(col_run)))
+        ROWS = 32 if across else min(16, 4096 // BLOCK)
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
+            MERGE=1 if PARTS > 16 else 16,
+            num_warps=8 if across else 4,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    BLOCK = min(32 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+    return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
+
+
+def launch_conv2d_backward_db(x, w, dy, dx, dw, db, stride, pad, dil, groups) -> None:
+    """Computes db by the variant that fits, unchecked."""
+    N = x.shape[0]
+    F = w.shape[0]
+    P = dy.shape[2]
+    Q = dy.shape[3]
+    dy = dy.reshape(N, (F // groups) * groups, P * Q)
+    db = db.view((F // groups) * groups)
+    rows = (F // groups) * groups
+    cols = N * P * Q
+    col_run = P * Q
+    col_runs = N
+    across = dy.stride(1) < dy.stride(2)
+    sms = _multiprocessors(dy.device)
+    variant, config = choose_conv2d_backward_db(rows, cols, col_run, col_runs, across, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    if variant == "split":
+        db_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
+            device=dy.device,
+        )
+        conv2d_backward_db_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            dy,
+            db_sum_part,
+            (F // groups) * groups,
+            N,
+            P * Q,
+            dy_n=dy.stride(0),
+            dy_row=dy.stride(1),
+            dy_pq=dy.stride(2),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        conv2d_backward_db_finish[(triton.cdiv(rows, config["MERGE"]),)](
+            db_sum_part,
+            db,
+            (F // groups) * groups,
+            db.stride(0),
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
+        )
+    elif variant in ("across", "rows"):
+        conv2d_backward_db_rows[(triton.cdiv(rows, config["ROWS"]),)](
+            dy,
+            db,
+            (F // groups) * groups,
+            N * P * Q,
+            P * Q,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            db.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        conv2d_backward_db_loop[(triton.cdiv(rows, config["ROWS"]),)](
+            dy,
+            db,
+            (F // groups) * groups,
+            N,
+            P * Q,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            db.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def launch_conv2d_backward(x, w, dy, dx, dw, db, stride, pad, dil, groups) -> None:
+    """3 steps, unchecked; what passes between them is in scratch storage."""
+    if dx is not None:
+        launch_conv2d_backward_dx(x, w, dy, dx, dw, db, stride, pad, dil, groups)
+    if dw is not None:
+        launch_conv2d_backward_dw(x, w, dy, dx, dw, db, stride, pad, dil, groups)
+    if db is not None:
+        launch_conv2d_backward_db(x, w, dy, dx, dw, db, stride, pad, dil, groups)
+
+
+def allocate_conv2d_backward(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    dy: torch.Tensor,
+    stride: int = 1,
+    pad: int = 0,
+    dil: int = 1,
+    groups: int = 1,
+    need_dx: bool = True,
+    need_dw: bool = True,
+    need_db: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """Checks the operands of conv2d_backward and allocates what it returns."""
+    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"conv2d_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
+        )
+    if x.dim() != 4:
+        raise ValueError(f"conv2d_backward: x: expected 4 dims [N, C, H, W], given {x.dim()}")
+    if w.dtype != x.dtype:
+        raise ValueError(
+            f"conv2d_backward: w: expected dtype {x.dtype} (T, from x), given {w.dtype}"
+        )
+    if w.dim() != 4:
+        raise ValueError(f"conv2d_backward: w: expected 4 dims [F, Cg, R, S], given {w.dim()}")
+    if w.device != x.device:
+        raise ValueError(
+            f"conv2d_backward: w: expected device {x.device} (from x), given {w.device}"
+        )
+    if dy.dtype != x.dtype:
+        raise ValueError(
+            f"conv2d_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
+        )
+    if dy.dim() != 4:
+        raise ValueError(f"conv2d_backward: dy: expected 4 dims [N, F, P, Q], given {dy.dim()}")
+    if dy.device != x.device:
+        raise ValueError(
+            f"conv2d_backward: dy: expected device {x.device} (from x), given {dy.device}"
+        )
+    if type(stride) is not int:
+        raise ValueError(f"conv2d_backward: stride: expected int, given {stride!r}")
+    if type(pad) is not int:
+        raise ValueError(f"conv2d_backward: pad: expected int, given {pad!r}")
+    if type(dil) is not int:
+        raise ValueError(f"conv2d_backward: dil: expected int, given {dil!r}")
+    if type(groups) is not int:
+        raise ValueError(f"conv2d_backward: groups: expected int, given {groups!r}")
+    N, C, H, W = x.shape
+    F, Cg, R, S = w.shape
+    P = dy.shape[2]
+    Q = dy.shape[3]
+    if dy.shape[0] != N:
+        raise ValueError(
+            f"conv2d_backward: dy: dim 0 (N): expected {N} (from x), given {dy.shape[0]}"
+        )
+    if dy.shape[1] != F:
+        raise ValueError(
+            f"conv2d_backward: dy: dim 1 (F): expected {F} (from w), given {dy.shape[1]}"
+        )
+    if stride < 1:
+        raise ValueError(f"conv2d_backward: requires stride >= 1: {stride} < {1}")
+    if P != ((H + dil + 2 * pad - R * dil - 1) // stride + 1):
+        raise ValueError(
+            f"conv2d_backward: requires P == (H + dil + 2 * pad - R * dil - 1) // stride + 1: {P} != {(H + dil + 2 * pad - R * dil - 1) // stride + 1}"
+        )
+    if Q != ((W + dil + 2 * pad - S * dil - 1) // stride + 1):
+        raise ValueError(
+            f"conv2d_backward: requires Q == (W + dil + 2 * pad - S * dil - 1) // stride + 1: {Q} != {(W + dil + 2 * pad - S * dil - 1) // stride + 1}"
+        )
+    if C != (Cg * groups):
+        raise ValueError(f"conv2d_backward: requires C == Cg * groups: {C} != {Cg * groups}")
+    if groups < 1:
+        raise ValueError(f"conv2d_backward: requires groups >= 1: {groups} < {1}")
+    if (F % groups) != 0:
+        raise ValueError(f"conv2d_backward: requires F % groups == 0: {F % groups} != {0}")
+    dx = (
+        torch.empty(
+            (N, C, H, W), dtype=x.dtype, device=x.device, memory_format=runtime.memory_format(dy, w)
+        )
+        if need_dx
+        else None
+    )
+    dw = (
+        torch.empty(
+            (F, Cg, R, S),
+            dtype=x.dtype,
+            device=x.device,
+            memory_format=runtime.memory_format(dy, x),
+        )
+        if need_dw
+        else None
+    )
+    db = torch.empty((F,), dtype=x.dtype, device=x.device) if need_db else None
+    return dx, dw, db
+
+
+def conv2d_backward_reference(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    dy: torch.Tensor,
+    stride: int = 1,
+    pad: int = 0,
+    dil: int = 1,
+    groups: int = 1,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What conv2d_backward means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    w = w.to(compute)
+    dy = dy.to(compute)
+    N, C, H, W = x.shape
+    F, Cg, R, S = w.shape
+    P = dy.shape[2]
+    Q = dy.shape[3]
+
+    def padded(tensor, fill, *index):
+        """tensor[index], and fill where an index is outside."""
+        inside, at = True, []
+        for i, size in zip(index, tensor.shape):
+            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
+            inside = inside & (i >= 0) & (i < size)
+            at.append(i.clamp(0, max(size - 1, 0)))
+        if tensor.numel() == 0:
+            return tensor.new_full(inside.shape, fill)
+        return torch.where(inside, tensor[tuple(at)], fill)
+
+    def blocks(terms, *sizes):
+        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
+        room, parts = max(1, 2**19 // max(1, terms)), [()]
+        for size in sizes[::-1]:
+            length = max(1, min(size, room))
+            room = max(1, room // length)
+            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
+            parts = [(cut, *part) for cut in cuts for part in parts]
+        return parts
+
+    # dx[n, c, h, w2] = sum[r, s, f < F // groups]((dy[n, c // Cg * (F // groups) + f, (h + pad
+    #     - r * dil) / stride, (w2 + pad - s * dil) / stride] else 0.0) * w[c // Cg * (F //
+    #     groups) + f, c % Cg, r, s])
+    f = torch.arange(F // groups, device=x.device)[:, None, None, None, None]
+    r = torch.arange(R, device=x.device)[:, None]
+    s = torch.arange(S, device=x.device)
+    dx = torch.empty((N, groups, Cg, H, W), dtype=T, device=x.device)
+    for n_block, c1_block, h_block, w2_block in blocks(F // groups * R * S, N, groups, H, W):
+        n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None, None]
+        c1 = torch.arange(groups, device=x.device)[c1_block, None, None, None, None, None]
+        h = torch.arange(H, device=x.device)[h_block, None, None, None]
+        w2 = torch.arange(W, device=x.device)[w2_block, None, None]
+        dx[n_block, c1_block, :, h_block, w2_block] = torch.einsum(
+            "ebcdhfg,bcafg->ebadh",
+            padded(
+                dy,
+                0.0,
+                n,
+                c1 * (F // groups) + f,
+                torch.where((h + pad - r * dil) % stride == 0, (h + pad - r * dil) // stride, -1),
+                torch.where((w2 + pad - s * dil) % stride == 0, (w2 + pad - s * dil) // stride, -1),
+            ),
+            w.unflatten(0, (groups, F // groups))[c1_block, :, :, :, :],
+        ).to(T)
+    dx = dx.reshape((N, C, H, W))
+
+    # dw[f, c, r, s] = sum[n, p, q](dy[n, f, p, q] * (x[n, c + f // (F // groups) * Cg, p *
+    #     stride + r * dil - pad, q * stride + s * dil - pad] else 0.0))
+    n = torch.arange(N, device=x.device)[:, None, None, None, None, None, None]
+    p = torch.arange(P, device=x.device)[:, None]
+    q = torch.arange(Q, device=x.device)
+    dw = torch.empty((groups, F // groups, Cg, R, S), dtype=T, device=x.device)
+    for f1_block, c_block, r_block, s_block in blocks(N * P * Q, groups, Cg, R, S):
+        f1 = torch.arange(groups, device=x.device)[f1_block, None, None, None, None, None]
+        c = torch.arange(Cg, device=x.device)[c_block, None, None, None, None]
+        r = torch.arange(R, device=x.device)[r_block, None, None, None]
+        s = torch.arange(S, device=x.device)[s_block, None, None]
+        dw[f1_block, :, c_block, r_block, s_block] = torch.einsum(
+            "dcaghef,dcbef->cbagh",
+            padded(x, 0.0, n, c + f1 * Cg, p * stride + r * dil - pad, q * stride + s * dil - pad),
+            dy.unflatten(1, (groups, F // groups))[:, f1_block, :, :, :],
+        ).to(T)
+    dw = dw.reshape((F, Cg, R, S))
+
+    # db[f] = sum[n, p, q](dy[n, f, p, q])
+    db = dy.permute(1, 0, 2, 3).sum((-3, -2, -1)).to(T)
+
+    return dx, dw, db
+
+
+@runtime.op(
+    "specs/conv2d.op",
+    allocate=allocate_conv2d_backward,
+    reference=conv2d_backward_reference,
+    precision=("conv",),
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def conv2d_backward(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    dy: torch.Tensor,
+    stride: int = 1,
+    pad: int = 0,
+    dil: int = 1,
+    groups: int = 1,
+    need_dx: bool = True,
+    need_dw: bool = True,
+    need_db: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """dx: T[N, C, H, W], dw: T[F, Cg, R, S], db: T[F] from x: T[N, C, H, W], w: T[F, Cg, R, S], dy: T[N, F, P, Q].
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dx, dw, db = allocate_conv2d_backward(
+        x, w, dy, stride, pad, dil, groups, need_dx, need_dw, need_db
+    )
+    if not _runs_kernels(x):
+        return conv2d_backward_reference(x, w, dy, stride, pad, dil, groups)
+    if any(t is not None and t.numel() > 0 for t in (dx, dw, db)):
+        with torch.cuda.device_of(x):
+            launch_conv2d_backward(x, w, dy, dx, dw, db, stride, pad, dil, groups)
+    return dx, dw, db

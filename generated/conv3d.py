@@ -1555,6 +1555,12 @@ def conv3d_torch(
     reference=conv3d_reference,
     equals=conv3d_torch,
     precision=("conv",),
+    backward=runtime.Backward(
+        "conv3d_backward",
+        wrt=("x", "w", "b"),
+        outputs=("y",),
+        flags=("need_dx", "need_dw", "need_db"),
+    ),
 )
 def conv3d(
     x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, stride: int = 1, pad: int = 0
@@ -1570,3 +1576,2427 @@ def conv3d(
         with torch.cuda.device_of(x):
             launch_conv3d(x, w, b, y, stride, pad)
     return y
+
+
+@triton.jit
+def conv3d_backward_dx_dy_packed_tile(
+    dy_ptr,
+    dy_packed_ptr,
+    rows,
+    F,
+    OPQ,
+    dy_i0,
+    dy_i1,
+    dy_i2i3i4,
+    dy_packed_row,
+    dy_packed_i1,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(F, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (i1 < F)
+    i0 = row // OPQ
+    i2i3i4 = row % OPQ
+    dy = tl.load(dy_ptr + i0 * dy_i0 + i1 * dy_i1 + i2i3i4 * dy_i2i3i4, mask=inside)
+    tl.store(dy_packed_ptr + row * dy_packed_row + i1 * dy_packed_i1, dy, mask=inside)
+
+
+@triton.jit
+def conv3d_backward_dx_w_packed_tile(
+    w_ptr,
+    w_packed_ptr,
+    rows,
+    F,
+    w_i0,
+    w_row,
+    w_packed_row,
+    w_packed_i0,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(F, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (i0 < F)
+    w = tl.load(w_ptr + i0 * w_i0 + row * w_row, mask=inside)
+    tl.store(w_packed_ptr + row * w_packed_row + i0 * w_packed_i0, w, mask=inside)
+
+
+@triton.jit
+def conv3d_backward_dw_x_packed_tile(
+    x_ptr,
+    x_packed_ptr,
+    rows,
+    N,
+    x_i0,
+    x_row,
+    x_packed_row,
+    x_packed_i0,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(N, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (i0 < N)
+    x = tl.load(x_ptr + i0 * x_i0 + row * x_row, mask=inside)
+    tl.store(x_packed_ptr + row * x_packed_row + i0 * x_packed_i0, x, mask=inside)
+
+
+@triton.jit
+def conv3d_backward_dw_dy_packed_tile(
+    dy_ptr,
+    dy_packed_ptr,
+    rows,
+    N,
+    dy_i0,
+    dy_row,
+    dy_packed_row,
+    dy_packed_i0,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(N, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (i0 < N)
+    dy = tl.load(dy_ptr + i0 * dy_i0 + row * dy_row, mask=inside)
+    tl.store(dy_packed_ptr + row * dy_packed_row + i0 * dy_packed_i0, dy, mask=inside)
+
+
+@triton.jit
+def conv3d_backward_dx_patches(
+    dy_patches,
+    w_tiles,
+    dx_ptr,
+    batches,
+    C,
+    F,
+    K,
+    R,
+    S,
+    N,
+    d_steps,
+    h_steps,
+    w2_steps,
+    D,
+    H,
+    W,
+    dx_0,
+    dx_1,
+    dx_2,
+    dx_3,
+    dx_4,
+    INDEX: tl.constexpr,
+    stride: tl.constexpr,
+    pad: tl.constexpr,
+    PATCH_N: tl.constexpr,
+    PATCH_D1: tl.constexpr,
+    PATCH_H1: tl.constexpr,
+    PATCH_W21: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    FLAT: tl.constexpr,
+):
+    """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
+    patches_n = tl.cdiv(N, PATCH_N)
+    patches_d1 = tl.cdiv(d_steps, PATCH_D1)
+    patches_h1 = tl.cdiv(h_steps, PATCH_H1)
+    patches_w21 = tl.cdiv(w2_steps, PATCH_W21)
+    tiles_n = tl.cdiv(C, BLOCK_N)
+    # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
+    for tile in tl.range(
+        tl.program_id(0),
+        batches * patches_n * patches_d1 * patches_h1 * patches_w21 * tiles_n,
+        tl.num_programs(0),
+        flatten=FLAT,
+    ):
+        z = tl.cast(tile % batches, tl.int64)
+        patch = tile // batches
+        first_c2 = patch % tiles_n * BLOCK_N
+        first_w21 = patch // tiles_n % patches_w21 * PATCH_W21
+        first_h1 = patch // (patches_w21 * tiles_n) % patches_h1 * PATCH_H1
+        first_d1 = patch // (patches_h1 * patches_w21 * tiles_n) % patches_d1 * PATCH_D1
+        first_n = patch // (patches_d1 * patches_h1 * patches_w21 * tiles_n) * PATCH_N
+        d0 = z // (stride * stride)
+        k2_first = _floor_mod(d0 + pad, stride).to(INDEX)
+        k2_taps = (_floor_div(K - k2_first - 1, stride) + 1).to(INDEX)
+        h0 = z // stride % stride
+        r2_first = _floor_mod(h0 + pad, stride).to(INDEX)
+        r2_taps = (_floor_div(R - r2_first - 1, stride) + 1).to(INDEX)
+        w20 = z % stride
+        s2_first = _floor_mod(w20 + pad, stride).to(INDEX)
+        s2_taps = (_floor_div(S - s2_first - 1, stride) + 1).to(INDEX)
+        taps = k2_taps * r2_taps * s2_taps
+        d_shift = _floor_div(d0 + pad, stride).to(INDEX)
+        h_shift = _floor_div(h0 + pad, stride).to(INDEX)
+        w2_shift = _floor_div(w20 + pad, stride).to(INDEX)
+        dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
+        for start in range(taps * tl.cdiv(F, BLOCK_K)):
+            tap = start % taps
+            f = start // taps * BLOCK_K
+            k2 = tap // (r2_taps * s2_taps)
+            r2 = tap // s2_taps % r2_taps
+            s2 = tap % s2_taps
+            dy = dy_patches.load(
+                [
+                    first_n,
+                    first_d1 + tl.cast(d_shift - k2, tl.int32),
+                    first_h1 + tl.cast(h_shift - r2, tl.int32),
+                    first_w21 + tl.cast(w2_shift - s2, tl.int32),
+                    f,
+                ]
+            ).reshape(BLOCK_M, BLOCK_K)
+            w = w_tiles.load(
+                [
+                    first_c2,
+                    f
+                    + tl.cast(
+                        k2 * F * R * S * stride
+                        + k2_first * F * R * S
+                        + r2 * F * S * stride
+                        + r2_first * F * S
+                        + s2 * F * stride
+                        + s2_first * F,
+                        tl.int32,
+                    ),
+                ]
+            )
+            dx_sum = tl.dot(w, dy.T, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        dx_sum = dx_sum.T  # the places first: lanes lie along them
+        place = tl.arange(0, BLOCK_M)[:, None]
+        n = tl.cast(first_n, tl.int64) + place // (PATCH_D1 * PATCH_H1 * PATCH_W21)
+        d1 = tl.cast(first_d1, tl.int64) + place // (PATCH_H1 * PATCH_W21) % PATCH_D1
+        h1 = tl.cast(first_h1, tl.int64) + place // PATCH_W21 % PATCH_H1
+        w21 = tl.cast(first_w21, tl.int64) + place % PATCH_W21
+        c2 = tl.cast(first_c2, tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+        dx_d = d0 + d1 * stride
+        dx_h = h0 + h1 * stride
+        dx_w = w20 + w21 * stride
+        inside = (
+            (n < N)
+            & (d1 < d_steps)
+            & (h1 < h_steps)
+            & (w21 < w2_steps)
+            & (dx_d < D)
+            & (dx_h < H)
+            & (dx_w < W)
+            & (c2 < C)
+        )
+        dx_places = dx_ptr + n * dx_0 + dx_d * dx_2 + dx_h * dx_3 + dx_w * dx_4
+        tl.store(dx_places + c2 * dx_1, dx_sum, mask=inside)
+
+
+@triton.jit
+def conv3d_backward_dx_taps(
+    dy_ptr,
+    w_ptr,
+    dx_ptr,
+    batches,
+    M,
+    C,
+    F,
+    K,
+    R,
+    S,
+    d_steps_h_steps_w2_steps,
+    h_steps_w2_steps,
+    d_steps,
+    w2_steps,
+    h_steps,
+    O,
+    P,
+    Q,
+    D,
+    H,
+    W,
+    dy_0,
+    dy_1,
+    dy_2,
+    dy_3,
+    dy_4,
+    w_0,
+    w_1,
+    w_2,
+    w_3,
+    w_4,
+    dx_0,
+    dx_1,
+    dx_2,
+    dx_3,
+    dx_4,
+    stride: tl.constexpr,
+    pad: tl.constexpr,
+    INDEX: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
+    z = (tl.program_id(0) % batches).to(tl.int64)
+    tile = tl.program_id(0) // batches
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    c2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    d0 = z // (stride * stride)
+    k2_first = _floor_mod(d0 + pad, stride).to(INDEX)
+    k2_taps = (_floor_div(K - k2_first - 1, stride) + 1).to(INDEX)
+    h0 = z // stride % stride
+    r2_first = _floor_mod(h0 + pad, stride).to(INDEX)
+    r2_taps = (_floor_div(R - r2_first - 1, stride) + 1).to(INDEX)
+    w20 = z % stride
+    s2_first = _floor_mod(w20 + pad, stride).to(INDEX)
+    s2_taps = (_floor_div(S - s2_first - 1, stride) + 1).to(INDEX)
+    taps = k2_taps * r2_taps * s2_taps
+    n = m // d_steps_h_steps_w2_steps
+    d1 = m // h_steps_w2_steps % d_steps
+    d_shift = _floor_div(d0 + pad, stride).to(INDEX)
+    dy_o0 = d1 + d_shift
+    h1 = m // w2_steps % h_steps
+    h_shift = _floor_div(h0 + pad, stride).to(INDEX)
+    dy_p0 = h1 + h_shift
+    w21 = m % w2_steps
+    w2_shift = _floor_div(w20 + pad, stride).to(INDEX)
+    dy_q0 = w21 + w2_shift
+    dy_rows = (
+        dy_ptr
+        + tl.cast(n, tl.int64) * dy_0
+        + tl.cast(dy_o0, tl.int64) * dy_2
+        + tl.cast(dy_p0, tl.int64) * dy_3
+        + tl.cast(dy_q0, tl.int64) * dy_4
+    )
+    w_rows = (
+        w_ptr
+        + c2 * w_1
+        + tl.cast(k2_first, tl.int64) * w_2
+        + tl.cast(r2_first, tl.int64) * w_3
+        + tl.cast(s2_first, tl.int64) * w_4
+    )
+    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    chunks = tl.cdiv(F, BLOCK_K)
+    for start in range(taps * chunks):
+        tap = start // chunks
+        f = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
+        k2 = tap // (r2_taps * s2_taps)
+        r2 = tap // s2_taps % r2_taps
+        s2 = tap % s2_taps
+        dy_terms = (
+            f[None, :] * dy_1
+            + tl.cast(-k2, tl.int64) * dy_2
+            + tl.cast(-r2, tl.int64) * dy_3
+            + tl.cast(-s2, tl.int64) * dy_4
+        )
+        dy_o = dy_o0 - k2
+        dy_p = dy_p0 - r2
+        dy_q = dy_q0 - s2
+        dy = tl.load(
+            dy_rows + dy_terms,
+            mask=(m < M)
+            & (f[None, :] < F)
+            & (dy_o >= 0)
+            & (dy_o < O)
+            & (dy_p >= 0)
+            & (dy_p < P)
+            & (dy_q >= 0)
+            & (dy_q < Q),
+            other=0.0,
+        )
+        w_terms = (
+            f[:, None] * w_0
+            + tl.cast(k2 * stride, tl.int64) * w_2
+            + tl.cast(r2 * stride, tl.int64) * w_3
+            + tl.cast(s2 * stride, tl.int64) * w_4
+        )
+        w = tl.load(w_rows + w_terms, mask=(c2 < C) & (f[:, None] < F), other=0.0)
+        dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    dx_d = d0 + d1 * stride
+    dx_h = h0 + h1 * stride
+    dx_w = w20 + w21 * stride
+    row_inside = (m < M) & (dx_d < D) & (dx_h < H) & (dx_w < W)
+    dx_rows = dx_ptr + tl.cast(n, tl.int64) * dx_0 + dx_d * dx_2 + dx_h * dx_3 + dx_w * dx_4
+    dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        dx_sum = dx_sum_halves[half]
+        c2 = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = row_inside & (c2 < C)
+        tl.store(dx_rows + c2 * dx_1, dx_sum, mask=inside)
+
+
+@triton.jit
+def conv3d_backward_dx_lanes(
+    dy_lanes_ptr,
+    w_lanes_ptr,
+    dx_ptr,
+    batches,
+    M,
+    C,
+    K,
+    R,
+    S,
+    d_steps_h_steps_w2_steps,
+    h_steps_w2_steps,
+    d_steps,
+    w2_steps,
+    h_steps,
+    O,
+    P,
+    Q,
+    D,
+    H,
+    W,
+    dy_lanes_0,
+    dy_lanes_1,
+    dy_lanes_2,
+    dy_lanes_3,
+    dy_lanes_4,
+    w_lanes_0,
+    w_lanes_1,
+    w_lanes_2,
+    w_lanes_3,
+    w_lanes_4,
+    dx_0,
+    dx_1,
+    dx_2,
+    dx_3,
+    dx_4,
+    stride: tl.constexpr,
+    pad: tl.constexpr,
+    f_lanes: tl.constexpr,
+    INDEX: tl.constexpr,
+    STEP_DY_LANES: tl.constexpr,
+    STEP_W_LANES: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
+    z = (tl.program_id(0) % batches).to(tl.int64)
+    tile = tl.program_id(0) // batches
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    c2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    d0 = z // (stride * stride)
+    k2_first = _floor_mod(d0 + pad, stride).to(INDEX)
+    k2_taps = (_floor_div(K - k2_first - 1, stride) + 1).to(INDEX)
+    h0 = z // stride % stride
+    r2_first = _floor_mod(h0 + pad, stride).to(INDEX)
+    r2_taps = (_floor_div(R - r2_first - 1, stride) + 1).to(INDEX)
+    w20 = z % stride
+    s2_first = _floor_mod(w20 + pad, stride).to(INDEX)
+    s2_taps = (_floor_div(S - s2_first - 1, stride) + 1).to(INDEX)
+    terms = k2_taps * r2_taps * s2_taps * f_lanes
+    n = m // d_steps_h_steps_w2_steps
+    dy_lanes_0 = tl.multiple_of(tl.cast(dy_lanes_0, tl.int64), STEP_DY_LANES)
+    d1 = m // h_steps_w2_steps % d_steps
+    d_shift = _floor_div(d0 + pad, stride).to(INDEX)
+    dy_lanes_o0 = d1 + d_shift
+    dy_lanes_1 = tl.multiple_of(tl.cast(dy_lanes_1, tl.int64), STEP_DY_LANES)
+    h1 = m // w2_steps % h_steps
+    h_shift = _floor_div(h0 + pad, stride).to(INDEX)
+    dy_lanes_p0 = h1 + h_shift
+    dy_lanes_2 = tl.multiple_of(tl.cast(dy_lanes_2, tl.int64), STEP_DY_LANES)
+    w21 = m % w2_steps
+    w2_shift = _floor_div(w20 + pad, stride).to(INDEX)
+    dy_lanes_q0 = w21 + w2_shift
+    dy_lanes_3 = tl.multiple_of(tl.cast(dy_lanes_3, tl.int64), STEP_DY_LANES)
+    dy_lanes_rows = (
+        dy_lanes_ptr
+        + tl.cast(n, tl.int64) * dy_lanes_0
+        + tl.cast(dy_lanes_o0, tl.int64) * dy_lanes_1
+        + tl.cast(dy_lanes_p0, tl.int64) * dy_lanes_2
+        + tl.cast(dy_lanes_q0, tl.int64) * dy_lanes_3
+    )
+    w_lanes_0 = tl.multiple_of(tl.cast(w_lanes_0, tl.int64), STEP_W_LANES)
+    w_lanes_1 = tl.multiple_of(tl.cast(w_lanes_1, tl.int64), STEP_W_LANES)
+    w_lanes_2 = tl.multiple_of(tl.cast(w_lanes_2, tl.int64), STEP_W_LANES)
+    w_lanes_3 = tl.multiple_of(tl.cast(w_lanes_3, tl.int64), STEP_W_LANES)
+    w_lanes_rows = (
+        w_lanes_ptr
+        + c2 * w_lanes_0
+        + tl.cast(k2_first, tl.int64) * w_lanes_1
+        + tl.cast(r2_first, tl.int64) * w_lanes_2
+        + tl.cast(s2_first, tl.int64) * w_lanes_3
+    )
+    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, terms, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(INDEX)
+        k2 = k[None, :] // (r2_taps * s2_taps * f_lanes)
+        r2 = k[None, :] // (s2_taps * f_lanes) % r2_taps
+        s2 = k[None, :] // f_lanes % s2_taps
+        f = k[None, :] % f_lanes
+        dy_lanes_terms = (
+            tl.cast(-k2, tl.int64) * dy_lanes_1
+            + tl.cast(-r2, tl.int64) * dy_lanes_2
+            + tl.cast(-s2, tl.int64) * dy_lanes_3
+            + tl.cast(f, tl.int64) * dy_lanes_4
+        )
+        dy_lanes_o = dy_lanes_o0 - k2
+        dy_lanes_p = dy_lanes_p0 - r2
+        dy_lanes_q = dy_lanes_q0 - s2
+        dy_lanes = tl.load(
+            dy_lanes_rows + dy_lanes_terms,
+            mask=(m < M)
+            & (k[None, :] < terms)
+            & (dy_lanes_o >= 0)
+            & (dy_lanes_o < O)
+            & (dy_lanes_p >= 0)
+            & (dy_lanes_p < P)
+            & (dy_lanes_q >= 0)
+            & (dy_lanes_q < Q),
+            other=0.0,
+        )
+        k2 = k[:, None] // (r2_taps * s2_taps * f_lanes)
+        r2 = k[:, None] // (s2_taps * f_lanes) % r2_taps
+        s2 = k[:, None] // f_lanes % s2_taps
+        f = k[:, None] % f_lanes
+        w_lanes_terms = (
+            tl.cast(k2 * stride, tl.int64) * w_lanes_1
+            + tl.cast(r2 * stride, tl.int64) * w_lanes_2
+            + tl.cast(s2 * stride, tl.int64) * w_lanes_3
+            + tl.cast(f, tl.int64) * w_lanes_4
+        )
+        w_lanes = tl.load(
+            w_lanes_rows + w_lanes_terms, mask=(c2 < C) & (k[:, None] < terms), other=0.0
+        )
+        dx_sum = tl.dot(dy_lanes, w_lanes, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    dx_d = d0 + d1 * stride
+    dx_h = h0 + h1 * stride
+    dx_w = w20 + w21 * stride
+    row_inside = (m < M) & (dx_d < D) & (dx_h < H) & (dx_w < W)
+    dx_rows = dx_ptr + tl.cast(n, tl.int64) * dx_0 + dx_d * dx_2 + dx_h * dx_3 + dx_w * dx_4
+    dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        dx_sum = dx_sum_halves[half]
+        c2 = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = row_inside & (c2 < C)
+        tl.store(dx_rows + c2 * dx_1, dx_sum, mask=inside)
+
+
+@triton.jit
+def conv3d_backward_dx_tiles(
+    dy_ptr,
+    w_ptr,
+    dx_ptr,
+    batches,
+    M,
+    C,
+    K,
+    R,
+    S,
+    d_steps_h_steps_w2_steps,
+    h_steps_w2_steps,
+    d_steps,
+    w2_steps,
+    h_steps,
+    O,
+    P,
+    Q,
+    D,
+    H,
+    W,
+    dy_0,
+    dy_1,
+    dy_2,
+    dy_3,
+    dy_4,
+    w_0,
+    w_1,
+    w_2,
+    w_3,
+    w_4,
+    dx_0,
+    dx_1,
+    dx_2,
+    dx_3,
+    dx_4,
+    stride: tl.constexpr,
+    pad: tl.constexpr,
+    F: tl.constexpr,
+    INDEX: tl.constexpr,
+    STEP_DY: tl.constexpr,
+    STEP_W: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
+    z = (tl.program_id(0) % batches).to(tl.int64)
+    tile = tl.program_id(0) // batches
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    c2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    d0 = z // (stride * stride)
+    k2_first = _floor_mod(d0 + pad, stride).to(INDEX)
+    k2_taps = (_floor_div(K - k2_first - 1, stride) + 1).to(INDEX)
+    h0 = z // stride % stride
+    r2_first = _floor_mod(h0 + pad, stride).to(INDEX)
+    r2_taps = (_floor_div(R - r2_first - 1, stride) + 1).to(INDEX)
+    w20 = z % stride
+    s2_first = _floor_mod(w20 + pad, stride).to(INDEX)
+    s2_taps = (_floor_div(S - s2_first - 1, stride) + 1).to(INDEX)
+    terms = k2_taps * r2_taps * s2_taps * F
+    n = m // d_steps_h_steps_w2_steps
+    dy_0 = tl.multiple_of(tl.cast(dy_0, tl.int64), STEP_DY)
+    d1 = m // h_steps_w2_steps % d_steps
+    d_shift = _floor_div(d0 + pad, stride).to(INDEX)
+    dy_o0 = d1 + d_shift
+    dy_2 = tl.multiple_of(tl.cast(dy_2, tl.int64), STEP_DY)
+    h1 = m // w2_steps % h_steps
+    h_shift = _floor_div(h0 + pad, stride).to(INDEX)
+    dy_p0 = h1 + h_shift
+    dy_3 = tl.multiple_of(tl.cast(dy_3, tl.int64), STEP_DY)
+    w21 = m % w2_steps
+    w2_shift = _floor_div(w20 + pad, stride).to(INDEX)
+    dy_q0 = w21 + w2_shift
+    dy_4 = tl.multiple_of(tl.cast(dy_4, tl.int64), STEP_DY)
+    dy_rows = (
+        dy_ptr
+        + tl.cast(n, tl.int64) * dy_0
+        + tl.cast(dy_o0, tl.int64) * dy_2
+        + tl.cast(dy_p0, tl.int64) * dy_3
+        + tl.cast(dy_q0, tl.int64) * dy_4
+    )
+    w_1 = tl.multiple_of(tl.cast(w_1, tl.int64), STEP_W)
+    w_2 = tl.multiple_of(tl.cast(w_2, tl.int64), STEP_W)
+    w_3 = tl.multiple_of(tl.cast(w_3, tl.int64), STEP_W)
+    w_4 = tl.multiple_of(tl.cast(w_4, tl.int64), STEP_W)
+    w_rows = (
+        w_ptr
+        + c2 * w_1
+        + tl.cast(k2_first, tl.int64) * w_2
+        + tl.cast(r2_first, tl.int64) * w_3
+        + tl.cast(s2_first, tl.int64) * w_4
+    )
+    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, terms, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(INDEX)
+        f = k[None, :] % F
+        k2 = k[None, :] // (r2_taps * s2_taps * F)
+        r2 = k[None, :] // (s2_taps * F) % r2_taps
+        s2 = k[None, :] // F % s2_taps
+        dy_terms = (
+            tl.cast(f, tl.int64) * dy_1
+            + tl.cast(-k2, tl.int64) * dy_2
+            + tl.cast(-r2, tl.int64) * dy_3
+            + tl.cast(-s2, tl.int64) * dy_4
+        )
+        dy_o = dy_o0 - k2
+        dy_p = dy_p0 - r2
+        dy_q = dy_q0 - s2
+        dy = tl.load(
+            dy_rows + dy_terms,
+            mask=(m < M)
+            & (k[None, :] < terms)
+            & (dy_o >= 0)
+            & (dy_o < O)
+            & (dy_p >= 0)
+            & (dy_p < P)
+            & (dy_q >= 0)
+            & (dy_q < Q),
+            other=0.0,
+        )
+        f = k[:, None] % F
+        k2 = k[:, None] // (r2_taps * s2_taps * F)
+        r2 = k[:, None] // (s2_taps * F) % r2_taps
+        s2 = k[:, None] // F % s2_taps
+        w_terms = (
+            tl.cast(f, tl.int64) * w_0
+            + tl.cast(k2 * stride, tl.int64) * w_2
+            + tl.cast(r2 * stride, tl.int64) * w_3
+            + tl.cast(s2 * stride, tl.int64) * w_4
+        )
+        w = tl.load(w_rows + w_terms, mask=(c2 < C) & (k[:, None] < terms), other=0.0)
+        dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    dx_d = d0 + d1 * stride
+    dx_h = h0 + h1 * stride
+    dx_w = w20 + w21 * stride
+    row_inside = (m < M) & (dx_d < D) & (dx_h < H) & (dx_w < W)
+    dx_rows = dx_ptr + tl.cast(n, tl.int64) * dx_0 + dx_d * dx_2 + dx_h * dx_3 + dx_w * dx_4
+    dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        dx_sum = dx_sum_halves[half]
+        c2 = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = row_inside & (c2 < C)
+        tl.store(dx_rows + c2 * dx_1, dx_sum, mask=inside)
+
+
+@triton.jit
+def conv3d_backward_dw_patches(
+    x_patches,
+    dy_tiles,
+    dw_ptr,
+    F,
+    N,
+    C,
+    K,
+    R,
+    S,
+    dw_0,
+    dw_1,
+    dw_2,
+    dw_3,
+    dw_4,
+    O: tl.constexpr,
+    P: tl.constexpr,
+    Q: tl.constexpr,
+    PATCH_C: tl.constexpr,
+    PATCH_K: tl.constexpr,
+    PATCH_R: tl.constexpr,
+    PATCH_S: tl.constexpr,
+    stride: tl.constexpr,
+    pad: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    FLAT: tl.constexpr,
+):
+    """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
+    patches_c = tl.cdiv(C, PATCH_C)
+    patches_k = tl.cdiv(K, PATCH_K)
+    patches_r = tl.cdiv(R, PATCH_R)
+    patches_s = tl.cdiv(S, PATCH_S)
+    tiles_n = tl.cdiv(F, BLOCK_N)
+    # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
+    for tile in tl.range(
+        tl.program_id(0),
+        patches_c * patches_k * patches_r * patches_s * tiles_n,
+        tl.num_programs(0),
+        flatten=FLAT,
+    ):
+        first_f = tile % tiles_n * BLOCK_N
+        first_s = tile // tiles_n % patches_s * PATCH_S
+        first_r = tile // (patches_s * tiles_n) % patches_r * PATCH_R
+        first_k = tile // (patches_r * patches_s * tiles_n) % patches_k * PATCH_K
+        first_c = tile // (patches_k * patches_r * patches_s * tiles_n) * PATCH_C
+        dw_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
+        for start in range(O * P * Q * tl.cdiv(N, BLOCK_K)):
+            tap = start % (O * P * Q)
+            n = start // (O * P * Q) * BLOCK_K
+            o = tap // (P * Q)
+            p = tap // Q % P
+            q = tap % Q
+            x = x_patches.load(
+                [
+                    first_c,
+                    first_k + o * stride - pad,
+                    first_r + p * stride - pad,
+                    first_s + q * stride - pad,
+                    n,
+                ]
+            ).reshape(BLOCK_M, BLOCK_K)
+            dy = dy_tiles.load([first_f, n + tap * N])
+            dw_sum = tl.dot(dy, x.T, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        place = tl.arange(0, BLOCK_M)[None, :]
+        c = tl.cast(first_c, tl.int64) + place // (PATCH_K * PATCH_R * PATCH_S)
+        k = tl.cast(first_k, tl.int64) + place // (PATCH_R * PATCH_S) % PATCH_K
+        r = tl.cast(first_r, tl.int64) + place // PATCH_S % PATCH_R
+        s = tl.cast(first_s, tl.int64) + place % PATCH_S
+        f = tl.cast(first_f, tl.int64) + tl.arange(0, BLOCK_N)[:, None]
+        inside = (c < C) & (k < K) & (r < R) & (s < S) & (f < F)
+        dw_places = dw_ptr + c * dw_1 + k * dw_2 + r * dw_3 + s * dw_4
+        tl.store(dw_places + f * dw_0, dw_sum, mask=inside)
+
+
+@triton.jit
+def conv3d_backward_dw_taps(
+    x_ptr,
+    dy_ptr,
+    dw_ptr,
+    M,
+    F,
+    N,
+    KRS,
+    RS,
+    K,
+    S,
+    R,
+    D,
+    H,
+    W,
+    x_0,
+    x_1,
+    x_2,
+    x_3,
+    x_4,
+    dy_n,
+    dy_f,
+    dy_tap,
+    dw_0,
+    dw_1,
+    dw_2,
+    dw_3,
+    dw_4,
+    O: tl.constexpr,
+    P: tl.constexpr,
+    Q: tl.constexpr,
+    INDEX: tl.constexpr,
+    pad: tl.constexpr,
+    stride: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    c = m // KRS
+    k = m // RS % K
+    x_d0 = k - pad
+    r = m // S % R
+    x_h0 = r - pad
+    s = m % S
+    x_w0 = s - pad
+    x_rows = (
+        x_ptr
+        + tl.cast(c, tl.int64) * x_1
+        + tl.cast(x_d0, tl.int64) * x_2
+        + tl.cast(x_h0, tl.int64) * x_3
+        + tl.cast(x_w0, tl.int64) * x_4
+    )
+    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    chunks = tl.cdiv(N, BLOCK_K)
+    for start in range(O * P * Q * chunks):
+        tap = start // chunks
+        n = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
+        o = tap // (P * Q)
+        p = tap // Q % P
+        q = tap % Q
+        x_terms = (
+            n[None, :] * x_0
+            + tl.cast(o * stride, tl.int64) * x_2
+            + tl.cast(p * stride, tl.int64) * x_3
+            + tl.cast(q * stride, tl.int64) * x_4
+        )
+        x_d = x_d0 + o * stride
+        x_h = x_h0 + p * stride
+        x_w = x_w0 + q * stride
+        x = tl.load(
+            x_rows + x_terms,
+            mask=(m < M)
+            & (n[None, :] < N)
+            & (x_d >= 0)
+            & (x_d < D)
+            & (x_h >= 0)
+            & (x_h < H)
+            & (x_w >= 0)
+            & (x_w < W),
+            other=0.0,
+        )
+        dy = tl.load(
+            dy_ptr + n[:, None] * dy_n + f * dy_f + tl.cast(tap, tl.int64) * dy_tap,
+            mask=(f < F) & (n[:, None] < N),
+            other=0.0,
+        )
+        dw_sum = tl.dot(x, dy, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    dw_rows = (
+        dw_ptr
+        + tl.cast(c, tl.int64) * dw_1
+        + tl.cast(k, tl.int64) * dw_2
+        + tl.cast(r, tl.int64) * dw_3
+        + tl.cast(s, tl.int64) * dw_4
+    )
+    dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        dw_sum = dw_sum_halves[half]
+        f = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (f < F)
+        tl.store(dw_rows + f * dw_0, dw_sum, mask=inside)
+
+
+@triton.jit
+def conv3d_backward_dw_lanes(
+    x_lanes_ptr,
+    dy_lanes_ptr,
+    dw_ptr,
+    M,
+    F,
+    KRS,
+    RS,
+    K,
+    S,
+    R,
+    D,
+    H,
+    W,
+    x_lanes_0,
+    x_lanes_1,
+    x_lanes_2,
+    x_lanes_3,
+    x_lanes_4,
+    dy_lanes_f,
+    dy_lanes_k,
+    dw_0,
+    dw_1,
+    dw_2,
+    dw_3,
+    dw_4,
+    O: tl.constexpr,
+    P: tl.constexpr,
+    Q: tl.constexpr,
+    n_lanes: tl.constexpr,
+    INDEX: tl.constexpr,
+    STEP_X_LANES: tl.constexpr,
+    pad: tl.constexpr,
+    stride: tl.constexpr,
+    STEP_DY_LANES: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    c = m // KRS
+    x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
+    k = m // RS % K
+    x_lanes_d0 = k - pad
+    x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
+    r = m // S % R
+    x_lanes_h0 = r - pad
+    x_lanes_2 = tl.multiple_of(tl.cast(x_lanes_2, tl.int64), STEP_X_LANES)
+    s = m % S
+    x_lanes_w0 = s - pad
+    x_lanes_3 = tl.multiple_of(tl.cast(x_lanes_3, tl.int64), STEP_X_LANES)
+    x_lanes_rows = (
+        x_lanes_ptr
+        + tl.cast(c, tl.int64) * x_lanes_0
+        + tl.cast(x_lanes_d0, tl.int64) * x_lanes_1
+        + tl.cast(x_lanes_h0, tl.int64) * x_lanes_2
+        + tl.cast(x_lanes_w0, tl.int64) * x_lanes_3
+    )
+    dy_lanes_f = tl.multiple_of(tl.cast(dy_lanes_f, tl.int64), STEP_DY_LANES)
+    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, O * P * Q * n_lanes, BLOCK_K):
+        k2 = start + tl.arange(0, BLOCK_K).to(INDEX)
+        o = k2[None, :] // (P * Q * n_lanes)
+        p = k2[None, :] // (Q * n_lanes) % P
+        q = k2[None, :] // n_lanes % Q
+        n = k2[None, :] % n_lanes
+        x_lanes_terms = (
+            tl.cast(o * stride, tl.int64) * x_lanes_1
+            + tl.cast(p * stride, tl.int64) * x_lanes_2
+            + tl.cast(q * stride, tl.int64) * x_lanes_3
+            + tl.cast(n, tl.int64) * x_lanes_4
+        )
+        x_lanes_d = x_lanes_d0 + o * stride
+        x_lanes_h = x_lanes_h0 + p * stride
+        x_lanes_w = x_lanes_w0 + q * stride
+        x_lanes = tl.load(
+            x_lanes_rows + x_lanes_terms,
+            mask=(m < M)
+            & (k2[None, :] < O * P * Q * n_lanes)
+            & (x_lanes_d >= 0)
+            & (x_lanes_d < D)
+            & (x_lanes_h >= 0)
+            & (x_lanes_h < H)
+            & (x_lanes_w >= 0)
+            & (x_lanes_w < W),
+            other=0.0,
+        )
+        dy_lanes = tl.load(
+            dy_lanes_ptr + f * dy_lanes_f + tl.cast(k2[:, None], tl.int64) * dy_lanes_k,
+            mask=(f < F) & (k2[:, None] < O * P * Q * n_lanes),
+            other=0.0,
+        )
+        dw_sum = tl.dot(x_lanes, dy_lanes, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    dw_rows = (
+        dw_ptr
+        + tl.cast(c, tl.int64) * dw_1
+        + tl.cast(k, tl.int64) * dw_2
+        + tl.cast(r, tl.int64) * dw_3
+        + tl.cast(s, tl.int64) * dw_4
+    )
+    dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        dw_sum = dw_sum_halves[half]
+        f = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (f < F)
+        tl.store(dw_rows + f * dw_0, dw_sum, mask=inside)
+
+
+@triton.jit
+def conv3d_backward_dw_tiles(
+    x_ptr,
+    dy_ptr,
+    dw_ptr,
+    M,
+    F,
+    KRS,
+    RS,
+    K,
+    S,
+    R,
+    D,
+    H,
+    W,
+    x_0,
+    x_1,
+    x_2,
+    x_3,
+    x_4,
+    dy_n,
+    dy_f,
+    dy_opq,
+    dw_0,
+    dw_1,
+    dw_2,
+    dw_3,
+    dw_4,
+    N: tl.constexpr,
+    O: tl.constexpr,
+    P: tl.constexpr,
+    Q: tl.constexpr,
+    INDEX: tl.constexpr,
+    STEP_X: tl.constexpr,
+    pad: tl.constexpr,
+    stride: tl.constexpr,
+    STEP_DY: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    c = m // KRS
+    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), STEP_X)
+    k = m // RS % K
+    x_d0 = k - pad
+    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), STEP_X)
+    r = m // S % R
+    x_h0 = r - pad
+    x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), STEP_X)
+    s = m % S
+    x_w0 = s - pad
+    x_4 = tl.multiple_of(tl.cast(x_4, tl.int64), STEP_X)
+    x_rows = (
+        x_ptr
+        + tl.cast(c, tl.int64) * x_1
+        + tl.cast(x_d0, tl.int64) * x_2
+        + tl.cast(x_h0, tl.int64) * x_3
+        + tl.cast(x_w0, tl.int64) * x_4
+    )
+    dy_f = tl.multiple_of(tl.cast(dy_f, tl.int64), STEP_DY)
+    dy_opq = tl.multiple_of(tl.cast(dy_opq, tl.int64), STEP_DY)
+    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, N * O * P * Q, BLOCK_K):
+        k2 = start + tl.arange(0, BLOCK_K).to(INDEX)
+        n = k2[None, :] % N
+        o = k2[None, :] // (N * P * Q)
+        p = k2[None, :] // (N * Q) % P
+        q = k2[None, :] // N % Q
+        x_terms = (
+            tl.cast(n, tl.int64) * x_0
+            + tl.cast(o * stride, tl.int64) * x_2
+            + tl.cast(p * stride, tl.int64) * x_3
+            + tl.cast(q * stride, tl.int64) * x_4
+        )
+        x_d = x_d0 + o * stride
+        x_h = x_h0 + p * stride
+        x_w = x_w0 + q * stride
+        x = tl.load(
+            x_rows + x_terms,
+            mask=(m < M)
+            & (k2[None, :] < N * O * P * Q)
+            & (x_d >= 0)
+            & (x_d < D)
+            & (x_h >= 0)
+            & (x_h < H)
+            & (x_w >= 0)
+            & (x_w < W),
+            other=0.0,
+        )
+        n = k2[:, None] % N
+        opq = k2[:, None] // N
+        dy = tl.load(
+            dy_ptr + tl.cast(n, tl.int64) * dy_n + f * dy_f + tl.cast(opq, tl.int64) * dy_opq,
+            mask=(f < F) & (k2[:, None] < N * O * P * Q),
+            other=0.0,
+        )
+        dw_sum = tl.dot(x, dy, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    dw_rows = (
+        dw_ptr
+        + tl.cast(c, tl.int64) * dw_1
+        + tl.cast(k, tl.int64) * dw_2
+        + tl.cast(r, tl.int64) * dw_3
+        + tl.cast(s, tl.int64) * dw_4
+    )
+    dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        dw_sum = dw_sum_halves[half]
+        f = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (f < F)
+        tl.store(dw_rows + f * dw_0, dw_sum, mask=inside)
+
+
+@triton.jit
+def conv3d_backward_db_rows(
+    dy_ptr,
+    db_ptr,
+    F,
+    cols,
+    OPQ,
+    dy_n,
+    dy_f,
+    dy_opq,
+    db_f,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    f = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
+    inside = (f < F) & (col < cols)
+    n = (col // OPQ).to(tl.int64)
+    opq = (col % OPQ).to(tl.int64)
+    dy = tl.load(dy_ptr + n * dy_n + f * dy_f + opq * dy_opq, mask=inside, other=0.0).to(COMPUTE)
+    db = tl.sum(dy, 1, keep_dims=True)
+    tl.store(db_ptr + f * db_f, db, mask=f < F)
+
+
+@triton.jit
+def conv3d_backward_db_loop(
+    dy_ptr,
+    db_ptr,
+    F,
+    N,
+    cols,
+    dy_n,
+    dy_f,
+    dy_opq,
+    db_f,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    f = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(cols, BLOCK)
+    db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for step in range(0, N * blocks):
+        n = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (f < F) & (col < cols)
+        dy = tl.load(dy_ptr + n * dy_n + f * dy_f + col * dy_opq, mask=inside, other=0.0).to(
+            COMPUTE
+        )
+        db_sum_acc += dy
+    db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
+    tl.store(db_ptr + f * db_f, db_sum, mask=f < F)
+
+
+@triton.jit
+def conv3d_backward_db_part(
+    dy_ptr,
+    db_sum_part_ptr,
+    F,
+    N,
+    cols,
+    CHUNK,
+    dy_n,
+    dy_f,
+    dy_opq,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): db_sum over one CHUNK of ROWS rows."""
+    f = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(cols, BLOCK)
+    part = tl.program_id(0)
+    stop = tl.minimum((part + 1) * CHUNK, N * blocks)
+    db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for step in range(part * CHUNK, stop):
+        n = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (f < F) & (col < cols)
+        dy = tl.load(dy_ptr + n * dy_n + f * dy_f + col * dy_opq, mask=inside, other=0.0).to(
+            COMPUTE
+        )
+        db_sum_acc += dy
+    tl.store(db_sum_part_ptr + f * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=f < F)
+
+
+@triton.jit
+def conv3d_backward_db_finish(
+    db_sum_part_ptr, db_ptr, F, db_f, MERGE: tl.constexpr, PARTS: tl.constexpr
+):
+    """What the parts of MERGE rows left, merged."""
+    f = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
+    db_sum_parts = tl.load(
+        db_sum_part_ptr + f * PARTS + parts, mask=(f < F) & (parts < PARTS), other=0.0
+    )
+    db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
+    tl.store(db_ptr + f * db_f, db_sum, mask=f < F)
+
+
+def choose_conv3d_backward_dx_dy_packed(cols: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+
+
+def launch_conv3d_backward_dx_dy_packed(dy, dy_packed) -> None:
+    """Computes dy_packed by the variant that fits, unchecked."""
+    N, F, O, P, Q = dy.shape
+    dy = dy.reshape(N, F, O * P * Q)
+    dy_packed = dy_packed.view(N * O * P * Q, F)
+    rows = N * O * P * Q
+    cols = F
+    _, config = choose_conv3d_backward_dx_dy_packed(cols)
+    conv3d_backward_dx_dy_packed_tile[
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(F, config["BLOCK"]),)
+    ](
+        dy,
+        dy_packed,
+        N * O * P * Q,
+        F,
+        O * P * Q,
+        dy.stride(0),
+        dy.stride(1),
+        dy.stride(2),
+        dy_packed.stride(0),
+        dy_packed.stride(1),
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def choose_conv3d_backward_dx_w_packed(cols: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+
+
+def launch_conv3d_backward_dx_w_packed(w, w_packed) -> None:
+    """Computes w_packed by the variant that fits, unchecked."""
+    F, C, K, R, S = w.shape
+    w = w.reshape(F, C * K * R * S)
+    w_packed = w_packed.view(C * K * R * S, F)
+    rows = C * K * R * S
+    cols = F
+    _, config = choose_conv3d_backward_dx_w_packed(cols)
+    conv3d_backward_dx_w_packed_tile[
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(F, config["BLOCK"]),)
+    ](
+        w,
+        w_packed,
+        C * K * R * S,
+        F,
+        w.stride(0),
+        w.stride(1),
+        w_packed.stride(0),
+        w_packed.stride(1),
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def choose_conv3d_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+
+
+def launch_conv3d_backward_dw_x_packed(x, x_packed) -> None:
+    """Computes x_packed by the variant that fits, unchecked."""
+    N, C, D, H, W = x.shape
+    x = x.reshape(N, C * D * H * W)
+    x_packed = x_packed.view(C * D * H * W, N)
+    rows = C * D * H * W
+    cols = N
+    _, config = choose_conv3d_backward_dw_x_packed(cols)
+    conv3d_backward_dw_x_packed_tile[
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
+    ](
+        x,
+        x_packed,
+        C * D * H * W,
+        N,
+        x.stride(0),
+        x.stride(1),
+        x_packed.stride(0),
+        x_packed.stride(1),
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def choose_conv3d_backward_dw_dy_packed(cols: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+
+
+def launch_conv3d_backward_dw_dy_packed(dy, dy_packed) -> None:
+    """Computes dy_packed by the variant that fits, unchecked."""
+    N, F, O, P, Q = dy.shape
+    dy = dy.reshape(N, F * O * P * Q)
+    dy_packed = dy_packed.view(F * O * P * Q, N)
+    rows = F * O * P * Q
+    cols = N
+    _, config = choose_conv3d_backward_dw_dy_packed(cols)
+    conv3d_backward_dw_dy_packed_tile[
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
+    ](
+        dy,
+        dy_packed,
+        F * O * P * Q,
+        N,
+        dy.stride(0),
+        dy.stride(1),
+        dy_packed.stride(0),
+        dy_packed.stride(1),
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def choose_conv3d_backward_dx(
+    batches: int,
+    M: int,
+    N: int,
+    channels: int,
+    apart: int,
+    row: int,
+    patched: bool,
+    itemsize: int,
+    hip: bool,
+    sms: int,
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor, stored apart by 16 and more
+    if (
+        patched
+        and 2 <= itemsize <= 4
+        and channels % 16 == 0
+        and (apart < 2 or 20 * 16 * triton.cdiv(row, 16) <= 21 * row)
+        and batches * M * N * channels >= 2**26
+    ):
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_K = min(
+            128 // itemsize, 64 if channels % 64 == 0 else 32 if channels % 32 == 0 else 16
+        )
+        return "patches", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=(
+                256
+                if itemsize <= 2
+                and BLOCK_N == 128
+                and batches * triton.cdiv(M, 256) * triton.cdiv(N, 128) >= 4 * sms
+                else 128
+            ),
+            BLOCK_K=BLOCK_K,
+            FLAT=False,
+            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
+            num_stages=3,
+        )
+    # many channels out: each gathered tile serves 256 of them
+    if (
+        not hip
+        and itemsize <= 2
+        and channels >= 32
+        and N > 128
+        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
+        return "wide", dict(
+            BLOCK_N=256,
+            BLOCK_M=128,
+            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=3,
+        )
+    # a few channels: several taps and their channels fill a tile
+    if not hip and itemsize <= 4 and 4 <= channels and channels * itemsize < 128:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "mixed", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=3,
+        )
+    # channels enough for a tile of them at each tap of the window
+    if not hip and itemsize <= 4 and channels >= 8:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "taps", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128 if batches * triton.cdiv(M, 128) * triton.cdiv(N, BLOCK_N) >= sms else 64,
+            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            GROUP_M=8,
+            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
+            num_stages=3,
+        )
+    # two or three channels, stored as four: a load takes all of a tap
+    if not hip and itemsize <= 4 and 1 < channels < 4:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "lanes", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=32,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=1,
+        )
+    # hardly any channels
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "terms", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=64 // itemsize,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=4,
+        )
+    # any size
+    return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+
+
+def launch_conv3d_backward_dx(x, w, dy, dx, dw, db, stride, pad) -> None:
+    """Computes dx by the variant that fits, unchecked."""
+    N, C, D, H, W = x.shape
+    F = w.shape[0]
+    K = w.shape[2]
+    R = w.shape[3]
+    S = w.shape[4]
+    O = dy.shape[2]
+    P = dy.shape[3]
+    Q = dy.shape[4]
+    d_steps = (D - 1) // stride + 1
+    h_steps = (H - 1) // stride + 1
+    w2_steps = (W - 1) // stride + 1
+    f_lanes = 4 * ((F + 3) // 4)
+    PRECISION = _f32_precision("conv")
+    batches = stride * stride * stride
+    M = N * d_steps * h_steps * w2_steps
+    channels = F
+    apart = stride
+    row = w2_steps
+    patched = _takes_patches(dy.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0))
+    itemsize = w.element_size()
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(dy.device)
+    variant, config = choose_conv3d_backward_dx(
+        batches, M, C, channels, apart, row, patched, itemsize, hip, sms
+    )
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    INDEX = (
+        tl.int32 if max(N * d_steps * h_steps * w2_steps, *dy.shape) < 2_000_000_000 else tl.int64
+    )
+    if variant in ("patches", "wide", "mixed", "taps"):
+        if dy.stride(1) != 1:  # its channels lie apart
+            dy_packed = torch.empty((N, O, P, Q, F), dtype=dy.dtype, device=dy.device)
+            launch_conv3d_backward_dx_dy_packed(dy, dy_packed)
+            dy = dy_packed.permute(0, 4, 1, 2, 3)
+        if w.stride(0) != 1:  # its channels lie apart
+            w_packed = torch.empty((C, K, R, S, F), dtype=w.dtype, device=w.device)
+            launch_conv3d_backward_dx_w_packed(w, w_packed)
+            w = w_packed.permute(4, 0, 1, 2, 3)
+    if variant == "patches":
+        PATCH_N, PATCH_D1, PATCH_H1, PATCH_W21 = _patch(
+            config["BLOCK_M"], N, d_steps, h_steps, w2_steps
+        )
+        PATCHES = (
+            triton.cdiv(N, PATCH_N)
+            * triton.cdiv(d_steps, PATCH_D1)
+            * triton.cdiv(h_steps, PATCH_H1)
+            * triton.cdiv(w2_steps, PATCH_W21)
+        )
+        dy_patches = _descriptor(
+            dy.permute(0, 2, 3, 4, 1), PATCH_N, PATCH_D1, PATCH_H1, PATCH_W21, config["BLOCK_K"]
+        )
+        w_tiles = _descriptor(
+            w.permute(1, 2, 3, 4, 0).reshape(C, F * K * R * S), config["BLOCK_N"], config["BLOCK_K"]
+        )
+        conv3d_backward_dx_patches[
+            (
+                (
+                    min(3 * sms, batches * PATCHES * triton.cdiv(C, config["BLOCK_N"]))
+                    if config["FLAT"]
+                    else batches * PATCHES * triton.cdiv(C, config["BLOCK_N"])
+                ),
+            )
+        ](
+            dy_patches,
+            w_tiles,
+            dx,
+            stride * stride * stride,
+            C,
+            F,
+            K,
+            R,
+            S,
+            N,
+            d_steps,
+            h_steps,
+            w2_steps,
+            D,
+            H,
+            W,
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            dx.stride(3),
+            dx.stride(4),
+            INDEX=INDEX,
+            stride=stride,
+            pad=pad,
+            PATCH_N=PATCH_N,
+            PATCH_D1=PATCH_D1,
+            PATCH_H1=PATCH_H1,
+            PATCH_W21=PATCH_W21,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("wide", "taps"):
+        conv3d_backward_dx_taps[
+            (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
+        ](
+            dy,
+            w,
+            dx,
+            stride * stride * stride,
+            N * d_steps * h_steps * w2_steps,
+            C,
+            F,
+            K,
+            R,
+            S,
+            d_steps * h_steps * w2_steps,
+            h_steps * w2_steps,
+            d_steps,
+            w2_steps,
+            h_steps,
+            O,
+            P,
+            Q,
+            D,
+            H,
+            W,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dy.stride(3),
+            dy.stride(4),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            w.stride(3),
+            w.stride(4),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            dx.stride(3),
+            dx.stride(4),
+            stride=stride,
+            pad=pad,
+            INDEX=INDEX,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("mixed", "terms", "small"):
+        conv3d_backward_dx_tiles[
+            (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
+        ](
+            dy,
+            w,
+            dx,
+            stride * stride * stride,
+            N * d_steps * h_steps * w2_steps,
+            C,
+            K,
+            R,
+            S,
+            d_steps * h_steps * w2_steps,
+            h_steps * w2_steps,
+            d_steps,
+            w2_steps,
+            h_steps,
+            O,
+            P,
+            Q,
+            D,
+            H,
+            W,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dy.stride(3),
+            dy.stride(4),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            w.stride(3),
+            w.stride(4),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            dx.stride(3),
+            dx.stride(4),
+            stride=stride,
+            pad=pad,
+            F=F,
+            INDEX=INDEX,
+            STEP_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3), dy.stride(4)),
+            STEP_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3), w.stride(4)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        # f_lanes channels where dy has F: zeros behind those.
+        dy_lanes = torch.zeros((N, O, P, Q, f_lanes), dtype=dy.dtype, device=dy.device)
+        launch_conv3d_backward_dx_dy_packed(dy, dy_lanes[..., :F])
+        # f_lanes channels where w has F: zeros behind those.
+        w_lanes = torch.zeros((C, K, R, S, f_lanes), dtype=w.dtype, device=w.device)
+        launch_conv3d_backward_dx_w_packed(w, w_lanes[..., :F])
+        conv3d_backward_dx_lanes[
+            (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
+        ](
+            dy_lanes,
+            w_lanes,
+            dx,
+            stride * stride * stride,
+            N * d_steps * h_steps * w2_steps,
+            C,
+            K,
+            R,
+            S,
+            d_steps * h_steps * w2_steps,
+            h_steps * w2_steps,
+            d_steps,
+            w2_steps,
+            h_steps,
+            O,
+            P,
+            Q,
+            D,
+            H,
+            W,
+            dy_lanes.stride(0),
+            dy_lanes.stride(1),
+            dy_lanes.stride(2),
+            dy_lanes.stride(3),
+            dy_lanes.stride(4),
+            w_lanes.stride(0),
+            w_lanes.stride(1),
+            w_lanes.stride(2),
+            w_lanes.stride(3),
+            w_lanes.stride(4),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            dx.stride(3),
+            dx.stride(4),
+            stride=stride,
+            pad=pad,
+            f_lanes=f_lanes,
+            INDEX=INDEX,
+            STEP_DY_LANES=math.gcd(
+                16, dy_lanes.stride(0), dy_lanes.stride(1), dy_lanes.stride(2), dy_lanes.stride(3)
+            ),
+            STEP_W_LANES=math.gcd(
+                16, w_lanes.stride(0), w_lanes.stride(1), w_lanes.stride(2), w_lanes.stride(3)
+            ),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_conv3d_backward_dw(
+    M: int,
+    N: int,
+    channels: int,
+    depth: int,
+    taps: int,
+    patched: bool,
+    itemsize: int,
+    hip: bool,
+    sms: int,
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
+    if patched and 2 <= itemsize <= 4 and channels % 16 == 0 and M * N * channels >= 2**26:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_K = min(
+            128 // itemsize, 64 if channels % 64 == 0 else 32 if channels % 32 == 0 else 16
+        )
+        return "patches", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=(
+                256
+                if itemsize <= 2
+                and BLOCK_N == 128
+                and triton.cdiv(M, 256) * triton.cdiv(N, 128) >= 4 * sms
+                else 128
+            ),
+            BLOCK_K=BLOCK_K,
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(channels, BLOCK_K) <= 16,
+            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
+            num_stages=3,
+        )
+    # many channels out: each gathered tile serves 256 of them
+    if (
+        not hip
+        and itemsize <= 2
+        and channels >= 32
+        and N > 128
+        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
+        return "wide", dict(
+            BLOCK_N=256,
+            BLOCK_M=128,
+            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=3,
+        )
+    # a few channels: several taps and their channels fill a tile
+    if not hip and itemsize <= 4 and 4 <= channels and channels * itemsize < 128:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "mixed", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=3,
+        )
+    # channels enough for a tile of them at each tap of the window
+    if not hip and itemsize <= 4 and channels >= 8:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "taps", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128 if triton.cdiv(M, 128) * triton.cdiv(N, BLOCK_N) >= sms else 64,
+            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            GROUP_M=8,
+            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
+            num_stages=3,
+        )
+    # two or three channels, stored as four: a load takes all of a tap
+    if not hip and itemsize <= 4 and 1 < channels < 4:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "lanes", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=32,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=4 if depth > 128 else 1,
+        )
+    # hardly any channels
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "terms", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=64 // itemsize,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=4,
+        )
+    # any size
+    return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+
+
+def launch_conv3d_backward_dw(x, w, dy, dx, dw, db, stride, pad) -> None:
+    """Computes dw by the variant that fits, unchecked."""
+    N, C, D, H, W = x.shape
+    F = w.shape[0]
+    K = w.shape[2]
+    R = w.shape[3]
+    S = w.shape[4]
+    O = dy.shape[2]
+    P = dy.shape[3]
+    Q = dy.shape[4]
+    n_lanes = 4 * ((N + 3) // 4)
+    PRECISION = _f32_precision("conv")
+    M = C * K * R * S
+    channels = N
+    depth = N * O * P * Q
+    taps = O * P * Q
+    patched = _takes_patches(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0))
+    itemsize = x.element_size()
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(dy.device)
+    variant, config = choose_conv3d_backward_dw(
+        M, F, channels, depth, taps, patched, itemsize, hip, sms
+    )
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    INDEX = tl.int32 if max(C * K * R * S, N * O * P * Q, *x.shape) < 2_000_000_000 else tl.int64
+    if variant in ("patches", "wide", "mixed", "taps"):
+        if x.stride(0) != 1:  # its channels lie apart
+            x_packed = torch.empty((C, D, H, W, N), dtype=x.dtype, device=x.device)
+            launch_conv3d_backward_dw_x_packed(x, x_packed)
+            x = x_packed.permute(4, 0, 1, 2, 3)
+        if dy.stride(0) != 1:  # its channels lie apart
+            dy_packed = torch.empty((F, O, P, Q, N), dtype=dy.dtype, device=dy.device)
+            launch_conv3d_backward_dw_dy_packed(dy, dy_packed)
+            dy = dy_packed.permute(4, 0, 1, 2, 3)
+    if variant == "patches":
+        PATCH_C, PATCH_K, PATCH_R, PATCH_S = _patch(config["BLOCK_M"], C, K, R, S)
+        PATCHES = (
+            triton.cdiv(C, PATCH_C)
+            * triton.cdiv(K, PATCH_K)
+            * triton.cdiv(R, PATCH_R)
+            * triton.cdiv(S, PATCH_S)
+        )
+        x_patches = _descriptor(
+            x.permute(1, 2, 3, 4, 0), PATCH_C, PATCH_K, PATCH_R, PATCH_S, config["BLOCK_K"]
+        )
+        dy_tiles = _descriptor(
+            dy.permute(1, 2, 3, 4, 0).reshape(F, N * O * P * Q),
+            config["BLOCK_N"],
+            config["BLOCK_K"],
+        )
+        conv3d_backward_dw_patches[
+            (
+                (
+                    min(3 * sms, PATCHES * triton.cdiv(F, config["BLOCK_N"]))
+                    if config["FLAT"]
+                    else PATCHES * triton.cdiv(F, config["BLOCK_N"])
+                ),
+            )
+        ](
+            x_patches,
+            dy_tiles,
+            dw,
+            F,
+            N,
+            C,
+            K,
+            R,
+            S,
+            dw.stride(0),
+            dw.stride(1),
+            dw.stride(2),
+            dw.stride(3),
+            dw.stride(4),
+            O=O,
+            P=P,
+            Q=Q,
+            PATCH_C=PATCH_C,
+            PATCH_K=PATCH_K,
+            PATCH_R=PATCH_R,
+            PATCH_S=PATCH_S,
+            stride=stride,
+            pad=pad,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("wide", "taps"):
+        dy = dy.reshape(N, F, O * P * Q)
+        conv3d_backward_dw_taps[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
+        ](
+            x,
+            dy,
+            dw,
+            C * K * R * S,
+            F,
+            N,
+            K * R * S,
+            R * S,
+            K,
+            S,
+            R,
+            D,
+            H,
+            W,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            x.stride(4),
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dw.stride(0),
+            dw.stride(1),
+            dw.stride(2),
+            dw.stride(3),
+            dw.stride(4),
+            O=O,
+            P=P,
+            Q=Q,
+            INDEX=INDEX,
+            pad=pad,
+            stride=stride,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("mixed", "terms", "small"):
+        dy = dy.reshape(N, F, O * P * Q)
+        conv3d_backward_dw_tiles[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
+        ](
+            x,
+            dy,
+            dw,
+            C * K * R * S,
+            F,
+            K * R * S,
+            R * S,
+            K,
+            S,
+            R,
+            D,
+            H,
+            W,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            x.stride(4),
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dw.stride(0),
+            dw.stride(1),
+            dw.stride(2),
+            dw.stride(3),
+            dw.stride(4),
+            N=N,
+            O=O,
+            P=P,
+            Q=Q,
+            INDEX=INDEX,
+            STEP_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3), x.stride(4)),
+            pad=pad,
+            stride=stride,
+            STEP_DY=math.gcd(16, dy.stride(1), dy.stride(2)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        # n_lanes channels where x has N: zeros behind those.
+        x_lanes = torch.zeros((C, D, H, W, n_lanes), dtype=x.dtype, device=x.device)
+        launch_conv3d_backward_dw_x_packed(x, x_lanes[..., :N])
+        # n_lanes channels where dy has N: zeros behind those.
+        dy_lanes = torch.zeros((F, O, P, Q, n_lanes), dtype=dy.dtype, device=dy.device)
+        launch_conv3d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
+        dy_lanes = dy_lanes.view(F, O * P * Q * n_lanes)
+        conv3d_backward_dw_lanes[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
+        ](
+            x_lanes,
+            dy_lanes,
+            dw,
+            C * K * R * S,
+            F,
+            K * R * S,
+            R * S,
+            K,
+            S,
+            R,
+            D,
+            H,
+            W,
+            x_lanes.stride(0),
+            x_lanes.stride(1),
+            x_lanes.stride(2),
+            x_lanes.stride(3),
+            x_lanes.stride(4),
+            dy_lanes.stride(0),
+            dy_lanes.stride(1),
+            dw.stride(0),
+            dw.stride(1),
+            dw.stride(2),
+            dw.stride(3),
+            dw.stride(4),
+            O=O,
+            P=P,
+            Q=Q,
+            n_lanes=n_lanes,
+            INDEX=INDEX,
+            STEP_X_LANES=math.gcd(
+                16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2), x_lanes.stride(3)
+            ),
+            pad=pad,
+            stride=stride,
+            STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_conv3d_backward_db(
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = min(64 if across else 1024, max(16, triton.next_power_of_2(col_run)))
+        ROWS = 32 if across else min(16, 4096 // BLOCK)
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
+            MERGE=1 if PARTS > 16 else 16,
+            num_warps=8 if across else 4,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    BLOCK = min(32 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+    return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
+
+
+def launch_conv3d_backward_db(x, w, dy, dx, dw, db, stride, pad) -> None:
+    """Computes db by the variant that fits, unchecked."""
+    N = x.shape[0]
+    F = w.shape[0]
+    O = dy.shape[2]
+    P = dy.shape[3]
+    Q = dy.shape[4]
+    dy = dy.reshape(N, F, O * P * Q)
+    rows = F
+    cols = N * O * P * Q
+    col_run = O * P * Q
+    col_runs = N
+    across = dy.stride(1) < dy.stride(2)
+    sms = _multiprocessors(dy.device)
+    variant, config = choose_conv3d_backward_db(rows, cols, col_run, col_runs, across, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    if variant == "split":
+        db_sum_part = torch.empty(
+            (F, config["PARTS"]),
+            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
+            device=dy.device,
+        )
+        conv3d_backward_db_part[(config["PARTS"], triton.cdiv(F, config["ROWS"]))](
+            dy,
+            db_sum_part,
+            F,
+            N,
+            O * P * Q,
+            dy_n=dy.stride(0),
+            dy_f=dy.stride(1),
+            dy_opq=dy.stride(2),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        conv3d_backward_db_finish[(triton.cdiv(F, config["MERGE"]),)](
+            db_sum_part,
+            db,
+            F,
+            db.stride(0),
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
+        )
+    elif variant in ("across", "rows"):
+        conv3d_backward_db_rows[(triton.cdiv(F, config["ROWS"]),)](
+            dy,
+            db,
+            F,
+            N * O * P * Q,
+            O * P * Q,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            db.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        conv3d_backward_db_loop[(triton.cdiv(F, config["ROWS"]),)](
+            dy,
+            db,
+            F,
+            N,
+            O * P * Q,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            db.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def launch_conv3d_backward(x, w, dy, dx, dw, db, stride, pad) -> None:
+    """3 steps, unchecked; what passes between them is in scratch storage."""
+    if dx is not None:
+        launch_conv3d_backward_dx(x, w, dy, dx, dw, db, stride, pad)
+    if dw is not None:
+        launch_conv3d_backward_dw(x, w, dy, dx, dw, db, stride, pad)
+    if db is not None:
+        launch_conv3d_backward_db(x, w, dy, dx, dw, db, stride, pad)
+
+
+def allocate_conv3d_backward(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    dy: torch.Tensor,
+    stride: int = 1,
+    pad: int = 0,
+    need_dx: bool = True,
+    need_dw: bool = True,
+    need_db: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """Checks the operands of conv3d_backward and allocates what it returns."""
+    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"conv3d_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
+        )
+    if x.dim() != 5:
+        raise ValueError(f"conv3d_backward: x: expected 5 dims [N, C, D, H, W], given {x.dim()}")
+    if w.dtype != x.dtype:
+        raise ValueError(
+            f"conv3d_backward: w: expected dtype {x.dtype} (T, from x), given {w.dtype}"
+        )
+    if w.dim() != 5:
+        raise ValueError(f"conv3d_backward: w: expected 5 dims [F, C, K, R, S], given {w.dim()}")
+    if w.device != x.device:
+        raise ValueError(
+            f"conv3d_backward: w: expected device {x.device} (from x), given {w.device}"
+        )
+    if dy.dtype != x.dtype:
+        raise ValueError(
+            f"conv3d_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
+        )
+    if dy.dim() != 5:
+        raise ValueError(f"conv3d_backward: dy: expected 5 dims [N, F, O, P, Q], given {dy.dim()}")
+    if dy.device != x.device:
+        raise ValueError(
+            f"conv3d_backward: dy: expected device {x.device} (from x), given {dy.device}"
+        )
+    if type(stride) is not int:
+        raise ValueError(f"conv3d_backward: stride: expected int, given {stride!r}")
+    if type(pad) is not int:
+        raise ValueError(f"conv3d_backward: pad: expected int, given {pad!r}")
+    N, C, D, H, W = x.shape
+    F = w.shape[0]
+    K = w.shape[2]
+    R = w.shape[3]
+    S = w.shape[4]
+    O = dy.shape[2]
+    P = dy.shape[3]
+    Q = dy.shape[4]
+    if w.shape[1] != C:
+        raise ValueError(
+            f"conv3d_backward: w: dim 1 (C): expected {C} (from x), given {w.shape[1]}"
+        )
+    if dy.shape[0] != N:
+        raise ValueError(
+            f"conv3d_backward: dy: dim 0 (N): expected {N} (from x), given {dy.shape[0]}"
+        )
+    if dy.shape[1] != F:
+        raise ValueError(
+            f"conv3d_backward: dy: dim 1 (F): expected {F} (from w), given {dy.shape[1]}"
+        )
+    if stride < 1:
+        raise ValueError(f"conv3d_backward: requires stride >= 1: {stride} < {1}")
+    if O != ((D + 2 * pad - K) // stride + 1):
+        raise ValueError(
+            f"conv3d_backward: requires O == (D + 2 * pad - K) // stride + 1: {O} != {(D + 2 * pad - K) // stride + 1}"
+        )
+    if P != ((H + 2 * pad - R) // stride + 1):
+        raise ValueError(
+            f"conv3d_backward: requires P == (H + 2 * pad - R) // stride + 1: {P} != {(H + 2 * pad - R) // stride + 1}"
+        )
+    if Q != ((W + 2 * pad - S) // stride + 1):
+        raise ValueError(
+            f"conv3d_backward: requires Q == (W + 2 * pad - S) // stride + 1: {Q} != {(W + 2 * pad - S) // stride + 1}"
+        )
+    dx = (
+        torch.empty(
+            (N, C, D, H, W),
+            dtype=x.dtype,
+            device=x.device,
+            memory_format=runtime.memory_format(dy, w),
+        )
+        if need_dx
+        else None
+    )
+    dw = (
+        torch.empty(
+            (F, C, K, R, S),
+            dtype=x.dtype,
+            device=x.device,
+            memory_format=runtime.memory_format(dy, x),
+        )
+        if need_dw
+        else None
+    )
+    db = torch.empty((F,), dtype=x.dtype, device=x.device) if need_db else None
+    return dx, dw, db
+
+
+def conv3d_backward_reference(
+    x: torch.Tensor, w: torch.Tensor, dy: torch.Tensor, stride: int = 1, pad: int = 0
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What conv3d_backward means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    w = w.to(compute)
+    dy = dy.to(compute)
+    N, C, D, H, W = x.shape
+    F = w.shape[0]
+    K = w.shape[2]
+    R = w.shape[3]
+    S = w.shape[4]
+    O = dy.shape[2]
+    P = dy.shape[3]
+    Q = dy.shape[4]
+
+    def padded(tensor, fill, *index):
+        """tensor[index], and fill where an index is outside."""
+        inside, at = True, []
+        for i, size in zip(index, tensor.shape):
+            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
+            inside = inside & (i >= 0) & (i < size)
+            at.append(i.clamp(0, max(size - 1, 0)))
+        if tensor.numel() == 0:
+            return tensor.new_full(inside.shape, fill)
+        return torch.where(inside, tensor[tuple(at)], fill)
+
+    def blocks(terms, *sizes):
+        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
+        room, parts = max(1, 2**19 // max(1, terms)), [()]
+        for size in sizes[::-1]:
+            length = max(1, min(size, room))
+            room = max(1, room // length)
+            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
+            parts = [(cut, *part) for cut in cuts for part in parts]
+        return parts
+
+    # dx[n, c, d, h, w2] = sum[f, k, r, s]((dy[n, f, (d + pad - k) / stride, (h + pad - r) /
+    #     stride, (w2 + pad - s) / stride] else 0.0) * w[f, c, k, r, s])
+    f = torch.arange(F, device=x.device)[:, None, None, None, None, None, None]
+    k = torch.arange(K, device=x.device)[:, None, None]
+    r = torch.arange(R, device=x.device)[:, None]
+    s = torch.arange(S, device=x.device)
+    dx = torch.empty((N, C, D, H, W), dtype=T, device=x.device)
+    for n_block, d_block, h_block, w2_block in blocks(F * K * R * S, N, D, H, W):
+        n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None, None, None]
+        d = torch.arange(D, device=x.device)[d_block, None, None, None, None, None]
+        h = torch.arange(H, device=x.device)[h_block, None, None, None, None]
+        w2 = torch.arange(W, device=x.device)[w2_block, None, None, None]
+        dx[n_block, :, d_block, h_block, w2_block] = torch.einsum(
+            "fcbdiegh,caegh->fabdi",
+            padded(
+                dy,
+                0.0,
+                n,
+                f,
+                torch.where((d + pad - k) % stride == 0, (d + pad - k) // stride, -1),
+                torch.where((h + pad - r) % stride == 0, (h + pad - r) // stride, -1),
+                torch.where((w2 + pad - s) % stride == 0, (w2 + pad - s) // stride, -1),
+            ),
+            w,
+        ).to(T)
+
+    # dw[f, c, k, r, s] = sum[n, o, p, q](dy[n, f, o, p, q] * (x[n, c, k + o * stride - pad, p *
+    #     stride + r - pad, q * stride + s - pad] else 0.0))
+    n = torch.arange(N, device=x.device)[:, None, None, None, None, None, None, None]
+    o = torch.arange(O, device=x.device)[:, None, None]
+    p = torch.arange(P, device=x.device)[:, None]
+    q = torch.arange(Q, device=x.device)
+    dw = torch.empty((F, C, K, R, S), dtype=T, device=x.device)
+    for c_block, k_block, r_block, s_block in blocks(N * O * P * Q, C, K, R, S):
+        c = torch.arange(C, device=x.device)[c_block, None, None, None, None, None, None]
+        k = torch.arange(K, device=x.device)[k_block, None, None, None, None, None]
+        r = torch.arange(R, device=x.device)[r_block, None, None, None, None]
+        s = torch.arange(S, device=x.device)[s_block, None, None, None]
+        dw[:, c_block, k_block, r_block, s_block] = torch.einsum(
+            "nckrsopq,nfopq->fckrs",
+            padded(x, 0.0, n, c, k + o * stride - pad, p * stride + r - pad, q * stride + s - pad),
+            dy,
+        ).to(T)
+
+    # db[f] = sum[n, o, p, q](dy[n, f, o, p, q])
+    db = dy.permute(1, 0, 2, 3, 4).sum((-4, -3, -2, -1)).to(T)
+
+    return dx, dw, db
+
+
+@runtime.op(
+    "specs/conv3d.op",
+    allocate=allocate_conv3d_backward,
+    reference=conv3d_backward_reference,
+    precision=("conv",),
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def conv3d_backward(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    dy: torch.Tensor,
+    stride: int = 1,
+    pad: int = 0,
+    need_dx: bool = True,
+    need_dw: bool = True,
+    need_db: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """dx: T[N, C, D, H, W], dw: T[F, C, K, R, S], db: T[F] from x: T[N, C, D, H, W], w: T[F, C, K, R, S], dy: T[N, F, O, P, Q].
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dx, dw, db = allocate_conv3d_backward(x, w, dy, stride, pad, need_dx, need_dw, need_db)
+    if not _runs_kernels(x):
+        return conv3d_backward_reference(x, w, dy, stride, pad)
+    if any(t is not None and t.numel() > 0 for t in (dx, dw, db)):
+        with torch.cuda.device_of(x):
+            launch_conv3d_backward(x, w, dy, dx, dw, db, stride, pad)
+    return dx, dw, db

@@ -207,6 +207,15 @@ def _merge_moments(totals, squares, counts):
 
 
 @triton.jit
+def _awaited(x):
+    """x, looked at: a product whose left factor is in registers must end before the next one is computed in them."""
+    if x.dtype == tl.float32:
+        return x.to(tl.int32, bitcast=True).to(tl.float32, bitcast=True)
+    else:
+        return x
+
+
+@triton.jit
 def conv_group_norm_silu_conv2d_x_packed_tile(
     x_ptr,
     x_packed_ptr,
@@ -2627,6 +2636,12 @@ def conv_group_norm_silu_torch(
     reference=conv_group_norm_silu_reference,
     equals=conv_group_norm_silu_torch,
     precision=("conv",),
+    backward=runtime.Backward(
+        "conv_group_norm_silu_backward",
+        wrt=("x", "w", "b", "gain", "bias"),
+        outputs=("y",),
+        flags=("need_dx", "need_dw", "need_db", "need_dgain", "need_dbias"),
+    ),
 )
 def conv_group_norm_silu(
     x: torch.Tensor,
@@ -2648,3 +2663,6147 @@ def conv_group_norm_silu(
         with torch.cuda.device_of(x):
             launch_conv_group_norm_silu(x, w, b, gain, bias, y, pad, groups)
     return y
+
+
+@triton.jit
+def conv_group_norm_silu_backward_conv2d_x_packed_tile(
+    x_ptr,
+    x_packed_ptr,
+    rows,
+    C,
+    HW,
+    x_i0,
+    x_i1,
+    x_i2i3,
+    x_packed_row,
+    x_packed_i1,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(C, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (i1 < C)
+    i0 = row // HW
+    i2i3 = row % HW
+    x = tl.load(x_ptr + i0 * x_i0 + i1 * x_i1 + i2i3 * x_i2i3, mask=inside)
+    tl.store(x_packed_ptr + row * x_packed_row + i1 * x_packed_i1, x, mask=inside)
+
+
+@triton.jit
+def conv_group_norm_silu_backward_conv2d_w_packed_tile(
+    w_ptr,
+    w_packed_ptr,
+    rows,
+    C,
+    RS,
+    w_i0,
+    w_i1,
+    w_i2i3,
+    w_packed_row,
+    w_packed_i1,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(C, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (i1 < C)
+    i0 = row // RS
+    i2i3 = row % RS
+    w = tl.load(w_ptr + i0 * w_i0 + i1 * w_i1 + i2i3 * w_i2i3, mask=inside)
+    tl.store(w_packed_ptr + row * w_packed_row + i1 * w_packed_i1, w, mask=inside)
+
+
+@triton.jit
+def conv_group_norm_silu_backward_dw_x_packed_tile(
+    x_ptr,
+    x_packed_ptr,
+    rows,
+    N,
+    x_i0,
+    x_row,
+    x_packed_row,
+    x_packed_i0,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(N, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (i0 < N)
+    x = tl.load(x_ptr + i0 * x_i0 + row * x_row, mask=inside)
+    tl.store(x_packed_ptr + row * x_packed_row + i0 * x_packed_i0, x, mask=inside)
+
+
+@triton.jit
+def conv_group_norm_silu_backward_dw_dconv2d_packed_tile(
+    dconv2d_ptr,
+    dconv2d_packed_ptr,
+    rows,
+    N,
+    dconv2d_i0,
+    dconv2d_row,
+    dconv2d_packed_row,
+    dconv2d_packed_i0,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(N, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (i0 < N)
+    dconv2d = tl.load(dconv2d_ptr + i0 * dconv2d_i0 + row * dconv2d_row, mask=inside)
+    tl.store(
+        dconv2d_packed_ptr + row * dconv2d_packed_row + i0 * dconv2d_packed_i0, dconv2d, mask=inside
+    )
+
+
+@triton.jit
+def conv_group_norm_silu_backward_conv2d_patches(
+    x_patches,
+    w_tiles,
+    b_ptr,
+    conv2d_ptr,
+    N2,
+    C,
+    N,
+    P,
+    Q,
+    Cg,
+    b_0,
+    conv2d_0,
+    conv2d_1,
+    conv2d_2,
+    conv2d_3,
+    R: tl.constexpr,
+    S: tl.constexpr,
+    PATCH_N: tl.constexpr,
+    PATCH_P: tl.constexpr,
+    PATCH_Q: tl.constexpr,
+    pad: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    FLAT: tl.constexpr,
+):
+    """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
+    patches_n = tl.cdiv(N, PATCH_N)
+    patches_p = tl.cdiv(P, PATCH_P)
+    patches_q = tl.cdiv(Q, PATCH_Q)
+    tiles_n = tl.cdiv(N2, BLOCK_N)
+    # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
+    for tile in tl.range(
+        tl.program_id(0),
+        patches_n * patches_p * patches_q * tiles_n,
+        tl.num_programs(0),
+        flatten=FLAT,
+    ):
+        first_n2 = tile % tiles_n * BLOCK_N
+        first_q = tile // tiles_n % patches_q * PATCH_Q
+        first_p = tile // (patches_q * tiles_n) % patches_p * PATCH_P
+        first_n = tile // (patches_p * patches_q * tiles_n) * PATCH_N
+        conv2d_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
+        for start in range(R * S * tl.cdiv(C, BLOCK_K)):
+            tap = start % (R * S)
+            c2 = start // (R * S) * BLOCK_K
+            r = tap // S
+            s = tap % S
+            x = x_patches.load([first_n, first_p + r - pad, first_q + s - pad, c2]).reshape(
+                BLOCK_M, BLOCK_K
+            )
+            w = w_tiles.load([first_n2, c2 + tap * C])
+            conv2d_sum = tl.dot(w, x.T, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        place = tl.arange(0, BLOCK_M)[None, :]
+        n = tl.cast(first_n, tl.int64) + place // (PATCH_P * PATCH_Q)
+        p = tl.cast(first_p, tl.int64) + place // PATCH_Q % PATCH_P
+        q = tl.cast(first_q, tl.int64) + place % PATCH_Q
+        n2 = tl.cast(first_n2, tl.int64) + tl.arange(0, BLOCK_N)[:, None]
+        inside = (n < N) & (p < P) & (q < Q) & (n2 < N2)
+        c0 = n2 % Cg
+        c1 = n2 // Cg
+        conv2d_places = conv2d_ptr + n * conv2d_0 + p * conv2d_2 + q * conv2d_3
+        b_f = c0 + c1 * Cg
+        b = tl.load(b_ptr + b_f * b_0, mask=n2 < N2).to(COMPUTE)
+        conv2d = b + conv2d_sum
+        tl.store(conv2d_places + b_f * conv2d_1, conv2d, mask=inside)
+
+
+@triton.jit
+def conv_group_norm_silu_backward_conv2d_taps(
+    x_ptr,
+    w_ptr,
+    b_ptr,
+    conv2d_ptr,
+    M,
+    N2,
+    C,
+    PQ,
+    Q,
+    P,
+    H,
+    W,
+    Cg,
+    x_0,
+    x_1,
+    x_2,
+    x_3,
+    w_n,
+    w_c2,
+    w_tap,
+    b_n,
+    conv2d_0,
+    conv2d_1,
+    conv2d_2,
+    conv2d_3,
+    R: tl.constexpr,
+    S: tl.constexpr,
+    INDEX: tl.constexpr,
+    pad: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = m // PQ
+    p = m // Q % P
+    x_h0 = p - pad
+    q = m % Q
+    x_w0 = q - pad
+    x_rows = (
+        x_ptr
+        + tl.cast(n, tl.int64) * x_0
+        + tl.cast(x_h0, tl.int64) * x_2
+        + tl.cast(x_w0, tl.int64) * x_3
+    )
+    conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    chunks = tl.cdiv(C, BLOCK_K)
+    for start in range(R * S * chunks):
+        tap = start // chunks
+        c2 = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
+        r = tap // S
+        s = tap % S
+        x_terms = c2[None, :] * x_1 + tl.cast(r, tl.int64) * x_2 + tl.cast(s, tl.int64) * x_3
+        x_h = x_h0 + r
+        x_w = x_w0 + s
+        x = tl.load(
+            x_rows + x_terms,
+            mask=(m < M) & (c2[None, :] < C) & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W),
+            other=0.0,
+        )
+        w = tl.load(
+            w_ptr + n2 * w_n + c2[:, None] * w_c2 + tl.cast(tap, tl.int64) * w_tap,
+            mask=(n2 < N2) & (c2[:, None] < C),
+            other=0.0,
+        )
+        conv2d_sum = tl.dot(x, w, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    conv2d_rows = (
+        conv2d_ptr
+        + tl.cast(n, tl.int64) * conv2d_0
+        + tl.cast(p, tl.int64) * conv2d_2
+        + tl.cast(q, tl.int64) * conv2d_3
+    )
+    conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        conv2d_sum = conv2d_sum_halves[half]
+        n2 = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (n2 < N2)
+        b = tl.load(b_ptr + n2 * b_n, mask=n2 < N2).to(COMPUTE)
+        conv2d = b + conv2d_sum
+        c0 = n2 % Cg
+        c1 = n2 // Cg
+        conv2d_f = c0 + c1 * Cg
+        tl.store(conv2d_rows + conv2d_f * conv2d_1, conv2d, mask=inside)
+
+
+@triton.jit
+def conv_group_norm_silu_backward_conv2d_lanes(
+    x_lanes_ptr,
+    w_lanes_ptr,
+    b_ptr,
+    conv2d_ptr,
+    M,
+    N2,
+    PQ,
+    Q,
+    P,
+    H,
+    W,
+    Cg,
+    x_lanes_0,
+    x_lanes_1,
+    x_lanes_2,
+    x_lanes_3,
+    w_lanes_n,
+    w_lanes_k,
+    b_n,
+    conv2d_0,
+    conv2d_1,
+    conv2d_2,
+    conv2d_3,
+    R: tl.constexpr,
+    S: tl.constexpr,
+    c2_lanes: tl.constexpr,
+    INDEX: tl.constexpr,
+    STEP_X_LANES: tl.constexpr,
+    pad: tl.constexpr,
+    STEP_W_LANES: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = m // PQ
+    x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
+    p = m // Q % P
+    x_lanes_h0 = p - pad
+    x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
+    q = m % Q
+    x_lanes_w0 = q - pad
+    x_lanes_2 = tl.multiple_of(tl.cast(x_lanes_2, tl.int64), STEP_X_LANES)
+    x_lanes_rows = (
+        x_lanes_ptr
+        + tl.cast(n, tl.int64) * x_lanes_0
+        + tl.cast(x_lanes_h0, tl.int64) * x_lanes_1
+        + tl.cast(x_lanes_w0, tl.int64) * x_lanes_2
+    )
+    w_lanes_n = tl.multiple_of(tl.cast(w_lanes_n, tl.int64), STEP_W_LANES)
+    conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, R * S * c2_lanes, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(INDEX)
+        r = k[None, :] // (S * c2_lanes)
+        s = k[None, :] // c2_lanes % S
+        c2 = k[None, :] % c2_lanes
+        x_lanes_terms = (
+            tl.cast(r, tl.int64) * x_lanes_1
+            + tl.cast(s, tl.int64) * x_lanes_2
+            + tl.cast(c2, tl.int64) * x_lanes_3
+        )
+        x_lanes_h = x_lanes_h0 + r
+        x_lanes_w = x_lanes_w0 + s
+        x_lanes = tl.load(
+            x_lanes_rows + x_lanes_terms,
+            mask=(m < M)
+            & (k[None, :] < R * S * c2_lanes)
+            & (x_lanes_h >= 0)
+            & (x_lanes_h < H)
+            & (x_lanes_w >= 0)
+            & (x_lanes_w < W),
+            other=0.0,
+        )
+        w_lanes = tl.load(
+            w_lanes_ptr + n2 * w_lanes_n + tl.cast(k[:, None], tl.int64) * w_lanes_k,
+            mask=(n2 < N2) & (k[:, None] < R * S * c2_lanes),
+            other=0.0,
+        )
+        conv2d_sum = tl.dot(
+            x_lanes, w_lanes, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE
+        )
+    conv2d_rows = (
+        conv2d_ptr
+        + tl.cast(n, tl.int64) * conv2d_0
+        + tl.cast(p, tl.int64) * conv2d_2
+        + tl.cast(q, tl.int64) * conv2d_3
+    )
+    conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        conv2d_sum = conv2d_sum_halves[half]
+        n2 = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (n2 < N2)
+        b = tl.load(b_ptr + n2 * b_n, mask=n2 < N2).to(COMPUTE)
+        conv2d = b + conv2d_sum
+        c0 = n2 % Cg
+        c1 = n2 // Cg
+        conv2d_f = c0 + c1 * Cg
+        tl.store(conv2d_rows + conv2d_f * conv2d_1, conv2d, mask=inside)
+
+
+@triton.jit
+def conv_group_norm_silu_backward_conv2d_rows(
+    x_tiles,
+    w_tiles,
+    b_ptr,
+    conv2d_tiles,
+    conv2d_ptr,
+    M,
+    N2,
+    C,
+    b_n,
+    conv2d_m,
+    conv2d_n,
+    X_TURNED: tl.constexpr,
+    W_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, C, BLOCK_K):
+            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            conv2d_sum = tl.dot(x, w, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            n2 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n2 < N2)
+            conv2d_sum = conv2d_sum_halves[half]
+            b = tl.load(b_ptr + n2 * b_n, mask=n2 < N2).to(COMPUTE)
+            conv2d = b + conv2d_sum
+            if conv2d_tiles is None:
+                tl.store(conv2d_ptr + m * conv2d_m + n2 * conv2d_n, conv2d, mask=inside)
+            else:
+                conv2d_tiles.store([first_m, column], conv2d.to(conv2d_tiles.dtype))
+
+
+@triton.jit
+def conv_group_norm_silu_backward_conv2d_planes(
+    x_tiles,
+    w_tiles,
+    b_ptr,
+    conv2d_ptr,
+    N,
+    M,
+    N2,
+    C,
+    b_n,
+    conv2d_n,
+    conv2d_n2,
+    conv2d_m,
+    X_TURNED: tl.constexpr,
+    W_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for turn in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
+        tile = turn % tiles
+        n = tl.cast(turn // tiles, tl.int64)
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, C, BLOCK_K):
+            x = (
+                x_tiles.load([n.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                if X_TURNED
+                else x_tiles.load([n.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+            )
+            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            conv2d_sum = tl.dot(x, w, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            n2 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n2 < N2)
+            conv2d_sum = conv2d_sum_halves[half]
+            b = tl.load(b_ptr + n2 * b_n, mask=n2 < N2).to(COMPUTE)
+            conv2d = b + conv2d_sum
+            tl.store(conv2d_ptr + n * conv2d_n + n2 * conv2d_n2 + m * conv2d_m, conv2d, mask=inside)
+
+
+@triton.jit
+def conv_group_norm_silu_backward_conv2d_tiles(
+    x_ptr,
+    w_ptr,
+    b_ptr,
+    conv2d_ptr,
+    M,
+    N2,
+    PQ,
+    Q,
+    P,
+    H,
+    W,
+    Cg,
+    x_0,
+    x_1,
+    x_2,
+    x_3,
+    w_n,
+    w_c2,
+    w_rs,
+    b_n,
+    conv2d_0,
+    conv2d_1,
+    conv2d_2,
+    conv2d_3,
+    C: tl.constexpr,
+    R: tl.constexpr,
+    S: tl.constexpr,
+    INDEX: tl.constexpr,
+    STEP_X: tl.constexpr,
+    pad: tl.constexpr,
+    STEP_W: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = m // PQ
+    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), STEP_X)
+    p = m // Q % P
+    x_h0 = p - pad
+    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), STEP_X)
+    q = m % Q
+    x_w0 = q - pad
+    x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), STEP_X)
+    x_rows = (
+        x_ptr
+        + tl.cast(n, tl.int64) * x_0
+        + tl.cast(x_h0, tl.int64) * x_2
+        + tl.cast(x_w0, tl.int64) * x_3
+    )
+    w_n = tl.multiple_of(tl.cast(w_n, tl.int64), STEP_W)
+    w_rs = tl.multiple_of(tl.cast(w_rs, tl.int64), STEP_W)
+    conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, C * R * S, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(INDEX)
+        c2 = k[None, :] % C
+        r = k[None, :] // (C * S)
+        s = k[None, :] // C % S
+        x_terms = (
+            tl.cast(c2, tl.int64) * x_1 + tl.cast(r, tl.int64) * x_2 + tl.cast(s, tl.int64) * x_3
+        )
+        x_h = x_h0 + r
+        x_w = x_w0 + s
+        x = tl.load(
+            x_rows + x_terms,
+            mask=(m < M)
+            & (k[None, :] < C * R * S)
+            & (x_h >= 0)
+            & (x_h < H)
+            & (x_w >= 0)
+            & (x_w < W),
+            other=0.0,
+        )
+        c2 = k[:, None] % C
+        rs = k[:, None] // C
+        w = tl.load(
+            w_ptr + n2 * w_n + tl.cast(c2, tl.int64) * w_c2 + tl.cast(rs, tl.int64) * w_rs,
+            mask=(n2 < N2) & (k[:, None] < C * R * S),
+            other=0.0,
+        )
+        conv2d_sum = tl.dot(x, w, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    conv2d_rows = (
+        conv2d_ptr
+        + tl.cast(n, tl.int64) * conv2d_0
+        + tl.cast(p, tl.int64) * conv2d_2
+        + tl.cast(q, tl.int64) * conv2d_3
+    )
+    conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        conv2d_sum = conv2d_sum_halves[half]
+        n2 = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (n2 < N2)
+        b = tl.load(b_ptr + n2 * b_n, mask=n2 < N2).to(COMPUTE)
+        conv2d = b + conv2d_sum
+        c0 = n2 % Cg
+        c1 = n2 // Cg
+        conv2d_f = c0 + c1 * Cg
+        tl.store(conv2d_rows + conv2d_f * conv2d_1, conv2d, mask=inside)
+
+
+@triton.jit
+def conv_group_norm_silu_backward_mu_sum_rows(
+    conv2d_ptr,
+    mu_sum_ptr,
+    var_sum_ptr,
+    gain_ptr,
+    bias_ptr,
+    dy_ptr,
+    dmu_sum_ptr,
+    rows,
+    cols,
+    PQ,
+    conv2d_row,
+    conv2d_col,
+    mu_sum_row,
+    var_sum_row,
+    gain_c1,
+    gain_c0,
+    bias_c1,
+    bias_c0,
+    dy_row,
+    dy_col,
+    dmu_sum_row,
+    groups: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < cols)
+    c1 = row % groups
+    c0 = (col // PQ).to(tl.int64)
+    conv2d = tl.load(conv2d_ptr + row * conv2d_row + col.to(tl.int64) * conv2d_col, mask=inside)
+    mu_sum = tl.sum(tl.where(inside, conv2d, 0.0), 1, keep_dims=True)
+    tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
+    mu = mu_sum / cols
+    t = conv2d - mu
+    var_sum = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True)
+    tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
+    var = var_sum / cols
+    rsqrt_var = _rsqrt(var + 1e-05)
+    gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside).to(COMPUTE)
+    bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=inside).to(COMPUTE)
+    group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+    dy = tl.load(dy_ptr + row * dy_row + col.to(tl.int64) * dy_col, mask=inside).to(COMPUTE)
+    dgroup_norm = dy * _sigmoid(group_norm, HALF) + dy * group_norm * (
+        _sigmoid(group_norm, HALF) * (1.0 - _sigmoid(group_norm))
+    )
+    dmu_sum = tl.sum(
+        tl.where(inside, dgroup_norm * gain * _rsqrt(var + 1e-05), 0.0), 1, keep_dims=True
+    )
+    tl.store(dmu_sum_ptr + row * dmu_sum_row, dmu_sum, mask=row < rows)
+
+
+@triton.jit
+def conv_group_norm_silu_backward_mu_sum_loop(
+    conv2d_ptr,
+    mu_sum_ptr,
+    var_sum_ptr,
+    gain_ptr,
+    bias_ptr,
+    dy_ptr,
+    dmu_sum_ptr,
+    rows,
+    Cg,
+    cols,
+    P,
+    Q,
+    count,
+    conv2d_row,
+    conv2d_col,
+    mu_sum_row,
+    var_sum_row,
+    gain_c1,
+    gain_c0,
+    bias_c1,
+    bias_c0,
+    dy_row,
+    dy_col,
+    dmu_sum_row,
+    COMPUTE: tl.constexpr,
+    groups: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(cols, BLOCK)
+    c1 = row % groups
+    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+    for step in range(0, Cg * blocks):
+        c0 = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        c0pq = c0 * (P * Q) + col
+        conv2d = tl.load(conv2d_ptr + row * conv2d_row + c0pq * conv2d_col, mask=inside, other=0.0)
+        mu_sum, var_sum, var_sum_count = _take_moments(
+            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols - start, BLOCK)
+        )
+    mu = mu_sum / count
+    var = var_sum / count
+    rsqrt_var = _rsqrt(var + 1e-05)
+    tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
+    tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
+    dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for step in range(0, Cg * blocks):
+        c0 = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        c0pq = c0 * (P * Q) + col
+        conv2d = tl.load(conv2d_ptr + row * conv2d_row + c0pq * conv2d_col, mask=inside, other=0.0)
+        gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=row < rows).to(COMPUTE)
+        bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=row < rows).to(COMPUTE)
+        group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+        dy = tl.load(dy_ptr + row * dy_row + c0pq * dy_col, mask=inside, other=0.0).to(COMPUTE)
+        dgroup_norm = dy * _sigmoid(group_norm, HALF) + dy * group_norm * (
+            _sigmoid(group_norm, HALF) * (1.0 - _sigmoid(group_norm))
+        )
+        dmu_sum_acc += tl.where(inside, dgroup_norm * gain * _rsqrt(var + 1e-05), 0.0)
+    dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
+    tl.store(dmu_sum_ptr + row * dmu_sum_row, dmu_sum, mask=row < rows)
+
+
+@triton.jit
+def conv_group_norm_silu_backward_mu_sum_part1(
+    conv2d_ptr,
+    mu_sum_part_ptr,
+    var_sum_part_ptr,
+    var_sum_count_ptr,
+    rows,
+    Cg,
+    cols,
+    CHUNK,
+    P,
+    Q,
+    conv2d_row,
+    conv2d_col,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(cols, BLOCK)
+    part = tl.program_id(0)
+    stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
+    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+    for step in range(part * CHUNK, stop):
+        c0 = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        c0pq = c0 * (P * Q) + col
+        conv2d = tl.load(conv2d_ptr + row * conv2d_row + c0pq * conv2d_col, mask=inside, other=0.0)
+        mu_sum, var_sum, var_sum_count = _take_moments(
+            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols - start, BLOCK)
+        )
+    tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
+    tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
+
+
+@triton.jit
+def conv_group_norm_silu_backward_mu_sum_part2(
+    mu_sum_part_ptr,
+    var_sum_part_ptr,
+    var_sum_count_ptr,
+    conv2d_ptr,
+    gain_ptr,
+    bias_ptr,
+    dy_ptr,
+    dmu_sum_part_ptr,
+    rows,
+    Cg,
+    cols,
+    CHUNK,
+    count,
+    P,
+    Q,
+    conv2d_row,
+    conv2d_col,
+    gain_c1,
+    gain_c0,
+    bias_c1,
+    bias_c0,
+    dy_row,
+    dy_col,
+    COMPUTE: tl.constexpr,
+    groups: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """Program (part, row): dmu_sum over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(cols, BLOCK)
+    part = tl.program_id(0)
+    stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
+    parts = tl.arange(0, LANES)[None, :]
+    c1 = row % groups
+    mu_sum_parts = tl.load(
+        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    var_sum_parts = tl.load(
+        var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    var_sum_counts = tl.load(
+        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    mu = mu_sum / count
+    var = var_sum / count
+    rsqrt_var = _rsqrt(var + 1e-05)
+    dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for step in range(part * CHUNK, stop):
+        c0 = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        c0pq = c0 * (P * Q) + col
+        conv2d = tl.load(conv2d_ptr + row * conv2d_row + c0pq * conv2d_col, mask=inside, other=0.0)
+        gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=row < rows).to(COMPUTE)
+        bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=row < rows).to(COMPUTE)
+        group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+        dy = tl.load(dy_ptr + row * dy_row + c0pq * dy_col, mask=inside, other=0.0).to(COMPUTE)
+        dgroup_norm = dy * _sigmoid(group_norm, HALF) + dy * group_norm * (
+            _sigmoid(group_norm, HALF) * (1.0 - _sigmoid(group_norm))
+        )
+        dmu_sum_acc += tl.where(inside, dgroup_norm * gain * _rsqrt(var + 1e-05), 0.0)
+    tl.store(
+        dmu_sum_part_ptr + row * PARTS + part,
+        tl.sum(dmu_sum_acc, 1, keep_dims=True),
+        mask=row < rows,
+    )
+
+
+@triton.jit
+def conv_group_norm_silu_backward_mu_sum_finish(
+    mu_sum_part_ptr,
+    var_sum_part_ptr,
+    var_sum_count_ptr,
+    mu_sum_ptr,
+    var_sum_ptr,
+    dmu_sum_part_ptr,
+    dmu_sum_ptr,
+    rows,
+    count,
+    mu_sum_row,
+    var_sum_row,
+    dmu_sum_row,
+    MERGE: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """What the parts of MERGE rows left, merged."""
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
+    mu_sum_parts = tl.load(
+        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    var_sum_parts = tl.load(
+        var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    var_sum_counts = tl.load(
+        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    mu = mu_sum / count
+    var = var_sum / count
+    rsqrt_var = _rsqrt(var + 1e-05)
+    tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
+    tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
+    dmu_sum_parts = tl.load(
+        dmu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
+    tl.store(dmu_sum_ptr + row * dmu_sum_row, dmu_sum, mask=row < rows)
+
+
+@triton.jit
+def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows(
+    var_sum_ptr,
+    conv2d_ptr,
+    mu_sum_ptr,
+    gain_ptr,
+    bias_ptr,
+    dy_ptr,
+    dgroup_norm_rsqrt_sum_ptr,
+    rows,
+    cols,
+    Cg,
+    count,
+    Cg_groups,
+    var_sum_nc1,
+    conv2d_row,
+    conv2d_col,
+    mu_sum_nc1,
+    gain_c1c0,
+    bias_c1c0,
+    dy_row,
+    dy_col,
+    dgroup_norm_rsqrt_sum_row,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (col < cols)
+    nc1 = row // Cg
+    c1c0 = row % Cg_groups
+    var_sum = tl.load(var_sum_ptr + nc1 * var_sum_nc1, mask=row < rows)
+    group_norm_rsqrt = _rsqrt(var_sum / count + 1e-05)
+    conv2d = tl.load(conv2d_ptr + row * conv2d_row + col * conv2d_col, mask=inside)
+    mu_sum = tl.load(mu_sum_ptr + nc1 * mu_sum_nc1, mask=row < rows)
+    gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=row < rows).to(COMPUTE)
+    bias = tl.load(bias_ptr + c1c0 * bias_c1c0, mask=row < rows).to(COMPUTE)
+    group_norm = (conv2d - mu_sum / count) * group_norm_rsqrt * gain + bias
+    dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
+    dgroup_norm = dy * _sigmoid(group_norm, HALF) + dy * group_norm * (
+        _sigmoid(group_norm, HALF) * (1.0 - _sigmoid(group_norm))
+    )
+    dgroup_norm_rsqrt_sum = tl.sum(
+        tl.where(inside, dgroup_norm * (conv2d - mu_sum / count), 0.0), 1, keep_dims=True
+    )
+    tl.store(
+        dgroup_norm_rsqrt_sum_ptr + row * dgroup_norm_rsqrt_sum_row,
+        dgroup_norm_rsqrt_sum,
+        mask=row < rows,
+    )
+
+
+@triton.jit
+def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
+    var_sum_ptr,
+    conv2d_ptr,
+    mu_sum_ptr,
+    gain_ptr,
+    bias_ptr,
+    dy_ptr,
+    dgroup_norm_rsqrt_sum_ptr,
+    rows,
+    cols,
+    Cg,
+    count,
+    Cg_groups,
+    var_sum_nc1,
+    conv2d_row,
+    conv2d_col,
+    mu_sum_nc1,
+    gain_c1c0,
+    bias_c1c0,
+    dy_row,
+    dy_col,
+    dgroup_norm_rsqrt_sum_row,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    nc1 = row // Cg
+    c1c0 = row % Cg_groups
+    var_sum = tl.load(var_sum_ptr + nc1 * var_sum_nc1, mask=row < rows)
+    group_norm_rsqrt = _rsqrt(var_sum / count + 1e-05)
+    dgroup_norm_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(0, cols, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        conv2d = tl.load(conv2d_ptr + row * conv2d_row + col * conv2d_col, mask=inside)
+        mu_sum = tl.load(mu_sum_ptr + nc1 * mu_sum_nc1, mask=row < rows)
+        gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=row < rows).to(COMPUTE)
+        bias = tl.load(bias_ptr + c1c0 * bias_c1c0, mask=row < rows).to(COMPUTE)
+        group_norm = (conv2d - mu_sum / count) * group_norm_rsqrt * gain + bias
+        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
+        dgroup_norm = dy * _sigmoid(group_norm, HALF) + dy * group_norm * (
+            _sigmoid(group_norm, HALF) * (1.0 - _sigmoid(group_norm))
+        )
+        dgroup_norm_rsqrt_sum_acc += tl.where(inside, dgroup_norm * (conv2d - mu_sum / count), 0.0)
+    dgroup_norm_rsqrt_sum = tl.sum(dgroup_norm_rsqrt_sum_acc, 1, keep_dims=True)
+    tl.store(
+        dgroup_norm_rsqrt_sum_ptr + row * dgroup_norm_rsqrt_sum_row,
+        dgroup_norm_rsqrt_sum,
+        mask=row < rows,
+    )
+
+
+@triton.jit
+def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_part(
+    var_sum_ptr,
+    conv2d_ptr,
+    mu_sum_ptr,
+    gain_ptr,
+    bias_ptr,
+    dy_ptr,
+    dgroup_norm_rsqrt_sum_part_ptr,
+    rows,
+    cols,
+    CHUNK,
+    Cg,
+    count,
+    Cg_groups,
+    var_sum_nc1,
+    conv2d_row,
+    conv2d_col,
+    mu_sum_nc1,
+    gain_c1c0,
+    bias_c1c0,
+    dy_row,
+    dy_col,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): dgroup_norm_rsqrt_sum over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
+    nc1 = row // Cg
+    c1c0 = row % Cg_groups
+    var_sum = tl.load(var_sum_ptr + nc1 * var_sum_nc1, mask=row < rows)
+    group_norm_rsqrt = _rsqrt(var_sum / count + 1e-05)
+    dgroup_norm_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(part * CHUNK, stop, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        conv2d = tl.load(conv2d_ptr + row * conv2d_row + col * conv2d_col, mask=inside)
+        mu_sum = tl.load(mu_sum_ptr + nc1 * mu_sum_nc1, mask=row < rows)
+        gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=row < rows).to(COMPUTE)
+        bias = tl.load(bias_ptr + c1c0 * bias_c1c0, mask=row < rows).to(COMPUTE)
+        group_norm = (conv2d - mu_sum / count) * group_norm_rsqrt * gain + bias
+        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
+        dgroup_norm = dy * _sigmoid(group_norm, HALF) + dy * group_norm * (
+            _sigmoid(group_norm, HALF) * (1.0 - _sigmoid(group_norm))
+        )
+        dgroup_norm_rsqrt_sum_acc += tl.where(inside, dgroup_norm * (conv2d - mu_sum / count), 0.0)
+    tl.store(
+        dgroup_norm_rsqrt_sum_part_ptr + row * PARTS + part,
+        tl.sum(dgroup_norm_rsqrt_sum_acc, 1, keep_dims=True),
+        mask=row < rows,
+    )
+
+
+@triton.jit
+def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_finish(
+    var_sum_ptr,
+    dgroup_norm_rsqrt_sum_part_ptr,
+    dgroup_norm_rsqrt_sum_ptr,
+    rows,
+    Cg,
+    count,
+    var_sum_nc1,
+    dgroup_norm_rsqrt_sum_row,
+    MERGE: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """What the parts of MERGE rows left, merged."""
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
+    nc1 = row // Cg
+    var_sum = tl.load(var_sum_ptr + nc1 * var_sum_nc1, mask=row < rows)
+    group_norm_rsqrt = _rsqrt(var_sum / count + 1e-05)
+    dgroup_norm_rsqrt_sum_parts = tl.load(
+        dgroup_norm_rsqrt_sum_part_ptr + row * PARTS + parts,
+        mask=(row < rows) & (parts < PARTS),
+        other=0.0,
+    )
+    dgroup_norm_rsqrt_sum = tl.sum(dgroup_norm_rsqrt_sum_parts, 1, keep_dims=True)
+    tl.store(
+        dgroup_norm_rsqrt_sum_ptr + row * dgroup_norm_rsqrt_sum_row,
+        dgroup_norm_rsqrt_sum,
+        mask=row < rows,
+    )
+
+
+@triton.jit
+def conv_group_norm_silu_backward_dvar_sum_rows(
+    var_sum_ptr,
+    dgroup_norm_rsqrt_sum_ptr,
+    gain_ptr,
+    dvar_sum_ptr,
+    rows,
+    Cg,
+    count,
+    var_sum_row,
+    dgroup_norm_rsqrt_sum_row,
+    dgroup_norm_rsqrt_sum_c0,
+    gain_c1,
+    gain_c0,
+    dvar_sum_row,
+    groups: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    c0 = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (c0 < Cg)
+    c1 = row % groups
+    var_sum = tl.load(var_sum_ptr + row * var_sum_row, mask=row < rows)
+    var = var_sum / count
+    rsqrt_var = _rsqrt(var + 1e-05)
+    group_norm_rsqrt = rsqrt_var
+    dgroup_norm_rsqrt_sum = tl.load(
+        dgroup_norm_rsqrt_sum_ptr + row * dgroup_norm_rsqrt_sum_row + c0 * dgroup_norm_rsqrt_sum_c0,
+        mask=inside,
+    )
+    gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside).to(COMPUTE)
+    dvar_sum = tl.sum(
+        tl.where(inside, dgroup_norm_rsqrt_sum * gain * (-0.5 * group_norm_rsqrt), 0.0),
+        1,
+        keep_dims=True,
+    )
+    tl.store(dvar_sum_ptr + row * dvar_sum_row, dvar_sum, mask=row < rows)
+
+
+@triton.jit
+def conv_group_norm_silu_backward_dvar_sum_loop(
+    var_sum_ptr,
+    dgroup_norm_rsqrt_sum_ptr,
+    gain_ptr,
+    dvar_sum_ptr,
+    rows,
+    Cg,
+    count,
+    var_sum_row,
+    dgroup_norm_rsqrt_sum_row,
+    dgroup_norm_rsqrt_sum_c0,
+    gain_c1,
+    gain_c0,
+    dvar_sum_row,
+    COMPUTE: tl.constexpr,
+    groups: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    c1 = row % groups
+    var_sum = tl.load(var_sum_ptr + row * var_sum_row, mask=row < rows)
+    var = var_sum / count
+    rsqrt_var = _rsqrt(var + 1e-05)
+    dvar_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(0, Cg, BLOCK):
+        c0 = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (c0 < Cg)
+        group_norm_rsqrt = rsqrt_var
+        dgroup_norm_rsqrt_sum = tl.load(
+            dgroup_norm_rsqrt_sum_ptr
+            + row * dgroup_norm_rsqrt_sum_row
+            + c0 * dgroup_norm_rsqrt_sum_c0,
+            mask=inside,
+        )
+        gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside).to(COMPUTE)
+        dvar_sum_acc += tl.where(
+            inside, dgroup_norm_rsqrt_sum * gain * (-0.5 * group_norm_rsqrt), 0.0
+        )
+    dvar_sum = tl.sum(dvar_sum_acc, 1, keep_dims=True)
+    tl.store(dvar_sum_ptr + row * dvar_sum_row, dvar_sum, mask=row < rows)
+
+
+@triton.jit
+def conv_group_norm_silu_backward_dvar_sum_part(
+    var_sum_ptr,
+    dgroup_norm_rsqrt_sum_ptr,
+    gain_ptr,
+    dvar_sum_part_ptr,
+    rows,
+    Cg,
+    CHUNK,
+    count,
+    var_sum_row,
+    dgroup_norm_rsqrt_sum_row,
+    dgroup_norm_rsqrt_sum_c0,
+    gain_c1,
+    gain_c0,
+    COMPUTE: tl.constexpr,
+    groups: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): dvar_sum over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, Cg)
+    c1 = row % groups
+    var_sum = tl.load(var_sum_ptr + row * var_sum_row, mask=row < rows)
+    var = var_sum / count
+    rsqrt_var = _rsqrt(var + 1e-05)
+    dvar_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(part * CHUNK, stop, BLOCK):
+        c0 = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (c0 < Cg)
+        group_norm_rsqrt = rsqrt_var
+        dgroup_norm_rsqrt_sum = tl.load(
+            dgroup_norm_rsqrt_sum_ptr
+            + row * dgroup_norm_rsqrt_sum_row
+            + c0 * dgroup_norm_rsqrt_sum_c0,
+            mask=inside,
+        )
+        gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside).to(COMPUTE)
+        dvar_sum_acc += tl.where(
+            inside, dgroup_norm_rsqrt_sum * gain * (-0.5 * group_norm_rsqrt), 0.0
+        )
+    tl.store(
+        dvar_sum_part_ptr + row * PARTS + part,
+        tl.sum(dvar_sum_acc, 1, keep_dims=True),
+        mask=row < rows,
+    )
+
+
+@triton.jit
+def conv_group_norm_silu_backward_dvar_sum_finish(
+    var_sum_ptr,
+    dvar_sum_part_ptr,
+    dvar_sum_ptr,
+    rows,
+    count,
+    var_sum_row,
+    dvar_sum_row,
+    MERGE: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """What the parts of MERGE rows left, merged."""
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
+    var_sum = tl.load(var_sum_ptr + row * var_sum_row, mask=row < rows)
+    var = var_sum / count
+    rsqrt_var = _rsqrt(var + 1e-05)
+    dvar_sum_parts = tl.load(
+        dvar_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    dvar_sum = tl.sum(dvar_sum_parts, 1, keep_dims=True)
+    tl.store(dvar_sum_ptr + row * dvar_sum_row, dvar_sum, mask=row < rows)
+
+
+@triton.jit
+def conv_group_norm_silu_backward_dconv2d_rows(
+    conv2d_ptr,
+    mu_sum_ptr,
+    var_sum_ptr,
+    gain_ptr,
+    bias_ptr,
+    dy_ptr,
+    dvar_sum_ptr,
+    dmu_sum_ptr,
+    dconv2d_ptr,
+    db_ptr,
+    dgain_ptr,
+    dbias_ptr,
+    rows,
+    cols,
+    PQ,
+    Cg,
+    count,
+    conv2d_n,
+    conv2d_row,
+    conv2d_pq,
+    mu_sum_n,
+    mu_sum_c1,
+    var_sum_n,
+    var_sum_c1,
+    gain_row,
+    bias_row,
+    dy_n,
+    dy_row,
+    dy_pq,
+    dvar_sum_n,
+    dvar_sum_c1,
+    dmu_sum_n,
+    dmu_sum_c1,
+    dconv2d_n,
+    dconv2d_row,
+    dconv2d_pq,
+    db_row,
+    dgain_row,
+    dbias_row,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < cols)
+    n = (col // PQ).to(tl.int64)
+    pq = (col % PQ).to(tl.int64)
+    c1 = row // Cg
+    conv2d = tl.load(conv2d_ptr + n * conv2d_n + row * conv2d_row + pq * conv2d_pq, mask=inside)
+    mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
+    var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
+    gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
+    bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
+    group_norm = (conv2d - mu_sum / count) * _rsqrt(var_sum / count + 1e-05) * gain + bias
+    dy = tl.load(dy_ptr + n * dy_n + row * dy_row + pq * dy_pq, mask=inside).to(COMPUTE)
+    dgroup_norm = dy * _sigmoid(group_norm, HALF) + dy * group_norm * (
+        _sigmoid(group_norm, HALF) * (1.0 - _sigmoid(group_norm))
+    )
+    dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=inside)
+    dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
+    dconv2d = (
+        dgroup_norm * gain * _rsqrt(var_sum / count + 1e-05)
+        + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d - mu_sum / count))
+        - dmu_sum / count
+    )
+    tl.store(
+        dconv2d_ptr + n * dconv2d_n + row * dconv2d_row + pq * dconv2d_pq, dconv2d, mask=inside
+    )
+    db = tl.sum(tl.where(inside, dconv2d, 0.0), 1, keep_dims=True)
+    tl.store(db_ptr + row * db_row, db, mask=row < rows)
+    dgain = tl.sum(
+        tl.where(
+            inside, dgroup_norm * ((conv2d - mu_sum / count) * _rsqrt(var_sum / count + 1e-05)), 0.0
+        ),
+        1,
+        keep_dims=True,
+    )
+    tl.store(dgain_ptr + row * dgain_row, dgain, mask=row < rows)
+    dbias = tl.sum(tl.where(inside, dgroup_norm, 0.0), 1, keep_dims=True)
+    tl.store(dbias_ptr + row * dbias_row, dbias, mask=row < rows)
+
+
+@triton.jit
+def conv_group_norm_silu_backward_dconv2d_lines(
+    conv2d_ptr,
+    mu_sum_ptr,
+    var_sum_ptr,
+    gain_ptr,
+    bias_ptr,
+    dy_ptr,
+    dvar_sum_ptr,
+    dmu_sum_ptr,
+    dconv2d_ptr,
+    db_ptr,
+    dgain_ptr,
+    dbias_ptr,
+    N,
+    cols,
+    Cg,
+    count,
+    conv2d_n,
+    conv2d_row,
+    conv2d_pq,
+    mu_sum_n,
+    mu_sum_c1,
+    var_sum_n,
+    var_sum_c1,
+    gain_row,
+    bias_row,
+    dy_n,
+    dy_row,
+    dy_pq,
+    dvar_sum_n,
+    dvar_sum_c1,
+    dmu_sum_n,
+    dmu_sum_c1,
+    dconv2d_n,
+    dconv2d_row,
+    dconv2d_pq,
+    db_row,
+    dgain_row,
+    dbias_row,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    WIDE: tl.constexpr,
+    LINES: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """One row a program, held in registers as LINES lines of BLOCK elements."""
+    row = tl.program_id(0).to(tl.int64)
+    n = tl.arange(0, LINES)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
+    cols = cols // WIDE * WIDE  # says what it is a multiple of
+    conv2d_n = tl.multiple_of(tl.cast(conv2d_n, tl.int64), WIDE)
+    conv2d_row = tl.multiple_of(tl.cast(conv2d_row, tl.int64), WIDE)
+    c1 = row // Cg
+    dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), WIDE)
+    dy_row = tl.multiple_of(tl.cast(dy_row, tl.int64), WIDE)
+    dconv2d_n = tl.multiple_of(tl.cast(dconv2d_n, tl.int64), WIDE)
+    dconv2d_row = tl.multiple_of(tl.cast(dconv2d_row, tl.int64), WIDE)
+    inside = (n < N) & (col < cols)
+
+    conv2d = tl.load(
+        conv2d_ptr
+        + tl.cast(n, tl.int64) * conv2d_n
+        + row * conv2d_row
+        + tl.cast(col, tl.int64) * conv2d_pq,
+        mask=inside,
+    )
+    mu_sum = tl.load(mu_sum_ptr + tl.cast(n, tl.int64) * mu_sum_n + c1 * mu_sum_c1, mask=n < N)
+    var_sum = tl.load(var_sum_ptr + tl.cast(n, tl.int64) * var_sum_n + c1 * var_sum_c1, mask=n < N)
+    gain = tl.load(gain_ptr + row * gain_row).to(COMPUTE)
+    bias = tl.load(bias_ptr + row * bias_row).to(COMPUTE)
+    group_norm = (conv2d - mu_sum / count) * _rsqrt(var_sum / count + 1e-05) * gain + bias
+    dy = tl.load(
+        dy_ptr + tl.cast(n, tl.int64) * dy_n + row * dy_row + tl.cast(col, tl.int64) * dy_pq,
+        mask=inside,
+    ).to(COMPUTE)
+    dgroup_norm = dy * _sigmoid(group_norm, HALF) + dy * group_norm * (
+        _sigmoid(group_norm, HALF) * (1.0 - _sigmoid(group_norm))
+    )
+    dvar_sum = tl.load(
+        dvar_sum_ptr + tl.cast(n, tl.int64) * dvar_sum_n + c1 * dvar_sum_c1, mask=n < N
+    )
+    dmu_sum = tl.load(dmu_sum_ptr + tl.cast(n, tl.int64) * dmu_sum_n + c1 * dmu_sum_c1, mask=n < N)
+    dconv2d = (
+        dgroup_norm * gain * _rsqrt(var_sum / count + 1e-05)
+        + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d - mu_sum / count))
+        - dmu_sum / count
+    )
+    tl.store(
+        dconv2d_ptr
+        + tl.cast(n, tl.int64) * dconv2d_n
+        + row * dconv2d_row
+        + tl.cast(col, tl.int64) * dconv2d_pq,
+        dconv2d,
+        mask=inside,
+    )
+    db = tl.sum(tl.where(inside, dconv2d, 0.0))
+    tl.store(db_ptr + row * db_row, db)
+    dgain = tl.sum(
+        tl.where(
+            inside, dgroup_norm * ((conv2d - mu_sum / count) * _rsqrt(var_sum / count + 1e-05)), 0.0
+        )
+    )
+    tl.store(dgain_ptr + row * dgain_row, dgain)
+    dbias = tl.sum(tl.where(inside, dgroup_norm, 0.0))
+    tl.store(dbias_ptr + row * dbias_row, dbias)
+
+
+@triton.jit
+def conv_group_norm_silu_backward_dconv2d_loop(
+    conv2d_ptr,
+    mu_sum_ptr,
+    var_sum_ptr,
+    gain_ptr,
+    bias_ptr,
+    dy_ptr,
+    dvar_sum_ptr,
+    dmu_sum_ptr,
+    db_ptr,
+    dgain_ptr,
+    dbias_ptr,
+    dconv2d_ptr,
+    rows,
+    N,
+    cols,
+    Cg,
+    count,
+    conv2d_n,
+    conv2d_row,
+    conv2d_pq,
+    mu_sum_n,
+    mu_sum_c1,
+    var_sum_n,
+    var_sum_c1,
+    gain_row,
+    bias_row,
+    dy_n,
+    dy_row,
+    dy_pq,
+    dvar_sum_n,
+    dvar_sum_c1,
+    dmu_sum_n,
+    dmu_sum_c1,
+    db_row,
+    dgain_row,
+    dbias_row,
+    dconv2d_n,
+    dconv2d_row,
+    dconv2d_pq,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(cols, BLOCK)
+    c1 = row // Cg
+    db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for step in range(0, N * blocks):
+        n = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        conv2d = tl.load(
+            conv2d_ptr + n * conv2d_n + row * conv2d_row + col * conv2d_pq,
+            mask=inside,
+            eviction_policy="evict_last",
+        )
+        mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=row < rows)
+        var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=row < rows)
+        gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
+        bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
+        group_norm = (conv2d - mu_sum / count) * _rsqrt(var_sum / count + 1e-05) * gain + bias
+        dy = tl.load(
+            dy_ptr + n * dy_n + row * dy_row + col * dy_pq,
+            mask=inside,
+            eviction_policy="evict_last",
+        ).to(COMPUTE)
+        dgroup_norm = dy * _sigmoid(group_norm, HALF) + dy * group_norm * (
+            _sigmoid(group_norm, HALF) * (1.0 - _sigmoid(group_norm))
+        )
+        dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=row < rows)
+        dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=row < rows)
+        dconv2d = (
+            dgroup_norm * gain * _rsqrt(var_sum / count + 1e-05)
+            + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d - mu_sum / count))
+            - dmu_sum / count
+        )
+        db_sum_acc += tl.where(inside, dconv2d, 0.0)
+        dgain_sum_acc += tl.where(
+            inside, dgroup_norm * ((conv2d - mu_sum / count) * _rsqrt(var_sum / count + 1e-05)), 0.0
+        )
+        dbias_sum_acc += tl.where(inside, dgroup_norm, 0.0)
+    db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
+    dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
+    dbias_sum = tl.sum(dbias_sum_acc, 1, keep_dims=True)
+    tl.store(db_ptr + row * db_row, db_sum, mask=row < rows)
+    tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < rows)
+    tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=row < rows)
+    for step in range(0, N * blocks):
+        n = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        conv2d = tl.load(
+            conv2d_ptr + n * conv2d_n + row * conv2d_row + col * conv2d_pq,
+            mask=inside,
+            eviction_policy="evict_first",
+        )
+        mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=row < rows)
+        var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=row < rows)
+        gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
+        bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
+        group_norm = (conv2d - mu_sum / count) * _rsqrt(var_sum / count + 1e-05) * gain + bias
+        dy = tl.load(
+            dy_ptr + n * dy_n + row * dy_row + col * dy_pq,
+            mask=inside,
+            eviction_policy="evict_first",
+        ).to(COMPUTE)
+        dgroup_norm = dy * _sigmoid(group_norm, HALF) + dy * group_norm * (
+            _sigmoid(group_norm, HALF) * (1.0 - _sigmoid(group_norm))
+        )
+        dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=row < rows)
+        dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=row < rows)
+        dconv2d = (
+            dgroup_norm * gain * _rsqrt(var_sum / count + 1e-05)
+            + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d - mu_sum / count))
+            - dmu_sum / count
+        )
+        tl.store(
+            dconv2d_ptr + n * dconv2d_n + row * dconv2d_row + col * dconv2d_pq, dconv2d, mask=inside
+        )
+
+
+@triton.jit
+def conv_group_norm_silu_backward_dconv2d_part(
+    conv2d_ptr,
+    mu_sum_ptr,
+    var_sum_ptr,
+    gain_ptr,
+    bias_ptr,
+    dy_ptr,
+    dvar_sum_ptr,
+    dmu_sum_ptr,
+    db_sum_part_ptr,
+    dgain_sum_part_ptr,
+    dbias_sum_part_ptr,
+    rows,
+    N,
+    cols,
+    CHUNK,
+    Cg,
+    count,
+    conv2d_n,
+    conv2d_row,
+    conv2d_pq,
+    mu_sum_n,
+    mu_sum_c1,
+    var_sum_n,
+    var_sum_c1,
+    gain_row,
+    bias_row,
+    dy_n,
+    dy_row,
+    dy_pq,
+    dvar_sum_n,
+    dvar_sum_c1,
+    dmu_sum_n,
+    dmu_sum_c1,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): db_sum, dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(cols, BLOCK)
+    part = tl.program_id(0)
+    stop = tl.minimum((part + 1) * CHUNK, N * blocks)
+    c1 = row // Cg
+    db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for step in range(part * CHUNK, stop):
+        n = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        conv2d = tl.load(
+            conv2d_ptr + n * conv2d_n + row * conv2d_row + col * conv2d_pq, mask=inside
+        )
+        mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=row < rows)
+        var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=row < rows)
+        gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
+        bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
+        group_norm = (conv2d - mu_sum / count) * _rsqrt(var_sum / count + 1e-05) * gain + bias
+        dy = tl.load(dy_ptr + n * dy_n + row * dy_row + col * dy_pq, mask=inside).to(COMPUTE)
+        dgroup_norm = dy * _sigmoid(group_norm, HALF) + dy * group_norm * (
+            _sigmoid(group_norm, HALF) * (1.0 - _sigmoid(group_norm))
+        )
+        dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=row < rows)
+        dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=row < rows)
+        dconv2d = (
+            dgroup_norm * gain * _rsqrt(var_sum / count + 1e-05)
+            + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d - mu_sum / count))
+            - dmu_sum / count
+        )
+        db_sum_acc += tl.where(inside, dconv2d, 0.0)
+        dgain_sum_acc += tl.where(
+            inside, dgroup_norm * ((conv2d - mu_sum / count) * _rsqrt(var_sum / count + 1e-05)), 0.0
+        )
+        dbias_sum_acc += tl.where(inside, dgroup_norm, 0.0)
+    tl.store(
+        db_sum_part_ptr + row * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=row < rows
+    )
+    tl.store(
+        dgain_sum_part_ptr + row * PARTS + part,
+        tl.sum(dgain_sum_acc, 1, keep_dims=True),
+        mask=row < rows,
+    )
+    tl.store(
+        dbias_sum_part_ptr + row * PARTS + part,
+        tl.sum(dbias_sum_acc, 1, keep_dims=True),
+        mask=row < rows,
+    )
+
+
+@triton.jit
+def conv_group_norm_silu_backward_dconv2d_finish(
+    db_sum_part_ptr,
+    dgain_sum_part_ptr,
+    dbias_sum_part_ptr,
+    db_ptr,
+    dgain_ptr,
+    dbias_ptr,
+    conv2d_ptr,
+    mu_sum_ptr,
+    var_sum_ptr,
+    gain_ptr,
+    bias_ptr,
+    dy_ptr,
+    dvar_sum_ptr,
+    dmu_sum_ptr,
+    dconv2d_ptr,
+    rows,
+    N,
+    cols,
+    CHUNK,
+    Cg,
+    count,
+    db_row,
+    dgain_row,
+    dbias_row,
+    conv2d_n,
+    conv2d_row,
+    conv2d_pq,
+    mu_sum_n,
+    mu_sum_c1,
+    var_sum_n,
+    var_sum_c1,
+    gain_row,
+    bias_row,
+    dy_n,
+    dy_row,
+    dy_pq,
+    dvar_sum_n,
+    dvar_sum_c1,
+    dmu_sum_n,
+    dmu_sum_c1,
+    dconv2d_n,
+    dconv2d_row,
+    dconv2d_pq,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(cols, BLOCK)
+    part = tl.program_id(0)
+    stop = tl.minimum((part + 1) * CHUNK, N * blocks)
+    parts = tl.arange(0, LANES)[None, :]
+    c1 = row // Cg
+    db_sum_parts = tl.load(
+        db_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
+    dgain_sum_parts = tl.load(
+        dgain_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
+    dbias_sum_parts = tl.load(
+        dbias_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    dbias_sum = tl.sum(dbias_sum_parts, 1, keep_dims=True)
+    tl.store(db_ptr + row * db_row, db_sum, mask=(row < rows) & (part == 0))
+    tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=(row < rows) & (part == 0))
+    tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=(row < rows) & (part == 0))
+    for step in range(part * CHUNK, stop):
+        n = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        conv2d = tl.load(
+            conv2d_ptr + n * conv2d_n + row * conv2d_row + col * conv2d_pq, mask=inside
+        )
+        mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=row < rows)
+        var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=row < rows)
+        gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
+        bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
+        group_norm = (conv2d - mu_sum / count) * _rsqrt(var_sum / count + 1e-05) * gain + bias
+        dy = tl.load(dy_ptr + n * dy_n + row * dy_row + col * dy_pq, mask=inside).to(COMPUTE)
+        dgroup_norm = dy * _sigmoid(group_norm, HALF) + dy * group_norm * (
+            _sigmoid(group_norm, HALF) * (1.0 - _sigmoid(group_norm))
+        )
+        dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=row < rows)
+        dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=row < rows)
+        dconv2d = (
+            dgroup_norm * gain * _rsqrt(var_sum / count + 1e-05)
+            + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d - mu_sum / count))
+            - dmu_sum / count
+        )
+        tl.store(
+            dconv2d_ptr + n * dconv2d_n + row * dconv2d_row + col * dconv2d_pq, dconv2d, mask=inside
+        )
+
+
+@triton.jit
+def conv_group_norm_silu_backward_dconv2d_channels_part(
+    conv2d_ptr,
+    mu_sum_ptr,
+    var_sum_ptr,
+    gain_ptr,
+    bias_ptr,
+    dy_ptr,
+    dvar_sum_ptr,
+    dmu_sum_ptr,
+    db_sum_part_ptr,
+    dgain_sum_part_ptr,
+    dbias_sum_part_ptr,
+    rows,
+    cols,
+    CHUNK,
+    PQ,
+    Cg,
+    count,
+    conv2d_n,
+    conv2d_row,
+    conv2d_pq,
+    mu_sum_n,
+    mu_sum_c1,
+    var_sum_n,
+    var_sum_c1,
+    gain_row,
+    bias_row,
+    dy_n,
+    dy_row,
+    dy_pq,
+    dvar_sum_n,
+    dvar_sum_c1,
+    dmu_sum_n,
+    dmu_sum_c1,
+    PLACE: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): db_sum, dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
+    c1 = row // Cg
+    db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(part * CHUNK, stop, BLOCK):
+        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
+        inside = (row < rows) & (col < cols)
+        n = (col // PQ).to(tl.int64)
+        pq = (col % PQ).to(tl.int64)
+        conv2d = tl.load(conv2d_ptr + n * conv2d_n + row * conv2d_row + pq * conv2d_pq, mask=inside)
+        mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
+        var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
+        gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
+        bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
+        group_norm = (conv2d - mu_sum / count) * _rsqrt(var_sum / count + 1e-05) * gain + bias
+        dy = tl.load(dy_ptr + n * dy_n + row * dy_row + pq * dy_pq, mask=inside).to(COMPUTE)
+        dgroup_norm = dy * _sigmoid(group_norm, HALF) + dy * group_norm * (
+            _sigmoid(group_norm, HALF) * (1.0 - _sigmoid(group_norm))
+        )
+        dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=inside)
+        dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
+        dconv2d = (
+            dgroup_norm * gain * _rsqrt(var_sum / count + 1e-05)
+            + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d - mu_sum / count))
+            - dmu_sum / count
+        )
+        db_sum_acc += tl.where(inside, dconv2d, 0.0)
+        dgain_sum_acc += tl.where(
+            inside, dgroup_norm * ((conv2d - mu_sum / count) * _rsqrt(var_sum / count + 1e-05)), 0.0
+        )
+        dbias_sum_acc += tl.where(inside, dgroup_norm, 0.0)
+    tl.store(
+        db_sum_part_ptr + row * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=row < rows
+    )
+    tl.store(
+        dgain_sum_part_ptr + row * PARTS + part,
+        tl.sum(dgain_sum_acc, 1, keep_dims=True),
+        mask=row < rows,
+    )
+    tl.store(
+        dbias_sum_part_ptr + row * PARTS + part,
+        tl.sum(dbias_sum_acc, 1, keep_dims=True),
+        mask=row < rows,
+    )
+
+
+@triton.jit
+def conv_group_norm_silu_backward_dconv2d_channels_finish(
+    db_sum_part_ptr,
+    dgain_sum_part_ptr,
+    dbias_sum_part_ptr,
+    db_ptr,
+    dgain_ptr,
+    dbias_ptr,
+    conv2d_ptr,
+    mu_sum_ptr,
+    var_sum_ptr,
+    gain_ptr,
+    bias_ptr,
+    dy_ptr,
+    dvar_sum_ptr,
+    dmu_sum_ptr,
+    dconv2d_ptr,
+    rows,
+    cols,
+    CHUNK,
+    PQ,
+    Cg,
+    count,
+    db_row,
+    dgain_row,
+    dbias_row,
+    conv2d_n,
+    conv2d_row,
+    conv2d_pq,
+    mu_sum_n,
+    mu_sum_c1,
+    var_sum_n,
+    var_sum_c1,
+    gain_row,
+    bias_row,
+    dy_n,
+    dy_row,
+    dy_pq,
+    dvar_sum_n,
+    dvar_sum_c1,
+    dmu_sum_n,
+    dmu_sum_c1,
+    dconv2d_n,
+    dconv2d_row,
+    dconv2d_pq,
+    PLACE: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
+    parts = tl.arange(0, LANES)[None, :]
+    c1 = row // Cg
+    db_sum_parts = tl.load(
+        db_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
+    dgain_sum_parts = tl.load(
+        dgain_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
+    dbias_sum_parts = tl.load(
+        dbias_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    dbias_sum = tl.sum(dbias_sum_parts, 1, keep_dims=True)
+    tl.store(db_ptr + row * db_row, db_sum, mask=(row < rows) & (part == 0))
+    tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=(row < rows) & (part == 0))
+    tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=(row < rows) & (part == 0))
+    for start in range(part * CHUNK, stop, BLOCK):
+        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
+        inside = (row < rows) & (col < cols)
+        n = (col // PQ).to(tl.int64)
+        pq = (col % PQ).to(tl.int64)
+        conv2d = tl.load(conv2d_ptr + n * conv2d_n + row * conv2d_row + pq * conv2d_pq, mask=inside)
+        mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
+        var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
+        gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
+        bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
+        group_norm = (conv2d - mu_sum / count) * _rsqrt(var_sum / count + 1e-05) * gain + bias
+        dy = tl.load(dy_ptr + n * dy_n + row * dy_row + pq * dy_pq, mask=inside).to(COMPUTE)
+        dgroup_norm = dy * _sigmoid(group_norm, HALF) + dy * group_norm * (
+            _sigmoid(group_norm, HALF) * (1.0 - _sigmoid(group_norm))
+        )
+        dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=inside)
+        dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
+        dconv2d = (
+            dgroup_norm * gain * _rsqrt(var_sum / count + 1e-05)
+            + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d - mu_sum / count))
+            - dmu_sum / count
+        )
+        tl.store(
+            dconv2d_ptr + n * dconv2d_n + row * dconv2d_row + pq * dconv2d_pq, dconv2d, mask=inside
+        )
+
+
+@triton.jit
+def conv_group_norm_silu_backward_dconv2d_channels_rows(
+    conv2d_ptr,
+    mu_sum_ptr,
+    var_sum_ptr,
+    gain_ptr,
+    bias_ptr,
+    dy_ptr,
+    dvar_sum_ptr,
+    dmu_sum_ptr,
+    dconv2d_ptr,
+    db_ptr,
+    dgain_ptr,
+    dbias_ptr,
+    rows,
+    cols,
+    PQ,
+    Cg,
+    count,
+    conv2d_n,
+    conv2d_row,
+    conv2d_pq,
+    mu_sum_n,
+    mu_sum_c1,
+    var_sum_n,
+    var_sum_c1,
+    gain_row,
+    bias_row,
+    dy_n,
+    dy_row,
+    dy_pq,
+    dvar_sum_n,
+    dvar_sum_c1,
+    dmu_sum_n,
+    dmu_sum_c1,
+    dconv2d_n,
+    dconv2d_row,
+    dconv2d_pq,
+    db_row,
+    dgain_row,
+    dbias_row,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < cols)
+    n = (col // PQ).to(tl.int64)
+    pq = (col % PQ).to(tl.int64)
+    c1 = row // Cg
+    conv2d = tl.load(conv2d_ptr + n * conv2d_n + row * conv2d_row + pq * conv2d_pq, mask=inside)
+    mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
+    var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
+    gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
+    bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
+    group_norm = (conv2d - mu_sum / count) * _rsqrt(var_sum / count + 1e-05) * gain + bias
+    dy = tl.load(dy_ptr + n * dy_n + row * dy_row + pq * dy_pq, mask=inside).to(COMPUTE)
+    dgroup_norm = dy * _sigmoid(group_norm, HALF) + dy * group_norm * (
+        _sigmoid(group_norm, HALF) * (1.0 - _sigmoid(group_norm))
+    )
+    dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=inside)
+    dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
+    dconv2d = (
+        dgroup_norm * gain * _rsqrt(var_sum / count + 1e-05)
+        + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d - mu_sum / count))
+        - dmu_sum / count
+    )
+    tl.store(
+        dconv2d_ptr + n * dconv2d_n + row * dconv2d_row + pq * dconv2d_pq, dconv2d, mask=inside
+    )
+    db = tl.sum(tl.where(inside, dconv2d, 0.0), 1, keep_dims=True)
+    tl.store(db_ptr + row * db_row, db, mask=row < rows)
+    dgain = tl.sum(
+        tl.where(
+            inside, dgroup_norm * ((conv2d - mu_sum / count) * _rsqrt(var_sum / count + 1e-05)), 0.0
+        ),
+        1,
+        keep_dims=True,
+    )
+    tl.store(dgain_ptr + row * dgain_row, dgain, mask=row < rows)
+    dbias = tl.sum(tl.where(inside, dgroup_norm, 0.0), 1, keep_dims=True)
+    tl.store(dbias_ptr + row * dbias_row, dbias, mask=row < rows)
+
+
+@triton.jit
+def conv_group_norm_silu_backward_dconv2d_channels_loop(
+    conv2d_ptr,
+    mu_sum_ptr,
+    var_sum_ptr,
+    gain_ptr,
+    bias_ptr,
+    dy_ptr,
+    dvar_sum_ptr,
+    dmu_sum_ptr,
+    db_ptr,
+    dgain_ptr,
+    dbias_ptr,
+    dconv2d_ptr,
+    rows,
+    cols,
+    PQ,
+    Cg,
+    count,
+    conv2d_n,
+    conv2d_row,
+    conv2d_pq,
+    mu_sum_n,
+    mu_sum_c1,
+    var_sum_n,
+    var_sum_c1,
+    gain_row,
+    bias_row,
+    dy_n,
+    dy_row,
+    dy_pq,
+    dvar_sum_n,
+    dvar_sum_c1,
+    dmu_sum_n,
+    dmu_sum_c1,
+    db_row,
+    dgain_row,
+    dbias_row,
+    dconv2d_n,
+    dconv2d_row,
+    dconv2d_pq,
+    PLACE: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    c1 = row // Cg
+    db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(0, cols, BLOCK):
+        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
+        inside = (row < rows) & (col < cols)
+        n = (col // PQ).to(tl.int64)
+        pq = (col % PQ).to(tl.int64)
+        conv2d = tl.load(
+            conv2d_ptr + n * conv2d_n + row * conv2d_row + pq * conv2d_pq,
+            mask=inside,
+            eviction_policy="evict_last",
+        )
+        mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
+        var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
+        gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
+        bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
+        group_norm = (conv2d - mu_sum / count) * _rsqrt(var_sum / count + 1e-05) * gain + bias
+        dy = tl.load(
+            dy_ptr + n * dy_n + row * dy_row + pq * dy_pq, mask=inside, eviction_policy="evict_last"
+        ).to(COMPUTE)
+        dgroup_norm = dy * _sigmoid(group_norm, HALF) + dy * group_norm * (
+            _sigmoid(group_norm, HALF) * (1.0 - _sigmoid(group_norm))
+        )
+        dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=inside)
+        dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
+        dconv2d = (
+            dgroup_norm * gain * _rsqrt(var_sum / count + 1e-05)
+            + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d - mu_sum / count))
+            - dmu_sum / count
+        )
+        db_sum_acc += tl.where(inside, dconv2d, 0.0)
+        dgain_sum_acc += tl.where(
+            inside, dgroup_norm * ((conv2d - mu_sum / count) * _rsqrt(var_sum / count + 1e-05)), 0.0
+        )
+        dbias_sum_acc += tl.where(inside, dgroup_norm, 0.0)
+    db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
+    dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
+    dbias_sum = tl.sum(dbias_sum_acc, 1, keep_dims=True)
+    tl.store(db_ptr + row * db_row, db_sum, mask=row < rows)
+    tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < rows)
+    tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=row < rows)
+    for start in range(0, cols, BLOCK):
+        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
+        inside = (row < rows) & (col < cols)
+        n = (col // PQ).to(tl.int64)
+        pq = (col % PQ).to(tl.int64)
+        conv2d = tl.load(
+            conv2d_ptr + n * conv2d_n + row * conv2d_row + pq * conv2d_pq,
+            mask=inside,
+            eviction_policy="evict_first",
+        )
+        mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
+        var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
+        gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
+        bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
+        group_norm = (conv2d - mu_sum / count) * _rsqrt(var_sum / count + 1e-05) * gain + bias
+        dy = tl.load(
+            dy_ptr + n * dy_n + row * dy_row + pq * dy_pq,
+            mask=inside,
+            eviction_policy="evict_first",
+        ).to(COMPUTE)
+        dgroup_norm = dy * _sigmoid(group_norm, HALF) + dy * group_norm * (
+            _sigmoid(group_norm, HALF) * (1.0 - _sigmoid(group_norm))
+        )
+        dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=inside)
+        dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
+        dconv2d = (
+            dgroup_norm * gain * _rsqrt(var_sum / count + 1e-05)
+            + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d - mu_sum / count))
+            - dmu_sum / count
+        )
+        tl.store(
+            dconv2d_ptr + n * dconv2d_n + row * dconv2d_row + pq * dconv2d_pq, dconv2d, mask=inside
+        )
+
+
+@triton.jit
+def conv_group_norm_silu_backward_dx_taps(
+    dconv2d_ptr,
+    w_ptr,
+    dx_ptr,
+    M,
+    C,
+    K,
+    HW,
+    Cg,
+    W,
+    H,
+    P,
+    Q,
+    dconv2d_0,
+    dconv2d_1,
+    dconv2d_2,
+    dconv2d_3,
+    w_k,
+    w_c2,
+    w_tap,
+    dx_0,
+    dx_1,
+    dx_2,
+    dx_3,
+    R: tl.constexpr,
+    S: tl.constexpr,
+    INDEX: tl.constexpr,
+    pad: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    c2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = m // HW
+    h = m // W % H
+    dconv2d_p0 = h + pad
+    w2 = m % W
+    dconv2d_q0 = w2 + pad
+    dconv2d_rows = (
+        dconv2d_ptr
+        + tl.cast(n, tl.int64) * dconv2d_0
+        + tl.cast(dconv2d_p0, tl.int64) * dconv2d_2
+        + tl.cast(dconv2d_q0, tl.int64) * dconv2d_3
+    )
+    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    chunks = tl.cdiv(K, BLOCK_K)
+    for start in range(R * S * chunks):
+        tap = start // chunks
+        k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
+        c0 = k[None, :] % Cg
+        c1 = k[None, :] // Cg
+        r = tap // S
+        s = tap % S
+        dconv2d_terms = (
+            (c0 + c1 * Cg) * dconv2d_1
+            + tl.cast(-r, tl.int64) * dconv2d_2
+            + tl.cast(-s, tl.int64) * dconv2d_3
+        )
+        dconv2d_f = c0 + c1 * Cg
+        dconv2d_p = dconv2d_p0 - r
+        dconv2d_q = dconv2d_q0 - s
+        dconv2d = tl.load(
+            dconv2d_rows + dconv2d_terms,
+            mask=(m < M)
+            & (k[None, :] < K)
+            & (dconv2d_p >= 0)
+            & (dconv2d_p < P)
+            & (dconv2d_q >= 0)
+            & (dconv2d_q < Q),
+            other=0.0,
+        )
+        w = tl.load(
+            w_ptr + k[:, None] * w_k + c2 * w_c2 + tl.cast(tap, tl.int64) * w_tap,
+            mask=(c2 < C) & (k[:, None] < K),
+            other=0.0,
+        ).to(COMPUTE)
+        dx_sum = tl.dot(
+            dconv2d.to(COMPUTE), w.to(COMPUTE), dx_sum, input_precision=PRECISION, out_dtype=COMPUTE
+        )
+        dx_sum = _awaited(dx_sum)
+    dx_rows = (
+        dx_ptr
+        + tl.cast(n, tl.int64) * dx_0
+        + tl.cast(h, tl.int64) * dx_2
+        + tl.cast(w2, tl.int64) * dx_3
+    )
+    dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        dx_sum = dx_sum_halves[half]
+        c2 = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (c2 < C)
+        tl.store(dx_rows + c2 * dx_1, dx_sum, mask=inside)
+
+
+@triton.jit
+def conv_group_norm_silu_backward_dx_rows(
+    dconv2d_tiles,
+    w_tiles,
+    dx_tiles,
+    dx_ptr,
+    M,
+    C,
+    K,
+    dx_m,
+    dx_c2,
+    DCONV2D_TURNED: tl.constexpr,
+    W_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, K, BLOCK_K):
+            dconv2d = (
+                dconv2d_tiles.load([start, first_m]).T
+                if DCONV2D_TURNED
+                else dconv2d_tiles.load([first_m, start])
+            )
+            w = (
+                w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            ).to(COMPUTE)
+            dx_sum = tl.dot(
+                dconv2d.to(COMPUTE),
+                w.to(COMPUTE),
+                dx_sum,
+                input_precision=PRECISION,
+                out_dtype=COMPUTE,
+            )
+            dx_sum = _awaited(dx_sum)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            c2 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (c2 < C)
+            dx_sum = dx_sum_halves[half]
+            if dx_tiles is None:
+                tl.store(dx_ptr + m * dx_m + c2 * dx_c2, dx_sum, mask=inside)
+            else:
+                dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
+
+
+@triton.jit
+def conv_group_norm_silu_backward_dx_planes(
+    dconv2d_tiles,
+    w_tiles,
+    dx_ptr,
+    N,
+    M,
+    C,
+    K,
+    dx_n,
+    dx_c2,
+    dx_m,
+    DCONV2D_TURNED: tl.constexpr,
+    W_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for turn in tl.range(tl.program_id(0), N * tiles, tl.num_programs(0), flatten=True):
+        tile = turn % tiles
+        n = tl.cast(turn // tiles, tl.int64)
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, K, BLOCK_K):
+            dconv2d = (
+                dconv2d_tiles.load([n.to(tl.int32), start, first_m]).reshape(BLOCK_K, BLOCK_M).T
+                if DCONV2D_TURNED
+                else dconv2d_tiles.load([n.to(tl.int32), first_m, start]).reshape(BLOCK_M, BLOCK_K)
+            )
+            w = (
+                w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            ).to(COMPUTE)
+            dx_sum = tl.dot(
+                dconv2d.to(COMPUTE),
+                w.to(COMPUTE),
+                dx_sum,
+                input_precision=PRECISION,
+                out_dtype=COMPUTE,
+            )
+            dx_sum = _awaited(dx_sum)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            c2 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (c2 < C)
+            dx_sum = dx_sum_halves[half]
+            tl.store(dx_ptr + n * dx_n + c2 * dx_c2 + m * dx_m, dx_sum, mask=inside)
+
+
+@triton.jit
+def conv_group_norm_silu_backward_dx_tiles(
+    dconv2d_ptr,
+    w_ptr,
+    dx_ptr,
+    M,
+    C,
+    HW,
+    W,
+    H,
+    P,
+    Q,
+    dconv2d_0,
+    dconv2d_1,
+    dconv2d_2,
+    dconv2d_3,
+    w_c1c0,
+    w_c2,
+    w_rs,
+    dx_0,
+    dx_1,
+    dx_2,
+    dx_3,
+    Cg: tl.constexpr,
+    R: tl.constexpr,
+    S: tl.constexpr,
+    groups: tl.constexpr,
+    INDEX: tl.constexpr,
+    pad: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    c2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = m // HW
+    h = m // W % H
+    dconv2d_p0 = h + pad
+    w2 = m % W
+    dconv2d_q0 = w2 + pad
+    dconv2d_rows = (
+        dconv2d_ptr
+        + tl.cast(n, tl.int64) * dconv2d_0
+        + tl.cast(dconv2d_p0, tl.int64) * dconv2d_2
+        + tl.cast(dconv2d_q0, tl.int64) * dconv2d_3
+    )
+    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, Cg * R * S * groups, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(INDEX)
+        c0 = k[None, :] % Cg
+        c1 = k[None, :] // Cg % groups
+        r = k[None, :] // (Cg * S * groups)
+        s = k[None, :] // (Cg * groups) % S
+        dconv2d_terms = (
+            tl.cast(c0 + c1 * Cg, tl.int64) * dconv2d_1
+            + tl.cast(-r, tl.int64) * dconv2d_2
+            + tl.cast(-s, tl.int64) * dconv2d_3
+        )
+        dconv2d_f = c0 + c1 * Cg
+        dconv2d_p = dconv2d_p0 - r
+        dconv2d_q = dconv2d_q0 - s
+        dconv2d = tl.load(
+            dconv2d_rows + dconv2d_terms,
+            mask=(m < M)
+            & (k[None, :] < Cg * R * S * groups)
+            & (dconv2d_p >= 0)
+            & (dconv2d_p < P)
+            & (dconv2d_q >= 0)
+            & (dconv2d_q < Q),
+            other=0.0,
+        )
+        c1c0 = k[:, None] % (Cg * groups)
+        rs = k[:, None] // (Cg * groups)
+        w = tl.load(
+            w_ptr + tl.cast(c1c0, tl.int64) * w_c1c0 + c2 * w_c2 + tl.cast(rs, tl.int64) * w_rs,
+            mask=(c2 < C) & (k[:, None] < Cg * R * S * groups),
+            other=0.0,
+        ).to(COMPUTE)
+        dx_sum = tl.dot(
+            dconv2d.to(COMPUTE), w.to(COMPUTE), dx_sum, input_precision=PRECISION, out_dtype=COMPUTE
+        )
+        dx_sum = _awaited(dx_sum)
+    dx_rows = (
+        dx_ptr
+        + tl.cast(n, tl.int64) * dx_0
+        + tl.cast(h, tl.int64) * dx_2
+        + tl.cast(w2, tl.int64) * dx_3
+    )
+    dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        dx_sum = dx_sum_halves[half]
+        c2 = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (c2 < C)
+        tl.store(dx_rows + c2 * dx_1, dx_sum, mask=inside)
+
+
+@triton.jit
+def conv_group_norm_silu_backward_dw_taps(
+    x_ptr,
+    dconv2d_ptr,
+    dw_ptr,
+    M,
+    N2,
+    N,
+    RS,
+    S,
+    R,
+    H,
+    W,
+    Cg,
+    x_0,
+    x_1,
+    x_2,
+    x_3,
+    dconv2d_n,
+    dconv2d_n2,
+    dconv2d_tap,
+    dw_0,
+    dw_1,
+    dw_2,
+    dw_3,
+    P: tl.constexpr,
+    Q: tl.constexpr,
+    INDEX: tl.constexpr,
+    pad: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    c2 = m // RS
+    r = m // S % R
+    x_h0 = r - pad
+    s = m % S
+    x_w0 = s - pad
+    x_rows = (
+        x_ptr
+        + tl.cast(c2, tl.int64) * x_1
+        + tl.cast(x_h0, tl.int64) * x_2
+        + tl.cast(x_w0, tl.int64) * x_3
+    )
+    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    chunks = tl.cdiv(N, BLOCK_K)
+    for start in range(P * Q * chunks):
+        tap = start // chunks
+        n = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
+        p = tap // Q
+        q = tap % Q
+        x_terms = n[None, :] * x_0 + tl.cast(p, tl.int64) * x_2 + tl.cast(q, tl.int64) * x_3
+        x_h = x_h0 + p
+        x_w = x_w0 + q
+        x = tl.load(
+            x_rows + x_terms,
+            mask=(m < M) & (n[None, :] < N) & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W),
+            other=0.0,
+        ).to(COMPUTE)
+        dconv2d = tl.load(
+            dconv2d_ptr
+            + n[:, None] * dconv2d_n
+            + n2 * dconv2d_n2
+            + tl.cast(tap, tl.int64) * dconv2d_tap,
+            mask=(n2 < N2) & (n[:, None] < N),
+            other=0.0,
+        )
+        dw_sum = tl.dot(
+            x.to(COMPUTE), dconv2d.to(COMPUTE), dw_sum, input_precision=PRECISION, out_dtype=COMPUTE
+        )
+        dw_sum = _awaited(dw_sum)
+    dw_rows = (
+        dw_ptr
+        + tl.cast(c2, tl.int64) * dw_1
+        + tl.cast(r, tl.int64) * dw_2
+        + tl.cast(s, tl.int64) * dw_3
+    )
+    dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        dw_sum = dw_sum_halves[half]
+        n2 = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (n2 < N2)
+        c0 = n2 % Cg
+        c1 = n2 // Cg
+        dw_f = c0 + c1 * Cg
+        tl.store(dw_rows + dw_f * dw_0, dw_sum, mask=inside)
+
+
+@triton.jit
+def conv_group_norm_silu_backward_dw_lanes(
+    x_lanes_ptr,
+    dconv2d_lanes_ptr,
+    dw_ptr,
+    M,
+    N2,
+    RS,
+    S,
+    R,
+    H,
+    W,
+    Cg,
+    x_lanes_0,
+    x_lanes_1,
+    x_lanes_2,
+    x_lanes_3,
+    dconv2d_lanes_n,
+    dconv2d_lanes_k,
+    dw_0,
+    dw_1,
+    dw_2,
+    dw_3,
+    P: tl.constexpr,
+    Q: tl.constexpr,
+    n_lanes: tl.constexpr,
+    INDEX: tl.constexpr,
+    STEP_X_LANES: tl.constexpr,
+    pad: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    STEP_DCONV2D_LANES: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    c2 = m // RS
+    x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
+    r = m // S % R
+    x_lanes_h0 = r - pad
+    x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
+    s = m % S
+    x_lanes_w0 = s - pad
+    x_lanes_2 = tl.multiple_of(tl.cast(x_lanes_2, tl.int64), STEP_X_LANES)
+    x_lanes_rows = (
+        x_lanes_ptr
+        + tl.cast(c2, tl.int64) * x_lanes_0
+        + tl.cast(x_lanes_h0, tl.int64) * x_lanes_1
+        + tl.cast(x_lanes_w0, tl.int64) * x_lanes_2
+    )
+    dconv2d_lanes_n = tl.multiple_of(tl.cast(dconv2d_lanes_n, tl.int64), STEP_DCONV2D_LANES)
+    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, P * Q * n_lanes, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(INDEX)
+        p = k[None, :] // (Q * n_lanes)
+        q = k[None, :] // n_lanes % Q
+        n = k[None, :] % n_lanes
+        x_lanes_terms = (
+            tl.cast(p, tl.int64) * x_lanes_1
+            + tl.cast(q, tl.int64) * x_lanes_2
+            + tl.cast(n, tl.int64) * x_lanes_3
+        )
+        x_lanes_h = x_lanes_h0 + p
+        x_lanes_w = x_lanes_w0 + q
+        x_lanes = tl.load(
+            x_lanes_rows + x_lanes_terms,
+            mask=(m < M)
+            & (k[None, :] < P * Q * n_lanes)
+            & (x_lanes_h >= 0)
+            & (x_lanes_h < H)
+            & (x_lanes_w >= 0)
+            & (x_lanes_w < W),
+            other=0.0,
+        ).to(COMPUTE)
+        dconv2d_lanes = tl.load(
+            dconv2d_lanes_ptr
+            + n2 * dconv2d_lanes_n
+            + tl.cast(k[:, None], tl.int64) * dconv2d_lanes_k,
+            mask=(n2 < N2) & (k[:, None] < P * Q * n_lanes),
+            other=0.0,
+        )
+        dw_sum = tl.dot(
+            x_lanes.to(COMPUTE),
+            dconv2d_lanes.to(COMPUTE),
+            dw_sum,
+            input_precision=PRECISION,
+            out_dtype=COMPUTE,
+        )
+        dw_sum = _awaited(dw_sum)
+    dw_rows = (
+        dw_ptr
+        + tl.cast(c2, tl.int64) * dw_1
+        + tl.cast(r, tl.int64) * dw_2
+        + tl.cast(s, tl.int64) * dw_3
+    )
+    dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        dw_sum = dw_sum_halves[half]
+        n2 = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (n2 < N2)
+        c0 = n2 % Cg
+        c1 = n2 // Cg
+        dw_f = c0 + c1 * Cg
+        tl.store(dw_rows + dw_f * dw_0, dw_sum, mask=inside)
+
+
+@triton.jit
+def conv_group_norm_silu_backward_dw_tiles(
+    x_ptr,
+    dconv2d_ptr,
+    dw_ptr,
+    M,
+    N2,
+    RS,
+    S,
+    R,
+    H,
+    W,
+    Cg,
+    x_0,
+    x_1,
+    x_2,
+    x_3,
+    dconv2d_n,
+    dconv2d_n2,
+    dconv2d_pq,
+    dw_0,
+    dw_1,
+    dw_2,
+    dw_3,
+    N: tl.constexpr,
+    P: tl.constexpr,
+    Q: tl.constexpr,
+    INDEX: tl.constexpr,
+    STEP_X: tl.constexpr,
+    pad: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    STEP_DCONV2D: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    c2 = m // RS
+    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), STEP_X)
+    r = m // S % R
+    x_h0 = r - pad
+    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), STEP_X)
+    s = m % S
+    x_w0 = s - pad
+    x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), STEP_X)
+    x_rows = (
+        x_ptr
+        + tl.cast(c2, tl.int64) * x_1
+        + tl.cast(x_h0, tl.int64) * x_2
+        + tl.cast(x_w0, tl.int64) * x_3
+    )
+    dconv2d_n2 = tl.multiple_of(tl.cast(dconv2d_n2, tl.int64), STEP_DCONV2D)
+    dconv2d_pq = tl.multiple_of(tl.cast(dconv2d_pq, tl.int64), STEP_DCONV2D)
+    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, N * P * Q, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(INDEX)
+        n = k[None, :] % N
+        p = k[None, :] // (N * Q)
+        q = k[None, :] // N % Q
+        x_terms = (
+            tl.cast(n, tl.int64) * x_0 + tl.cast(p, tl.int64) * x_2 + tl.cast(q, tl.int64) * x_3
+        )
+        x_h = x_h0 + p
+        x_w = x_w0 + q
+        x = tl.load(
+            x_rows + x_terms,
+            mask=(m < M)
+            & (k[None, :] < N * P * Q)
+            & (x_h >= 0)
+            & (x_h < H)
+            & (x_w >= 0)
+            & (x_w < W),
+            other=0.0,
+        ).to(COMPUTE)
+        n = k[:, None] % N
+        pq = k[:, None] // N
+        dconv2d = tl.load(
+            dconv2d_ptr
+            + tl.cast(n, tl.int64) * dconv2d_n
+            + n2 * dconv2d_n2
+            + tl.cast(pq, tl.int64) * dconv2d_pq,
+            mask=(n2 < N2) & (k[:, None] < N * P * Q),
+            other=0.0,
+        )
+        dw_sum = tl.dot(
+            x.to(COMPUTE), dconv2d.to(COMPUTE), dw_sum, input_precision=PRECISION, out_dtype=COMPUTE
+        )
+        dw_sum = _awaited(dw_sum)
+    dw_rows = (
+        dw_ptr
+        + tl.cast(c2, tl.int64) * dw_1
+        + tl.cast(r, tl.int64) * dw_2
+        + tl.cast(s, tl.int64) * dw_3
+    )
+    dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        dw_sum = dw_sum_halves[half]
+        n2 = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (n2 < N2)
+        c0 = n2 % Cg
+        c1 = n2 // Cg
+        dw_f = c0 + c1 * Cg
+        tl.store(dw_rows + dw_f * dw_0, dw_sum, mask=inside)
+
+
+def choose_conv_group_norm_silu_backward_conv2d_x_packed(cols: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+
+
+def launch_conv_group_norm_silu_backward_conv2d_x_packed(x, x_packed) -> None:
+    """Computes x_packed by the variant that fits, unchecked."""
+    N, C, H, W = x.shape
+    x = x.reshape(N, C, H * W)
+    x_packed = x_packed.view(H * N * W, C)
+    rows = H * N * W
+    cols = C
+    _, config = choose_conv_group_norm_silu_backward_conv2d_x_packed(cols)
+    conv_group_norm_silu_backward_conv2d_x_packed_tile[
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
+    ](
+        x,
+        x_packed,
+        H * N * W,
+        C,
+        H * W,
+        x.stride(0),
+        x.stride(1),
+        x.stride(2),
+        x_packed.stride(0),
+        x_packed.stride(1),
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def choose_conv_group_norm_silu_backward_conv2d_w_packed(cols: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+
+
+def launch_conv_group_norm_silu_backward_conv2d_w_packed(w, w_packed) -> None:
+    """Computes w_packed by the variant that fits, unchecked."""
+    F, C, R, S = w.shape
+    w = w.reshape(F, C, R * S)
+    w_packed = w_packed.view(F * R * S, C)
+    rows = F * R * S
+    cols = C
+    _, config = choose_conv_group_norm_silu_backward_conv2d_w_packed(cols)
+    conv_group_norm_silu_backward_conv2d_w_packed_tile[
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
+    ](
+        w,
+        w_packed,
+        F * R * S,
+        C,
+        R * S,
+        w.stride(0),
+        w.stride(1),
+        w.stride(2),
+        w_packed.stride(0),
+        w_packed.stride(1),
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def choose_conv_group_norm_silu_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+
+
+def launch_conv_group_norm_silu_backward_dw_x_packed(x, x_packed) -> None:
+    """Computes x_packed by the variant that fits, unchecked."""
+    N, C, H, W = x.shape
+    x = x.reshape(N, C * H * W)
+    x_packed = x_packed.view(C * H * W, N)
+    rows = C * H * W
+    cols = N
+    _, config = choose_conv_group_norm_silu_backward_dw_x_packed(cols)
+    conv_group_norm_silu_backward_dw_x_packed_tile[
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
+    ](
+        x,
+        x_packed,
+        C * H * W,
+        N,
+        x.stride(0),
+        x.stride(1),
+        x_packed.stride(0),
+        x_packed.stride(1),
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def choose_conv_group_norm_silu_backward_dw_dconv2d_packed(cols: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+
+
+def launch_conv_group_norm_silu_backward_dw_dconv2d_packed(dconv2d, dconv2d_packed) -> None:
+    """Computes dconv2d_packed by the variant that fits, unchecked."""
+    N, F, P, Q = dconv2d.shape
+    dconv2d = dconv2d.reshape(N, F * P * Q)
+    dconv2d_packed = dconv2d_packed.view(F * P * Q, N)
+    rows = F * P * Q
+    cols = N
+    _, config = choose_conv_group_norm_silu_backward_dw_dconv2d_packed(cols)
+    conv_group_norm_silu_backward_dw_dconv2d_packed_tile[
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
+    ](
+        dconv2d,
+        dconv2d_packed,
+        F * P * Q,
+        N,
+        dconv2d.stride(0),
+        dconv2d.stride(1),
+        dconv2d_packed.stride(0),
+        dconv2d_packed.stride(1),
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def choose_conv_group_norm_silu_backward_conv2d(
+    M: int,
+    N: int,
+    channels: int,
+    depth: int,
+    taps: int,
+    images: int,
+    places: int,
+    one_tap: bool,
+    as_rows: bool,
+    patched: bool,
+    itemsize: int,
+    stored_bytes: int,
+    hip: bool,
+    sms: int,
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # one tap, so a product whose rows are the positions of all images; long, and bound by memory: small tiles, three programs a multiprocessor
+    if (
+        one_tap
+        and as_rows
+        and M < 2**31
+        and M * N * channels >= 2**29
+        and itemsize <= 4
+        and M >= 64 * sms
+        and N * channels <= 128 * (N + channels)
+    ):
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "rows_stream", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+            PROGRAMS=3,
+        )
+    # one tap, so a product whose rows are the positions of all images; large, and its widest tiles fill whole waves of multiprocessors
+    if (
+        one_tap
+        and as_rows
+        and M < 2**31
+        and M * N * channels >= 2**29
+        and itemsize <= 2
+        and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "rows_persistent", dict(
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if stored_bytes <= 2 else 3 if stored_bytes <= 4 else 2,
+            PROGRAMS=1,
+        )
+    # one tap, so a product whose rows are the positions of all images; large, and tiles of 128 x 128 fill the waves better
+    if (
+        one_tap
+        and as_rows
+        and M < 2**31
+        and M * N * channels >= 2**29
+        and itemsize <= 4
+        and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
+    ):
+        return "rows_square", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3,
+            PROGRAMS=1,
+        )
+    # one tap, so a product whose rows are the positions of one image; long, and bound by memory: small tiles, three programs a multiprocessor
+    if (
+        one_tap
+        and places < 2**31
+        and images * places * N * channels >= 2**29
+        and itemsize <= 4
+        and images * places >= 64 * sms
+        and N * channels <= 128 * (N + channels)
+    ):
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "planes_stream", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+            PROGRAMS=3,
+        )
+    # one tap, so a product whose rows are the positions of one image; large, and its widest tiles fill whole waves of multiprocessors
+    if (
+        one_tap
+        and places < 2**31
+        and images * places * N * channels >= 2**29
+        and itemsize <= 2
+        and 9 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 256), sms)
+        <= 5 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "planes_persistent", dict(
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if stored_bytes <= 2 else 3 if stored_bytes <= 4 else 2,
+            PROGRAMS=1,
+        )
+    # one tap, so a product whose rows are the positions of one image; large, and tiles of 128 x 128 fill the waves better
+    if (
+        one_tap
+        and places < 2**31
+        and images * places * N * channels >= 2**29
+        and itemsize <= 4
+        and 8 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(images * triton.cdiv(places, 64) * triton.cdiv(N, 128), sms)
+    ):
+        return "planes_square", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3,
+            PROGRAMS=1,
+        )
+    # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
+    if patched and 2 <= itemsize <= 4 and channels % 16 == 0 and M * N * channels >= 2**26:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_K = min(
+            128 // itemsize, 64 if channels % 64 == 0 else 32 if channels % 32 == 0 else 16
+        )
+        return "patches", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=(
+                256
+                if itemsize <= 2
+                and BLOCK_N == 128
+                and triton.cdiv(M, 256) * triton.cdiv(N, 128) >= 4 * sms
+                else 128
+            ),
+            BLOCK_K=BLOCK_K,
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(channels, BLOCK_K) <= 16,
+            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
+            num_stages=3,
+        )
+    # many channels out: each gathered tile serves 256 of them
+    if (
+        not hip
+        and itemsize <= 2
+        and channels >= 32
+        and N > 128
+        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
+        return "wide", dict(
+            BLOCK_N=256,
+            BLOCK_M=128,
+            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=3,
+        )
+    # a few channels: several taps and their channels fill a tile
+    if not hip and itemsize <= 4 and 4 <= channels and channels * itemsize < 128:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "mixed", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=3,
+        )
+    # channels enough for a tile of them at each tap of the window
+    if not hip and itemsize <= 4 and channels >= 8:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "taps", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128 if triton.cdiv(M, 128) * triton.cdiv(N, BLOCK_N) >= sms else 64,
+            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            GROUP_M=8,
+            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
+            num_stages=3,
+        )
+    # two or three channels, stored as four: a load takes all of a tap
+    if not hip and itemsize <= 4 and 1 < channels < 4:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "lanes", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=32,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=4 if depth > 128 else 1,
+        )
+    # hardly any channels
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "terms", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=64 // itemsize,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=4,
+        )
+    # any size
+    return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+
+
+def launch_conv_group_norm_silu_backward_conv2d(
+    x,
+    w,
+    b,
+    gain,
+    bias,
+    dy,
+    conv2d,
+    mu_sum,
+    var_sum,
+    dmu_sum,
+    dgroup_norm_rsqrt_sum,
+    dvar_sum,
+    dconv2d,
+    dx,
+    dw,
+    db,
+    dgain,
+    dbias,
+    pad,
+    groups,
+) -> None:
+    """Computes conv2d by the variant that fits, unchecked."""
+    N, C, H, W = x.shape
+    F = w.shape[0]
+    R = w.shape[2]
+    S = w.shape[3]
+    P = dy.shape[2]
+    Q = dy.shape[3]
+    Cg = F // groups
+    c2_lanes = 4 * ((C + 3) // 4)
+    PRECISION = _f32_precision("conv")
+    M = N * P * Q
+    N_ = Cg * groups
+    channels = C
+    depth = C * R * S
+    taps = R * S
+    images = N
+    places = P * Q
+    one_tap = R * S == 1 and pad == 0 and _takes_tiles(x, w)
+    as_rows = x.permute(0, 2, 3, 1).is_contiguous() and conv2d.permute(0, 2, 3, 1).is_contiguous()
+    patched = _takes_patches(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
+    itemsize = x.element_size()
+    stored_bytes = conv2d.element_size()
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(w.device)
+    variant, config = choose_conv_group_norm_silu_backward_conv2d(
+        M,
+        N_,
+        channels,
+        depth,
+        taps,
+        images,
+        places,
+        one_tap,
+        as_rows,
+        patched,
+        itemsize,
+        stored_bytes,
+        hip,
+        sms,
+    )
+    COMPUTE = (
+        tl.float64
+        if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+        else tl.float32
+    )
+    INDEX = tl.int32 if max(N * P * Q, C * R * S, *x.shape) < 2_000_000_000 else tl.int64
+    if variant in ("patches", "wide", "mixed", "taps"):
+        if x.stride(1) != 1:  # its channels lie apart
+            x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
+            launch_conv_group_norm_silu_backward_conv2d_x_packed(x, x_packed)
+            x = x_packed.permute(0, 3, 1, 2)
+        if w.stride(1) != 1:  # its channels lie apart
+            w_packed = torch.empty((F, R, S, C), dtype=w.dtype, device=w.device)
+            launch_conv_group_norm_silu_backward_conv2d_w_packed(w, w_packed)
+            w = w_packed.permute(0, 3, 1, 2)
+    if variant in ("rows_stream", "rows_persistent", "rows_square"):
+        w = w.reshape(Cg * groups, C)
+        x = x.permute(0, 2, 3, 1).reshape(N * P * Q, C)
+        b = b.reshape(Cg * groups)
+        conv2d = conv2d.permute(0, 2, 3, 1).view(N * P * Q, Cg * groups)
+        x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        conv2d_tiles = _tiles_to_store(conv2d, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        conv_group_norm_silu_backward_conv2d_rows[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            x_tiles,
+            w_tiles,
+            b,
+            conv2d_tiles,
+            conv2d,
+            N * P * Q,
+            Cg * groups,
+            C,
+            b.stride(0),
+            conv2d.stride(0),
+            conv2d.stride(1),
+            X_TURNED=x_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant in ("planes_stream", "planes_persistent", "planes_square"):
+        w = w.reshape(Cg * groups, C)
+        x = x.reshape(N, C, P * Q)
+        b = b.reshape(Cg * groups)
+        conv2d = conv2d.view(N, Cg * groups, P * Q)
+        x_tiles, x_turned = _tiles(x.mT, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        conv_group_norm_silu_backward_conv2d_planes[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    N * triton.cdiv(places, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            x_tiles,
+            w_tiles,
+            b,
+            conv2d,
+            N,
+            P * Q,
+            Cg * groups,
+            C,
+            b.stride(0),
+            conv2d.stride(0),
+            conv2d.stride(1),
+            conv2d.stride(2),
+            X_TURNED=x_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant == "patches":
+        PATCH_N, PATCH_P, PATCH_Q = _patch(config["BLOCK_M"], N, P, Q)
+        PATCHES = triton.cdiv(N, PATCH_N) * triton.cdiv(P, PATCH_P) * triton.cdiv(Q, PATCH_Q)
+        x_patches = _descriptor(x.permute(0, 2, 3, 1), PATCH_N, PATCH_P, PATCH_Q, config["BLOCK_K"])
+        w_tiles = _descriptor(
+            w.permute(0, 2, 3, 1).reshape(F, C * R * S), config["BLOCK_N"], config["BLOCK_K"]
+        )
+        conv_group_norm_silu_backward_conv2d_patches[
+            (
+                (
+                    min(3 * sms, PATCHES * triton.cdiv(N_, config["BLOCK_N"]))
+                    if config["FLAT"]
+                    else PATCHES * triton.cdiv(N_, config["BLOCK_N"])
+                ),
+            )
+        ](
+            x_patches,
+            w_tiles,
+            b,
+            conv2d,
+            Cg * groups,
+            C,
+            N,
+            P,
+            Q,
+            Cg,
+            b.stride(0),
+            conv2d.stride(0),
+            conv2d.stride(1),
+            conv2d.stride(2),
+            conv2d.stride(3),
+            R=R,
+            S=S,
+            PATCH_N=PATCH_N,
+            PATCH_P=PATCH_P,
+            PATCH_Q=PATCH_Q,
+            pad=pad,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("wide", "taps"):
+        w = w.reshape(Cg * groups, C, R * S)
+        b = b.reshape(Cg * groups)
+        conv_group_norm_silu_backward_conv2d_taps[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
+        ](
+            x,
+            w,
+            b,
+            conv2d,
+            N * P * Q,
+            Cg * groups,
+            C,
+            P * Q,
+            Q,
+            P,
+            H,
+            W,
+            Cg,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            b.stride(0),
+            conv2d.stride(0),
+            conv2d.stride(1),
+            conv2d.stride(2),
+            conv2d.stride(3),
+            R=R,
+            S=S,
+            INDEX=INDEX,
+            pad=pad,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("mixed", "terms", "small"):
+        w = w.reshape(Cg * groups, C, R * S)
+        b = b.reshape(Cg * groups)
+        conv_group_norm_silu_backward_conv2d_tiles[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
+        ](
+            x,
+            w,
+            b,
+            conv2d,
+            N * P * Q,
+            Cg * groups,
+            P * Q,
+            Q,
+            P,
+            H,
+            W,
+            Cg,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            b.stride(0),
+            conv2d.stride(0),
+            conv2d.stride(1),
+            conv2d.stride(2),
+            conv2d.stride(3),
+            C=C,
+            R=R,
+            S=S,
+            INDEX=INDEX,
+            STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
+            pad=pad,
+            STEP_W=math.gcd(16, w.stride(0), w.stride(2)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        # c2_lanes channels where x has C: zeros behind those.
+        x_lanes = torch.zeros((N, H, W, c2_lanes), dtype=x.dtype, device=x.device)
+        launch_conv_group_norm_silu_backward_conv2d_x_packed(x, x_lanes[..., :C])
+        # c2_lanes channels where w has C: zeros behind those.
+        w_lanes = torch.zeros((F, R, S, c2_lanes), dtype=w.dtype, device=w.device)
+        launch_conv_group_norm_silu_backward_conv2d_w_packed(w, w_lanes[..., :C])
+        b = b.reshape(Cg * groups)
+        w_lanes = w_lanes.view(Cg * groups, R * S * c2_lanes)
+        conv_group_norm_silu_backward_conv2d_lanes[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
+        ](
+            x_lanes,
+            w_lanes,
+            b,
+            conv2d,
+            N * P * Q,
+            Cg * groups,
+            P * Q,
+            Q,
+            P,
+            H,
+            W,
+            Cg,
+            x_lanes.stride(0),
+            x_lanes.stride(1),
+            x_lanes.stride(2),
+            x_lanes.stride(3),
+            w_lanes.stride(0),
+            w_lanes.stride(1),
+            b.stride(0),
+            conv2d.stride(0),
+            conv2d.stride(1),
+            conv2d.stride(2),
+            conv2d.stride(3),
+            R=R,
+            S=S,
+            c2_lanes=c2_lanes,
+            INDEX=INDEX,
+            STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2)),
+            pad=pad,
+            STEP_W_LANES=math.gcd(16, w_lanes.stride(0)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_conv_group_norm_silu_backward_mu_sum(
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = min(256 if across else 1024, max(16, triton.next_power_of_2(col_run)))
+        ROWS = 32 if across else min(16, 4096 // BLOCK)
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
+            LANES=max(PARTS, 256),
+            MERGE=1 if PARTS > 16 else 16,
+            num_warps=8 if across else 4,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                2
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    BLOCK = min(256 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+    return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 4096 // BLOCK, num_warps=8)
+
+
+def launch_conv_group_norm_silu_backward_mu_sum(
+    x,
+    w,
+    b,
+    gain,
+    bias,
+    dy,
+    conv2d,
+    mu_sum,
+    var_sum,
+    dmu_sum,
+    dgroup_norm_rsqrt_sum,
+    dvar_sum,
+    dconv2d,
+    dx,
+    dw,
+    db,
+    dgain,
+    dbias,
+    pad,
+    groups,
+) -> None:
+    """Computes mu_sum, var_sum, dmu_sum by the variant that fits, unchecked."""
+    N = x.shape[0]
+    P = dy.shape[2]
+    Q = dy.shape[3]
+    F = w.shape[0]
+    Cg = F // groups
+    conv2d = conv2d.view(N * groups, Cg * P * Q)
+    bias = bias.reshape(groups, Cg)
+    gain = gain.reshape(groups, Cg)
+    dy = dy.reshape(N * groups, Cg * P * Q)
+    mu_sum = mu_sum.view(N * groups)
+    var_sum = var_sum.view(N * groups)
+    dmu_sum = dmu_sum.view(N * groups)
+    rows = N * groups
+    cols = Cg * P * Q
+    col_run = P * Q
+    col_runs = Cg
+    across = conv2d.stride(0) < conv2d.stride(1)
+    sms = _multiprocessors(conv2d.device)
+    variant, config = choose_conv_group_norm_silu_backward_mu_sum(
+        rows, cols, col_run, col_runs, across, sms
+    )
+    COMPUTE = (
+        tl.float64
+        if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+        else tl.float32
+    )
+    if variant == "split":
+        mu_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+                else torch.float32
+            ),
+            device=conv2d.device,
+        )
+        var_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+                else torch.float32
+            ),
+            device=conv2d.device,
+        )
+        var_sum_count = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+                else torch.float32
+            ),
+            device=conv2d.device,
+        )
+        dmu_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+                else torch.float32
+            ),
+            device=conv2d.device,
+        )
+        conv_group_norm_silu_backward_mu_sum_part1[
+            (config["PARTS"], triton.cdiv(rows, config["ROWS"]))
+        ](
+            conv2d,
+            mu_sum_part,
+            var_sum_part,
+            var_sum_count,
+            N * groups,
+            Cg,
+            P * Q,
+            P=P,
+            Q=Q,
+            conv2d_row=conv2d.stride(0),
+            conv2d_col=conv2d.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        conv_group_norm_silu_backward_mu_sum_part2[
+            (config["PARTS"], triton.cdiv(rows, config["ROWS"]))
+        ](
+            mu_sum_part,
+            var_sum_part,
+            var_sum_count,
+            conv2d,
+            gain,
+            bias,
+            dy,
+            dmu_sum_part,
+            N * groups,
+            Cg,
+            P * Q,
+            count=Cg * P * Q,
+            P=P,
+            Q=Q,
+            conv2d_row=conv2d.stride(0),
+            conv2d_col=conv2d.stride(1),
+            gain_c1=gain.stride(0),
+            gain_c0=gain.stride(1),
+            bias_c1=bias.stride(0),
+            bias_c0=bias.stride(1),
+            dy_row=dy.stride(0),
+            dy_col=dy.stride(1),
+            COMPUTE=COMPUTE,
+            groups=groups,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            LANES=config["LANES"],
+            num_warps=config["num_warps"],
+        )
+        conv_group_norm_silu_backward_mu_sum_finish[(triton.cdiv(rows, config["MERGE"]),)](
+            mu_sum_part,
+            var_sum_part,
+            var_sum_count,
+            mu_sum,
+            var_sum,
+            dmu_sum_part,
+            dmu_sum,
+            N * groups,
+            Cg * P * Q,
+            mu_sum.stride(0),
+            var_sum.stride(0),
+            dmu_sum.stride(0),
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
+        )
+    elif variant in ("across", "rows"):
+        conv_group_norm_silu_backward_mu_sum_rows[(triton.cdiv(rows, config["ROWS"]),)](
+            conv2d,
+            mu_sum,
+            var_sum,
+            gain,
+            bias,
+            dy,
+            dmu_sum,
+            N * groups,
+            Cg * P * Q,
+            P * Q,
+            conv2d.stride(0),
+            conv2d.stride(1),
+            mu_sum.stride(0),
+            var_sum.stride(0),
+            gain.stride(0),
+            gain.stride(1),
+            bias.stride(0),
+            bias.stride(1),
+            dy.stride(0),
+            dy.stride(1),
+            dmu_sum.stride(0),
+            groups=groups,
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        conv_group_norm_silu_backward_mu_sum_loop[(triton.cdiv(rows, config["ROWS"]),)](
+            conv2d,
+            mu_sum,
+            var_sum,
+            gain,
+            bias,
+            dy,
+            dmu_sum,
+            N * groups,
+            Cg,
+            P * Q,
+            P,
+            Q,
+            Cg * P * Q,
+            conv2d.stride(0),
+            conv2d.stride(1),
+            mu_sum.stride(0),
+            var_sum.stride(0),
+            gain.stride(0),
+            gain.stride(1),
+            bias.stride(0),
+            bias.stride(1),
+            dy.stride(0),
+            dy.stride(1),
+            dmu_sum.stride(0),
+            COMPUTE=COMPUTE,
+            groups=groups,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
+    rows: int, cols: int, across: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = 64 if across else 2048
+        ROWS = 32 if across else 1
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16,
+            num_warps=8,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                2
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    return "loop", dict(
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
+    )
+
+
+def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
+    x,
+    w,
+    b,
+    gain,
+    bias,
+    dy,
+    conv2d,
+    mu_sum,
+    var_sum,
+    dmu_sum,
+    dgroup_norm_rsqrt_sum,
+    dvar_sum,
+    dconv2d,
+    dx,
+    dw,
+    db,
+    dgain,
+    dbias,
+    pad,
+    groups,
+) -> None:
+    """Computes dgroup_norm_rsqrt_sum by the variant that fits, unchecked."""
+    N = x.shape[0]
+    P = dy.shape[2]
+    Q = dy.shape[3]
+    F = w.shape[0]
+    Cg = F // groups
+    var_sum = var_sum.view(N * groups)
+    bias = bias.reshape(Cg * groups)
+    conv2d = conv2d.view(Cg * N * groups, P * Q)
+    gain = gain.reshape(Cg * groups)
+    mu_sum = mu_sum.view(N * groups)
+    dy = dy.reshape(Cg * N * groups, P * Q)
+    dgroup_norm_rsqrt_sum = dgroup_norm_rsqrt_sum.view(Cg * N * groups)
+    rows = Cg * N * groups
+    cols = P * Q
+    across = conv2d.stride(0) < conv2d.stride(1)
+    sms = _multiprocessors(var_sum.device)
+    variant, config = choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
+        rows, cols, across, sms
+    )
+    COMPUTE = (
+        tl.float64
+        if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+        else tl.float32
+    )
+    if variant == "split":
+        dgroup_norm_rsqrt_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+                else torch.float32
+            ),
+            device=var_sum.device,
+        )
+        conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_part[
+            (config["PARTS"], triton.cdiv(rows, config["ROWS"]))
+        ](
+            var_sum,
+            conv2d,
+            mu_sum,
+            gain,
+            bias,
+            dy,
+            dgroup_norm_rsqrt_sum_part,
+            Cg * N * groups,
+            P * Q,
+            Cg=Cg,
+            count=Cg * P * Q,
+            Cg_groups=Cg * groups,
+            var_sum_nc1=var_sum.stride(0),
+            conv2d_row=conv2d.stride(0),
+            conv2d_col=conv2d.stride(1),
+            mu_sum_nc1=mu_sum.stride(0),
+            gain_c1c0=gain.stride(0),
+            bias_c1c0=bias.stride(0),
+            dy_row=dy.stride(0),
+            dy_col=dy.stride(1),
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_finish[
+            (triton.cdiv(rows, config["MERGE"]),)
+        ](
+            var_sum,
+            dgroup_norm_rsqrt_sum_part,
+            dgroup_norm_rsqrt_sum,
+            Cg * N * groups,
+            Cg,
+            Cg * P * Q,
+            var_sum.stride(0),
+            dgroup_norm_rsqrt_sum.stride(0),
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
+        )
+    elif variant in ("across", "rows"):
+        conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows[
+            (triton.cdiv(rows, config["ROWS"]),)
+        ](
+            var_sum,
+            conv2d,
+            mu_sum,
+            gain,
+            bias,
+            dy,
+            dgroup_norm_rsqrt_sum,
+            Cg * N * groups,
+            P * Q,
+            Cg,
+            Cg * P * Q,
+            Cg * groups,
+            var_sum.stride(0),
+            conv2d.stride(0),
+            conv2d.stride(1),
+            mu_sum.stride(0),
+            gain.stride(0),
+            bias.stride(0),
+            dy.stride(0),
+            dy.stride(1),
+            dgroup_norm_rsqrt_sum.stride(0),
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop[
+            (triton.cdiv(rows, config["ROWS"]),)
+        ](
+            var_sum,
+            conv2d,
+            mu_sum,
+            gain,
+            bias,
+            dy,
+            dgroup_norm_rsqrt_sum,
+            Cg * N * groups,
+            P * Q,
+            Cg,
+            Cg * P * Q,
+            Cg * groups,
+            var_sum.stride(0),
+            conv2d.stride(0),
+            conv2d.stride(1),
+            mu_sum.stride(0),
+            gain.stride(0),
+            bias.stride(0),
+            dy.stride(0),
+            dy.stride(1),
+            dgroup_norm_rsqrt_sum.stride(0),
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_conv_group_norm_silu_backward_dvar_sum(
+    rows: int, cols: int, across: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = 64 if across else 2048
+        ROWS = 32 if across else 1
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16,
+            num_warps=8,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                2
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    return "loop", dict(
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
+    )
+
+
+def launch_conv_group_norm_silu_backward_dvar_sum(
+    x,
+    w,
+    b,
+    gain,
+    bias,
+    dy,
+    conv2d,
+    mu_sum,
+    var_sum,
+    dmu_sum,
+    dgroup_norm_rsqrt_sum,
+    dvar_sum,
+    dconv2d,
+    dx,
+    dw,
+    db,
+    dgain,
+    dbias,
+    pad,
+    groups,
+) -> None:
+    """Computes dvar_sum by the variant that fits, unchecked."""
+    N = x.shape[0]
+    P = dy.shape[2]
+    Q = dy.shape[3]
+    F = w.shape[0]
+    Cg = F // groups
+    var_sum = var_sum.view(N * groups)
+    dgroup_norm_rsqrt_sum = dgroup_norm_rsqrt_sum.view(N * groups, Cg)
+    gain = gain.reshape(groups, Cg)
+    dvar_sum = dvar_sum.view(N * groups)
+    rows = N * groups
+    cols = Cg
+    across = dgroup_norm_rsqrt_sum.stride(0) < dgroup_norm_rsqrt_sum.stride(1)
+    sms = _multiprocessors(var_sum.device)
+    variant, config = choose_conv_group_norm_silu_backward_dvar_sum(rows, cols, across, sms)
+    COMPUTE = (
+        tl.float64
+        if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+        else tl.float32
+    )
+    if variant == "split":
+        dvar_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+                else torch.float32
+            ),
+            device=var_sum.device,
+        )
+        conv_group_norm_silu_backward_dvar_sum_part[
+            (config["PARTS"], triton.cdiv(rows, config["ROWS"]))
+        ](
+            var_sum,
+            dgroup_norm_rsqrt_sum,
+            gain,
+            dvar_sum_part,
+            N * groups,
+            Cg,
+            count=Cg * P * Q,
+            var_sum_row=var_sum.stride(0),
+            dgroup_norm_rsqrt_sum_row=dgroup_norm_rsqrt_sum.stride(0),
+            dgroup_norm_rsqrt_sum_c0=dgroup_norm_rsqrt_sum.stride(1),
+            gain_c1=gain.stride(0),
+            gain_c0=gain.stride(1),
+            COMPUTE=COMPUTE,
+            groups=groups,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        conv_group_norm_silu_backward_dvar_sum_finish[(triton.cdiv(rows, config["MERGE"]),)](
+            var_sum,
+            dvar_sum_part,
+            dvar_sum,
+            N * groups,
+            Cg * P * Q,
+            var_sum.stride(0),
+            dvar_sum.stride(0),
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
+        )
+    elif variant in ("across", "rows"):
+        conv_group_norm_silu_backward_dvar_sum_rows[(triton.cdiv(rows, config["ROWS"]),)](
+            var_sum,
+            dgroup_norm_rsqrt_sum,
+            gain,
+            dvar_sum,
+            N * groups,
+            Cg,
+            Cg * P * Q,
+            var_sum.stride(0),
+            dgroup_norm_rsqrt_sum.stride(0),
+            dgroup_norm_rsqrt_sum.stride(1),
+            gain.stride(0),
+            gain.stride(1),
+            dvar_sum.stride(0),
+            groups=groups,
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        conv_group_norm_silu_backward_dvar_sum_loop[(triton.cdiv(rows, config["ROWS"]),)](
+            var_sum,
+            dgroup_norm_rsqrt_sum,
+            gain,
+            dvar_sum,
+            N * groups,
+            Cg,
+            Cg * P * Q,
+            var_sum.stride(0),
+            dgroup_norm_rsqrt_sum.stride(0),
+            dgroup_norm_rsqrt_sum.stride(1),
+            gain.stride(0),
+            gain.stride(1),
+            dvar_sum.stride(0),
+            COMPUTE=COMPUTE,
+            groups=groups,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_conv_group_norm_silu_backward_dconv2d(
+    rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, across: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # a row fits in registers, its runs as lines
+    if (
+        not channels_last
+        and 512 <= cols
+        and triton.next_power_of_2(col_runs) * max(16, triton.next_power_of_2(col_run))
+        <= min(32768, 2 * triton.next_power_of_2(cols))
+        and not across
+    ):
+        LINES = triton.next_power_of_2(col_runs)
+        BLOCK = max(16, triton.next_power_of_2(col_run))
+        return "lines", dict(
+            LINES=LINES, BLOCK=BLOCK, num_warps=min(16, max(1, LINES * BLOCK // 1024))
+        )
+    # too few rows to fill the GPU: several programs share one
+    if not channels_last and triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = min(64 if across else 1024, max(16, triton.next_power_of_2(col_run)))
+        ROWS = 32 if across else min(16, 4096 // BLOCK)
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    256,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
+            LANES=max(PARTS, 256),
+            num_warps=8 if across else 4,
+        )
+    # a row fits in registers
+    if not channels_last and 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                2
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    if not channels_last:
+        BLOCK = min(32 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+        return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
+        BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
+        ROWS = 32 if across else 1
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    256 if across else 1024,
+                    triton.cdiv(
+                        (4 if across else 128 if cols >= 262144 else 16) * sms,
+                        max(1, triton.cdiv(rows, ROWS)),
+                    ),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "channels_split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256),
+            num_warps=8,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "channels_across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "channels_rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                2
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    return "channels_loop", dict(
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
+    )
+
+
+def launch_conv_group_norm_silu_backward_dconv2d(
+    x,
+    w,
+    b,
+    gain,
+    bias,
+    dy,
+    conv2d,
+    mu_sum,
+    var_sum,
+    dmu_sum,
+    dgroup_norm_rsqrt_sum,
+    dvar_sum,
+    dconv2d,
+    dx,
+    dw,
+    db,
+    dgain,
+    dbias,
+    pad,
+    groups,
+) -> None:
+    """Computes dconv2d, db, dgain, dbias by the variant that fits, unchecked."""
+    N = x.shape[0]
+    P = dy.shape[2]
+    Q = dy.shape[3]
+    F = w.shape[0]
+    Cg = F // groups
+    bias = bias.reshape(Cg * groups)
+    conv2d = conv2d.view(N, Cg * groups, P * Q)
+    gain = gain.reshape(Cg * groups)
+    dy = dy.reshape(N, Cg * groups, P * Q)
+    dconv2d = dconv2d.view(N, Cg * groups, P * Q)
+    db = db.view(Cg * groups)
+    dgain = dgain.view(Cg * groups)
+    dbias = dbias.view(Cg * groups)
+    rows = Cg * groups
+    cols = N * P * Q
+    col_run = P * Q
+    col_runs = N
+    channels_last = dconv2d.stride(1) < dconv2d.stride(-1)
+    across = dconv2d.stride(1) < dconv2d.stride(-1)
+    sms = _multiprocessors(bias.device)
+    variant, config = choose_conv_group_norm_silu_backward_dconv2d(
+        rows, cols, col_run, col_runs, channels_last, across, sms
+    )
+    COMPUTE = (
+        tl.float64
+        if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+        else tl.float32
+    )
+    if variant == "lines":
+        conv_group_norm_silu_backward_dconv2d_lines[(rows,)](
+            conv2d,
+            mu_sum,
+            var_sum,
+            gain,
+            bias,
+            dy,
+            dvar_sum,
+            dmu_sum,
+            dconv2d,
+            db,
+            dgain,
+            dbias,
+            N,
+            P * Q,
+            Cg,
+            Cg * P * Q,
+            conv2d.stride(0),
+            conv2d.stride(1),
+            conv2d.stride(2),
+            mu_sum.stride(0),
+            mu_sum.stride(1),
+            var_sum.stride(0),
+            var_sum.stride(1),
+            gain.stride(0),
+            bias.stride(0),
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dvar_sum.stride(0),
+            dvar_sum.stride(1),
+            dmu_sum.stride(0),
+            dmu_sum.stride(1),
+            dconv2d.stride(0),
+            dconv2d.stride(1),
+            dconv2d.stride(2),
+            db.stride(0),
+            dgain.stride(0),
+            dbias.stride(0),
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            WIDE=math.gcd(
+                16,
+                P * Q,
+                conv2d.stride(0),
+                conv2d.stride(1),
+                dy.stride(0),
+                dy.stride(1),
+                dconv2d.stride(0),
+                dconv2d.stride(1),
+            ),
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "split":
+        db_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+                else torch.float32
+            ),
+            device=bias.device,
+        )
+        dgain_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+                else torch.float32
+            ),
+            device=bias.device,
+        )
+        dbias_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+                else torch.float32
+            ),
+            device=bias.device,
+        )
+        conv_group_norm_silu_backward_dconv2d_part[
+            (config["PARTS"], triton.cdiv(rows, config["ROWS"]))
+        ](
+            conv2d,
+            mu_sum,
+            var_sum,
+            gain,
+            bias,
+            dy,
+            dvar_sum,
+            dmu_sum,
+            db_sum_part,
+            dgain_sum_part,
+            dbias_sum_part,
+            Cg * groups,
+            N,
+            P * Q,
+            Cg=Cg,
+            count=Cg * P * Q,
+            conv2d_n=conv2d.stride(0),
+            conv2d_row=conv2d.stride(1),
+            conv2d_pq=conv2d.stride(2),
+            mu_sum_n=mu_sum.stride(0),
+            mu_sum_c1=mu_sum.stride(1),
+            var_sum_n=var_sum.stride(0),
+            var_sum_c1=var_sum.stride(1),
+            gain_row=gain.stride(0),
+            bias_row=bias.stride(0),
+            dy_n=dy.stride(0),
+            dy_row=dy.stride(1),
+            dy_pq=dy.stride(2),
+            dvar_sum_n=dvar_sum.stride(0),
+            dvar_sum_c1=dvar_sum.stride(1),
+            dmu_sum_n=dmu_sum.stride(0),
+            dmu_sum_c1=dmu_sum.stride(1),
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        conv_group_norm_silu_backward_dconv2d_finish[
+            (config["PARTS"], triton.cdiv(rows, config["ROWS"]))
+        ](
+            db_sum_part,
+            dgain_sum_part,
+            dbias_sum_part,
+            db,
+            dgain,
+            dbias,
+            conv2d,
+            mu_sum,
+            var_sum,
+            gain,
+            bias,
+            dy,
+            dvar_sum,
+            dmu_sum,
+            dconv2d,
+            Cg * groups,
+            N,
+            P * Q,
+            Cg=Cg,
+            count=Cg * P * Q,
+            db_row=db.stride(0),
+            dgain_row=dgain.stride(0),
+            dbias_row=dbias.stride(0),
+            conv2d_n=conv2d.stride(0),
+            conv2d_row=conv2d.stride(1),
+            conv2d_pq=conv2d.stride(2),
+            mu_sum_n=mu_sum.stride(0),
+            mu_sum_c1=mu_sum.stride(1),
+            var_sum_n=var_sum.stride(0),
+            var_sum_c1=var_sum.stride(1),
+            gain_row=gain.stride(0),
+            bias_row=bias.stride(0),
+            dy_n=dy.stride(0),
+            dy_row=dy.stride(1),
+            dy_pq=dy.stride(2),
+            dvar_sum_n=dvar_sum.stride(0),
+            dvar_sum_c1=dvar_sum.stride(1),
+            dmu_sum_n=dmu_sum.stride(0),
+            dmu_sum_c1=dmu_sum.stride(1),
+            dconv2d_n=dconv2d.stride(0),
+            dconv2d_row=dconv2d.stride(1),
+            dconv2d_pq=dconv2d.stride(2),
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "rows":
+        conv_group_norm_silu_backward_dconv2d_rows[(triton.cdiv(rows, config["ROWS"]),)](
+            conv2d,
+            mu_sum,
+            var_sum,
+            gain,
+            bias,
+            dy,
+            dvar_sum,
+            dmu_sum,
+            dconv2d,
+            db,
+            dgain,
+            dbias,
+            Cg * groups,
+            N * P * Q,
+            P * Q,
+            Cg,
+            Cg * P * Q,
+            conv2d.stride(0),
+            conv2d.stride(1),
+            conv2d.stride(2),
+            mu_sum.stride(0),
+            mu_sum.stride(1),
+            var_sum.stride(0),
+            var_sum.stride(1),
+            gain.stride(0),
+            bias.stride(0),
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dvar_sum.stride(0),
+            dvar_sum.stride(1),
+            dmu_sum.stride(0),
+            dmu_sum.stride(1),
+            dconv2d.stride(0),
+            dconv2d.stride(1),
+            dconv2d.stride(2),
+            db.stride(0),
+            dgain.stride(0),
+            dbias.stride(0),
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "loop":
+        conv_group_norm_silu_backward_dconv2d_loop[(triton.cdiv(rows, config["ROWS"]),)](
+            conv2d,
+            mu_sum,
+            var_sum,
+            gain,
+            bias,
+            dy,
+            dvar_sum,
+            dmu_sum,
+            db,
+            dgain,
+            dbias,
+            dconv2d,
+            Cg * groups,
+            N,
+            P * Q,
+            Cg,
+            Cg * P * Q,
+            conv2d.stride(0),
+            conv2d.stride(1),
+            conv2d.stride(2),
+            mu_sum.stride(0),
+            mu_sum.stride(1),
+            var_sum.stride(0),
+            var_sum.stride(1),
+            gain.stride(0),
+            bias.stride(0),
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dvar_sum.stride(0),
+            dvar_sum.stride(1),
+            dmu_sum.stride(0),
+            dmu_sum.stride(1),
+            db.stride(0),
+            dgain.stride(0),
+            dbias.stride(0),
+            dconv2d.stride(0),
+            dconv2d.stride(1),
+            dconv2d.stride(2),
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "channels_split":
+        db_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+                else torch.float32
+            ),
+            device=bias.device,
+        )
+        dgain_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+                else torch.float32
+            ),
+            device=bias.device,
+        )
+        dbias_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+                else torch.float32
+            ),
+            device=bias.device,
+        )
+        conv_group_norm_silu_backward_dconv2d_channels_part[
+            (config["PARTS"], triton.cdiv(rows, config["ROWS"]))
+        ](
+            conv2d,
+            mu_sum,
+            var_sum,
+            gain,
+            bias,
+            dy,
+            dvar_sum,
+            dmu_sum,
+            db_sum_part,
+            dgain_sum_part,
+            dbias_sum_part,
+            Cg * groups,
+            N * P * Q,
+            PQ=P * Q,
+            Cg=Cg,
+            count=Cg * P * Q,
+            conv2d_n=conv2d.stride(0),
+            conv2d_row=conv2d.stride(1),
+            conv2d_pq=conv2d.stride(2),
+            mu_sum_n=mu_sum.stride(0),
+            mu_sum_c1=mu_sum.stride(1),
+            var_sum_n=var_sum.stride(0),
+            var_sum_c1=var_sum.stride(1),
+            gain_row=gain.stride(0),
+            bias_row=bias.stride(0),
+            dy_n=dy.stride(0),
+            dy_row=dy.stride(1),
+            dy_pq=dy.stride(2),
+            dvar_sum_n=dvar_sum.stride(0),
+            dvar_sum_c1=dvar_sum.stride(1),
+            dmu_sum_n=dmu_sum.stride(0),
+            dmu_sum_c1=dmu_sum.stride(1),
+            PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64,
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        conv_group_norm_silu_backward_dconv2d_channels_finish[
+            (config["PARTS"], triton.cdiv(rows, config["ROWS"]))
+        ](
+            db_sum_part,
+            dgain_sum_part,
+            dbias_sum_part,
+            db,
+            dgain,
+            dbias,
+            conv2d,
+            mu_sum,
+            var_sum,
+            gain,
+            bias,
+            dy,
+            dvar_sum,
+            dmu_sum,
+            dconv2d,
+            Cg * groups,
+            N * P * Q,
+            PQ=P * Q,
+            Cg=Cg,
+            count=Cg * P * Q,
+            db_row=db.stride(0),
+            dgain_row=dgain.stride(0),
+            dbias_row=dbias.stride(0),
+            conv2d_n=conv2d.stride(0),
+            conv2d_row=conv2d.stride(1),
+            conv2d_pq=conv2d.stride(2),
+            mu_sum_n=mu_sum.stride(0),
+            mu_sum_c1=mu_sum.stride(1),
+            var_sum_n=var_sum.stride(0),
+            var_sum_c1=var_sum.stride(1),
+            gain_row=gain.stride(0),
+            bias_row=bias.stride(0),
+            dy_n=dy.stride(0),
+            dy_row=dy.stride(1),
+            dy_pq=dy.stride(2),
+            dvar_sum_n=dvar_sum.stride(0),
+            dvar_sum_c1=dvar_sum.stride(1),
+            dmu_sum_n=dmu_sum.stride(0),
+            dmu_sum_c1=dmu_sum.stride(1),
+            dconv2d_n=dconv2d.stride(0),
+            dconv2d_row=dconv2d.stride(1),
+            dconv2d_pq=dconv2d.stride(2),
+            PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64,
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("channels_across", "channels_rows"):
+        conv_group_norm_silu_backward_dconv2d_channels_rows[(triton.cdiv(rows, config["ROWS"]),)](
+            conv2d,
+            mu_sum,
+            var_sum,
+            gain,
+            bias,
+            dy,
+            dvar_sum,
+            dmu_sum,
+            dconv2d,
+            db,
+            dgain,
+            dbias,
+            Cg * groups,
+            N * P * Q,
+            P * Q,
+            Cg,
+            Cg * P * Q,
+            conv2d.stride(0),
+            conv2d.stride(1),
+            conv2d.stride(2),
+            mu_sum.stride(0),
+            mu_sum.stride(1),
+            var_sum.stride(0),
+            var_sum.stride(1),
+            gain.stride(0),
+            bias.stride(0),
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dvar_sum.stride(0),
+            dvar_sum.stride(1),
+            dmu_sum.stride(0),
+            dmu_sum.stride(1),
+            dconv2d.stride(0),
+            dconv2d.stride(1),
+            dconv2d.stride(2),
+            db.stride(0),
+            dgain.stride(0),
+            dbias.stride(0),
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        conv_group_norm_silu_backward_dconv2d_channels_loop[(triton.cdiv(rows, config["ROWS"]),)](
+            conv2d,
+            mu_sum,
+            var_sum,
+            gain,
+            bias,
+            dy,
+            dvar_sum,
+            dmu_sum,
+            db,
+            dgain,
+            dbias,
+            dconv2d,
+            Cg * groups,
+            N * P * Q,
+            P * Q,
+            Cg,
+            Cg * P * Q,
+            conv2d.stride(0),
+            conv2d.stride(1),
+            conv2d.stride(2),
+            mu_sum.stride(0),
+            mu_sum.stride(1),
+            var_sum.stride(0),
+            var_sum.stride(1),
+            gain.stride(0),
+            bias.stride(0),
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dvar_sum.stride(0),
+            dvar_sum.stride(1),
+            dmu_sum.stride(0),
+            dmu_sum.stride(1),
+            db.stride(0),
+            dgain.stride(0),
+            dbias.stride(0),
+            dconv2d.stride(0),
+            dconv2d.stride(1),
+            dconv2d.stride(2),
+            PLACE=tl.int32 if (N * P * Q) < 2**31 else tl.int64,
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_conv_group_norm_silu_backward_dx(
+    M: int,
+    N: int,
+    channels: int,
+    images: int,
+    places: int,
+    one_tap: bool,
+    as_rows: bool,
+    itemsize: int,
+    hip: bool,
+    sms: int,
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # one tap, so a product whose rows are the positions of all images; long, and bound by memory: small tiles, three programs a multiprocessor
+    if (
+        one_tap
+        and as_rows
+        and M < 2**31
+        and M * N * channels >= 2**29
+        and itemsize <= 4
+        and M >= 64 * sms
+        and N * channels <= 128 * (N + channels)
+    ):
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "rows_stream", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+            PROGRAMS=3,
+        )
+    # one tap, so a product whose rows are the positions of all images; large, and its widest tiles fill whole waves of multiprocessors
+    if (
+        one_tap
+        and as_rows
+        and M < 2**31
+        and M * N * channels >= 2**29
+        and itemsize <= 2
+        and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "rows_persistent", dict(
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=3,
+            PROGRAMS=1,
+        )
+    # one tap, so a product whose rows are the positions of all images; large, and tiles of 128 x 128 fill the waves better
+    if (
+        one_tap
+        and as_rows
+        and M < 2**31
+        and M * N * channels >= 2**29
+        and itemsize <= 4
+        and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
+    ):
+        return "rows_square", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3,
+            PROGRAMS=1,
+        )
+    # one tap, so a product whose rows are the positions of one image; long, and bound by memory: small tiles, three programs a multiprocessor
+    if (
+        one_tap
+        and places < 2**31
+        and images * places * N * channels >= 2**29
+        and itemsize <= 4
+        and images * places >= 64 * sms
+        and N * channels <= 128 * (N + channels)
+    ):
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "planes_stream", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+            PROGRAMS=3,
+        )
+    # one tap, so a product whose rows are the positions of one image; large, and its widest tiles fill whole waves of multiprocessors
+    if (
+        one_tap
+        and places < 2**31
+        and images * places * N * channels >= 2**29
+        and itemsize <= 2
+        and 9 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 256), sms)
+        <= 5 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "planes_persistent", dict(
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=3,
+            PROGRAMS=1,
+        )
+    # one tap, so a product whose rows are the positions of one image; large, and tiles of 128 x 128 fill the waves better
+    if (
+        one_tap
+        and places < 2**31
+        and images * places * N * channels >= 2**29
+        and itemsize <= 4
+        and 8 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(images * triton.cdiv(places, 64) * triton.cdiv(N, 128), sms)
+    ):
+        return "planes_square", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3,
+            PROGRAMS=1,
+        )
+    # many channels out: each gathered tile serves 256 of them
+    if (
+        not hip
+        and itemsize <= 2
+        and channels >= 32
+        and N > 128
+        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
+        return "wide", dict(
+            BLOCK_N=256,
+            BLOCK_M=128,
+            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=3,
+        )
+    # a few channels: several taps and their channels fill a tile
+    if not hip and itemsize <= 4 and 4 <= channels and channels * itemsize < 128:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "mixed", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=3,
+        )
+    # channels enough for a tile of them at each tap of the window
+    if not hip and itemsize <= 4 and channels >= 8:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "taps", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128 if triton.cdiv(M, 128) * triton.cdiv(N, BLOCK_N) >= sms else 64,
+            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            GROUP_M=8,
+            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
+            num_stages=3,
+        )
+    # hardly any channels
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "terms", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=64 // itemsize,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=4,
+        )
+    # any size
+    return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+
+
+def launch_conv_group_norm_silu_backward_dx(
+    x,
+    w,
+    b,
+    gain,
+    bias,
+    dy,
+    conv2d,
+    mu_sum,
+    var_sum,
+    dmu_sum,
+    dgroup_norm_rsqrt_sum,
+    dvar_sum,
+    dconv2d,
+    dx,
+    dw,
+    db,
+    dgain,
+    dbias,
+    pad,
+    groups,
+) -> None:
+    """Computes dx by the variant that fits, unchecked."""
+    N, C, H, W = x.shape
+    R = w.shape[2]
+    S = w.shape[3]
+    P = dy.shape[2]
+    Q = dy.shape[3]
+    F = w.shape[0]
+    Cg = F // groups
+    PRECISION = _f32_precision("conv")
+    M = H * N * W
+    channels = Cg * groups
+    images = N
+    places = H * W
+    one_tap = R * S == 1 and pad == 0 and _takes_tiles(dconv2d, w)
+    as_rows = dconv2d.permute(0, 2, 3, 1).is_contiguous() and dx.permute(0, 2, 3, 1).is_contiguous()
+    itemsize = (
+        8 if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype) else 4
+    )
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(dconv2d.device)
+    variant, config = choose_conv_group_norm_silu_backward_dx(
+        M, C, channels, images, places, one_tap, as_rows, itemsize, hip, sms
+    )
+    COMPUTE = (
+        tl.float64
+        if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+        else tl.float32
+    )
+    INDEX = (
+        tl.int32
+        if max(H * N * W, Cg * R * S * groups, *dconv2d.shape) < 2_000_000_000
+        else tl.int64
+    )
+    if variant in ("rows_stream", "rows_persistent", "rows_square"):
+        dconv2d = dconv2d.permute(0, 2, 3, 1).view(H * N * W, Cg * groups)
+        w = w.reshape(Cg * groups, C)
+        dx = dx.permute(0, 2, 3, 1).view(H * N * W, C)
+        dconv2d_tiles, dconv2d_turned = _tiles(dconv2d, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w, config["BLOCK_K"], config["BLOCK_N"])
+        dx_tiles = _tiles_to_store(dx, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        conv_group_norm_silu_backward_dx_rows[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            dconv2d_tiles,
+            w_tiles,
+            dx_tiles,
+            dx,
+            H * N * W,
+            C,
+            Cg * groups,
+            dx.stride(0),
+            dx.stride(1),
+            DCONV2D_TURNED=dconv2d_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant in ("planes_stream", "planes_persistent", "planes_square"):
+        dconv2d = dconv2d.view(N, Cg * groups, H * W)
+        w = w.reshape(Cg * groups, C)
+        dx = dx.view(N, C, H * W)
+        dconv2d_tiles, dconv2d_turned = _tiles(dconv2d.mT, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w, config["BLOCK_K"], config["BLOCK_N"])
+        conv_group_norm_silu_backward_dx_planes[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    N * triton.cdiv(places, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            dconv2d_tiles,
+            w_tiles,
+            dx,
+            N,
+            H * W,
+            C,
+            Cg * groups,
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            DCONV2D_TURNED=dconv2d_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant in ("wide", "taps"):
+        w = w.reshape(Cg * groups, C, R * S)
+        conv_group_norm_silu_backward_dx_taps[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
+        ](
+            dconv2d,
+            w,
+            dx,
+            H * N * W,
+            C,
+            Cg * groups,
+            H * W,
+            Cg,
+            W,
+            H,
+            P,
+            Q,
+            dconv2d.stride(0),
+            dconv2d.stride(1),
+            dconv2d.stride(2),
+            dconv2d.stride(3),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            dx.stride(3),
+            R=R,
+            S=S,
+            INDEX=INDEX,
+            pad=pad,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        w = w.reshape(Cg * groups, C, R * S)
+        conv_group_norm_silu_backward_dx_tiles[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
+        ](
+            dconv2d,
+            w,
+            dx,
+            H * N * W,
+            C,
+            H * W,
+            W,
+            H,
+            P,
+            Q,
+            dconv2d.stride(0),
+            dconv2d.stride(1),
+            dconv2d.stride(2),
+            dconv2d.stride(3),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            dx.stride(3),
+            Cg=Cg,
+            R=R,
+            S=S,
+            groups=groups,
+            INDEX=INDEX,
+            pad=pad,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_conv_group_norm_silu_backward_dw(
+    M: int, N: int, channels: int, depth: int, itemsize: int, hip: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # many channels out: each gathered tile serves 256 of them
+    if (
+        not hip
+        and itemsize <= 2
+        and channels >= 32
+        and N > 128
+        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
+        return "wide", dict(
+            BLOCK_N=256,
+            BLOCK_M=128,
+            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=3,
+        )
+    # a few channels: several taps and their channels fill a tile
+    if not hip and itemsize <= 4 and 4 <= channels and channels * itemsize < 128:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "mixed", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=3,
+        )
+    # channels enough for a tile of them at each tap of the window
+    if not hip and itemsize <= 4 and channels >= 8:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "taps", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128 if triton.cdiv(M, 128) * triton.cdiv(N, BLOCK_N) >= sms else 64,
+            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            GROUP_M=8,
+            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
+            num_stages=3,
+        )
+    # two or three channels, stored as four: a load takes all of a tap
+    if not hip and itemsize <= 4 and 1 < channels < 4:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "lanes", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=32,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=4 if depth > 128 else 1,
+        )
+    # hardly any channels
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "terms", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=64 // itemsize,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=4,
+        )
+    # any size
+    return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+
+
+def launch_conv_group_norm_silu_backward_dw(
+    x,
+    w,
+    b,
+    gain,
+    bias,
+    dy,
+    conv2d,
+    mu_sum,
+    var_sum,
+    dmu_sum,
+    dgroup_norm_rsqrt_sum,
+    dvar_sum,
+    dconv2d,
+    dx,
+    dw,
+    db,
+    dgain,
+    dbias,
+    pad,
+    groups,
+) -> None:
+    """Computes dw by the variant that fits, unchecked."""
+    N, C, H, W = x.shape
+    F = w.shape[0]
+    R = w.shape[2]
+    S = w.shape[3]
+    P = dy.shape[2]
+    Q = dy.shape[3]
+    Cg = F // groups
+    n_lanes = 4 * ((N + 3) // 4)
+    PRECISION = _f32_precision("conv")
+    M = C * R * S
+    N_ = Cg * groups
+    channels = N
+    depth = N * P * Q
+    itemsize = (
+        8 if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype) else 4
+    )
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(dconv2d.device)
+    variant, config = choose_conv_group_norm_silu_backward_dw(
+        M, N_, channels, depth, itemsize, hip, sms
+    )
+    COMPUTE = (
+        tl.float64
+        if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+        else tl.float32
+    )
+    INDEX = tl.int32 if max(C * R * S, N * P * Q, *x.shape) < 2_000_000_000 else tl.int64
+    if variant in ("wide", "mixed", "taps"):
+        if x.stride(0) != 1:  # its channels lie apart
+            x_packed = torch.empty((C, H, W, N), dtype=x.dtype, device=x.device)
+            launch_conv_group_norm_silu_backward_dw_x_packed(x, x_packed)
+            x = x_packed.permute(3, 0, 1, 2)
+        if dconv2d.stride(0) != 1:  # its channels lie apart
+            dconv2d_packed = torch.empty((F, P, Q, N), dtype=dconv2d.dtype, device=dconv2d.device)
+            launch_conv_group_norm_silu_backward_dw_dconv2d_packed(dconv2d, dconv2d_packed)
+            dconv2d = dconv2d_packed.permute(3, 0, 1, 2)
+    if variant in ("wide", "taps"):
+        dconv2d = dconv2d.view(N, Cg * groups, P * Q)
+        conv_group_norm_silu_backward_dw_taps[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
+        ](
+            x,
+            dconv2d,
+            dw,
+            C * R * S,
+            Cg * groups,
+            N,
+            R * S,
+            S,
+            R,
+            H,
+            W,
+            Cg,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            dconv2d.stride(0),
+            dconv2d.stride(1),
+            dconv2d.stride(2),
+            dw.stride(0),
+            dw.stride(1),
+            dw.stride(2),
+            dw.stride(3),
+            P=P,
+            Q=Q,
+            INDEX=INDEX,
+            pad=pad,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("mixed", "terms", "small"):
+        dconv2d = dconv2d.view(N, Cg * groups, P * Q)
+        conv_group_norm_silu_backward_dw_tiles[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
+        ](
+            x,
+            dconv2d,
+            dw,
+            C * R * S,
+            Cg * groups,
+            R * S,
+            S,
+            R,
+            H,
+            W,
+            Cg,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            dconv2d.stride(0),
+            dconv2d.stride(1),
+            dconv2d.stride(2),
+            dw.stride(0),
+            dw.stride(1),
+            dw.stride(2),
+            dw.stride(3),
+            N=N,
+            P=P,
+            Q=Q,
+            INDEX=INDEX,
+            STEP_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
+            pad=pad,
+            COMPUTE=COMPUTE,
+            STEP_DCONV2D=math.gcd(16, dconv2d.stride(1), dconv2d.stride(2)),
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        # n_lanes channels where x has N: zeros behind those.
+        x_lanes = torch.zeros((C, H, W, n_lanes), dtype=x.dtype, device=x.device)
+        launch_conv_group_norm_silu_backward_dw_x_packed(x, x_lanes[..., :N])
+        # n_lanes channels where dconv2d has N: zeros behind those.
+        dconv2d_lanes = torch.zeros((F, P, Q, n_lanes), dtype=dconv2d.dtype, device=dconv2d.device)
+        launch_conv_group_norm_silu_backward_dw_dconv2d_packed(dconv2d, dconv2d_lanes[..., :N])
+        dconv2d_lanes = dconv2d_lanes.view(Cg * groups, P * Q * n_lanes)
+        conv_group_norm_silu_backward_dw_lanes[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
+        ](
+            x_lanes,
+            dconv2d_lanes,
+            dw,
+            C * R * S,
+            Cg * groups,
+            R * S,
+            S,
+            R,
+            H,
+            W,
+            Cg,
+            x_lanes.stride(0),
+            x_lanes.stride(1),
+            x_lanes.stride(2),
+            x_lanes.stride(3),
+            dconv2d_lanes.stride(0),
+            dconv2d_lanes.stride(1),
+            dw.stride(0),
+            dw.stride(1),
+            dw.stride(2),
+            dw.stride(3),
+            P=P,
+            Q=Q,
+            n_lanes=n_lanes,
+            INDEX=INDEX,
+            STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2)),
+            pad=pad,
+            COMPUTE=COMPUTE,
+            STEP_DCONV2D_LANES=math.gcd(16, dconv2d_lanes.stride(0)),
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def launch_conv_group_norm_silu_backward(
+    x, w, b, gain, bias, dy, dx, dw, db, dgain, dbias, pad, groups
+) -> None:
+    """7 steps, unchecked; what passes between them is in scratch storage."""
+    N = x.shape[0]
+    F = w.shape[0]
+    P = dy.shape[2]
+    Q = dy.shape[3]
+    conv2d = torch.empty(
+        (N, F, P, Q),
+        dtype=(
+            torch.float64
+            if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+            else torch.float32
+        ),
+        device=x.device,
+    )
+    mu_sum = torch.empty(
+        (N, groups),
+        dtype=(
+            torch.float64
+            if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+            else torch.float32
+        ),
+        device=x.device,
+    )
+    var_sum = torch.empty(
+        (N, groups),
+        dtype=(
+            torch.float64
+            if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+            else torch.float32
+        ),
+        device=x.device,
+    )
+    dmu_sum = torch.empty(
+        (N, groups),
+        dtype=(
+            torch.float64
+            if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+            else torch.float32
+        ),
+        device=x.device,
+    )
+    dgroup_norm_rsqrt_sum = torch.empty(
+        (N, F),
+        dtype=(
+            torch.float64
+            if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+            else torch.float32
+        ),
+        device=x.device,
+    )
+    dvar_sum = torch.empty(
+        (N, groups),
+        dtype=(
+            torch.float64
+            if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+            else torch.float32
+        ),
+        device=x.device,
+    )
+    dconv2d = torch.empty(
+        (N, F, P, Q),
+        dtype=(
+            torch.float64
+            if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+            else torch.float32
+        ),
+        device=x.device,
+    )
+    launch_conv_group_norm_silu_backward_conv2d(
+        x,
+        w,
+        b,
+        gain,
+        bias,
+        dy,
+        conv2d,
+        mu_sum,
+        var_sum,
+        dmu_sum,
+        dgroup_norm_rsqrt_sum,
+        dvar_sum,
+        dconv2d,
+        dx,
+        dw,
+        db,
+        dgain,
+        dbias,
+        pad,
+        groups,
+    )
+    launch_conv_group_norm_silu_backward_mu_sum(
+        x,
+        w,
+        b,
+        gain,
+        bias,
+        dy,
+        conv2d,
+        mu_sum,
+        var_sum,
+        dmu_sum,
+        dgroup_norm_rsqrt_sum,
+        dvar_sum,
+        dconv2d,
+        dx,
+        dw,
+        db,
+        dgain,
+        dbias,
+        pad,
+        groups,
+    )
+    launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
+        x,
+        w,
+        b,
+        gain,
+        bias,
+        dy,
+        conv2d,
+        mu_sum,
+        var_sum,
+        dmu_sum,
+        dgroup_norm_rsqrt_sum,
+        dvar_sum,
+        dconv2d,
+        dx,
+        dw,
+        db,
+        dgain,
+        dbias,
+        pad,
+        groups,
+    )
+    launch_conv_group_norm_silu_backward_dvar_sum(
+        x,
+        w,
+        b,
+        gain,
+        bias,
+        dy,
+        conv2d,
+        mu_sum,
+        var_sum,
+        dmu_sum,
+        dgroup_norm_rsqrt_sum,
+        dvar_sum,
+        dconv2d,
+        dx,
+        dw,
+        db,
+        dgain,
+        dbias,
+        pad,
+        groups,
+    )
+    launch_conv_group_norm_silu_backward_dconv2d(
+        x,
+        w,
+        b,
+        gain,
+        bias,
+        dy,
+        conv2d,
+        mu_sum,
+        var_sum,
+        dmu_sum,
+        dgroup_norm_rsqrt_sum,
+        dvar_sum,
+        dconv2d,
+        dx,
+        dw,
+        db,
+        dgain,
+        dbias,
+        pad,
+        groups,
+    )
+    if dx is not None:
+        launch_conv_group_norm_silu_backward_dx(
+            x,
+            w,
+            b,
+            gain,
+            bias,
+            dy,
+            conv2d,
+            mu_sum,
+            var_sum,
+            dmu_sum,
+            dgroup_norm_rsqrt_sum,
+            dvar_sum,
+            dconv2d,
+            dx,
+            dw,
+            db,
+            dgain,
+            dbias,
+            pad,
+            groups,
+        )
+    if dw is not None:
+        launch_conv_group_norm_silu_backward_dw(
+            x,
+            w,
+            b,
+            gain,
+            bias,
+            dy,
+            conv2d,
+            mu_sum,
+            var_sum,
+            dmu_sum,
+            dgroup_norm_rsqrt_sum,
+            dvar_sum,
+            dconv2d,
+            dx,
+            dw,
+            db,
+            dgain,
+            dbias,
+            pad,
+            groups,
+        )
+
+
+def allocate_conv_group_norm_silu_backward(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    b: torch.Tensor,
+    gain: torch.Tensor,
+    bias: torch.Tensor,
+    dy: torch.Tensor,
+    pad: int = 1,
+    groups: int = 8,
+    need_dx: bool = True,
+    need_dw: bool = True,
+    need_db: bool = True,
+    need_dgain: bool = True,
+    need_dbias: bool = True,
+) -> tuple[
+    torch.Tensor | None,
+    torch.Tensor | None,
+    torch.Tensor | None,
+    torch.Tensor | None,
+    torch.Tensor | None,
+]:
+    """Checks the operands of conv_group_norm_silu_backward and allocates what it returns."""
+    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"conv_group_norm_silu_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
+        )
+    if x.dim() != 4:
+        raise ValueError(
+            f"conv_group_norm_silu_backward: x: expected 4 dims [N, C, H, W], given {x.dim()}"
+        )
+    if w.dtype != x.dtype:
+        raise ValueError(
+            f"conv_group_norm_silu_backward: w: expected dtype {x.dtype} (T, from x), given {w.dtype}"
+        )
+    if w.dim() != 4:
+        raise ValueError(
+            f"conv_group_norm_silu_backward: w: expected 4 dims [F, C, R, S], given {w.dim()}"
+        )
+    if w.device != x.device:
+        raise ValueError(
+            f"conv_group_norm_silu_backward: w: expected device {x.device} (from x), given {w.device}"
+        )
+    if b.dtype != x.dtype:
+        raise ValueError(
+            f"conv_group_norm_silu_backward: b: expected dtype {x.dtype} (T, from x), given {b.dtype}"
+        )
+    if b.dim() != 1:
+        raise ValueError(f"conv_group_norm_silu_backward: b: expected 1 dim [F], given {b.dim()}")
+    if b.device != x.device:
+        raise ValueError(
+            f"conv_group_norm_silu_backward: b: expected device {x.device} (from x), given {b.device}"
+        )
+    if gain.dtype != x.dtype:
+        raise ValueError(
+            f"conv_group_norm_silu_backward: gain: expected dtype {x.dtype} (T, from x), given {gain.dtype}"
+        )
+    if gain.dim() != 1:
+        raise ValueError(
+            f"conv_group_norm_silu_backward: gain: expected 1 dim [F], given {gain.dim()}"
+        )
+    if gain.device != x.device:
+        raise ValueError(
+            f"conv_group_norm_silu_backward: gain: expected device {x.device} (from x), given {gain.device}"
+        )
+    if bias.dtype != x.dtype:
+        raise ValueError(
+            f"conv_group_norm_silu_backward: bias: expected dtype {x.dtype} (T, from x), given {bias.dtype}"
+        )
+    if bias.dim() != 1:
+        raise ValueError(
+            f"conv_group_norm_silu_backward: bias: expected 1 dim [F], given {bias.dim()}"
+        )
+    if bias.device != x.device:
+        raise ValueError(
+            f"conv_group_norm_silu_backward: bias: expected device {x.device} (from x), given {bias.device}"
+        )
+    if dy.dtype != x.dtype:
+        raise ValueError(
+            f"conv_group_norm_silu_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
+        )
+    if dy.dim() != 4:
+        raise ValueError(
+            f"conv_group_norm_silu_backward: dy: expected 4 dims [N, F, P, Q], given {dy.dim()}"
+        )
+    if dy.device != x.device:
+        raise ValueError(
+            f"conv_group_norm_silu_backward: dy: expected device {x.device} (from x), given {dy.device}"
+        )
+    if type(pad) is not int:
+        raise ValueError(f"conv_group_norm_silu_backward: pad: expected int, given {pad!r}")
+    if type(groups) is not int:
+        raise ValueError(f"conv_group_norm_silu_backward: groups: expected int, given {groups!r}")
+    N, C, H, W = x.shape
+    F = w.shape[0]
+    R = w.shape[2]
+    S = w.shape[3]
+    P = dy.shape[2]
+    Q = dy.shape[3]
+    if w.shape[1] != C:
+        raise ValueError(
+            f"conv_group_norm_silu_backward: w: dim 1 (C): expected {C} (from x), given {w.shape[1]}"
+        )
+    if b.shape[0] != F:
+        raise ValueError(
+            f"conv_group_norm_silu_backward: b: dim 0 (F): expected {F} (from w), given {b.shape[0]}"
+        )
+    if gain.shape[0] != F:
+        raise ValueError(
+            f"conv_group_norm_silu_backward: gain: dim 0 (F): expected {F} (from w), given {gain.shape[0]}"
+        )
+    if bias.shape[0] != F:
+        raise ValueError(
+            f"conv_group_norm_silu_backward: bias: dim 0 (F): expected {F} (from w), given {bias.shape[0]}"
+        )
+    if dy.shape[0] != N:
+        raise ValueError(
+            f"conv_group_norm_silu_backward: dy: dim 0 (N): expected {N} (from x), given {dy.shape[0]}"
+        )
+    if dy.shape[1] != F:
+        raise ValueError(
+            f"conv_group_norm_silu_backward: dy: dim 1 (F): expected {F} (from w), given {dy.shape[1]}"
+        )
+    if P != (H + 2 * pad - R + 1):
+        raise ValueError(
+            f"conv_group_norm_silu_backward: requires P == H + 2 * pad + 1 - R: {P} != {H + 2 * pad - R + 1}"
+        )
+    if Q != (W + 2 * pad - S + 1):
+        raise ValueError(
+            f"conv_group_norm_silu_backward: requires Q == W + 2 * pad + 1 - S: {Q} != {W + 2 * pad - S + 1}"
+        )
+    if groups < 1:
+        raise ValueError(f"conv_group_norm_silu_backward: requires groups >= 1: {groups} < {1}")
+    Cg = F // groups
+    if Cg < 0:
+        raise ValueError(f"conv_group_norm_silu_backward: size Cg = F // groups is negative: {Cg}")
+    if (F % groups) != 0:
+        raise ValueError(
+            f"conv_group_norm_silu_backward: requires F % groups == 0: {F % groups} != {0}"
+        )
+    dx = (
+        torch.empty(
+            (N, C, H, W),
+            dtype=x.dtype,
+            device=x.device,
+            memory_format=runtime.memory_format(dy, x, w),
+        )
+        if need_dx
+        else None
+    )
+    dw = (
+        torch.empty(
+            (F, C, R, S),
+            dtype=x.dtype,
+            device=x.device,
+            memory_format=runtime.memory_format(dy, x, w),
+        )
+        if need_dw
+        else None
+    )
+    db = (
+        torch.empty((F,), dtype=x.dtype, device=x.device)
+        if need_dx or need_dw or need_db or need_dgain or need_dbias
+        else None
+    )
+    dgain = (
+        torch.empty((F,), dtype=x.dtype, device=x.device)
+        if need_dx or need_dw or need_db or need_dgain or need_dbias
+        else None
+    )
+    dbias = (
+        torch.empty((F,), dtype=x.dtype, device=x.device)
+        if need_dx or need_dw or need_db or need_dgain or need_dbias
+        else None
+    )
+    return dx, dw, db, dgain, dbias
+
+
+def conv_group_norm_silu_backward_reference(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    b: torch.Tensor,
+    gain: torch.Tensor,
+    bias: torch.Tensor,
+    dy: torch.Tensor,
+    pad: int = 1,
+    groups: int = 8,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What conv_group_norm_silu_backward means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    w = w.to(compute)
+    b = b.to(compute)
+    gain = gain.to(compute)
+    bias = bias.to(compute)
+    dy = dy.to(compute)
+    N, C, H, W = x.shape
+    F = w.shape[0]
+    R = w.shape[2]
+    S = w.shape[3]
+    P = dy.shape[2]
+    Q = dy.shape[3]
+    Cg = F // groups
+
+    def padded(tensor, fill, *index):
+        """tensor[index], and fill where an index is outside."""
+        inside, at = True, []
+        for i, size in zip(index, tensor.shape):
+            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
+            inside = inside & (i >= 0) & (i < size)
+            at.append(i.clamp(0, max(size - 1, 0)))
+        if tensor.numel() == 0:
+            return tensor.new_full(inside.shape, fill)
+        return torch.where(inside, tensor[tuple(at)], fill)
+
+    def blocks(terms, *sizes):
+        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
+        room, parts = max(1, 2**19 // max(1, terms)), [()]
+        for size in sizes[::-1]:
+            length = max(1, min(size, room))
+            room = max(1, room // length)
+            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
+            parts = [(cut, *part) for cut in cuts for part in parts]
+        return parts
+
+    # conv2d[n, f, p < P, q < Q] = b[f] + sum[c, r, s]((x[n, c, p + r - pad, q + s - pad] else
+    #     0.0) * w[f, c, r, s])
+    c = torch.arange(C, device=x.device)[:, None, None, None, None]
+    r = torch.arange(R, device=x.device)[:, None]
+    s = torch.arange(S, device=x.device)
+    conv2d = torch.empty((N, F, P, Q), dtype=compute, device=x.device)
+    for n_block, p_block, q_block in blocks(C * R * S, N, P, Q):
+        n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None]
+        p = torch.arange(P, device=x.device)[p_block, None, None, None]
+        q = torch.arange(Q, device=x.device)[q_block, None, None]
+        conv2d[n_block, :, p_block, q_block] = b[:, None, None] + torch.einsum(
+            "ncpqrs,fcrs->nfpq", padded(x, 0.0, n, c, p + r - pad, q + s - pad), w
+        )
+
+    # mu[n, g < groups] = mean[c < Cg, p, q](conv2d[n, c + g * Cg, p, q])
+    mu = conv2d.unflatten(1, (groups, Cg)).sum((-3, -2, -1)) / (Cg * P * Q)
+
+    # var[n, g] = mean[c < Cg, p, q]((conv2d[n, c + g * Cg, p, q] - mu[n, g]) ** 2)
+    var = ((conv2d.unflatten(1, (groups, Cg)) - mu[:, :, None, None, None]) ** 2).sum(
+        (-3, -2, -1)
+    ) / (Cg * P * Q)
+
+    # group_norm_rsqrt[n, c < F] = rsqrt(var[n, c // Cg] + 1e-05)
+    n = torch.arange(N, device=x.device)[:, None]
+    c = torch.arange(F, device=x.device)
+    group_norm_rsqrt = torch.rsqrt(var[n, c // Cg] + 1e-05)
+
+    # group_norm[n, c, p, q] = (conv2d[n, c, p, q] - mu[n, c // Cg]) * group_norm_rsqrt[n, c] *
+    #     gain[c] + bias[c]
+    n = torch.arange(N, device=x.device)[:, None, None, None]
+    c = torch.arange(F, device=x.device)[:, None, None]
+    group_norm = (conv2d - mu[n, c // Cg]) * group_norm_rsqrt[:, :, None, None] * gain[
+        :, None, None
+    ] + bias[:, None, None]
+
+    # dgroup_norm[n, c, p, q] = dy[n, c, p, q] * sigmoid(group_norm[n, c, p, q]) + dy[n, c, p,
+    #     q] * group_norm[n, c, p, q] * (sigmoid(group_norm[n, c, p, q]) * (1.0 -
+    #     sigmoid(group_norm[n, c, p, q])))
+    dgroup_norm = dy * torch.sigmoid(group_norm) + dy * group_norm * (
+        torch.sigmoid(group_norm) * (1.0 - torch.sigmoid(group_norm))
+    )
+
+    # dgroup_norm_rsqrt_sum[n, c] = sum[p, q](dgroup_norm[n, c, p, q] * (conv2d[n, c, p, q] -
+    #     mu[n, c // Cg]))
+    dgroup_norm_rsqrt_sum = (dgroup_norm * (conv2d - mu[n, c // Cg])).sum((-2, -1))
+
+    # dvar_sum[n, g < groups] = sum[c < Cg](dgroup_norm_rsqrt_sum[n, c + g * Cg] * gain[c + g *
+    #     Cg] * (-0.5 * group_norm_rsqrt[n, c + g * Cg]))
+    dvar_sum = torch.einsum(
+        "ngc,gc->ng",
+        dgroup_norm_rsqrt_sum.unflatten(1, (groups, Cg))
+        * -0.5
+        * group_norm_rsqrt.unflatten(1, (groups, Cg)),
+        gain.unflatten(0, (groups, Cg)),
+    )
+
+    # dmu_sum[n, g < groups] = sum[p, q, c < Cg](dgroup_norm[n, c + g * Cg, p, q] * gain[c + g *
+    #     Cg] * group_norm_rsqrt[n, c + g * Cg])
+    dmu_sum = (
+        dgroup_norm.unflatten(1, (groups, Cg)).permute(0, 1, 3, 4, 2)
+        * gain.unflatten(0, (groups, Cg))[:, None, None, :]
+        * group_norm_rsqrt.unflatten(1, (groups, Cg))[:, :, None, None, :]
+    ).sum((-3, -2, -1))
+
+    # dconv2d[n, f, p, q] = dgroup_norm[n, f, p, q] * gain[f] * group_norm_rsqrt[n, f] +
+    #     dvar_sum[n, f // Cg] / (var[n, f // Cg] + 1e-05) / (Cg * P * Q) * (2.0 * (conv2d[n, f,
+    #     p, q] - mu[n, f // Cg])) - dmu_sum[n, f // Cg] / (Cg * P * Q)
+    f = torch.arange(F, device=x.device)[:, None, None]
+    dconv2d = (
+        dgroup_norm * gain[:, None, None] * group_norm_rsqrt[:, :, None, None]
+        + dvar_sum[n, f // Cg]
+        / (var[n, f // Cg] + 1e-05)
+        / (Cg * P * Q)
+        * (2.0 * (conv2d - mu[n, f // Cg]))
+        - dmu_sum[n, f // Cg] / (Cg * P * Q)
+    )
+
+    # dx[n, c, h, w2] = sum[f, r, s]((dconv2d[n, f, h + pad - r, w2 + pad - s] else 0.0) * w[f,
+    #     c, r, s])
+    f = torch.arange(F, device=x.device)[:, None, None, None, None]
+    dx = torch.empty((N, C, H, W), dtype=T, device=x.device)
+    for n_block, h_block, w2_block in blocks(F * R * S, N, H, W):
+        n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None]
+        h = torch.arange(H, device=x.device)[h_block, None, None, None]
+        w2 = torch.arange(W, device=x.device)[w2_block, None, None]
+        dx[n_block, :, h_block, w2_block] = torch.einsum(
+            "dbcgef,baef->dacg", padded(dconv2d, 0.0, n, f, h + pad - r, w2 + pad - s), w
+        ).to(T)
+
+    # dw[f, c, r, s] = sum[n, p, q](dconv2d[n, f, p, q] * (x[n, c, p + r - pad, q + s - pad]
+    #     else 0.0))
+    n = torch.arange(N, device=x.device)[:, None, None, None, None, None]
+    p = torch.arange(P, device=x.device)[:, None]
+    q = torch.arange(Q, device=x.device)
+    dw = torch.empty((F, C, R, S), dtype=T, device=x.device)
+    for c_block, r_block, s_block in blocks(N * P * Q, C, R, S):
+        c = torch.arange(C, device=x.device)[c_block, None, None, None, None]
+        r = torch.arange(R, device=x.device)[r_block, None, None, None]
+        s = torch.arange(S, device=x.device)[s_block, None, None]
+        dw[:, c_block, r_block, s_block] = torch.einsum(
+            "ncrspq,nfpq->fcrs", padded(x, 0.0, n, c, p + r - pad, q + s - pad), dconv2d
+        ).to(T)
+
+    # db[f] = sum[n, p, q](dconv2d[n, f, p, q])
+    db = dconv2d.permute(1, 0, 2, 3).sum((-3, -2, -1)).to(T)
+
+    # dgain[c] = sum[n, p, q](dgroup_norm[n, c, p, q] * ((conv2d[n, c, p, q] - mu[n, c // Cg]) *
+    #     group_norm_rsqrt[n, c]))
+    c = torch.arange(F, device=x.device)[:, None, None, None]
+    n = torch.arange(N, device=x.device)[:, None, None]
+    dgain = (
+        (
+            dgroup_norm.permute(1, 0, 2, 3)
+            * ((conv2d.permute(1, 0, 2, 3) - mu[n, c // Cg]) * group_norm_rsqrt.T[:, :, None, None])
+        )
+        .sum((-3, -2, -1))
+        .to(T)
+    )
+
+    # dbias[c] = sum[n, p, q](dgroup_norm[n, c, p, q])
+    dbias = dgroup_norm.permute(1, 0, 2, 3).sum((-3, -2, -1)).to(T)
+
+    return dx, dw, db, dgain, dbias
+
+
+@runtime.op(
+    "specs/conv_group_norm_silu.op",
+    allocate=allocate_conv_group_norm_silu_backward,
+    reference=conv_group_norm_silu_backward_reference,
+    precision=("conv",),
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def conv_group_norm_silu_backward(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    b: torch.Tensor,
+    gain: torch.Tensor,
+    bias: torch.Tensor,
+    dy: torch.Tensor,
+    pad: int = 1,
+    groups: int = 8,
+    need_dx: bool = True,
+    need_dw: bool = True,
+    need_db: bool = True,
+    need_dgain: bool = True,
+    need_dbias: bool = True,
+) -> tuple[
+    torch.Tensor | None,
+    torch.Tensor | None,
+    torch.Tensor | None,
+    torch.Tensor | None,
+    torch.Tensor | None,
+]:
+    """dx: T[N, C, H, W], dw: T[F, C, R, S], db: T[F], dgain: T[F], dbias: T[F] from x: T[N, C, H, W], w: T[F, C, R, S], b: T[F], gain: T[F], bias: T[F], dy: T[N, F, P, Q].
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dx, dw, db, dgain, dbias = allocate_conv_group_norm_silu_backward(
+        x, w, b, gain, bias, dy, pad, groups, need_dx, need_dw, need_db, need_dgain, need_dbias
+    )
+    if not _runs_kernels(x):
+        return conv_group_norm_silu_backward_reference(x, w, b, gain, bias, dy, pad, groups)
+    if any(t is not None and t.numel() > 0 for t in (dx, dw, db, dgain, dbias)):
+        with torch.cuda.device_of(x):
+            launch_conv_group_norm_silu_backward(
+                x, w, b, gain, bias, dy, dx, dw, db, dgain, dbias, pad, groups
+            )
+    return dx, dw, db, dgain, dbias

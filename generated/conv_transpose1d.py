@@ -18,6 +18,7 @@ import torch
 import triton
 import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tritongen import runtime
 from tritongen.runtime import f32_precision as _f32_precision
@@ -31,9 +32,95 @@ def _multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
+@cache
+def _has_tma(device: torch.device) -> bool:
+    """Whether a GPU loads tiles by descriptor: Hopper and newer, and the interpreter."""
+    if device.type != "cuda":
+        return True
+    return not torch.version.hip and torch.cuda.get_device_capability(device) >= (9, 0)
+
+
+def _takes_tiles(*operands: torch.Tensor) -> bool:
+    """Whether tiles of these can be loaded by descriptor; what repeats itself in memory would be copied."""
+    if not _has_tma(operands[0].device):
+        return False
+    return all(min(x.shape) > 0 and max(x.shape) < 2**31 and 0 not in x.stride() for x in operands)
+
+
+def _is_aligned(x: torch.Tensor) -> bool:
+    """Whether rows are contiguous and begin at multiples of 16 bytes."""
+    step = 16 // x.element_size()
+    outer = zip(x.shape[:-1], x.stride())
+    return (
+        x.stride(-1) == 1
+        and x.data_ptr() % 16 == 0
+        and all(stride % step == 0 and stride > 0 or size == 1 for size, stride in outer)
+    )
+
+
+def _descriptor(x: torch.Tensor, *block: int) -> TensorDescriptor:
+    """Tiles of an aligned tensor, over its last dims."""
+    strides = [16 if size == 1 else stride for size, stride in zip(x.shape[:-1], x.stride())]
+    block = [*[1] * (x.dim() - len(block)), *block]
+    return TensorDescriptor(x, list(x.shape), [*strides, 1], block)
+
+
+def _takes_patches(*operands: torch.Tensor) -> bool:
+    """Whether patches can be loaded by descriptor, along the last dim, of these or of packed copies."""
+    step = 16 // operands[0].element_size()
+    # With a stride, a row of a descriptor reaches over others; its coordinates have 32 bits.
+    if max(n * s for x in operands for n, s in zip(x.shape[1:], x.stride()[1:])) >= 2**29:
+        return False
+    return _takes_tiles(*operands) and all(
+        _is_aligned(x) or x.stride(-1) != 1 and x.shape[-1] % step == 0 for x in operands
+    )
+
+
+def _every(x: torch.Tensor, *steps: int) -> torch.Tensor:
+    """Every step-th element along each dim but the last, which reaches over the elements in between."""
+    shape, strides, reach = [], [], x.shape[-1]
+    for size, stride, step in zip(x.shape, x.stride(), steps):
+        shape.append(size // step)
+        strides.append(stride * step)
+        reach += stride * (step - 1)
+    return x.as_strided((*shape, reach), (*strides, 1))
+
+
+@cache
+def _patch(places: int, *extents: int, most: float = 1.05) -> tuple[int, ...]:
+    """The sides of patches of so many places, powers of two, that cover the extents with the fewest; long ones last.
+
+    Places along the last dim are stored side by side: a longer side there is worth `most` times as many.
+    """
+    if len(extents) == 1:
+        return (places,)
+    *outer, last = extents
+    found = []
+    for side in (256, 128, 64, 32, 16, 8, 4, 2, 1):
+        if places % side == 0:
+            sides = (*_patch(places // side, *outer, most=1.0), side)
+            found.append((math.prod(triton.cdiv(n, s) for n, s in zip(extents, sides)), sides))
+    fewest, _ = min(found)
+    return [sides for count, sides in found if count <= most * fewest][0]
+
+
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
     return x.is_cuda or isinstance(conv_transpose1d_taps, InterpretedFunction)
+
+
+@triton.jit
+def _floor_div(a, b):
+    """Integer a // b rounded down; Triton's own rounds towards zero, Python's, of its numbers, does not."""
+    quotient, rest = a // b, a % b
+    return tl.where((rest != 0) & ((rest < 0) ^ (b < 0)), quotient - 1, quotient)
+
+
+@triton.jit
+def _floor_mod(a, b):
+    """Integer a % b with the sign of b; Triton's own takes the sign of a."""
+    rest = a % b
+    return tl.where((rest != 0) & ((rest < 0) ^ (b < 0)), rest + b, rest)
 
 
 @triton.jit
@@ -779,6 +866,12 @@ def conv_transpose1d_torch(
     reference=conv_transpose1d_reference,
     equals=conv_transpose1d_torch,
     precision=("conv",),
+    backward=runtime.Backward(
+        "conv_transpose1d_backward",
+        wrt=("x", "w", "b"),
+        outputs=("y",),
+        flags=("need_dx", "need_dw", "need_db"),
+    ),
 )
 def conv_transpose1d(
     x: torch.Tensor,
@@ -800,3 +893,1700 @@ def conv_transpose1d(
         with torch.cuda.device_of(x):
             launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil)
     return y
+
+
+@triton.jit
+def conv_transpose1d_backward_dx_dy_packed_tile(
+    dy_ptr,
+    dy_packed_ptr,
+    rows,
+    F,
+    P,
+    dy_i0,
+    dy_i1,
+    dy_i2,
+    dy_packed_row,
+    dy_packed_i1,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(F, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (i1 < F)
+    i0 = row // P
+    i2 = row % P
+    dy = tl.load(dy_ptr + i0 * dy_i0 + i1 * dy_i1 + i2 * dy_i2, mask=inside)
+    tl.store(dy_packed_ptr + row * dy_packed_row + i1 * dy_packed_i1, dy, mask=inside)
+
+
+@triton.jit
+def conv_transpose1d_backward_dx_w_packed_tile(
+    w_ptr,
+    w_packed_ptr,
+    rows,
+    F,
+    R,
+    w_i0,
+    w_i1,
+    w_i2,
+    w_packed_row,
+    w_packed_i1,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(F, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (i1 < F)
+    i0 = row // R
+    i2 = row % R
+    w = tl.load(w_ptr + i0 * w_i0 + i1 * w_i1 + i2 * w_i2, mask=inside)
+    tl.store(w_packed_ptr + row * w_packed_row + i1 * w_packed_i1, w, mask=inside)
+
+
+@triton.jit
+def conv_transpose1d_backward_dw_x_packed_tile(
+    x_ptr,
+    x_packed_ptr,
+    rows,
+    N,
+    x_i0,
+    x_row,
+    x_packed_row,
+    x_packed_i0,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(N, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (i0 < N)
+    x = tl.load(x_ptr + i0 * x_i0 + row * x_row, mask=inside)
+    tl.store(x_packed_ptr + row * x_packed_row + i0 * x_packed_i0, x, mask=inside)
+
+
+@triton.jit
+def conv_transpose1d_backward_dw_dy_packed_tile(
+    dy_ptr,
+    dy_packed_ptr,
+    rows,
+    N,
+    dy_i0,
+    dy_row,
+    dy_packed_row,
+    dy_packed_i0,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(N, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (i0 < N)
+    dy = tl.load(dy_ptr + i0 * dy_i0 + row * dy_row, mask=inside)
+    tl.store(dy_packed_ptr + row * dy_packed_row + i0 * dy_packed_i0, dy, mask=inside)
+
+
+@triton.jit
+def conv_transpose1d_backward_dx_patches(
+    dy_patches,
+    w_tiles,
+    dx_ptr,
+    C,
+    F,
+    N,
+    L,
+    dy_2,
+    dx_0,
+    dx_1,
+    dx_2,
+    R: tl.constexpr,
+    PATCH_N: tl.constexpr,
+    PATCH_L: tl.constexpr,
+    dil: tl.constexpr,
+    pad: tl.constexpr,
+    stride: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    FLAT: tl.constexpr,
+):
+    """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
+    patches_n = tl.cdiv(N, PATCH_N)
+    patches_l = tl.cdiv(L, PATCH_L)
+    tiles_n = tl.cdiv(C, BLOCK_N)
+    # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
+    for tile in tl.range(
+        tl.program_id(0), patches_n * patches_l * tiles_n, tl.num_programs(0), flatten=FLAT
+    ):
+        first_c2 = tile % tiles_n * BLOCK_N
+        first_l = tile // tiles_n % patches_l * PATCH_L
+        first_n = tile // (patches_l * tiles_n) * PATCH_N
+        dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
+        for start in range(R * tl.cdiv(F, BLOCK_K)):
+            r2 = start % R
+            f = start // R * BLOCK_K
+            dy_p = r2 * dil - pad
+            dy = dy_patches.load(
+                [
+                    first_n,
+                    first_l + _floor_div(dy_p, stride),
+                    tl.cast(f + _floor_mod(dy_p, stride) * dy_2, tl.int32),
+                ]
+            ).reshape(BLOCK_M, BLOCK_K)
+            w = w_tiles.load([first_c2, f + r2 * F])
+            dx_sum = tl.dot(w, dy.T, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        place = tl.arange(0, BLOCK_M)[None, :]
+        n = tl.cast(first_n, tl.int64) + place // PATCH_L
+        l = tl.cast(first_l, tl.int64) + place % PATCH_L
+        c2 = tl.cast(first_c2, tl.int64) + tl.arange(0, BLOCK_N)[:, None]
+        inside = (n < N) & (l < L) & (c2 < C)
+        dx_places = dx_ptr + n * dx_0 + l * dx_2
+        tl.store(dx_places + c2 * dx_1, dx_sum, mask=inside)
+
+
+@triton.jit
+def conv_transpose1d_backward_dx_taps(
+    dy_ptr,
+    w_ptr,
+    dx_ptr,
+    M,
+    C,
+    F,
+    L,
+    P,
+    dy_0,
+    dy_1,
+    dy_2,
+    w_c2,
+    w_f,
+    w_r2,
+    dx_0,
+    dx_1,
+    dx_2,
+    R: tl.constexpr,
+    INDEX: tl.constexpr,
+    stride: tl.constexpr,
+    pad: tl.constexpr,
+    dil: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    c2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = m // L
+    l = m % L
+    dy_p0 = l * stride - pad
+    dy_rows = dy_ptr + tl.cast(n, tl.int64) * dy_0 + tl.cast(dy_p0, tl.int64) * dy_2
+    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    chunks = tl.cdiv(F, BLOCK_K)
+    for start in range(R * chunks):
+        r2 = start // chunks
+        f = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
+        dy_terms = f[None, :] * dy_1 + tl.cast(r2 * dil, tl.int64) * dy_2
+        dy_p = dy_p0 + r2 * dil
+        dy = tl.load(
+            dy_rows + dy_terms,
+            mask=(m < M) & (f[None, :] < F) & (dy_p >= 0) & (dy_p < P),
+            other=0.0,
+        )
+        w = tl.load(
+            w_ptr + c2 * w_c2 + f[:, None] * w_f + tl.cast(r2, tl.int64) * w_r2,
+            mask=(c2 < C) & (f[:, None] < F),
+            other=0.0,
+        )
+        dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    dx_rows = dx_ptr + tl.cast(n, tl.int64) * dx_0 + tl.cast(l, tl.int64) * dx_2
+    dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        dx_sum = dx_sum_halves[half]
+        c2 = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (c2 < C)
+        tl.store(dx_rows + c2 * dx_1, dx_sum, mask=inside)
+
+
+@triton.jit
+def conv_transpose1d_backward_dx_lanes(
+    dy_lanes_ptr,
+    w_lanes_ptr,
+    dx_ptr,
+    M,
+    C,
+    L,
+    P,
+    dy_lanes_0,
+    dy_lanes_1,
+    dy_lanes_2,
+    w_lanes_c2,
+    w_lanes_k,
+    dx_0,
+    dx_1,
+    dx_2,
+    R: tl.constexpr,
+    f_lanes: tl.constexpr,
+    INDEX: tl.constexpr,
+    STEP_DY_LANES: tl.constexpr,
+    stride: tl.constexpr,
+    pad: tl.constexpr,
+    dil: tl.constexpr,
+    STEP_W_LANES: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    c2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = m // L
+    dy_lanes_0 = tl.multiple_of(tl.cast(dy_lanes_0, tl.int64), STEP_DY_LANES)
+    l = m % L
+    dy_lanes_p0 = l * stride - pad
+    dy_lanes_1 = tl.multiple_of(tl.cast(dy_lanes_1, tl.int64), STEP_DY_LANES)
+    dy_lanes_rows = (
+        dy_lanes_ptr
+        + tl.cast(n, tl.int64) * dy_lanes_0
+        + tl.cast(dy_lanes_p0, tl.int64) * dy_lanes_1
+    )
+    w_lanes_c2 = tl.multiple_of(tl.cast(w_lanes_c2, tl.int64), STEP_W_LANES)
+    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, R * f_lanes, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(INDEX)
+        r2 = k[None, :] // f_lanes
+        f = k[None, :] % f_lanes
+        dy_lanes_terms = (
+            tl.cast(r2 * dil, tl.int64) * dy_lanes_1 + tl.cast(f, tl.int64) * dy_lanes_2
+        )
+        dy_lanes_p = dy_lanes_p0 + r2 * dil
+        dy_lanes = tl.load(
+            dy_lanes_rows + dy_lanes_terms,
+            mask=(m < M) & (k[None, :] < R * f_lanes) & (dy_lanes_p >= 0) & (dy_lanes_p < P),
+            other=0.0,
+        )
+        w_lanes = tl.load(
+            w_lanes_ptr + c2 * w_lanes_c2 + tl.cast(k[:, None], tl.int64) * w_lanes_k,
+            mask=(c2 < C) & (k[:, None] < R * f_lanes),
+            other=0.0,
+        )
+        dx_sum = tl.dot(dy_lanes, w_lanes, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    dx_rows = dx_ptr + tl.cast(n, tl.int64) * dx_0 + tl.cast(l, tl.int64) * dx_2
+    dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        dx_sum = dx_sum_halves[half]
+        c2 = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (c2 < C)
+        tl.store(dx_rows + c2 * dx_1, dx_sum, mask=inside)
+
+
+@triton.jit
+def conv_transpose1d_backward_dx_tiles(
+    dy_ptr,
+    w_ptr,
+    dx_ptr,
+    M,
+    C,
+    L,
+    P,
+    dy_0,
+    dy_1,
+    dy_2,
+    w_c2,
+    w_f,
+    w_r2,
+    dx_0,
+    dx_1,
+    dx_2,
+    F: tl.constexpr,
+    R: tl.constexpr,
+    INDEX: tl.constexpr,
+    STEP_DY: tl.constexpr,
+    stride: tl.constexpr,
+    pad: tl.constexpr,
+    dil: tl.constexpr,
+    STEP_W: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    c2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = m // L
+    dy_0 = tl.multiple_of(tl.cast(dy_0, tl.int64), STEP_DY)
+    l = m % L
+    dy_p0 = l * stride - pad
+    dy_2 = tl.multiple_of(tl.cast(dy_2, tl.int64), STEP_DY)
+    dy_rows = dy_ptr + tl.cast(n, tl.int64) * dy_0 + tl.cast(dy_p0, tl.int64) * dy_2
+    w_c2 = tl.multiple_of(tl.cast(w_c2, tl.int64), STEP_W)
+    w_r2 = tl.multiple_of(tl.cast(w_r2, tl.int64), STEP_W)
+    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, F * R, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(INDEX)
+        f = k[None, :] % F
+        r2 = k[None, :] // F
+        dy_terms = tl.cast(f, tl.int64) * dy_1 + tl.cast(r2 * dil, tl.int64) * dy_2
+        dy_p = dy_p0 + r2 * dil
+        dy = tl.load(
+            dy_rows + dy_terms,
+            mask=(m < M) & (k[None, :] < F * R) & (dy_p >= 0) & (dy_p < P),
+            other=0.0,
+        )
+        f = k[:, None] % F
+        r2 = k[:, None] // F
+        w = tl.load(
+            w_ptr + c2 * w_c2 + tl.cast(f, tl.int64) * w_f + tl.cast(r2, tl.int64) * w_r2,
+            mask=(c2 < C) & (k[:, None] < F * R),
+            other=0.0,
+        )
+        dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    dx_rows = dx_ptr + tl.cast(n, tl.int64) * dx_0 + tl.cast(l, tl.int64) * dx_2
+    dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        dx_sum = dx_sum_halves[half]
+        c2 = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (c2 < C)
+        tl.store(dx_rows + c2 * dx_1, dx_sum, mask=inside)
+
+
+@triton.jit
+def conv_transpose1d_backward_dw_taps(
+    x_ptr,
+    dy_ptr,
+    dw_ptr,
+    M,
+    F,
+    N,
+    R,
+    L,
+    x_0,
+    x_1,
+    x_2,
+    dy_n,
+    dy_f,
+    dy_p,
+    dw_0,
+    dw_1,
+    dw_2,
+    P: tl.constexpr,
+    INDEX: tl.constexpr,
+    pad: tl.constexpr,
+    dil: tl.constexpr,
+    stride: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    c = m // R
+    r = m % R
+    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    chunks = tl.cdiv(N, BLOCK_K)
+    for start in range(P * chunks):
+        p = start // chunks
+        n = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
+        x_l_num = p + pad - r * dil
+        x = tl.load(
+            x_ptr
+            + n[None, :] * x_0
+            + tl.cast(c, tl.int64) * x_1
+            + tl.cast(x_l_num // stride, tl.int64) * x_2,
+            mask=(m < M)
+            & (n[None, :] < N)
+            & (x_l_num % stride == 0)
+            & (x_l_num >= 0)
+            & (x_l_num // stride < L),
+            other=0.0,
+        )
+        dy = tl.load(
+            dy_ptr + n[:, None] * dy_n + f * dy_f + tl.cast(p, tl.int64) * dy_p,
+            mask=(f < F) & (n[:, None] < N),
+            other=0.0,
+        )
+        dw_sum = tl.dot(x, dy, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    dw_rows = dw_ptr + tl.cast(c, tl.int64) * dw_0 + tl.cast(r, tl.int64) * dw_2
+    dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        dw_sum = dw_sum_halves[half]
+        f = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (f < F)
+        tl.store(dw_rows + f * dw_1, dw_sum, mask=inside)
+
+
+@triton.jit
+def conv_transpose1d_backward_dw_lanes(
+    x_lanes_ptr,
+    dy_lanes_ptr,
+    dw_ptr,
+    M,
+    F,
+    R,
+    L,
+    x_lanes_0,
+    x_lanes_1,
+    x_lanes_2,
+    dy_lanes_f,
+    dy_lanes_k,
+    dw_0,
+    dw_1,
+    dw_2,
+    P: tl.constexpr,
+    n_lanes: tl.constexpr,
+    INDEX: tl.constexpr,
+    STEP_X_LANES: tl.constexpr,
+    pad: tl.constexpr,
+    dil: tl.constexpr,
+    stride: tl.constexpr,
+    STEP_DY_LANES: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    c = m // R
+    x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
+    r = m % R
+    x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
+    dy_lanes_f = tl.multiple_of(tl.cast(dy_lanes_f, tl.int64), STEP_DY_LANES)
+    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, P * n_lanes, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(INDEX)
+        p = k[None, :] // n_lanes
+        x_lanes_l_num = p + pad - r * dil
+        n = k[None, :] % n_lanes
+        x_lanes = tl.load(
+            x_lanes_ptr
+            + tl.cast(c, tl.int64) * x_lanes_0
+            + tl.cast(x_lanes_l_num // stride, tl.int64) * x_lanes_1
+            + tl.cast(n, tl.int64) * x_lanes_2,
+            mask=(m < M)
+            & (k[None, :] < P * n_lanes)
+            & (x_lanes_l_num % stride == 0)
+            & (x_lanes_l_num >= 0)
+            & (x_lanes_l_num // stride < L),
+            other=0.0,
+        )
+        dy_lanes = tl.load(
+            dy_lanes_ptr + f * dy_lanes_f + tl.cast(k[:, None], tl.int64) * dy_lanes_k,
+            mask=(f < F) & (k[:, None] < P * n_lanes),
+            other=0.0,
+        )
+        dw_sum = tl.dot(x_lanes, dy_lanes, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    dw_rows = dw_ptr + tl.cast(c, tl.int64) * dw_0 + tl.cast(r, tl.int64) * dw_2
+    dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        dw_sum = dw_sum_halves[half]
+        f = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (f < F)
+        tl.store(dw_rows + f * dw_1, dw_sum, mask=inside)
+
+
+@triton.jit
+def conv_transpose1d_backward_dw_tiles(
+    x_ptr,
+    dy_ptr,
+    dw_ptr,
+    M,
+    F,
+    R,
+    L,
+    x_0,
+    x_1,
+    x_2,
+    dy_n,
+    dy_f,
+    dy_p,
+    dw_0,
+    dw_1,
+    dw_2,
+    N: tl.constexpr,
+    P: tl.constexpr,
+    INDEX: tl.constexpr,
+    STEP_X: tl.constexpr,
+    pad: tl.constexpr,
+    dil: tl.constexpr,
+    stride: tl.constexpr,
+    STEP_DY: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    c = m // R
+    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), STEP_X)
+    r = m % R
+    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), STEP_X)
+    dy_f = tl.multiple_of(tl.cast(dy_f, tl.int64), STEP_DY)
+    dy_p = tl.multiple_of(tl.cast(dy_p, tl.int64), STEP_DY)
+    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, N * P, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(INDEX)
+        n = k[None, :] % N
+        p = k[None, :] // N
+        x_l_num = p + pad - r * dil
+        x = tl.load(
+            x_ptr
+            + tl.cast(n, tl.int64) * x_0
+            + tl.cast(c, tl.int64) * x_1
+            + tl.cast(x_l_num // stride, tl.int64) * x_2,
+            mask=(m < M)
+            & (k[None, :] < N * P)
+            & (x_l_num % stride == 0)
+            & (x_l_num >= 0)
+            & (x_l_num // stride < L),
+            other=0.0,
+        )
+        n = k[:, None] % N
+        p = k[:, None] // N
+        dy = tl.load(
+            dy_ptr + tl.cast(n, tl.int64) * dy_n + f * dy_f + tl.cast(p, tl.int64) * dy_p,
+            mask=(f < F) & (k[:, None] < N * P),
+            other=0.0,
+        )
+        dw_sum = tl.dot(x, dy, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    dw_rows = dw_ptr + tl.cast(c, tl.int64) * dw_0 + tl.cast(r, tl.int64) * dw_2
+    dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        dw_sum = dw_sum_halves[half]
+        f = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (f < F)
+        tl.store(dw_rows + f * dw_1, dw_sum, mask=inside)
+
+
+@triton.jit
+def conv_transpose1d_backward_db_rows(
+    dy_ptr,
+    db_ptr,
+    F,
+    cols,
+    P,
+    dy_n,
+    dy_f,
+    dy_p,
+    db_f,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    f = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
+    inside = (f < F) & (col < cols)
+    n = (col // P).to(tl.int64)
+    p = (col % P).to(tl.int64)
+    dy = tl.load(dy_ptr + n * dy_n + f * dy_f + p * dy_p, mask=inside, other=0.0).to(COMPUTE)
+    db = tl.sum(dy, 1, keep_dims=True)
+    tl.store(db_ptr + f * db_f, db, mask=f < F)
+
+
+@triton.jit
+def conv_transpose1d_backward_db_loop(
+    dy_ptr,
+    db_ptr,
+    F,
+    N,
+    P,
+    dy_n,
+    dy_f,
+    dy_p,
+    db_f,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    f = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(P, BLOCK)
+    db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for step in range(0, N * blocks):
+        n = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        p = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (f < F) & (p < P)
+        dy = tl.load(dy_ptr + n * dy_n + f * dy_f + p * dy_p, mask=inside, other=0.0).to(COMPUTE)
+        db_sum_acc += dy
+    db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
+    tl.store(db_ptr + f * db_f, db_sum, mask=f < F)
+
+
+@triton.jit
+def conv_transpose1d_backward_db_part(
+    dy_ptr,
+    db_sum_part_ptr,
+    F,
+    N,
+    P,
+    CHUNK,
+    dy_n,
+    dy_f,
+    dy_p,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): db_sum over one CHUNK of ROWS rows."""
+    f = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(P, BLOCK)
+    part = tl.program_id(0)
+    stop = tl.minimum((part + 1) * CHUNK, N * blocks)
+    db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for step in range(part * CHUNK, stop):
+        n = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        p = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (f < F) & (p < P)
+        dy = tl.load(dy_ptr + n * dy_n + f * dy_f + p * dy_p, mask=inside, other=0.0).to(COMPUTE)
+        db_sum_acc += dy
+    tl.store(db_sum_part_ptr + f * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=f < F)
+
+
+@triton.jit
+def conv_transpose1d_backward_db_finish(
+    db_sum_part_ptr, db_ptr, F, db_f, MERGE: tl.constexpr, PARTS: tl.constexpr
+):
+    """What the parts of MERGE rows left, merged."""
+    f = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
+    db_sum_parts = tl.load(
+        db_sum_part_ptr + f * PARTS + parts, mask=(f < F) & (parts < PARTS), other=0.0
+    )
+    db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
+    tl.store(db_ptr + f * db_f, db_sum, mask=f < F)
+
+
+def choose_conv_transpose1d_backward_dx_dy_packed(cols: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+
+
+def launch_conv_transpose1d_backward_dx_dy_packed(dy, dy_packed) -> None:
+    """Computes dy_packed by the variant that fits, unchecked."""
+    N, F, P = dy.shape
+    dy_packed = dy_packed.view(N * P, F)
+    rows = N * P
+    cols = F
+    _, config = choose_conv_transpose1d_backward_dx_dy_packed(cols)
+    conv_transpose1d_backward_dx_dy_packed_tile[
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(F, config["BLOCK"]),)
+    ](
+        dy,
+        dy_packed,
+        N * P,
+        F,
+        P,
+        dy.stride(0),
+        dy.stride(1),
+        dy.stride(2),
+        dy_packed.stride(0),
+        dy_packed.stride(1),
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def choose_conv_transpose1d_backward_dx_w_packed(cols: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+
+
+def launch_conv_transpose1d_backward_dx_w_packed(w, w_packed) -> None:
+    """Computes w_packed by the variant that fits, unchecked."""
+    C, F, R = w.shape
+    w_packed = w_packed.view(C * R, F)
+    rows = C * R
+    cols = F
+    _, config = choose_conv_transpose1d_backward_dx_w_packed(cols)
+    conv_transpose1d_backward_dx_w_packed_tile[
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(F, config["BLOCK"]),)
+    ](
+        w,
+        w_packed,
+        C * R,
+        F,
+        R,
+        w.stride(0),
+        w.stride(1),
+        w.stride(2),
+        w_packed.stride(0),
+        w_packed.stride(1),
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def choose_conv_transpose1d_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+
+
+def launch_conv_transpose1d_backward_dw_x_packed(x, x_packed) -> None:
+    """Computes x_packed by the variant that fits, unchecked."""
+    N, C, L = x.shape
+    x = x.reshape(N, C * L)
+    x_packed = x_packed.view(C * L, N)
+    rows = C * L
+    cols = N
+    _, config = choose_conv_transpose1d_backward_dw_x_packed(cols)
+    conv_transpose1d_backward_dw_x_packed_tile[
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
+    ](
+        x,
+        x_packed,
+        C * L,
+        N,
+        x.stride(0),
+        x.stride(1),
+        x_packed.stride(0),
+        x_packed.stride(1),
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def choose_conv_transpose1d_backward_dw_dy_packed(cols: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+
+
+def launch_conv_transpose1d_backward_dw_dy_packed(dy, dy_packed) -> None:
+    """Computes dy_packed by the variant that fits, unchecked."""
+    N, F, P = dy.shape
+    dy = dy.reshape(N, F * P)
+    dy_packed = dy_packed.view(F * P, N)
+    rows = F * P
+    cols = N
+    _, config = choose_conv_transpose1d_backward_dw_dy_packed(cols)
+    conv_transpose1d_backward_dw_dy_packed_tile[
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
+    ](
+        dy,
+        dy_packed,
+        F * P,
+        N,
+        dy.stride(0),
+        dy.stride(1),
+        dy_packed.stride(0),
+        dy_packed.stride(1),
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def choose_conv_transpose1d_backward_dx(
+    M: int,
+    N: int,
+    channels: int,
+    depth: int,
+    taps: int,
+    hop: int,
+    over: int,
+    patched: bool,
+    itemsize: int,
+    hip: bool,
+    sms: int,
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
+    if (
+        patched
+        and 2 <= itemsize <= 4
+        and channels % 16 == 0
+        and 0 < hop
+        and over == 0
+        and M * N * channels >= 2**26
+    ):
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_K = min(
+            128 // itemsize, 64 if channels % 64 == 0 else 32 if channels % 32 == 0 else 16
+        )
+        return "patches", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=(
+                256
+                if itemsize <= 2
+                and BLOCK_N == 128
+                and triton.cdiv(M, 256) * triton.cdiv(N, 128) >= 4 * sms
+                else 128
+            ),
+            BLOCK_K=BLOCK_K,
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(channels, BLOCK_K) <= 16,
+            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
+            num_stages=3,
+        )
+    # many channels out: each gathered tile serves 256 of them
+    if (
+        not hip
+        and itemsize <= 2
+        and channels >= 32
+        and N > 128
+        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
+        return "wide", dict(
+            BLOCK_N=256,
+            BLOCK_M=128,
+            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=3,
+        )
+    # a few channels: several taps and their channels fill a tile
+    if not hip and itemsize <= 4 and 4 <= channels and channels * itemsize < 128:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "mixed", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=3,
+        )
+    # channels enough for a tile of them at each tap of the window
+    if not hip and itemsize <= 4 and channels >= 8:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "taps", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128 if triton.cdiv(M, 128) * triton.cdiv(N, BLOCK_N) >= sms else 64,
+            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            GROUP_M=8,
+            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
+            num_stages=3,
+        )
+    # two or three channels, stored as four: a load takes all of a tap
+    if not hip and itemsize <= 4 and 1 < channels < 4:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "lanes", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=32,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=4 if depth > 128 else 1,
+        )
+    # hardly any channels
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "terms", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=64 // itemsize,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=4,
+        )
+    # any size
+    return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+
+
+def launch_conv_transpose1d_backward_dx(x, w, dy, dx, dw, db, stride, pad, out_pad, dil) -> None:
+    """Computes dx by the variant that fits, unchecked."""
+    N, C, L = x.shape
+    F = w.shape[1]
+    R = w.shape[2]
+    P = dy.shape[2]
+    f_lanes = 4 * ((F + 3) // 4)
+    PRECISION = _f32_precision("conv")
+    M = L * N
+    channels = F
+    depth = F * R
+    taps = R
+    hop = stride
+    over = P % stride
+    patched = _takes_patches(dy.permute(0, 2, 1), w.permute(0, 2, 1))
+    itemsize = w.element_size()
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(dy.device)
+    variant, config = choose_conv_transpose1d_backward_dx(
+        M, C, channels, depth, taps, hop, over, patched, itemsize, hip, sms
+    )
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    INDEX = tl.int32 if max(L * N, F * R, *dy.shape) < 2_000_000_000 else tl.int64
+    if variant in ("patches", "wide", "mixed", "taps"):
+        if dy.stride(1) != 1:  # its channels lie apart
+            dy_packed = torch.empty((N, P, F), dtype=dy.dtype, device=dy.device)
+            launch_conv_transpose1d_backward_dx_dy_packed(dy, dy_packed)
+            dy = dy_packed.permute(0, 2, 1)
+        if w.stride(1) != 1:  # its channels lie apart
+            w_packed = torch.empty((C, R, F), dtype=w.dtype, device=w.device)
+            launch_conv_transpose1d_backward_dx_w_packed(w, w_packed)
+            w = w_packed.permute(0, 2, 1)
+    if variant == "patches":
+        PATCH_N, PATCH_L = _patch(config["BLOCK_M"], N, L)
+        PATCHES = triton.cdiv(N, PATCH_N) * triton.cdiv(L, PATCH_L)
+        dy_patches = _descriptor(_every(dy.mT, 1, stride), PATCH_N, PATCH_L, config["BLOCK_K"])
+        w_tiles = _descriptor(w.mT.reshape(C, F * R), config["BLOCK_N"], config["BLOCK_K"])
+        conv_transpose1d_backward_dx_patches[
+            (
+                (
+                    min(3 * sms, PATCHES * triton.cdiv(C, config["BLOCK_N"]))
+                    if config["FLAT"]
+                    else PATCHES * triton.cdiv(C, config["BLOCK_N"])
+                ),
+            )
+        ](
+            dy_patches,
+            w_tiles,
+            dx,
+            C,
+            F,
+            N,
+            L,
+            dy.stride(2),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            R=R,
+            PATCH_N=PATCH_N,
+            PATCH_L=PATCH_L,
+            dil=dil,
+            pad=pad,
+            stride=stride,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("wide", "taps"):
+        conv_transpose1d_backward_dx_taps[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
+        ](
+            dy,
+            w,
+            dx,
+            L * N,
+            C,
+            F,
+            L,
+            P,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            R=R,
+            INDEX=INDEX,
+            stride=stride,
+            pad=pad,
+            dil=dil,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("mixed", "terms", "small"):
+        conv_transpose1d_backward_dx_tiles[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
+        ](
+            dy,
+            w,
+            dx,
+            L * N,
+            C,
+            L,
+            P,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            F=F,
+            R=R,
+            INDEX=INDEX,
+            STEP_DY=math.gcd(16, dy.stride(0), dy.stride(2)),
+            stride=stride,
+            pad=pad,
+            dil=dil,
+            STEP_W=math.gcd(16, w.stride(0), w.stride(2)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        # f_lanes channels where dy has F: zeros behind those.
+        dy_lanes = torch.zeros((N, P, f_lanes), dtype=dy.dtype, device=dy.device)
+        launch_conv_transpose1d_backward_dx_dy_packed(dy, dy_lanes[..., :F])
+        # f_lanes channels where w has F: zeros behind those.
+        w_lanes = torch.zeros((C, R, f_lanes), dtype=w.dtype, device=w.device)
+        launch_conv_transpose1d_backward_dx_w_packed(w, w_lanes[..., :F])
+        w_lanes = w_lanes.view(C, R * f_lanes)
+        conv_transpose1d_backward_dx_lanes[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
+        ](
+            dy_lanes,
+            w_lanes,
+            dx,
+            L * N,
+            C,
+            L,
+            P,
+            dy_lanes.stride(0),
+            dy_lanes.stride(1),
+            dy_lanes.stride(2),
+            w_lanes.stride(0),
+            w_lanes.stride(1),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            R=R,
+            f_lanes=f_lanes,
+            INDEX=INDEX,
+            STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0), dy_lanes.stride(1)),
+            stride=stride,
+            pad=pad,
+            dil=dil,
+            STEP_W_LANES=math.gcd(16, w_lanes.stride(0)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_conv_transpose1d_backward_dw(
+    M: int, N: int, channels: int, depth: int, itemsize: int, hip: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # many channels out: each gathered tile serves 256 of them
+    if (
+        not hip
+        and itemsize <= 2
+        and channels >= 32
+        and N > 128
+        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
+        return "wide", dict(
+            BLOCK_N=256,
+            BLOCK_M=128,
+            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=3,
+        )
+    # a few channels: several taps and their channels fill a tile
+    if not hip and itemsize <= 4 and 4 <= channels and channels * itemsize < 128:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "mixed", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=3,
+        )
+    # channels enough for a tile of them at each tap of the window
+    if not hip and itemsize <= 4 and channels >= 8:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "taps", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128 if triton.cdiv(M, 128) * triton.cdiv(N, BLOCK_N) >= sms else 64,
+            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            GROUP_M=8,
+            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
+            num_stages=3,
+        )
+    # two or three channels, stored as four: a load takes all of a tap
+    if not hip and itemsize <= 4 and 1 < channels < 4:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "lanes", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=32,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=4 if depth > 128 else 1,
+        )
+    # hardly any channels
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "terms", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=64 // itemsize,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=4,
+        )
+    # any size
+    return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+
+
+def launch_conv_transpose1d_backward_dw(x, w, dy, dx, dw, db, stride, pad, out_pad, dil) -> None:
+    """Computes dw by the variant that fits, unchecked."""
+    N, C, L = x.shape
+    F = w.shape[1]
+    R = w.shape[2]
+    P = dy.shape[2]
+    n_lanes = 4 * ((N + 3) // 4)
+    PRECISION = _f32_precision("conv")
+    M = C * R
+    channels = N
+    depth = N * P
+    itemsize = x.element_size()
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(dy.device)
+    variant, config = choose_conv_transpose1d_backward_dw(M, F, channels, depth, itemsize, hip, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    INDEX = tl.int32 if max(C * R, N * P, *x.shape) < 2_000_000_000 else tl.int64
+    if variant in ("wide", "mixed", "taps"):
+        if x.stride(0) != 1:  # its channels lie apart
+            x_packed = torch.empty((C, L, N), dtype=x.dtype, device=x.device)
+            launch_conv_transpose1d_backward_dw_x_packed(x, x_packed)
+            x = x_packed.permute(2, 0, 1)
+        if dy.stride(0) != 1:  # its channels lie apart
+            dy_packed = torch.empty((F, P, N), dtype=dy.dtype, device=dy.device)
+            launch_conv_transpose1d_backward_dw_dy_packed(dy, dy_packed)
+            dy = dy_packed.permute(2, 0, 1)
+    if variant in ("wide", "taps"):
+        conv_transpose1d_backward_dw_taps[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
+        ](
+            x,
+            dy,
+            dw,
+            C * R,
+            F,
+            N,
+            R,
+            L,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dw.stride(0),
+            dw.stride(1),
+            dw.stride(2),
+            P=P,
+            INDEX=INDEX,
+            pad=pad,
+            dil=dil,
+            stride=stride,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("mixed", "terms", "small"):
+        conv_transpose1d_backward_dw_tiles[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
+        ](
+            x,
+            dy,
+            dw,
+            C * R,
+            F,
+            R,
+            L,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dw.stride(0),
+            dw.stride(1),
+            dw.stride(2),
+            N=N,
+            P=P,
+            INDEX=INDEX,
+            STEP_X=math.gcd(16, x.stride(1), x.stride(2)),
+            pad=pad,
+            dil=dil,
+            stride=stride,
+            STEP_DY=math.gcd(16, dy.stride(1), dy.stride(2)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        # n_lanes channels where x has N: zeros behind those.
+        x_lanes = torch.zeros((C, L, n_lanes), dtype=x.dtype, device=x.device)
+        launch_conv_transpose1d_backward_dw_x_packed(x, x_lanes[..., :N])
+        # n_lanes channels where dy has N: zeros behind those.
+        dy_lanes = torch.zeros((F, P, n_lanes), dtype=dy.dtype, device=dy.device)
+        launch_conv_transpose1d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
+        dy_lanes = dy_lanes.view(F, P * n_lanes)
+        conv_transpose1d_backward_dw_lanes[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
+        ](
+            x_lanes,
+            dy_lanes,
+            dw,
+            C * R,
+            F,
+            R,
+            L,
+            x_lanes.stride(0),
+            x_lanes.stride(1),
+            x_lanes.stride(2),
+            dy_lanes.stride(0),
+            dy_lanes.stride(1),
+            dw.stride(0),
+            dw.stride(1),
+            dw.stride(2),
+            P=P,
+            n_lanes=n_lanes,
+            INDEX=INDEX,
+            STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1)),
+            pad=pad,
+            dil=dil,
+            stride=stride,
+            STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_conv_transpose1d_backward_db(
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = min(64 if across else 1024, max(16, triton.next_power_of_2(col_run)))
+        ROWS = 32 if across else min(16, 4096 // BLOCK)
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
+            MERGE=1 if PARTS > 16 else 16,
+            num_warps=8 if across else 4,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    BLOCK = min(32 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+    return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
+
+
+def launch_conv_transpose1d_backward_db(x, w, dy, dx, dw, db, stride, pad, out_pad, dil) -> None:
+    """Computes db by the variant that fits, unchecked."""
+    N = x.shape[0]
+    F = w.shape[1]
+    P = dy.shape[2]
+    rows = F
+    cols = N * P
+    col_run = P
+    col_runs = N
+    across = dy.stride(1) < dy.stride(2)
+    sms = _multiprocessors(dy.device)
+    variant, config = choose_conv_transpose1d_backward_db(
+        rows, cols, col_run, col_runs, across, sms
+    )
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    if variant == "split":
+        db_sum_part = torch.empty(
+            (F, config["PARTS"]),
+            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
+            device=dy.device,
+        )
+        conv_transpose1d_backward_db_part[(config["PARTS"], triton.cdiv(F, config["ROWS"]))](
+            dy,
+            db_sum_part,
+            F,
+            N,
+            P,
+            dy_n=dy.stride(0),
+            dy_f=dy.stride(1),
+            dy_p=dy.stride(2),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        conv_transpose1d_backward_db_finish[(triton.cdiv(F, config["MERGE"]),)](
+            db_sum_part,
+            db,
+            F,
+            db.stride(0),
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
+        )
+    elif variant in ("across", "rows"):
+        conv_transpose1d_backward_db_rows[(triton.cdiv(F, config["ROWS"]),)](
+            dy,
+            db,
+            F,
+            N * P,
+            P,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            db.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        conv_transpose1d_backward_db_loop[(triton.cdiv(F, config["ROWS"]),)](
+            dy,
+            db,
+            F,
+            N,
+            P,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            db.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def launch_conv_transpose1d_backward(x, w, dy, dx, dw, db, stride, pad, out_pad, dil) -> None:
+    """3 steps, unchecked; what passes between them is in scratch storage."""
+    if dx is not None:
+        launch_conv_transpose1d_backward_dx(x, w, dy, dx, dw, db, stride, pad, out_pad, dil)
+    if dw is not None:
+        launch_conv_transpose1d_backward_dw(x, w, dy, dx, dw, db, stride, pad, out_pad, dil)
+    if db is not None:
+        launch_conv_transpose1d_backward_db(x, w, dy, dx, dw, db, stride, pad, out_pad, dil)
+
+
+def allocate_conv_transpose1d_backward(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    dy: torch.Tensor,
+    stride: int = 1,
+    pad: int = 0,
+    out_pad: int = 0,
+    dil: int = 1,
+    need_dx: bool = True,
+    need_dw: bool = True,
+    need_db: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """Checks the operands of conv_transpose1d_backward and allocates what it returns."""
+    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"conv_transpose1d_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
+        )
+    if x.dim() != 3:
+        raise ValueError(
+            f"conv_transpose1d_backward: x: expected 3 dims [N, C, L], given {x.dim()}"
+        )
+    if w.dtype != x.dtype:
+        raise ValueError(
+            f"conv_transpose1d_backward: w: expected dtype {x.dtype} (T, from x), given {w.dtype}"
+        )
+    if w.dim() != 3:
+        raise ValueError(
+            f"conv_transpose1d_backward: w: expected 3 dims [C, F, R], given {w.dim()}"
+        )
+    if w.device != x.device:
+        raise ValueError(
+            f"conv_transpose1d_backward: w: expected device {x.device} (from x), given {w.device}"
+        )
+    if dy.dtype != x.dtype:
+        raise ValueError(
+            f"conv_transpose1d_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
+        )
+    if dy.dim() != 3:
+        raise ValueError(
+            f"conv_transpose1d_backward: dy: expected 3 dims [N, F, P], given {dy.dim()}"
+        )
+    if dy.device != x.device:
+        raise ValueError(
+            f"conv_transpose1d_backward: dy: expected device {x.device} (from x), given {dy.device}"
+        )
+    if type(stride) is not int:
+        raise ValueError(f"conv_transpose1d_backward: stride: expected int, given {stride!r}")
+    if type(pad) is not int:
+        raise ValueError(f"conv_transpose1d_backward: pad: expected int, given {pad!r}")
+    if type(out_pad) is not int:
+        raise ValueError(f"conv_transpose1d_backward: out_pad: expected int, given {out_pad!r}")
+    if type(dil) is not int:
+        raise ValueError(f"conv_transpose1d_backward: dil: expected int, given {dil!r}")
+    N, C, L = x.shape
+    F = w.shape[1]
+    R = w.shape[2]
+    P = dy.shape[2]
+    if w.shape[0] != C:
+        raise ValueError(
+            f"conv_transpose1d_backward: w: dim 0 (C): expected {C} (from x), given {w.shape[0]}"
+        )
+    if dy.shape[0] != N:
+        raise ValueError(
+            f"conv_transpose1d_backward: dy: dim 0 (N): expected {N} (from x), given {dy.shape[0]}"
+        )
+    if dy.shape[1] != F:
+        raise ValueError(
+            f"conv_transpose1d_backward: dy: dim 1 (F): expected {F} (from w), given {dy.shape[1]}"
+        )
+    if P != (L * stride + R * dil + out_pad - dil - 2 * pad - stride + 1):
+        raise ValueError(
+            f"conv_transpose1d_backward: requires P == L * stride + R * dil + out_pad + 1 - dil - 2 * pad - stride: {P} != {L * stride + R * dil + out_pad - dil - 2 * pad - stride + 1}"
+        )
+    if stride < 1:
+        raise ValueError(f"conv_transpose1d_backward: requires stride >= 1: {stride} < {1}")
+    dx = torch.empty((N, C, L), dtype=x.dtype, device=x.device) if need_dx else None
+    dw = torch.empty((C, F, R), dtype=x.dtype, device=x.device) if need_dw else None
+    db = torch.empty((F,), dtype=x.dtype, device=x.device) if need_db else None
+    return dx, dw, db
+
+
+def conv_transpose1d_backward_reference(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    dy: torch.Tensor,
+    stride: int = 1,
+    pad: int = 0,
+    out_pad: int = 0,
+    dil: int = 1,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What conv_transpose1d_backward means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    w = w.to(compute)
+    dy = dy.to(compute)
+    N, C, L = x.shape
+    F = w.shape[1]
+    R = w.shape[2]
+    P = dy.shape[2]
+
+    def padded(tensor, fill, *index):
+        """tensor[index], and fill where an index is outside."""
+        inside, at = True, []
+        for i, size in zip(index, tensor.shape):
+            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
+            inside = inside & (i >= 0) & (i < size)
+            at.append(i.clamp(0, max(size - 1, 0)))
+        if tensor.numel() == 0:
+            return tensor.new_full(inside.shape, fill)
+        return torch.where(inside, tensor[tuple(at)], fill)
+
+    def blocks(terms, *sizes):
+        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
+        room, parts = max(1, 2**19 // max(1, terms)), [()]
+        for size in sizes[::-1]:
+            length = max(1, min(size, room))
+            room = max(1, room // length)
+            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
+            parts = [(cut, *part) for cut in cuts for part in parts]
+        return parts
+
+    # dx[n, c, l] = sum[f, r]((dy[n, f, l * stride + r * dil - pad] else 0.0) * w[c, f, r])
+    f = torch.arange(F, device=x.device)[:, None, None]
+    r = torch.arange(R, device=x.device)
+    dx = torch.empty((N, C, L), dtype=T, device=x.device)
+    for n_block, l_block in blocks(F * R, N, L):
+        n = torch.arange(N, device=x.device)[n_block, None, None, None]
+        l = torch.arange(L, device=x.device)[l_block, None]
+        dx[n_block, :, l_block] = torch.einsum(
+            "nflr,cfr->ncl", padded(dy, 0.0, n, f, l * stride + r * dil - pad), w
+        ).to(T)
+
+    # dw[c, f, r] = sum[n, p](dy[n, f, p] * (x[n, c, (p + pad - r * dil) / stride] else 0.0))
+    n = torch.arange(N, device=x.device)[:, None, None, None]
+    p = torch.arange(P, device=x.device)
+    dw = torch.empty((C, F, R), dtype=T, device=x.device)
+    for c_block, r_block in blocks(N * P, C, R):
+        c = torch.arange(C, device=x.device)[c_block, None, None]
+        r = torch.arange(R, device=x.device)[r_block, None]
+        dw[c_block, :, r_block] = torch.einsum(
+            "ncrp,nfp->cfr",
+            padded(
+                x,
+                0.0,
+                n,
+                c,
+                torch.where((p + pad - r * dil) % stride == 0, (p + pad - r * dil) // stride, -1),
+            ),
+            dy,
+        ).to(T)
+
+    # db[f] = sum[n, p](dy[n, f, p])
+    db = dy.permute(1, 0, 2).sum((-2, -1)).to(T)
+
+    return dx, dw, db
+
+
+@runtime.op(
+    "specs/conv_transpose1d.op",
+    allocate=allocate_conv_transpose1d_backward,
+    reference=conv_transpose1d_backward_reference,
+    precision=("conv",),
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def conv_transpose1d_backward(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    dy: torch.Tensor,
+    stride: int = 1,
+    pad: int = 0,
+    out_pad: int = 0,
+    dil: int = 1,
+    need_dx: bool = True,
+    need_dw: bool = True,
+    need_db: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """dx: T[N, C, L], dw: T[C, F, R], db: T[F] from x: T[N, C, L], w: T[C, F, R], dy: T[N, F, P].
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dx, dw, db = allocate_conv_transpose1d_backward(
+        x, w, dy, stride, pad, out_pad, dil, need_dx, need_dw, need_db
+    )
+    if not _runs_kernels(x):
+        return conv_transpose1d_backward_reference(x, w, dy, stride, pad, out_pad, dil)
+    if any(t is not None and t.numel() > 0 for t in (dx, dw, db)):
+        with torch.cuda.device_of(x):
+            launch_conv_transpose1d_backward(x, w, dy, dx, dw, db, stride, pad, out_pad, dil)
+    return dx, dw, db

@@ -71,9 +71,22 @@ def _descriptor(x: torch.Tensor, *block: int) -> TensorDescriptor:
 def _takes_patches(*operands: torch.Tensor) -> bool:
     """Whether patches can be loaded by descriptor, along the last dim, of these or of packed copies."""
     step = 16 // operands[0].element_size()
+    # With a stride, a row of a descriptor reaches over others; its coordinates have 32 bits.
+    if max(n * s for x in operands for n, s in zip(x.shape[1:], x.stride()[1:])) >= 2**29:
+        return False
     return _takes_tiles(*operands) and all(
         _is_aligned(x) or x.stride(-1) != 1 and x.shape[-1] % step == 0 for x in operands
     )
+
+
+def _every(x: torch.Tensor, *steps: int) -> torch.Tensor:
+    """Every step-th element along each dim but the last, which reaches over the elements in between."""
+    shape, strides, reach = [], [], x.shape[-1]
+    for size, stride, step in zip(x.shape, x.stride(), steps):
+        shape.append(size // step)
+        strides.append(stride * step)
+        reach += stride * (step - 1)
+    return x.as_strided((*shape, reach), (*strides, 1))
 
 
 @cache
@@ -1384,6 +1397,12 @@ def conv_transpose3d_torch(
     reference=conv_transpose3d_reference,
     equals=conv_transpose3d_torch,
     precision=("conv",),
+    backward=runtime.Backward(
+        "conv_transpose3d_backward",
+        wrt=("x", "w", "b"),
+        outputs=("y",),
+        flags=("need_dx", "need_dw", "need_db"),
+    ),
 )
 def conv_transpose3d(
     x: torch.Tensor,
@@ -1404,3 +1423,2116 @@ def conv_transpose3d(
         with torch.cuda.device_of(x):
             launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad)
     return y
+
+
+@triton.jit
+def conv_transpose3d_backward_dx_dy_packed_tile(
+    dy_ptr,
+    dy_packed_ptr,
+    rows,
+    F,
+    OPQ,
+    dy_i0,
+    dy_i1,
+    dy_i2i3i4,
+    dy_packed_row,
+    dy_packed_i1,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(F, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (i1 < F)
+    i0 = row // OPQ
+    i2i3i4 = row % OPQ
+    dy = tl.load(dy_ptr + i0 * dy_i0 + i1 * dy_i1 + i2i3i4 * dy_i2i3i4, mask=inside)
+    tl.store(dy_packed_ptr + row * dy_packed_row + i1 * dy_packed_i1, dy, mask=inside)
+
+
+@triton.jit
+def conv_transpose3d_backward_dx_w_packed_tile(
+    w_ptr,
+    w_packed_ptr,
+    rows,
+    F,
+    KRS,
+    w_i0,
+    w_i1,
+    w_i2i3i4,
+    w_packed_row,
+    w_packed_i1,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(F, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (i1 < F)
+    i0 = row // KRS
+    i2i3i4 = row % KRS
+    w = tl.load(w_ptr + i0 * w_i0 + i1 * w_i1 + i2i3i4 * w_i2i3i4, mask=inside)
+    tl.store(w_packed_ptr + row * w_packed_row + i1 * w_packed_i1, w, mask=inside)
+
+
+@triton.jit
+def conv_transpose3d_backward_dw_x_packed_tile(
+    x_ptr,
+    x_packed_ptr,
+    rows,
+    N,
+    x_i0,
+    x_row,
+    x_packed_row,
+    x_packed_i0,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(N, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (i0 < N)
+    x = tl.load(x_ptr + i0 * x_i0 + row * x_row, mask=inside)
+    tl.store(x_packed_ptr + row * x_packed_row + i0 * x_packed_i0, x, mask=inside)
+
+
+@triton.jit
+def conv_transpose3d_backward_dw_dy_packed_tile(
+    dy_ptr,
+    dy_packed_ptr,
+    rows,
+    N,
+    dy_i0,
+    dy_row,
+    dy_packed_row,
+    dy_packed_i0,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(N, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (i0 < N)
+    dy = tl.load(dy_ptr + i0 * dy_i0 + row * dy_row, mask=inside)
+    tl.store(dy_packed_ptr + row * dy_packed_row + i0 * dy_packed_i0, dy, mask=inside)
+
+
+@triton.jit
+def conv_transpose3d_backward_dx_patches(
+    dy_patches,
+    w_tiles,
+    dx_ptr,
+    C,
+    F,
+    N,
+    D,
+    H,
+    W,
+    dy_2,
+    dy_3,
+    dy_4,
+    dx_0,
+    dx_1,
+    dx_2,
+    dx_3,
+    dx_4,
+    K: tl.constexpr,
+    R: tl.constexpr,
+    S: tl.constexpr,
+    PATCH_N: tl.constexpr,
+    PATCH_D: tl.constexpr,
+    PATCH_H: tl.constexpr,
+    PATCH_W2: tl.constexpr,
+    pad: tl.constexpr,
+    stride: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    FLAT: tl.constexpr,
+):
+    """Sums over BLOCK_N columns and patches of BLOCK_M places, one tap and BLOCK_K channels at a time."""
+    patches_n = tl.cdiv(N, PATCH_N)
+    patches_d = tl.cdiv(D, PATCH_D)
+    patches_h = tl.cdiv(H, PATCH_H)
+    patches_w2 = tl.cdiv(W, PATCH_W2)
+    tiles_n = tl.cdiv(C, BLOCK_N)
+    # FLAT, the loads of the next tile start before this one is stored: the price is more to decide a step.
+    for tile in tl.range(
+        tl.program_id(0),
+        patches_n * patches_d * patches_h * patches_w2 * tiles_n,
+        tl.num_programs(0),
+        flatten=FLAT,
+    ):
+        first_c2 = tile % tiles_n * BLOCK_N
+        first_w2 = tile // tiles_n % patches_w2 * PATCH_W2
+        first_h = tile // (patches_w2 * tiles_n) % patches_h * PATCH_H
+        first_d = tile // (patches_h * patches_w2 * tiles_n) % patches_d * PATCH_D
+        first_n = tile // (patches_d * patches_h * patches_w2 * tiles_n) * PATCH_N
+        dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
+        for start in range(K * R * S * tl.cdiv(F, BLOCK_K)):
+            tap = start % (K * R * S)
+            f = start // (K * R * S) * BLOCK_K
+            k2 = tap // (R * S)
+            dy_o = k2 - pad
+            r2 = tap // S % R
+            dy_p = r2 - pad
+            s2 = tap % S
+            dy_q = s2 - pad
+            dy = dy_patches.load(
+                [
+                    first_n,
+                    first_d + _floor_div(dy_o, stride),
+                    first_h + _floor_div(dy_p, stride),
+                    first_w2 + _floor_div(dy_q, stride),
+                    tl.cast(
+                        f
+                        + _floor_mod(dy_o, stride) * dy_2
+                        + _floor_mod(dy_p, stride) * dy_3
+                        + _floor_mod(dy_q, stride) * dy_4,
+                        tl.int32,
+                    ),
+                ]
+            ).reshape(BLOCK_M, BLOCK_K)
+            w = w_tiles.load([first_c2, f + tap * F])
+            dx_sum = tl.dot(w, dy.T, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        place = tl.arange(0, BLOCK_M)[None, :]
+        n = tl.cast(first_n, tl.int64) + place // (PATCH_D * PATCH_H * PATCH_W2)
+        d = tl.cast(first_d, tl.int64) + place // (PATCH_H * PATCH_W2) % PATCH_D
+        h = tl.cast(first_h, tl.int64) + place // PATCH_W2 % PATCH_H
+        w2 = tl.cast(first_w2, tl.int64) + place % PATCH_W2
+        c2 = tl.cast(first_c2, tl.int64) + tl.arange(0, BLOCK_N)[:, None]
+        inside = (n < N) & (d < D) & (h < H) & (w2 < W) & (c2 < C)
+        dx_places = dx_ptr + n * dx_0 + d * dx_2 + h * dx_3 + w2 * dx_4
+        tl.store(dx_places + c2 * dx_1, dx_sum, mask=inside)
+
+
+@triton.jit
+def conv_transpose3d_backward_dx_taps(
+    dy_ptr,
+    w_ptr,
+    dx_ptr,
+    M,
+    C,
+    F,
+    DHW,
+    HW,
+    D,
+    W,
+    H,
+    O,
+    P,
+    Q,
+    dy_0,
+    dy_1,
+    dy_2,
+    dy_3,
+    dy_4,
+    w_c2,
+    w_f,
+    w_tap,
+    dx_0,
+    dx_1,
+    dx_2,
+    dx_3,
+    dx_4,
+    K: tl.constexpr,
+    R: tl.constexpr,
+    S: tl.constexpr,
+    INDEX: tl.constexpr,
+    stride: tl.constexpr,
+    pad: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    c2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = m // DHW
+    d = m // HW % D
+    dy_o0 = d * stride - pad
+    h = m // W % H
+    dy_p0 = h * stride - pad
+    w2 = m % W
+    dy_q0 = w2 * stride - pad
+    dy_rows = (
+        dy_ptr
+        + tl.cast(n, tl.int64) * dy_0
+        + tl.cast(dy_o0, tl.int64) * dy_2
+        + tl.cast(dy_p0, tl.int64) * dy_3
+        + tl.cast(dy_q0, tl.int64) * dy_4
+    )
+    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    chunks = tl.cdiv(F, BLOCK_K)
+    for start in range(K * R * S * chunks):
+        tap = start // chunks
+        f = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
+        k2 = tap // (R * S)
+        r2 = tap // S % R
+        s2 = tap % S
+        dy_terms = (
+            f[None, :] * dy_1
+            + tl.cast(k2, tl.int64) * dy_2
+            + tl.cast(r2, tl.int64) * dy_3
+            + tl.cast(s2, tl.int64) * dy_4
+        )
+        dy_o = dy_o0 + k2
+        dy_p = dy_p0 + r2
+        dy_q = dy_q0 + s2
+        dy = tl.load(
+            dy_rows + dy_terms,
+            mask=(m < M)
+            & (f[None, :] < F)
+            & (dy_o >= 0)
+            & (dy_o < O)
+            & (dy_p >= 0)
+            & (dy_p < P)
+            & (dy_q >= 0)
+            & (dy_q < Q),
+            other=0.0,
+        )
+        w = tl.load(
+            w_ptr + c2 * w_c2 + f[:, None] * w_f + tl.cast(tap, tl.int64) * w_tap,
+            mask=(c2 < C) & (f[:, None] < F),
+            other=0.0,
+        )
+        dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    dx_rows = (
+        dx_ptr
+        + tl.cast(n, tl.int64) * dx_0
+        + tl.cast(d, tl.int64) * dx_2
+        + tl.cast(h, tl.int64) * dx_3
+        + tl.cast(w2, tl.int64) * dx_4
+    )
+    dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        dx_sum = dx_sum_halves[half]
+        c2 = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (c2 < C)
+        tl.store(dx_rows + c2 * dx_1, dx_sum, mask=inside)
+
+
+@triton.jit
+def conv_transpose3d_backward_dx_lanes(
+    dy_lanes_ptr,
+    w_lanes_ptr,
+    dx_ptr,
+    M,
+    C,
+    DHW,
+    HW,
+    D,
+    W,
+    H,
+    O,
+    P,
+    Q,
+    dy_lanes_0,
+    dy_lanes_1,
+    dy_lanes_2,
+    dy_lanes_3,
+    dy_lanes_4,
+    w_lanes_c2,
+    w_lanes_k,
+    dx_0,
+    dx_1,
+    dx_2,
+    dx_3,
+    dx_4,
+    K: tl.constexpr,
+    R: tl.constexpr,
+    S: tl.constexpr,
+    f_lanes: tl.constexpr,
+    INDEX: tl.constexpr,
+    STEP_DY_LANES: tl.constexpr,
+    stride: tl.constexpr,
+    pad: tl.constexpr,
+    STEP_W_LANES: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    c2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = m // DHW
+    dy_lanes_0 = tl.multiple_of(tl.cast(dy_lanes_0, tl.int64), STEP_DY_LANES)
+    d = m // HW % D
+    dy_lanes_o0 = d * stride - pad
+    dy_lanes_1 = tl.multiple_of(tl.cast(dy_lanes_1, tl.int64), STEP_DY_LANES)
+    h = m // W % H
+    dy_lanes_p0 = h * stride - pad
+    dy_lanes_2 = tl.multiple_of(tl.cast(dy_lanes_2, tl.int64), STEP_DY_LANES)
+    w2 = m % W
+    dy_lanes_q0 = w2 * stride - pad
+    dy_lanes_3 = tl.multiple_of(tl.cast(dy_lanes_3, tl.int64), STEP_DY_LANES)
+    dy_lanes_rows = (
+        dy_lanes_ptr
+        + tl.cast(n, tl.int64) * dy_lanes_0
+        + tl.cast(dy_lanes_o0, tl.int64) * dy_lanes_1
+        + tl.cast(dy_lanes_p0, tl.int64) * dy_lanes_2
+        + tl.cast(dy_lanes_q0, tl.int64) * dy_lanes_3
+    )
+    w_lanes_c2 = tl.multiple_of(tl.cast(w_lanes_c2, tl.int64), STEP_W_LANES)
+    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, K * R * S * f_lanes, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(INDEX)
+        k2 = k[None, :] // (R * S * f_lanes)
+        r2 = k[None, :] // (S * f_lanes) % R
+        s2 = k[None, :] // f_lanes % S
+        f = k[None, :] % f_lanes
+        dy_lanes_terms = (
+            tl.cast(k2, tl.int64) * dy_lanes_1
+            + tl.cast(r2, tl.int64) * dy_lanes_2
+            + tl.cast(s2, tl.int64) * dy_lanes_3
+            + tl.cast(f, tl.int64) * dy_lanes_4
+        )
+        dy_lanes_o = dy_lanes_o0 + k2
+        dy_lanes_p = dy_lanes_p0 + r2
+        dy_lanes_q = dy_lanes_q0 + s2
+        dy_lanes = tl.load(
+            dy_lanes_rows + dy_lanes_terms,
+            mask=(m < M)
+            & (k[None, :] < K * R * S * f_lanes)
+            & (dy_lanes_o >= 0)
+            & (dy_lanes_o < O)
+            & (dy_lanes_p >= 0)
+            & (dy_lanes_p < P)
+            & (dy_lanes_q >= 0)
+            & (dy_lanes_q < Q),
+            other=0.0,
+        )
+        w_lanes = tl.load(
+            w_lanes_ptr + c2 * w_lanes_c2 + tl.cast(k[:, None], tl.int64) * w_lanes_k,
+            mask=(c2 < C) & (k[:, None] < K * R * S * f_lanes),
+            other=0.0,
+        )
+        dx_sum = tl.dot(dy_lanes, w_lanes, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    dx_rows = (
+        dx_ptr
+        + tl.cast(n, tl.int64) * dx_0
+        + tl.cast(d, tl.int64) * dx_2
+        + tl.cast(h, tl.int64) * dx_3
+        + tl.cast(w2, tl.int64) * dx_4
+    )
+    dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        dx_sum = dx_sum_halves[half]
+        c2 = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (c2 < C)
+        tl.store(dx_rows + c2 * dx_1, dx_sum, mask=inside)
+
+
+@triton.jit
+def conv_transpose3d_backward_dx_tiles(
+    dy_ptr,
+    w_ptr,
+    dx_ptr,
+    M,
+    C,
+    DHW,
+    HW,
+    D,
+    W,
+    H,
+    O,
+    P,
+    Q,
+    dy_0,
+    dy_1,
+    dy_2,
+    dy_3,
+    dy_4,
+    w_c2,
+    w_f,
+    w_k2r2s2,
+    dx_0,
+    dx_1,
+    dx_2,
+    dx_3,
+    dx_4,
+    F: tl.constexpr,
+    K: tl.constexpr,
+    R: tl.constexpr,
+    S: tl.constexpr,
+    INDEX: tl.constexpr,
+    STEP_DY: tl.constexpr,
+    stride: tl.constexpr,
+    pad: tl.constexpr,
+    STEP_W: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(C, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    c2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = m // DHW
+    dy_0 = tl.multiple_of(tl.cast(dy_0, tl.int64), STEP_DY)
+    d = m // HW % D
+    dy_o0 = d * stride - pad
+    dy_2 = tl.multiple_of(tl.cast(dy_2, tl.int64), STEP_DY)
+    h = m // W % H
+    dy_p0 = h * stride - pad
+    dy_3 = tl.multiple_of(tl.cast(dy_3, tl.int64), STEP_DY)
+    w2 = m % W
+    dy_q0 = w2 * stride - pad
+    dy_4 = tl.multiple_of(tl.cast(dy_4, tl.int64), STEP_DY)
+    dy_rows = (
+        dy_ptr
+        + tl.cast(n, tl.int64) * dy_0
+        + tl.cast(dy_o0, tl.int64) * dy_2
+        + tl.cast(dy_p0, tl.int64) * dy_3
+        + tl.cast(dy_q0, tl.int64) * dy_4
+    )
+    w_c2 = tl.multiple_of(tl.cast(w_c2, tl.int64), STEP_W)
+    w_k2r2s2 = tl.multiple_of(tl.cast(w_k2r2s2, tl.int64), STEP_W)
+    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, F * K * R * S, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(INDEX)
+        f = k[None, :] % F
+        k2 = k[None, :] // (F * R * S)
+        r2 = k[None, :] // (F * S) % R
+        s2 = k[None, :] // F % S
+        dy_terms = (
+            tl.cast(f, tl.int64) * dy_1
+            + tl.cast(k2, tl.int64) * dy_2
+            + tl.cast(r2, tl.int64) * dy_3
+            + tl.cast(s2, tl.int64) * dy_4
+        )
+        dy_o = dy_o0 + k2
+        dy_p = dy_p0 + r2
+        dy_q = dy_q0 + s2
+        dy = tl.load(
+            dy_rows + dy_terms,
+            mask=(m < M)
+            & (k[None, :] < F * K * R * S)
+            & (dy_o >= 0)
+            & (dy_o < O)
+            & (dy_p >= 0)
+            & (dy_p < P)
+            & (dy_q >= 0)
+            & (dy_q < Q),
+            other=0.0,
+        )
+        f = k[:, None] % F
+        k2r2s2 = k[:, None] // F
+        w = tl.load(
+            w_ptr + c2 * w_c2 + tl.cast(f, tl.int64) * w_f + tl.cast(k2r2s2, tl.int64) * w_k2r2s2,
+            mask=(c2 < C) & (k[:, None] < F * K * R * S),
+            other=0.0,
+        )
+        dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    dx_rows = (
+        dx_ptr
+        + tl.cast(n, tl.int64) * dx_0
+        + tl.cast(d, tl.int64) * dx_2
+        + tl.cast(h, tl.int64) * dx_3
+        + tl.cast(w2, tl.int64) * dx_4
+    )
+    dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        dx_sum = dx_sum_halves[half]
+        c2 = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (c2 < C)
+        tl.store(dx_rows + c2 * dx_1, dx_sum, mask=inside)
+
+
+@triton.jit
+def conv_transpose3d_backward_dw_taps(
+    x_ptr,
+    dy_ptr,
+    dw_ptr,
+    M,
+    F,
+    N,
+    KRS,
+    RS,
+    K,
+    S,
+    R,
+    D,
+    H,
+    W,
+    x_0,
+    x_1,
+    x_2,
+    x_3,
+    x_4,
+    dy_n,
+    dy_f,
+    dy_tap,
+    dw_0,
+    dw_1,
+    dw_2,
+    dw_3,
+    dw_4,
+    O: tl.constexpr,
+    P: tl.constexpr,
+    Q: tl.constexpr,
+    INDEX: tl.constexpr,
+    pad: tl.constexpr,
+    stride: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, one tap and BLOCK_K channels at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    c = m // KRS
+    k = m // RS % K
+    r = m // S % R
+    s = m % S
+    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    chunks = tl.cdiv(N, BLOCK_K)
+    for start in range(O * P * Q * chunks):
+        tap = start // chunks
+        n = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
+        o = tap // (P * Q)
+        x_d_num = o + pad - k
+        p = tap // Q % P
+        x_h_num = p + pad - r
+        q = tap % Q
+        x_w_num = q + pad - s
+        x = tl.load(
+            x_ptr
+            + n[None, :] * x_0
+            + tl.cast(c, tl.int64) * x_1
+            + tl.cast(x_d_num // stride, tl.int64) * x_2
+            + tl.cast(x_h_num // stride, tl.int64) * x_3
+            + tl.cast(x_w_num // stride, tl.int64) * x_4,
+            mask=(m < M)
+            & (n[None, :] < N)
+            & (x_d_num % stride == 0)
+            & (x_d_num >= 0)
+            & (x_d_num // stride < D)
+            & (x_h_num % stride == 0)
+            & (x_h_num >= 0)
+            & (x_h_num // stride < H)
+            & (x_w_num % stride == 0)
+            & (x_w_num >= 0)
+            & (x_w_num // stride < W),
+            other=0.0,
+        )
+        dy = tl.load(
+            dy_ptr + n[:, None] * dy_n + f * dy_f + tl.cast(tap, tl.int64) * dy_tap,
+            mask=(f < F) & (n[:, None] < N),
+            other=0.0,
+        )
+        dw_sum = tl.dot(x, dy, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    dw_rows = (
+        dw_ptr
+        + tl.cast(c, tl.int64) * dw_0
+        + tl.cast(k, tl.int64) * dw_2
+        + tl.cast(r, tl.int64) * dw_3
+        + tl.cast(s, tl.int64) * dw_4
+    )
+    dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        dw_sum = dw_sum_halves[half]
+        f = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (f < F)
+        tl.store(dw_rows + f * dw_1, dw_sum, mask=inside)
+
+
+@triton.jit
+def conv_transpose3d_backward_dw_lanes(
+    x_lanes_ptr,
+    dy_lanes_ptr,
+    dw_ptr,
+    M,
+    F,
+    KRS,
+    RS,
+    K,
+    S,
+    R,
+    D,
+    H,
+    W,
+    x_lanes_0,
+    x_lanes_1,
+    x_lanes_2,
+    x_lanes_3,
+    x_lanes_4,
+    dy_lanes_f,
+    dy_lanes_k,
+    dw_0,
+    dw_1,
+    dw_2,
+    dw_3,
+    dw_4,
+    O: tl.constexpr,
+    P: tl.constexpr,
+    Q: tl.constexpr,
+    n_lanes: tl.constexpr,
+    INDEX: tl.constexpr,
+    STEP_X_LANES: tl.constexpr,
+    pad: tl.constexpr,
+    stride: tl.constexpr,
+    STEP_DY_LANES: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    c = m // KRS
+    x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
+    k = m // RS % K
+    x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
+    r = m // S % R
+    x_lanes_2 = tl.multiple_of(tl.cast(x_lanes_2, tl.int64), STEP_X_LANES)
+    s = m % S
+    x_lanes_3 = tl.multiple_of(tl.cast(x_lanes_3, tl.int64), STEP_X_LANES)
+    dy_lanes_f = tl.multiple_of(tl.cast(dy_lanes_f, tl.int64), STEP_DY_LANES)
+    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, O * P * Q * n_lanes, BLOCK_K):
+        k2 = start + tl.arange(0, BLOCK_K).to(INDEX)
+        o = k2[None, :] // (P * Q * n_lanes)
+        x_lanes_d_num = o + pad - k
+        p = k2[None, :] // (Q * n_lanes) % P
+        x_lanes_h_num = p + pad - r
+        q = k2[None, :] // n_lanes % Q
+        x_lanes_w_num = q + pad - s
+        n = k2[None, :] % n_lanes
+        x_lanes = tl.load(
+            x_lanes_ptr
+            + tl.cast(c, tl.int64) * x_lanes_0
+            + tl.cast(x_lanes_d_num // stride, tl.int64) * x_lanes_1
+            + tl.cast(x_lanes_h_num // stride, tl.int64) * x_lanes_2
+            + tl.cast(x_lanes_w_num // stride, tl.int64) * x_lanes_3
+            + tl.cast(n, tl.int64) * x_lanes_4,
+            mask=(m < M)
+            & (k2[None, :] < O * P * Q * n_lanes)
+            & (x_lanes_d_num % stride == 0)
+            & (x_lanes_d_num >= 0)
+            & (x_lanes_d_num // stride < D)
+            & (x_lanes_h_num % stride == 0)
+            & (x_lanes_h_num >= 0)
+            & (x_lanes_h_num // stride < H)
+            & (x_lanes_w_num % stride == 0)
+            & (x_lanes_w_num >= 0)
+            & (x_lanes_w_num // stride < W),
+            other=0.0,
+        )
+        dy_lanes = tl.load(
+            dy_lanes_ptr + f * dy_lanes_f + tl.cast(k2[:, None], tl.int64) * dy_lanes_k,
+            mask=(f < F) & (k2[:, None] < O * P * Q * n_lanes),
+            other=0.0,
+        )
+        dw_sum = tl.dot(x_lanes, dy_lanes, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    dw_rows = (
+        dw_ptr
+        + tl.cast(c, tl.int64) * dw_0
+        + tl.cast(k, tl.int64) * dw_2
+        + tl.cast(r, tl.int64) * dw_3
+        + tl.cast(s, tl.int64) * dw_4
+    )
+    dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        dw_sum = dw_sum_halves[half]
+        f = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (f < F)
+        tl.store(dw_rows + f * dw_1, dw_sum, mask=inside)
+
+
+@triton.jit
+def conv_transpose3d_backward_dw_tiles(
+    x_ptr,
+    dy_ptr,
+    dw_ptr,
+    M,
+    F,
+    KRS,
+    RS,
+    K,
+    S,
+    R,
+    D,
+    H,
+    W,
+    x_0,
+    x_1,
+    x_2,
+    x_3,
+    x_4,
+    dy_n,
+    dy_f,
+    dy_opq,
+    dw_0,
+    dw_1,
+    dw_2,
+    dw_3,
+    dw_4,
+    N: tl.constexpr,
+    O: tl.constexpr,
+    P: tl.constexpr,
+    Q: tl.constexpr,
+    INDEX: tl.constexpr,
+    STEP_X: tl.constexpr,
+    pad: tl.constexpr,
+    stride: tl.constexpr,
+    STEP_DY: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(F, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    c = m // KRS
+    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), STEP_X)
+    k = m // RS % K
+    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), STEP_X)
+    r = m // S % R
+    x_3 = tl.multiple_of(tl.cast(x_3, tl.int64), STEP_X)
+    s = m % S
+    x_4 = tl.multiple_of(tl.cast(x_4, tl.int64), STEP_X)
+    dy_f = tl.multiple_of(tl.cast(dy_f, tl.int64), STEP_DY)
+    dy_opq = tl.multiple_of(tl.cast(dy_opq, tl.int64), STEP_DY)
+    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, N * O * P * Q, BLOCK_K):
+        k2 = start + tl.arange(0, BLOCK_K).to(INDEX)
+        n = k2[None, :] % N
+        o = k2[None, :] // (N * P * Q)
+        x_d_num = o + pad - k
+        p = k2[None, :] // (N * Q) % P
+        x_h_num = p + pad - r
+        q = k2[None, :] // N % Q
+        x_w_num = q + pad - s
+        x = tl.load(
+            x_ptr
+            + tl.cast(n, tl.int64) * x_0
+            + tl.cast(c, tl.int64) * x_1
+            + tl.cast(x_d_num // stride, tl.int64) * x_2
+            + tl.cast(x_h_num // stride, tl.int64) * x_3
+            + tl.cast(x_w_num // stride, tl.int64) * x_4,
+            mask=(m < M)
+            & (k2[None, :] < N * O * P * Q)
+            & (x_d_num % stride == 0)
+            & (x_d_num >= 0)
+            & (x_d_num // stride < D)
+            & (x_h_num % stride == 0)
+            & (x_h_num >= 0)
+            & (x_h_num // stride < H)
+            & (x_w_num % stride == 0)
+            & (x_w_num >= 0)
+            & (x_w_num // stride < W),
+            other=0.0,
+        )
+        n = k2[:, None] % N
+        opq = k2[:, None] // N
+        dy = tl.load(
+            dy_ptr + tl.cast(n, tl.int64) * dy_n + f * dy_f + tl.cast(opq, tl.int64) * dy_opq,
+            mask=(f < F) & (k2[:, None] < N * O * P * Q),
+            other=0.0,
+        )
+        dw_sum = tl.dot(x, dy, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    dw_rows = (
+        dw_ptr
+        + tl.cast(c, tl.int64) * dw_0
+        + tl.cast(k, tl.int64) * dw_2
+        + tl.cast(r, tl.int64) * dw_3
+        + tl.cast(s, tl.int64) * dw_4
+    )
+    dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        dw_sum = dw_sum_halves[half]
+        f = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (f < F)
+        tl.store(dw_rows + f * dw_1, dw_sum, mask=inside)
+
+
+@triton.jit
+def conv_transpose3d_backward_db_rows(
+    dy_ptr,
+    db_ptr,
+    F,
+    cols,
+    OPQ,
+    dy_n,
+    dy_f,
+    dy_opq,
+    db_f,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    f = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
+    inside = (f < F) & (col < cols)
+    n = (col // OPQ).to(tl.int64)
+    opq = (col % OPQ).to(tl.int64)
+    dy = tl.load(dy_ptr + n * dy_n + f * dy_f + opq * dy_opq, mask=inside, other=0.0).to(COMPUTE)
+    db = tl.sum(dy, 1, keep_dims=True)
+    tl.store(db_ptr + f * db_f, db, mask=f < F)
+
+
+@triton.jit
+def conv_transpose3d_backward_db_loop(
+    dy_ptr,
+    db_ptr,
+    F,
+    N,
+    cols,
+    dy_n,
+    dy_f,
+    dy_opq,
+    db_f,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    f = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(cols, BLOCK)
+    db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for step in range(0, N * blocks):
+        n = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (f < F) & (col < cols)
+        dy = tl.load(dy_ptr + n * dy_n + f * dy_f + col * dy_opq, mask=inside, other=0.0).to(
+            COMPUTE
+        )
+        db_sum_acc += dy
+    db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
+    tl.store(db_ptr + f * db_f, db_sum, mask=f < F)
+
+
+@triton.jit
+def conv_transpose3d_backward_db_part(
+    dy_ptr,
+    db_sum_part_ptr,
+    F,
+    N,
+    cols,
+    CHUNK,
+    dy_n,
+    dy_f,
+    dy_opq,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): db_sum over one CHUNK of ROWS rows."""
+    f = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(cols, BLOCK)
+    part = tl.program_id(0)
+    stop = tl.minimum((part + 1) * CHUNK, N * blocks)
+    db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for step in range(part * CHUNK, stop):
+        n = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (f < F) & (col < cols)
+        dy = tl.load(dy_ptr + n * dy_n + f * dy_f + col * dy_opq, mask=inside, other=0.0).to(
+            COMPUTE
+        )
+        db_sum_acc += dy
+    tl.store(db_sum_part_ptr + f * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=f < F)
+
+
+@triton.jit
+def conv_transpose3d_backward_db_finish(
+    db_sum_part_ptr, db_ptr, F, db_f, MERGE: tl.constexpr, PARTS: tl.constexpr
+):
+    """What the parts of MERGE rows left, merged."""
+    f = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
+    db_sum_parts = tl.load(
+        db_sum_part_ptr + f * PARTS + parts, mask=(f < F) & (parts < PARTS), other=0.0
+    )
+    db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
+    tl.store(db_ptr + f * db_f, db_sum, mask=f < F)
+
+
+def choose_conv_transpose3d_backward_dx_dy_packed(cols: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+
+
+def launch_conv_transpose3d_backward_dx_dy_packed(dy, dy_packed) -> None:
+    """Computes dy_packed by the variant that fits, unchecked."""
+    N, F, O, P, Q = dy.shape
+    dy = dy.reshape(N, F, O * P * Q)
+    dy_packed = dy_packed.view(N * O * P * Q, F)
+    rows = N * O * P * Q
+    cols = F
+    _, config = choose_conv_transpose3d_backward_dx_dy_packed(cols)
+    conv_transpose3d_backward_dx_dy_packed_tile[
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(F, config["BLOCK"]),)
+    ](
+        dy,
+        dy_packed,
+        N * O * P * Q,
+        F,
+        O * P * Q,
+        dy.stride(0),
+        dy.stride(1),
+        dy.stride(2),
+        dy_packed.stride(0),
+        dy_packed.stride(1),
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def choose_conv_transpose3d_backward_dx_w_packed(cols: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+
+
+def launch_conv_transpose3d_backward_dx_w_packed(w, w_packed) -> None:
+    """Computes w_packed by the variant that fits, unchecked."""
+    C, F, K, R, S = w.shape
+    w = w.reshape(C, F, K * R * S)
+    w_packed = w_packed.view(C * K * R * S, F)
+    rows = C * K * R * S
+    cols = F
+    _, config = choose_conv_transpose3d_backward_dx_w_packed(cols)
+    conv_transpose3d_backward_dx_w_packed_tile[
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(F, config["BLOCK"]),)
+    ](
+        w,
+        w_packed,
+        C * K * R * S,
+        F,
+        K * R * S,
+        w.stride(0),
+        w.stride(1),
+        w.stride(2),
+        w_packed.stride(0),
+        w_packed.stride(1),
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def choose_conv_transpose3d_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+
+
+def launch_conv_transpose3d_backward_dw_x_packed(x, x_packed) -> None:
+    """Computes x_packed by the variant that fits, unchecked."""
+    N, C, D, H, W = x.shape
+    x = x.reshape(N, C * D * H * W)
+    x_packed = x_packed.view(C * D * H * W, N)
+    rows = C * D * H * W
+    cols = N
+    _, config = choose_conv_transpose3d_backward_dw_x_packed(cols)
+    conv_transpose3d_backward_dw_x_packed_tile[
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
+    ](
+        x,
+        x_packed,
+        C * D * H * W,
+        N,
+        x.stride(0),
+        x.stride(1),
+        x_packed.stride(0),
+        x_packed.stride(1),
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def choose_conv_transpose3d_backward_dw_dy_packed(cols: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+
+
+def launch_conv_transpose3d_backward_dw_dy_packed(dy, dy_packed) -> None:
+    """Computes dy_packed by the variant that fits, unchecked."""
+    N, F, O, P, Q = dy.shape
+    dy = dy.reshape(N, F * O * P * Q)
+    dy_packed = dy_packed.view(F * O * P * Q, N)
+    rows = F * O * P * Q
+    cols = N
+    _, config = choose_conv_transpose3d_backward_dw_dy_packed(cols)
+    conv_transpose3d_backward_dw_dy_packed_tile[
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
+    ](
+        dy,
+        dy_packed,
+        F * O * P * Q,
+        N,
+        dy.stride(0),
+        dy.stride(1),
+        dy_packed.stride(0),
+        dy_packed.stride(1),
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def choose_conv_transpose3d_backward_dx(
+    M: int,
+    N: int,
+    channels: int,
+    depth: int,
+    taps: int,
+    hop: int,
+    over: int,
+    patched: bool,
+    itemsize: int,
+    hip: bool,
+    sms: int,
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
+    if (
+        patched
+        and 2 <= itemsize <= 4
+        and channels % 16 == 0
+        and 0 < hop
+        and over == 0
+        and M * N * channels >= 2**26
+    ):
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_K = min(
+            128 // itemsize, 64 if channels % 64 == 0 else 32 if channels % 32 == 0 else 16
+        )
+        return "patches", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=(
+                256
+                if itemsize <= 2
+                and BLOCK_N == 128
+                and triton.cdiv(M, 256) * triton.cdiv(N, 128) >= 4 * sms
+                else 128
+            ),
+            BLOCK_K=BLOCK_K,
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(channels, BLOCK_K) <= 16,
+            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
+            num_stages=3,
+        )
+    # many channels out: each gathered tile serves 256 of them
+    if (
+        not hip
+        and itemsize <= 2
+        and channels >= 32
+        and N > 128
+        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
+        return "wide", dict(
+            BLOCK_N=256,
+            BLOCK_M=128,
+            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=3,
+        )
+    # a few channels: several taps and their channels fill a tile
+    if not hip and itemsize <= 4 and 4 <= channels and channels * itemsize < 128:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "mixed", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=3,
+        )
+    # channels enough for a tile of them at each tap of the window
+    if not hip and itemsize <= 4 and channels >= 8:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "taps", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128 if triton.cdiv(M, 128) * triton.cdiv(N, BLOCK_N) >= sms else 64,
+            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            GROUP_M=8,
+            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
+            num_stages=3,
+        )
+    # two or three channels, stored as four: a load takes all of a tap
+    if not hip and itemsize <= 4 and 1 < channels < 4:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "lanes", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=32,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=4 if depth > 128 else 1,
+        )
+    # hardly any channels
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "terms", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=64 // itemsize,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=4,
+        )
+    # any size
+    return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+
+
+def launch_conv_transpose3d_backward_dx(x, w, dy, dx, dw, db, stride, pad, out_pad) -> None:
+    """Computes dx by the variant that fits, unchecked."""
+    N, C, D, H, W = x.shape
+    F = w.shape[1]
+    K = w.shape[2]
+    R = w.shape[3]
+    S = w.shape[4]
+    O = dy.shape[2]
+    P = dy.shape[3]
+    Q = dy.shape[4]
+    f_lanes = 4 * ((F + 3) // 4)
+    PRECISION = _f32_precision("conv")
+    M = D * H * N * W
+    channels = F
+    depth = F * K * R * S
+    taps = K * R * S
+    hop = stride
+    over = O % stride + P % stride + Q % stride
+    patched = _takes_patches(dy.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1))
+    itemsize = w.element_size()
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(dy.device)
+    variant, config = choose_conv_transpose3d_backward_dx(
+        M, C, channels, depth, taps, hop, over, patched, itemsize, hip, sms
+    )
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    INDEX = tl.int32 if max(D * H * N * W, F * K * R * S, *dy.shape) < 2_000_000_000 else tl.int64
+    if variant in ("patches", "wide", "mixed", "taps"):
+        if dy.stride(1) != 1:  # its channels lie apart
+            dy_packed = torch.empty((N, O, P, Q, F), dtype=dy.dtype, device=dy.device)
+            launch_conv_transpose3d_backward_dx_dy_packed(dy, dy_packed)
+            dy = dy_packed.permute(0, 4, 1, 2, 3)
+        if w.stride(1) != 1:  # its channels lie apart
+            w_packed = torch.empty((C, K, R, S, F), dtype=w.dtype, device=w.device)
+            launch_conv_transpose3d_backward_dx_w_packed(w, w_packed)
+            w = w_packed.permute(0, 4, 1, 2, 3)
+    if variant == "patches":
+        PATCH_N, PATCH_D, PATCH_H, PATCH_W2 = _patch(config["BLOCK_M"], N, D, H, W)
+        PATCHES = (
+            triton.cdiv(N, PATCH_N)
+            * triton.cdiv(D, PATCH_D)
+            * triton.cdiv(H, PATCH_H)
+            * triton.cdiv(W, PATCH_W2)
+        )
+        dy_patches = _descriptor(
+            _every(dy.permute(0, 2, 3, 4, 1), 1, stride, stride, stride),
+            PATCH_N,
+            PATCH_D,
+            PATCH_H,
+            PATCH_W2,
+            config["BLOCK_K"],
+        )
+        w_tiles = _descriptor(
+            w.permute(0, 2, 3, 4, 1).reshape(C, F * K * R * S), config["BLOCK_N"], config["BLOCK_K"]
+        )
+        conv_transpose3d_backward_dx_patches[
+            (
+                (
+                    min(3 * sms, PATCHES * triton.cdiv(C, config["BLOCK_N"]))
+                    if config["FLAT"]
+                    else PATCHES * triton.cdiv(C, config["BLOCK_N"])
+                ),
+            )
+        ](
+            dy_patches,
+            w_tiles,
+            dx,
+            C,
+            F,
+            N,
+            D,
+            H,
+            W,
+            dy.stride(2),
+            dy.stride(3),
+            dy.stride(4),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            dx.stride(3),
+            dx.stride(4),
+            K=K,
+            R=R,
+            S=S,
+            PATCH_N=PATCH_N,
+            PATCH_D=PATCH_D,
+            PATCH_H=PATCH_H,
+            PATCH_W2=PATCH_W2,
+            pad=pad,
+            stride=stride,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("wide", "taps"):
+        w = w.reshape(C, F, K * R * S)
+        conv_transpose3d_backward_dx_taps[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
+        ](
+            dy,
+            w,
+            dx,
+            D * H * N * W,
+            C,
+            F,
+            D * H * W,
+            H * W,
+            D,
+            W,
+            H,
+            O,
+            P,
+            Q,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dy.stride(3),
+            dy.stride(4),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            dx.stride(3),
+            dx.stride(4),
+            K=K,
+            R=R,
+            S=S,
+            INDEX=INDEX,
+            stride=stride,
+            pad=pad,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("mixed", "terms", "small"):
+        w = w.reshape(C, F, K * R * S)
+        conv_transpose3d_backward_dx_tiles[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
+        ](
+            dy,
+            w,
+            dx,
+            D * H * N * W,
+            C,
+            D * H * W,
+            H * W,
+            D,
+            W,
+            H,
+            O,
+            P,
+            Q,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dy.stride(3),
+            dy.stride(4),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            dx.stride(3),
+            dx.stride(4),
+            F=F,
+            K=K,
+            R=R,
+            S=S,
+            INDEX=INDEX,
+            STEP_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3), dy.stride(4)),
+            stride=stride,
+            pad=pad,
+            STEP_W=math.gcd(16, w.stride(0), w.stride(2)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        # f_lanes channels where dy has F: zeros behind those.
+        dy_lanes = torch.zeros((N, O, P, Q, f_lanes), dtype=dy.dtype, device=dy.device)
+        launch_conv_transpose3d_backward_dx_dy_packed(dy, dy_lanes[..., :F])
+        # f_lanes channels where w has F: zeros behind those.
+        w_lanes = torch.zeros((C, K, R, S, f_lanes), dtype=w.dtype, device=w.device)
+        launch_conv_transpose3d_backward_dx_w_packed(w, w_lanes[..., :F])
+        w_lanes = w_lanes.view(C, K * R * S * f_lanes)
+        conv_transpose3d_backward_dx_lanes[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
+        ](
+            dy_lanes,
+            w_lanes,
+            dx,
+            D * H * N * W,
+            C,
+            D * H * W,
+            H * W,
+            D,
+            W,
+            H,
+            O,
+            P,
+            Q,
+            dy_lanes.stride(0),
+            dy_lanes.stride(1),
+            dy_lanes.stride(2),
+            dy_lanes.stride(3),
+            dy_lanes.stride(4),
+            w_lanes.stride(0),
+            w_lanes.stride(1),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            dx.stride(3),
+            dx.stride(4),
+            K=K,
+            R=R,
+            S=S,
+            f_lanes=f_lanes,
+            INDEX=INDEX,
+            STEP_DY_LANES=math.gcd(
+                16, dy_lanes.stride(0), dy_lanes.stride(1), dy_lanes.stride(2), dy_lanes.stride(3)
+            ),
+            stride=stride,
+            pad=pad,
+            STEP_W_LANES=math.gcd(16, w_lanes.stride(0)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_conv_transpose3d_backward_dw(
+    M: int, N: int, channels: int, depth: int, itemsize: int, hip: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # many channels out: each gathered tile serves 256 of them
+    if (
+        not hip
+        and itemsize <= 2
+        and channels >= 32
+        and N > 128
+        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
+        return "wide", dict(
+            BLOCK_N=256,
+            BLOCK_M=128,
+            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=3,
+        )
+    # a few channels: several taps and their channels fill a tile
+    if not hip and itemsize <= 4 and 4 <= channels and channels * itemsize < 128:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "mixed", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=3,
+        )
+    # channels enough for a tile of them at each tap of the window
+    if not hip and itemsize <= 4 and channels >= 8:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "taps", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128 if triton.cdiv(M, 128) * triton.cdiv(N, BLOCK_N) >= sms else 64,
+            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            GROUP_M=8,
+            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
+            num_stages=3,
+        )
+    # two or three channels, stored as four: a load takes all of a tap
+    if not hip and itemsize <= 4 and 1 < channels < 4:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "lanes", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=32,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=4 if depth > 128 else 1,
+        )
+    # hardly any channels
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "terms", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=64 // itemsize,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=4,
+        )
+    # any size
+    return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+
+
+def launch_conv_transpose3d_backward_dw(x, w, dy, dx, dw, db, stride, pad, out_pad) -> None:
+    """Computes dw by the variant that fits, unchecked."""
+    N, C, D, H, W = x.shape
+    F = w.shape[1]
+    K = w.shape[2]
+    R = w.shape[3]
+    S = w.shape[4]
+    O = dy.shape[2]
+    P = dy.shape[3]
+    Q = dy.shape[4]
+    n_lanes = 4 * ((N + 3) // 4)
+    PRECISION = _f32_precision("conv")
+    M = C * K * R * S
+    channels = N
+    depth = N * O * P * Q
+    itemsize = x.element_size()
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(dy.device)
+    variant, config = choose_conv_transpose3d_backward_dw(M, F, channels, depth, itemsize, hip, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    INDEX = tl.int32 if max(C * K * R * S, N * O * P * Q, *x.shape) < 2_000_000_000 else tl.int64
+    if variant in ("wide", "mixed", "taps"):
+        if x.stride(0) != 1:  # its channels lie apart
+            x_packed = torch.empty((C, D, H, W, N), dtype=x.dtype, device=x.device)
+            launch_conv_transpose3d_backward_dw_x_packed(x, x_packed)
+            x = x_packed.permute(4, 0, 1, 2, 3)
+        if dy.stride(0) != 1:  # its channels lie apart
+            dy_packed = torch.empty((F, O, P, Q, N), dtype=dy.dtype, device=dy.device)
+            launch_conv_transpose3d_backward_dw_dy_packed(dy, dy_packed)
+            dy = dy_packed.permute(4, 0, 1, 2, 3)
+    if variant in ("wide", "taps"):
+        dy = dy.reshape(N, F, O * P * Q)
+        conv_transpose3d_backward_dw_taps[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
+        ](
+            x,
+            dy,
+            dw,
+            C * K * R * S,
+            F,
+            N,
+            K * R * S,
+            R * S,
+            K,
+            S,
+            R,
+            D,
+            H,
+            W,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            x.stride(4),
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dw.stride(0),
+            dw.stride(1),
+            dw.stride(2),
+            dw.stride(3),
+            dw.stride(4),
+            O=O,
+            P=P,
+            Q=Q,
+            INDEX=INDEX,
+            pad=pad,
+            stride=stride,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("mixed", "terms", "small"):
+        dy = dy.reshape(N, F, O * P * Q)
+        conv_transpose3d_backward_dw_tiles[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
+        ](
+            x,
+            dy,
+            dw,
+            C * K * R * S,
+            F,
+            K * R * S,
+            R * S,
+            K,
+            S,
+            R,
+            D,
+            H,
+            W,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            x.stride(4),
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dw.stride(0),
+            dw.stride(1),
+            dw.stride(2),
+            dw.stride(3),
+            dw.stride(4),
+            N=N,
+            O=O,
+            P=P,
+            Q=Q,
+            INDEX=INDEX,
+            STEP_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3), x.stride(4)),
+            pad=pad,
+            stride=stride,
+            STEP_DY=math.gcd(16, dy.stride(1), dy.stride(2)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        # n_lanes channels where x has N: zeros behind those.
+        x_lanes = torch.zeros((C, D, H, W, n_lanes), dtype=x.dtype, device=x.device)
+        launch_conv_transpose3d_backward_dw_x_packed(x, x_lanes[..., :N])
+        # n_lanes channels where dy has N: zeros behind those.
+        dy_lanes = torch.zeros((F, O, P, Q, n_lanes), dtype=dy.dtype, device=dy.device)
+        launch_conv_transpose3d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
+        dy_lanes = dy_lanes.view(F, O * P * Q * n_lanes)
+        conv_transpose3d_backward_dw_lanes[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
+        ](
+            x_lanes,
+            dy_lanes,
+            dw,
+            C * K * R * S,
+            F,
+            K * R * S,
+            R * S,
+            K,
+            S,
+            R,
+            D,
+            H,
+            W,
+            x_lanes.stride(0),
+            x_lanes.stride(1),
+            x_lanes.stride(2),
+            x_lanes.stride(3),
+            x_lanes.stride(4),
+            dy_lanes.stride(0),
+            dy_lanes.stride(1),
+            dw.stride(0),
+            dw.stride(1),
+            dw.stride(2),
+            dw.stride(3),
+            dw.stride(4),
+            O=O,
+            P=P,
+            Q=Q,
+            n_lanes=n_lanes,
+            INDEX=INDEX,
+            STEP_X_LANES=math.gcd(
+                16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2), x_lanes.stride(3)
+            ),
+            pad=pad,
+            stride=stride,
+            STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_conv_transpose3d_backward_db(
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = min(64 if across else 1024, max(16, triton.next_power_of_2(col_run)))
+        ROWS = 32 if across else min(16, 4096 // BLOCK)
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
+            MERGE=1 if PARTS > 16 else 16,
+            num_warps=8 if across else 4,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    BLOCK = min(32 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+    return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
+
+
+def launch_conv_transpose3d_backward_db(x, w, dy, dx, dw, db, stride, pad, out_pad) -> None:
+    """Computes db by the variant that fits, unchecked."""
+    N = x.shape[0]
+    F = w.shape[1]
+    O = dy.shape[2]
+    P = dy.shape[3]
+    Q = dy.shape[4]
+    dy = dy.reshape(N, F, O * P * Q)
+    rows = F
+    cols = N * O * P * Q
+    col_run = O * P * Q
+    col_runs = N
+    across = dy.stride(1) < dy.stride(2)
+    sms = _multiprocessors(dy.device)
+    variant, config = choose_conv_transpose3d_backward_db(
+        rows, cols, col_run, col_runs, across, sms
+    )
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    if variant == "split":
+        db_sum_part = torch.empty(
+            (F, config["PARTS"]),
+            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
+            device=dy.device,
+        )
+        conv_transpose3d_backward_db_part[(config["PARTS"], triton.cdiv(F, config["ROWS"]))](
+            dy,
+            db_sum_part,
+            F,
+            N,
+            O * P * Q,
+            dy_n=dy.stride(0),
+            dy_f=dy.stride(1),
+            dy_opq=dy.stride(2),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        conv_transpose3d_backward_db_finish[(triton.cdiv(F, config["MERGE"]),)](
+            db_sum_part,
+            db,
+            F,
+            db.stride(0),
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
+        )
+    elif variant in ("across", "rows"):
+        conv_transpose3d_backward_db_rows[(triton.cdiv(F, config["ROWS"]),)](
+            dy,
+            db,
+            F,
+            N * O * P * Q,
+            O * P * Q,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            db.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        conv_transpose3d_backward_db_loop[(triton.cdiv(F, config["ROWS"]),)](
+            dy,
+            db,
+            F,
+            N,
+            O * P * Q,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            db.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def launch_conv_transpose3d_backward(x, w, dy, dx, dw, db, stride, pad, out_pad) -> None:
+    """3 steps, unchecked; what passes between them is in scratch storage."""
+    if dx is not None:
+        launch_conv_transpose3d_backward_dx(x, w, dy, dx, dw, db, stride, pad, out_pad)
+    if dw is not None:
+        launch_conv_transpose3d_backward_dw(x, w, dy, dx, dw, db, stride, pad, out_pad)
+    if db is not None:
+        launch_conv_transpose3d_backward_db(x, w, dy, dx, dw, db, stride, pad, out_pad)
+
+
+def allocate_conv_transpose3d_backward(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    dy: torch.Tensor,
+    stride: int = 1,
+    pad: int = 0,
+    out_pad: int = 0,
+    need_dx: bool = True,
+    need_dw: bool = True,
+    need_db: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """Checks the operands of conv_transpose3d_backward and allocates what it returns."""
+    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"conv_transpose3d_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
+        )
+    if x.dim() != 5:
+        raise ValueError(
+            f"conv_transpose3d_backward: x: expected 5 dims [N, C, D, H, W], given {x.dim()}"
+        )
+    if w.dtype != x.dtype:
+        raise ValueError(
+            f"conv_transpose3d_backward: w: expected dtype {x.dtype} (T, from x), given {w.dtype}"
+        )
+    if w.dim() != 5:
+        raise ValueError(
+            f"conv_transpose3d_backward: w: expected 5 dims [C, F, K, R, S], given {w.dim()}"
+        )
+    if w.device != x.device:
+        raise ValueError(
+            f"conv_transpose3d_backward: w: expected device {x.device} (from x), given {w.device}"
+        )
+    if dy.dtype != x.dtype:
+        raise ValueError(
+            f"conv_transpose3d_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
+        )
+    if dy.dim() != 5:
+        raise ValueError(
+            f"conv_transpose3d_backward: dy: expected 5 dims [N, F, O, P, Q], given {dy.dim()}"
+        )
+    if dy.device != x.device:
+        raise ValueError(
+            f"conv_transpose3d_backward: dy: expected device {x.device} (from x), given {dy.device}"
+        )
+    if type(stride) is not int:
+        raise ValueError(f"conv_transpose3d_backward: stride: expected int, given {stride!r}")
+    if type(pad) is not int:
+        raise ValueError(f"conv_transpose3d_backward: pad: expected int, given {pad!r}")
+    if type(out_pad) is not int:
+        raise ValueError(f"conv_transpose3d_backward: out_pad: expected int, given {out_pad!r}")
+    N, C, D, H, W = x.shape
+    F = w.shape[1]
+    K = w.shape[2]
+    R = w.shape[3]
+    S = w.shape[4]
+    O = dy.shape[2]
+    P = dy.shape[3]
+    Q = dy.shape[4]
+    if w.shape[0] != C:
+        raise ValueError(
+            f"conv_transpose3d_backward: w: dim 0 (C): expected {C} (from x), given {w.shape[0]}"
+        )
+    if dy.shape[0] != N:
+        raise ValueError(
+            f"conv_transpose3d_backward: dy: dim 0 (N): expected {N} (from x), given {dy.shape[0]}"
+        )
+    if dy.shape[1] != F:
+        raise ValueError(
+            f"conv_transpose3d_backward: dy: dim 1 (F): expected {F} (from w), given {dy.shape[1]}"
+        )
+    if O != (D * stride + K + out_pad - 2 * pad - stride):
+        raise ValueError(
+            f"conv_transpose3d_backward: requires O == D * stride + K + out_pad - 2 * pad - stride: {O} != {D * stride + K + out_pad - 2 * pad - stride}"
+        )
+    if P != (H * stride + R + out_pad - 2 * pad - stride):
+        raise ValueError(
+            f"conv_transpose3d_backward: requires P == H * stride + R + out_pad - 2 * pad - stride: {P} != {H * stride + R + out_pad - 2 * pad - stride}"
+        )
+    if Q != (S + W * stride + out_pad - 2 * pad - stride):
+        raise ValueError(
+            f"conv_transpose3d_backward: requires Q == S + W * stride + out_pad - 2 * pad - stride: {Q} != {S + W * stride + out_pad - 2 * pad - stride}"
+        )
+    if stride < 1:
+        raise ValueError(f"conv_transpose3d_backward: requires stride >= 1: {stride} < {1}")
+    dx = (
+        torch.empty(
+            (N, C, D, H, W),
+            dtype=x.dtype,
+            device=x.device,
+            memory_format=runtime.memory_format(dy, w),
+        )
+        if need_dx
+        else None
+    )
+    dw = (
+        torch.empty(
+            (C, F, K, R, S),
+            dtype=x.dtype,
+            device=x.device,
+            memory_format=runtime.memory_format(dy, x),
+        )
+        if need_dw
+        else None
+    )
+    db = torch.empty((F,), dtype=x.dtype, device=x.device) if need_db else None
+    return dx, dw, db
+
+
+def conv_transpose3d_backward_reference(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    dy: torch.Tensor,
+    stride: int = 1,
+    pad: int = 0,
+    out_pad: int = 0,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What conv_transpose3d_backward means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    w = w.to(compute)
+    dy = dy.to(compute)
+    N, C, D, H, W = x.shape
+    F = w.shape[1]
+    K = w.shape[2]
+    R = w.shape[3]
+    S = w.shape[4]
+    O = dy.shape[2]
+    P = dy.shape[3]
+    Q = dy.shape[4]
+
+    def padded(tensor, fill, *index):
+        """tensor[index], and fill where an index is outside."""
+        inside, at = True, []
+        for i, size in zip(index, tensor.shape):
+            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
+            inside = inside & (i >= 0) & (i < size)
+            at.append(i.clamp(0, max(size - 1, 0)))
+        if tensor.numel() == 0:
+            return tensor.new_full(inside.shape, fill)
+        return torch.where(inside, tensor[tuple(at)], fill)
+
+    def blocks(terms, *sizes):
+        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
+        room, parts = max(1, 2**19 // max(1, terms)), [()]
+        for size in sizes[::-1]:
+            length = max(1, min(size, room))
+            room = max(1, room // length)
+            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
+            parts = [(cut, *part) for cut in cuts for part in parts]
+        return parts
+
+    # dx[n, c, d, h, w2] = sum[f, k, r, s]((dy[n, f, d * stride + k - pad, h * stride + r - pad,
+    #     s + w2 * stride - pad] else 0.0) * w[c, f, k, r, s])
+    f = torch.arange(F, device=x.device)[:, None, None, None, None, None, None]
+    k = torch.arange(K, device=x.device)[:, None, None]
+    r = torch.arange(R, device=x.device)[:, None]
+    s = torch.arange(S, device=x.device)
+    dx = torch.empty((N, C, D, H, W), dtype=T, device=x.device)
+    for n_block, d_block, h_block, w2_block in blocks(F * K * R * S, N, D, H, W):
+        n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None, None, None]
+        d = torch.arange(D, device=x.device)[d_block, None, None, None, None, None]
+        h = torch.arange(H, device=x.device)[h_block, None, None, None, None]
+        w2 = torch.arange(W, device=x.device)[w2_block, None, None, None]
+        dx[n_block, :, d_block, h_block, w2_block] = torch.einsum(
+            "fcbdiegh,acegh->fabdi",
+            padded(
+                dy, 0.0, n, f, d * stride + k - pad, h * stride + r - pad, s + w2 * stride - pad
+            ),
+            w,
+        ).to(T)
+
+    # dw[c, f, k, r, s] = sum[n, o, p, q](dy[n, f, o, p, q] * (x[n, c, (o + pad - k) / stride,
+    #     (p + pad - r) / stride, (q + pad - s) / stride] else 0.0))
+    n = torch.arange(N, device=x.device)[:, None, None, None, None, None, None, None]
+    o = torch.arange(O, device=x.device)[:, None, None]
+    p = torch.arange(P, device=x.device)[:, None]
+    q = torch.arange(Q, device=x.device)
+    dw = torch.empty((C, F, K, R, S), dtype=T, device=x.device)
+    for c_block, k_block, r_block, s_block in blocks(N * O * P * Q, C, K, R, S):
+        c = torch.arange(C, device=x.device)[c_block, None, None, None, None, None, None]
+        k = torch.arange(K, device=x.device)[k_block, None, None, None, None, None]
+        r = torch.arange(R, device=x.device)[r_block, None, None, None, None]
+        s = torch.arange(S, device=x.device)[s_block, None, None, None]
+        dw[c_block, :, k_block, r_block, s_block] = torch.einsum(
+            "nckrsopq,nfopq->cfkrs",
+            padded(
+                x,
+                0.0,
+                n,
+                c,
+                torch.where((o + pad - k) % stride == 0, (o + pad - k) // stride, -1),
+                torch.where((p + pad - r) % stride == 0, (p + pad - r) // stride, -1),
+                torch.where((q + pad - s) % stride == 0, (q + pad - s) // stride, -1),
+            ),
+            dy,
+        ).to(T)
+
+    # db[f] = sum[n, o, p, q](dy[n, f, o, p, q])
+    db = dy.permute(1, 0, 2, 3, 4).sum((-4, -3, -2, -1)).to(T)
+
+    return dx, dw, db
+
+
+@runtime.op(
+    "specs/conv_transpose3d.op",
+    allocate=allocate_conv_transpose3d_backward,
+    reference=conv_transpose3d_backward_reference,
+    precision=("conv",),
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def conv_transpose3d_backward(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    dy: torch.Tensor,
+    stride: int = 1,
+    pad: int = 0,
+    out_pad: int = 0,
+    need_dx: bool = True,
+    need_dw: bool = True,
+    need_db: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """dx: T[N, C, D, H, W], dw: T[C, F, K, R, S], db: T[F] from x: T[N, C, D, H, W], w: T[C, F, K, R, S], dy: T[N, F, O, P, Q].
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dx, dw, db = allocate_conv_transpose3d_backward(
+        x, w, dy, stride, pad, out_pad, need_dx, need_dw, need_db
+    )
+    if not _runs_kernels(x):
+        return conv_transpose3d_backward_reference(x, w, dy, stride, pad, out_pad)
+    if any(t is not None and t.numel() > 0 for t in (dx, dw, db)):
+        with torch.cuda.device_of(x):
+            launch_conv_transpose3d_backward(x, w, dy, dx, dw, db, stride, pad, out_pad)
+    return dx, dw, db

@@ -443,6 +443,7 @@ def cross_entropy_torch(x: torch.Tensor, target: torch.Tensor, ignore: int = -10
     allocate=allocate_cross_entropy,
     reference=cross_entropy_reference,
     equals=cross_entropy_torch,
+    backward=runtime.Backward("cross_entropy_backward", wrt=("x",), outputs=("loss",)),
 )
 def cross_entropy(x: torch.Tensor, target: torch.Tensor, ignore: int = -100) -> torch.Tensor:
     """loss: T[N] from x: T[N, V], target: i64[N].
@@ -456,3 +457,573 @@ def cross_entropy(x: torch.Tensor, target: torch.Tensor, ignore: int = -100) -> 
         with torch.cuda.device_of(x):
             launch_cross_entropy(x, target, loss, ignore)
     return loss
+
+
+@triton.jit
+def cross_entropy_backward_rows(
+    x_ptr,
+    target_ptr,
+    dloss_ptr,
+    dx_ptr,
+    N,
+    V,
+    x_n,
+    x_v,
+    target_n,
+    dloss_n,
+    dx_n,
+    dx_v,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    ignore: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    v = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (n < N) & (v < V)
+    x = tl.load(x_ptr + n * x_n + v * x_v, mask=inside, other=float("-inf")).to(COMPUTE)
+    m = tl.reduce(x, 1, _nan_max, keep_dims=True)
+    lse_sum = tl.sum(_exp(x - m, HALF), 1, keep_dims=True)
+    target = tl.load(target_ptr + n * target_n, mask=n < N)
+    dloss = tl.load(dloss_ptr + n * dloss_n, mask=n < N).to(COMPUTE)
+    dhit = tl.where(target == ignore, 0.0, -dloss)
+    dlse_sum = tl.where(target == ignore, 0.0, dloss) / lse_sum
+    dx = tl.where(target == v, dhit, 0.0) + dlse_sum * _exp(x - m, HALF)
+    tl.store(dx_ptr + n * dx_n + v * dx_v, dx, mask=inside)
+
+
+@triton.jit
+def cross_entropy_backward_loop(
+    target_ptr,
+    dloss_ptr,
+    x_ptr,
+    dx_ptr,
+    N,
+    V,
+    target_n,
+    dloss_n,
+    x_n,
+    x_v,
+    dx_n,
+    dx_v,
+    ignore: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    target = tl.load(target_ptr + n * target_n, mask=n < N)
+    dloss = tl.load(dloss_ptr + n * dloss_n, mask=n < N).to(COMPUTE)
+    dhit = tl.where(target == ignore, 0.0, -dloss)
+    m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
+    lse_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    for start in range(0, V, BLOCK):
+        v = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (n < N) & (v < V)
+        x = tl.load(
+            x_ptr + n * x_n + v * x_v,
+            mask=inside,
+            other=float("-inf"),
+            eviction_policy="evict_last",
+        ).to(COMPUTE)
+        m, lse_sum = _take_sumexp(m, lse_sum, x, HALF)
+    lse_sum = _shift_sumexp(m, lse_sum, m, V)
+    dlse_sum = tl.where(target == ignore, 0.0, dloss) / lse_sum
+    for start in range(0, V, BLOCK):
+        v = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (n < N) & (v < V)
+        x = tl.load(x_ptr + n * x_n + v * x_v, mask=inside, eviction_policy="evict_first").to(
+            COMPUTE
+        )
+        dx = tl.where(target == v, dhit, 0.0) + dlse_sum * _exp(x - m, HALF)
+        tl.store(dx_ptr + n * dx_n + v * dx_v, dx, mask=inside)
+
+
+@triton.jit
+def cross_entropy_backward_relay(
+    turns_ptr,
+    target_ptr,
+    dloss_ptr,
+    x_ptr,
+    m_part_ptr,
+    lse_sum_part_ptr,
+    dx_ptr,
+    N,
+    V,
+    target_n,
+    dloss_n,
+    x_n,
+    x_v,
+    dx_n,
+    dx_v,
+    ignore: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    LANES: tl.constexpr,
+    AHEAD: tl.constexpr,
+):
+    """Program `turn`: m, lse_sum over a block; then a block further back, read again from L2."""
+    blocks = tl.cdiv(V, BLOCK)
+    # Numbered as they start: a program waits for none that has yet to start.
+    turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
+    if turn < tl.cdiv(N, ROWS) * blocks:
+        tile, part = turn // blocks, turn % blocks
+        n = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        start = part * BLOCK
+        v = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (n < N) & (v < V)
+        target = tl.load(target_ptr + n * target_n, mask=n < N)
+        dloss = tl.load(dloss_ptr + n * dloss_n, mask=n < N).to(COMPUTE)
+        dhit = tl.where(target == ignore, 0.0, -dloss)
+        m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
+        lse_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        x = tl.load(
+            x_ptr + n * x_n + v * x_v,
+            mask=inside,
+            other=float("-inf"),
+            eviction_policy="evict_last",
+        ).to(COMPUTE)
+        m, lse_sum = _take_sumexp(m, lse_sum, x, HALF)
+        tl.store(m_part_ptr + n * blocks + part, m, mask=n < N)
+        tl.store(lse_sum_part_ptr + n * blocks + part, lse_sum, mask=n < N)
+        tl.debug_barrier()  # all is stored before it counts
+        tl.atomic_add(turns_ptr + 1 + tile, 1, sem="release")
+    behind = turn - blocks - AHEAD
+    if behind >= 0:
+        tile, part = behind // blocks, behind % blocks
+        n = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        start = part * BLOCK
+        v = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (n < N) & (v < V)
+        parts = tl.arange(0, LANES)[None, :]
+        # Until every block of these rows has left its folds.
+        while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
+            pass
+        target = tl.load(target_ptr + n * target_n, mask=n < N)
+        dloss = tl.load(dloss_ptr + n * dloss_n, mask=n < N).to(COMPUTE)
+        dhit = tl.where(target == ignore, 0.0, -dloss)
+        m_parts = tl.load(
+            m_part_ptr + n * blocks + parts, mask=(n < N) & (parts < blocks), other=float("-inf")
+        )
+        lse_sum_parts = tl.load(
+            lse_sum_part_ptr + n * blocks + parts, mask=(n < N) & (parts < blocks), other=0.0
+        )
+        m, lse_sum = _merge_sumexp(m_parts, lse_sum_parts)
+        lse_sum = _shift_sumexp(m, lse_sum, m, V)
+        dlse_sum = tl.where(target == ignore, 0.0, dloss) / lse_sum
+        x = tl.load(x_ptr + n * x_n + v * x_v, mask=inside, eviction_policy="evict_first").to(
+            COMPUTE
+        )
+        dx = tl.where(target == v, dhit, 0.0) + dlse_sum * _exp(x - m, HALF)
+        tl.store(dx_ptr + n * dx_n + v * dx_v, dx, mask=inside)
+
+
+@triton.jit
+def cross_entropy_backward_part(
+    target_ptr,
+    dloss_ptr,
+    x_ptr,
+    m_part_ptr,
+    lse_sum_part_ptr,
+    N,
+    V,
+    CHUNK,
+    target_n,
+    dloss_n,
+    x_n,
+    x_v,
+    ignore: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): m, lse_sum over one CHUNK of ROWS rows."""
+    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, V)
+    target = tl.load(target_ptr + n * target_n, mask=n < N)
+    dloss = tl.load(dloss_ptr + n * dloss_n, mask=n < N).to(COMPUTE)
+    dhit = tl.where(target == ignore, 0.0, -dloss)
+    m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
+    lse_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    for start in range(part * CHUNK, stop, BLOCK):
+        v = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (n < N) & (v < V)
+        x = tl.load(x_ptr + n * x_n + v * x_v, mask=inside, other=float("-inf")).to(COMPUTE)
+        m, lse_sum = _take_sumexp(m, lse_sum, x, HALF)
+    tl.store(m_part_ptr + n * PARTS + part, m, mask=n < N)
+    tl.store(lse_sum_part_ptr + n * PARTS + part, lse_sum, mask=n < N)
+
+
+@triton.jit
+def cross_entropy_backward_finish(
+    target_ptr,
+    dloss_ptr,
+    m_part_ptr,
+    lse_sum_part_ptr,
+    x_ptr,
+    dx_ptr,
+    N,
+    V,
+    CHUNK,
+    target_n,
+    dloss_n,
+    x_n,
+    x_v,
+    dx_n,
+    dx_v,
+    ignore: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, V)
+    parts = tl.arange(0, LANES)[None, :]
+    target = tl.load(target_ptr + n * target_n, mask=n < N)
+    dloss = tl.load(dloss_ptr + n * dloss_n, mask=n < N).to(COMPUTE)
+    dhit = tl.where(target == ignore, 0.0, -dloss)
+    m_parts = tl.load(
+        m_part_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=float("-inf")
+    )
+    lse_sum_parts = tl.load(
+        lse_sum_part_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=0.0
+    )
+    m, lse_sum = _merge_sumexp(m_parts, lse_sum_parts)
+    lse_sum = _shift_sumexp(m, lse_sum, m, V)
+    dlse_sum = tl.where(target == ignore, 0.0, dloss) / lse_sum
+    for start in range(part * CHUNK, stop, BLOCK):
+        v = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (n < N) & (v < V)
+        x = tl.load(x_ptr + n * x_n + v * x_v, mask=inside).to(COMPUTE)
+        dx = tl.where(target == v, dhit, 0.0) + dlse_sum * _exp(x - m, HALF)
+        tl.store(dx_ptr + n * dx_n + v * dx_v, dx, mask=inside)
+
+
+def choose_cross_entropy_backward(
+    rows: int, cols: int, across: bool, itemsize: int, hip: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # x does not fit in L2, but what lies between its two reads does
+    if not across and not hip and itemsize <= 2 and 65536 < cols <= 2**22 and rows * cols > 2**25:
+        BLOCK = 8192
+        num_warps = 4
+        return "relay", dict(
+            BLOCK=BLOCK,
+            ROWS=1,
+            AHEAD=2 * sms,
+            num_warps=num_warps,
+            LANES=max(triton.next_power_of_2(triton.cdiv(cols, BLOCK)), 32 * num_warps),
+            maxnreg=80,
+        )
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
+        BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
+        ROWS = 32 if across else 1
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    256 if across else 1024,
+                    triton.cdiv(
+                        (4 if across else 128 if cols >= 262144 else 16) * sms,
+                        max(1, triton.cdiv(rows, ROWS)),
+                    ),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256),
+            num_warps=8,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                2
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    return "loop", dict(
+        BLOCK=256 if across else 16384 if cols <= 65536 else 32768,
+        ROWS=32 if across else 1,
+        num_warps=8 if across else 16 if cols <= 65536 else 32,
+    )
+
+
+def launch_cross_entropy_backward(x, target, dloss, dx, ignore) -> None:
+    """Computes dx by the variant that fits, unchecked."""
+    N, V = x.shape
+    rows = N
+    cols = V
+    across = x.stride(0) < x.stride(1)
+    itemsize = dx.element_size()
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(x.device)
+    variant, config = choose_cross_entropy_backward(rows, cols, across, itemsize, hip, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dloss.dtype) else tl.float32
+    if variant == "relay":
+        m_part = torch.empty(
+            (N, triton.cdiv(V, config["BLOCK"])),
+            dtype=torch.float64 if torch.float64 in (x.dtype, dloss.dtype) else torch.float32,
+            device=x.device,
+        )
+        lse_sum_part = torch.empty(
+            (N, triton.cdiv(V, config["BLOCK"])),
+            dtype=torch.float64 if torch.float64 in (x.dtype, dloss.dtype) else torch.float32,
+            device=x.device,
+        )
+        turns = torch.zeros(
+            (1 + triton.cdiv(N, config["ROWS"]),), dtype=torch.int32, device=x.device
+        )
+        cross_entropy_backward_relay[
+            (
+                (triton.cdiv(N, config["ROWS"]) + 1) * triton.cdiv(V, config["BLOCK"])
+                + config["AHEAD"],
+            )
+        ](
+            turns,
+            target,
+            dloss,
+            x,
+            m_part,
+            lse_sum_part,
+            dx,
+            N,
+            V,
+            target.stride(0),
+            dloss.stride(0),
+            x.stride(0),
+            x.stride(1),
+            dx.stride(0),
+            dx.stride(1),
+            ignore=ignore,
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "split":
+        m_part = torch.empty(
+            (N, config["PARTS"]),
+            dtype=torch.float64 if torch.float64 in (x.dtype, dloss.dtype) else torch.float32,
+            device=x.device,
+        )
+        lse_sum_part = torch.empty(
+            (N, config["PARTS"]),
+            dtype=torch.float64 if torch.float64 in (x.dtype, dloss.dtype) else torch.float32,
+            device=x.device,
+        )
+        cross_entropy_backward_part[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
+            target,
+            dloss,
+            x,
+            m_part,
+            lse_sum_part,
+            N,
+            V,
+            target_n=target.stride(0),
+            dloss_n=dloss.stride(0),
+            x_n=x.stride(0),
+            x_v=x.stride(1),
+            ignore=ignore,
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        cross_entropy_backward_finish[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
+            target,
+            dloss,
+            m_part,
+            lse_sum_part,
+            x,
+            dx,
+            N,
+            V,
+            target_n=target.stride(0),
+            dloss_n=dloss.stride(0),
+            x_n=x.stride(0),
+            x_v=x.stride(1),
+            dx_n=dx.stride(0),
+            dx_v=dx.stride(1),
+            ignore=ignore,
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("across", "rows"):
+        cross_entropy_backward_rows[(triton.cdiv(N, config["ROWS"]),)](
+            x,
+            target,
+            dloss,
+            dx,
+            N,
+            V,
+            x.stride(0),
+            x.stride(1),
+            target.stride(0),
+            dloss.stride(0),
+            dx.stride(0),
+            dx.stride(1),
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            ignore=ignore,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        cross_entropy_backward_loop[(triton.cdiv(N, config["ROWS"]),)](
+            target,
+            dloss,
+            x,
+            dx,
+            N,
+            V,
+            target.stride(0),
+            dloss.stride(0),
+            x.stride(0),
+            x.stride(1),
+            dx.stride(0),
+            dx.stride(1),
+            ignore=ignore,
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def allocate_cross_entropy_backward(
+    x: torch.Tensor, target: torch.Tensor, dloss: torch.Tensor, ignore: int = -100
+) -> torch.Tensor:
+    """Checks the operands of cross_entropy_backward and allocates what it returns."""
+    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"cross_entropy_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
+        )
+    if x.dim() != 2:
+        raise ValueError(f"cross_entropy_backward: x: expected 2 dims [N, V], given {x.dim()}")
+    if target.dtype != torch.int64:
+        raise ValueError(
+            f"cross_entropy_backward: target: expected dtype torch.int64, given {target.dtype}"
+        )
+    if target.dim() != 1:
+        raise ValueError(
+            f"cross_entropy_backward: target: expected 1 dim [N], given {target.dim()}"
+        )
+    if target.device != x.device:
+        raise ValueError(
+            f"cross_entropy_backward: target: expected device {x.device} (from x), given {target.device}"
+        )
+    if dloss.dtype != x.dtype:
+        raise ValueError(
+            f"cross_entropy_backward: dloss: expected dtype {x.dtype} (T, from x), given {dloss.dtype}"
+        )
+    if dloss.dim() != 1:
+        raise ValueError(f"cross_entropy_backward: dloss: expected 1 dim [N], given {dloss.dim()}")
+    if dloss.device != x.device:
+        raise ValueError(
+            f"cross_entropy_backward: dloss: expected device {x.device} (from x), given {dloss.device}"
+        )
+    if type(ignore) is not int:
+        raise ValueError(f"cross_entropy_backward: ignore: expected int, given {ignore!r}")
+    N, V = x.shape
+    if target.shape[0] != N:
+        raise ValueError(
+            f"cross_entropy_backward: target: dim 0 (N): expected {N} (from x), given {target.shape[0]}"
+        )
+    if dloss.shape[0] != N:
+        raise ValueError(
+            f"cross_entropy_backward: dloss: dim 0 (N): expected {N} (from x), given {dloss.shape[0]}"
+        )
+    dx = torch.empty((N, V), dtype=x.dtype, device=x.device)
+    return dx
+
+
+def cross_entropy_backward_reference(
+    x: torch.Tensor, target: torch.Tensor, dloss: torch.Tensor, ignore: int = -100
+) -> torch.Tensor:
+    """What cross_entropy_backward means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    dloss = dloss.to(compute)
+    N, V = x.shape
+
+    # m[n] = max[v](x[n, v])
+    m = x.amax(-1) if V > 0 else torch.full((N,), float("-inf"), dtype=compute, device=x.device)
+
+    # lse_sum[n] = sum[v](exp(x[n, v] - m[n]))
+    lse_sum = torch.exp(x - m[:, None]).sum(-1)
+
+    # dhit[n] = where(target[n] == ignore, 0.0, -dloss[n])
+    dhit = torch.where(target == ignore, 0.0, -dloss)
+
+    # dlse_sum[n] = where(target[n] == ignore, 0.0, dloss[n]) / lse_sum[n]
+    dlse_sum = torch.where(target == ignore, 0.0, dloss) / lse_sum
+
+    # dx[n, v] = where(target[n] == v, dhit[n], 0.0) + dlse_sum[n] * exp(x[n, v] - m[n])
+    v = torch.arange(V, device=x.device)
+    dx = (
+        torch.where(target[:, None] == v, dhit[:, None], 0.0)
+        + dlse_sum[:, None] * torch.exp(x - m[:, None])
+    ).to(T)
+
+    return dx
+
+
+@runtime.op(
+    "specs/cross_entropy.op",
+    allocate=allocate_cross_entropy_backward,
+    reference=cross_entropy_backward_reference,
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def cross_entropy_backward(
+    x: torch.Tensor, target: torch.Tensor, dloss: torch.Tensor, ignore: int = -100
+) -> torch.Tensor:
+    """dx: T[N, V] from x: T[N, V], target: i64[N], dloss: T[N].
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dx = allocate_cross_entropy_backward(x, target, dloss, ignore)
+    if not _runs_kernels(x):
+        return cross_entropy_backward_reference(x, target, dloss, ignore)
+    if dx.numel() > 0:
+        with torch.cuda.device_of(x):
+            launch_cross_entropy_backward(x, target, dloss, dx, ignore)
+    return dx

@@ -269,7 +269,11 @@ def cumprod_torch(x: torch.Tensor) -> torch.Tensor:
 
 
 @runtime.op(
-    "specs/cumprod.op", allocate=allocate_cumprod, reference=cumprod_reference, equals=cumprod_torch
+    "specs/cumprod.op",
+    allocate=allocate_cumprod,
+    reference=cumprod_reference,
+    equals=cumprod_torch,
+    backward=runtime.Backward("cumprod_backward", wrt=("x",), outputs=("y",)),
 )
 def cumprod(x: torch.Tensor) -> torch.Tensor:
     """y: T[..., D] from x: T[..., D].
@@ -283,3 +287,556 @@ def cumprod(x: torch.Tensor) -> torch.Tensor:
         with torch.cuda.device_of(x):
             launch_cumprod(x, y)
     return y
+
+
+@triton.jit
+def cumprod_backward_dx_prod_scan(
+    x_ptr,
+    dx_prod_ptr,
+    rows,
+    D,
+    x_b,
+    x_d,
+    dx_prod_row,
+    dx_prod_d,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    k = row % D
+    b = row // D
+    carry = tl.full((ROWS, 1), 1.0, COMPUTE)
+    for start in tl.range(0, D, BLOCK, num_stages=STAGES):
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        x = tl.load(x_ptr + b * x_b + d * x_d, mask=inside).to(COMPUTE)
+        dx_prod_term = tl.where(inside, tl.where(d == k, 1.0, x), 1.0)
+        dx_prod = carry * tl.cumprod(dx_prod_term, 1)
+        tl.store(dx_prod_ptr + row * dx_prod_row + d * dx_prod_d, dx_prod, mask=inside)
+        carry = carry * tl.reduce(dx_prod_term, 1, _multiply, keep_dims=True)
+
+
+@triton.jit
+def cumprod_backward_dx_prod_part(
+    x_ptr,
+    dx_prod_part_ptr,
+    rows,
+    D,
+    CHUNK,
+    x_b,
+    x_d,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """Program (part, rows): the total of one CHUNK of dx_prod."""
+    part = tl.program_id(0).to(tl.int64)
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    k = row % D
+    b = row // D
+    acc = tl.full((ROWS, BLOCK), 1.0, COMPUTE)
+    for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
+        d = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        x = tl.load(x_ptr + b * x_b + d * x_d, mask=inside).to(COMPUTE)
+        dx_prod_term = tl.where(inside, tl.where(d == k, 1.0, x), 1.0)
+        acc = acc * dx_prod_term
+    tl.store(
+        dx_prod_part_ptr + row * PARTS + part,
+        tl.reduce(acc, 1, _multiply, keep_dims=True),
+        mask=row < rows,
+    )
+
+
+@triton.jit
+def cumprod_backward_dx_prod_finish(
+    dx_prod_part_ptr,
+    x_ptr,
+    dx_prod_ptr,
+    rows,
+    D,
+    CHUNK,
+    x_b,
+    x_d,
+    dx_prod_row,
+    dx_prod_d,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """Program (part, rows): one CHUNK, from the totals of the parts before it."""
+    part = tl.program_id(0).to(tl.int64)
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    k = row % D
+    b = row // D
+    parts = tl.arange(0, PARTS)[None, :]
+    dx_prod_parts = tl.load(
+        dx_prod_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < part), other=1.0
+    )
+    carry = tl.reduce(dx_prod_parts, 1, _multiply, keep_dims=True)
+    for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
+        d = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        x = tl.load(x_ptr + b * x_b + d * x_d, mask=inside).to(COMPUTE)
+        dx_prod_term = tl.where(inside, tl.where(d == k, 1.0, x), 1.0)
+        dx_prod = carry * tl.cumprod(dx_prod_term, 1)
+        tl.store(dx_prod_ptr + row * dx_prod_row + d * dx_prod_d, dx_prod, mask=inside)
+        carry = carry * tl.reduce(dx_prod_term, 1, _multiply, keep_dims=True)
+
+
+@triton.jit
+def cumprod_backward_dx_rows(
+    dy_ptr,
+    dx_prod_ptr,
+    dx_ptr,
+    rows,
+    D,
+    dy_b,
+    dy_d,
+    dx_prod_row,
+    dx_prod_d,
+    dx_row,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (d < D)
+    b = row // D
+    k = row % D
+    dy = tl.load(dy_ptr + b * dy_b + d * dy_d, mask=inside).to(COMPUTE)
+    dx_prod = tl.load(dx_prod_ptr + row * dx_prod_row + d * dx_prod_d, mask=inside)
+    dx = tl.sum(tl.where(inside & (d >= k), dy * dx_prod, 0.0), 1, keep_dims=True)
+    tl.store(dx_ptr + row * dx_row, dx, mask=row < rows)
+
+
+@triton.jit
+def cumprod_backward_dx_loop(
+    dy_ptr,
+    dx_prod_ptr,
+    dx_ptr,
+    rows,
+    D,
+    dy_b,
+    dy_d,
+    dx_prod_row,
+    dx_prod_d,
+    dx_row,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    b = row // D
+    k = row % D
+    dx_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(0, D, BLOCK):
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        dy = tl.load(dy_ptr + b * dy_b + d * dy_d, mask=inside).to(COMPUTE)
+        dx_prod = tl.load(dx_prod_ptr + row * dx_prod_row + d * dx_prod_d, mask=inside)
+        dx_sum_acc += tl.where(inside & (d >= k), dy * dx_prod, 0.0)
+    dx_sum = tl.sum(dx_sum_acc, 1, keep_dims=True)
+    tl.store(dx_ptr + row * dx_row, dx_sum, mask=row < rows)
+
+
+@triton.jit
+def cumprod_backward_dx_part(
+    dy_ptr,
+    dx_prod_ptr,
+    dx_sum_part_ptr,
+    rows,
+    D,
+    CHUNK,
+    dy_b,
+    dy_d,
+    dx_prod_row,
+    dx_prod_d,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): dx_sum over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, D)
+    b = row // D
+    k = row % D
+    dx_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(part * CHUNK, stop, BLOCK):
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        dy = tl.load(dy_ptr + b * dy_b + d * dy_d, mask=inside).to(COMPUTE)
+        dx_prod = tl.load(dx_prod_ptr + row * dx_prod_row + d * dx_prod_d, mask=inside)
+        dx_sum_acc += tl.where(inside & (d >= k), dy * dx_prod, 0.0)
+    tl.store(
+        dx_sum_part_ptr + row * PARTS + part, tl.sum(dx_sum_acc, 1, keep_dims=True), mask=row < rows
+    )
+
+
+@triton.jit
+def cumprod_backward_dx_finish(
+    dx_sum_part_ptr, dx_ptr, rows, dx_row, MERGE: tl.constexpr, PARTS: tl.constexpr
+):
+    """What the parts of MERGE rows left, merged."""
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
+    dx_sum_parts = tl.load(
+        dx_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    dx_sum = tl.sum(dx_sum_parts, 1, keep_dims=True)
+    tl.store(dx_ptr + row * dx_row, dx_sum, mask=row < rows)
+
+
+def choose_cumprod_backward_dx_prod(
+    rows: int, cols: int, across: bool, itemsize: int, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 64 if across else 1) < sms and cols > (256 if across else 16384):
+        ROWS = max(1, min(32, triton.next_power_of_2(rows))) if across else 1
+        BLOCK = 32 if across else 4096
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    512 if across else 1024,
+                    triton.cdiv(8 * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            ROWS=ROWS,
+            BLOCK=BLOCK,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            STAGES=1,
+            num_warps=1 if across else 8,
+        )
+    # memory runs across the walk: rows side by side make whole lines
+    if across:
+        ROWS = max(1, min(128 if itemsize <= 2 else 64, triton.next_power_of_2(rows)))
+        return "across", dict(
+            ROWS=ROWS,
+            BLOCK=max(16, min(2048 // ROWS, triton.next_power_of_2(cols))),
+            STAGES=3 if itemsize <= 2 else 1,
+            num_warps=1 if itemsize <= 2 else 2,
+        )
+    # few rows: wide blocks keep enough bytes in flight
+    if rows < 8 * sms and cols > 4096:
+        return "few", dict(ROWS=1, BLOCK=8192, STAGES=1, num_warps=8)
+    # a row is walked in blocks, once where it fits
+    BLOCK = min(1024, max(16, triton.next_power_of_2(cols)))
+    return "blocks", dict(BLOCK=BLOCK, ROWS=max(1, 1024 // BLOCK), STAGES=1, num_warps=2)
+
+
+def launch_cumprod_backward_dx_prod(x, dy, dx_prod, dx) -> None:
+    """Computes dx_prod by the variant that fits, unchecked."""
+    D = x.shape[-1]
+    batch = math.prod(dx.shape[:-1])
+    x = x.reshape(batch, D)
+    dx_prod = dx_prod.view(batch * D, D)
+    rows = batch * D
+    cols = D
+    across = x.stride(0) < x.stride(1)
+    itemsize = dx_prod.element_size()
+    sms = _multiprocessors(x.device)
+    variant, config = choose_cumprod_backward_dx_prod(rows, cols, across, itemsize, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
+    if variant == "split":
+        dx_prod_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32,
+            device=x.device,
+        )
+        cumprod_backward_dx_prod_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            x,
+            dx_prod_part,
+            batch * D,
+            D,
+            x_b=x.stride(0),
+            x_d=x.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+        cumprod_backward_dx_prod_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            dx_prod_part,
+            x,
+            dx_prod,
+            batch * D,
+            D,
+            x_b=x.stride(0),
+            x_d=x.stride(1),
+            dx_prod_row=dx_prod.stride(0),
+            dx_prod_d=dx_prod.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        cumprod_backward_dx_prod_scan[(triton.cdiv(rows, config["ROWS"]),)](
+            x,
+            dx_prod,
+            batch * D,
+            D,
+            x.stride(0),
+            x.stride(1),
+            dx_prod.stride(0),
+            dx_prod.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_cumprod_backward_dx(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = 64 if across else 2048
+        ROWS = 32 if across else 1
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16,
+            num_warps=8,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                2
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    return "loop", dict(
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
+    )
+
+
+def launch_cumprod_backward_dx(x, dy, dx_prod, dx) -> None:
+    """Computes dx by the variant that fits, unchecked."""
+    D = x.shape[-1]
+    batch = math.prod(dx.shape[:-1])
+    dx_prod = dx_prod.view(batch * D, D)
+    dy = dy.reshape(batch, D)
+    dx = dx.view(batch * D)
+    rows = batch * D
+    cols = D
+    across = dy.stride(0) < dy.stride(1)
+    sms = _multiprocessors(dx_prod.device)
+    variant, config = choose_cumprod_backward_dx(rows, cols, across, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
+    if variant == "split":
+        dx_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32,
+            device=dx_prod.device,
+        )
+        cumprod_backward_dx_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            dy,
+            dx_prod,
+            dx_sum_part,
+            batch * D,
+            D,
+            dy_b=dy.stride(0),
+            dy_d=dy.stride(1),
+            dx_prod_row=dx_prod.stride(0),
+            dx_prod_d=dx_prod.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        cumprod_backward_dx_finish[(triton.cdiv(rows, config["MERGE"]),)](
+            dx_sum_part,
+            dx,
+            batch * D,
+            dx.stride(0),
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
+        )
+    elif variant in ("across", "rows"):
+        cumprod_backward_dx_rows[(triton.cdiv(rows, config["ROWS"]),)](
+            dy,
+            dx_prod,
+            dx,
+            batch * D,
+            D,
+            dy.stride(0),
+            dy.stride(1),
+            dx_prod.stride(0),
+            dx_prod.stride(1),
+            dx.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        cumprod_backward_dx_loop[(triton.cdiv(rows, config["ROWS"]),)](
+            dy,
+            dx_prod,
+            dx,
+            batch * D,
+            D,
+            dy.stride(0),
+            dy.stride(1),
+            dx_prod.stride(0),
+            dx_prod.stride(1),
+            dx.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def launch_cumprod_backward(x, dy, dx) -> None:
+    """2 steps, unchecked; what passes between them is in scratch storage."""
+    D = x.shape[-1]
+    batch = math.prod(dx.shape[:-1])
+    dx_prod = torch.empty(
+        (batch, D, D),
+        dtype=torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32,
+        device=x.device,
+    )
+    launch_cumprod_backward_dx_prod(x, dy, dx_prod, dx)
+    launch_cumprod_backward_dx(x, dy, dx_prod, dx)
+
+
+def allocate_cumprod_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """Checks the operands of cumprod_backward and allocates what it returns."""
+    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"cumprod_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
+        )
+    if x.dim() < 1:
+        raise ValueError(f"cumprod_backward: x: expected at least 1 dim [..., D], given {x.dim()}")
+    if dy.dtype != x.dtype:
+        raise ValueError(
+            f"cumprod_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
+        )
+    if dy.dim() < 1:
+        raise ValueError(
+            f"cumprod_backward: dy: expected at least 1 dim [..., D], given {dy.dim()}"
+        )
+    if dy.device != x.device:
+        raise ValueError(
+            f"cumprod_backward: dy: expected device {x.device} (from x), given {dy.device}"
+        )
+    D = x.shape[-1]
+    if dy.shape[-1] != D:
+        raise ValueError(
+            f"cumprod_backward: dy: dim -1 (D): expected {D} (from x), given {dy.shape[-1]}"
+        )
+    if dy.shape[:-1] != x.shape[:-1]:
+        raise ValueError(
+            f"cumprod_backward: dy: batch shape {tuple(dy.shape[:-1])} does not broadcast with {tuple(x.shape[:-1])} (from x)"
+        )
+    dx = torch.empty((*x.shape[:-1], D), dtype=x.dtype, device=x.device)
+    return dx
+
+
+def cumprod_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """What cumprod_backward means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    dy = dy.to(compute)
+    D = x.shape[-1]
+    batch = x.shape[:-1]
+    rows = batch.numel()
+    x = x.reshape(rows, D)
+    dy = dy.reshape(rows, D)
+
+    def blocks(terms, *sizes):
+        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
+        room, parts = max(1, 2**19 // max(1, terms)), [()]
+        for size in sizes[::-1]:
+            length = max(1, min(size, room))
+            room = max(1, room // length)
+            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
+            parts = [(cut, *part) for cut in cuts for part in parts]
+        return parts
+
+    # dx[..., k] = sum[d >= k](dy[..., d] * prod[k2 <= d](where(k2 == k, 1.0, x[..., k2])))
+    k2 = torch.arange(D, device=x.device)
+    k = torch.arange(D, device=x.device)[:, None]
+    d = torch.arange(D, device=x.device)
+    dx = torch.empty((rows, D), dtype=T, device=x.device)
+    for row_block, k_block in blocks(D, rows, D):
+        k_2 = torch.arange(D, device=x.device)[k_block, None]
+        dx[row_block, k_block] = (
+            torch.where(
+                d >= k_2,
+                dy[row_block, None, :]
+                * torch.cumprod(torch.where(k2 == k, 1.0, x[:, None, :]), -1)[
+                    row_block, k_block, :
+                ],
+                0,
+            )
+            .sum(-1)
+            .to(T)
+        )
+
+    return dx.reshape(*batch, D)
+
+
+@runtime.op(
+    "specs/cumprod.op",
+    allocate=allocate_cumprod_backward,
+    reference=cumprod_backward_reference,
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def cumprod_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """dx: T[..., D] from x: T[..., D], dy: T[..., D].
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dx = allocate_cumprod_backward(x, dy)
+    if not _runs_kernels(x):
+        return cumprod_backward_reference(x, dy)
+    if dx.numel() > 0:
+        with torch.cuda.device_of(x):
+            launch_cumprod_backward(x, dy, dx)
+    return dx

@@ -150,6 +150,7 @@ def embedding_torch(table: torch.Tensor, idx: torch.Tensor) -> torch.Tensor:
     allocate=allocate_embedding,
     reference=embedding_reference,
     equals=embedding_torch,
+    backward=runtime.Backward("embedding_backward", wrt=("table",), outputs=("y",)),
 )
 def embedding(table: torch.Tensor, idx: torch.Tensor) -> torch.Tensor:
     """y: T[N, D] from table: T[V, D], idx: i64[N].
@@ -163,3 +164,413 @@ def embedding(table: torch.Tensor, idx: torch.Tensor) -> torch.Tensor:
         with torch.cuda.device_of(table):
             launch_embedding(table, idx, y)
     return y
+
+
+@triton.jit
+def embedding_backward_box(
+    dy_ptr,
+    idx_ptr,
+    dtable_ptr,
+    V,
+    D,
+    N,
+    dy_0,
+    dy_1,
+    idx_0,
+    dtable_0,
+    dtable_1,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program, reducers as loops."""
+    tiles = tl.cdiv(D, BLOCK)
+    v = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    d = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (v < V) & (d < D)
+    dtable_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for n in range(N):
+        dy = tl.load(dy_ptr + tl.cast(n, tl.int64) * dy_0 + d * dy_1, mask=d < D).to(COMPUTE)
+        idx = tl.load(idx_ptr + tl.cast(n, tl.int64) * idx_0)
+        dtable_sum += tl.where(idx == v, dy, 0.0)
+    tl.store(dtable_ptr + v * dtable_0 + d * dtable_1, dtable_sum, mask=inside)
+
+
+@triton.jit
+def embedding_backward_scatter(
+    idx_ptr,
+    dy_ptr,
+    dtable_sum_ptr,
+    N,
+    D,
+    V,
+    idx_0,
+    dy_0,
+    dy_1,
+    dtable_sum_0,
+    dtable_sum_1,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK terms a program, each added where it belongs."""
+    tiles = tl.cdiv(D, BLOCK)
+    n = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    d = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (n < N) & (d < D)
+    idx = tl.load(idx_ptr + n * idx_0, mask=n < N)
+    dy = tl.load(dy_ptr + n * dy_0 + d * dy_1, mask=inside).to(COMPUTE)
+    tl.atomic_add(
+        dtable_sum_ptr + idx * dtable_sum_0 + d * dtable_sum_1,
+        dy,
+        mask=inside & (idx >= 0) & (idx < V),
+        sem="relaxed",
+    )
+
+
+@triton.jit
+def embedding_backward_epilogue(
+    dtable_sum_ptr,
+    dtable_ptr,
+    V,
+    D,
+    dtable_sum_0,
+    dtable_sum_1,
+    dtable_0,
+    dtable_1,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(D, BLOCK)
+    v = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    d = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (v < V) & (d < D)
+    dtable_sum = tl.load(dtable_sum_ptr + v * dtable_sum_0 + d * dtable_sum_1, mask=inside)
+    tl.store(dtable_ptr + v * dtable_0 + d * dtable_1, dtable_sum, mask=inside)
+
+
+@triton.jit
+def embedding_backward_deal(
+    idx_ptr,
+    dy_ptr,
+    dtable_sum_copies_ptr,
+    N,
+    D,
+    COPIES,
+    V,
+    idx_0,
+    dy_0,
+    dy_1,
+    dtable_sum_copies_0,
+    dtable_sum_copies_1,
+    dtable_sum_copies_2,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK terms a program, each added where it belongs."""
+    tiles = tl.cdiv(D, BLOCK)
+    n = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    d = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (n < N) & (d < D)
+    copy = n % COPIES
+    idx = tl.load(idx_ptr + n * idx_0, mask=n < N)
+    dy = tl.load(dy_ptr + n * dy_0 + d * dy_1, mask=inside).to(COMPUTE)
+    tl.atomic_add(
+        dtable_sum_copies_ptr
+        + copy * dtable_sum_copies_0
+        + idx * dtable_sum_copies_1
+        + d * dtable_sum_copies_2,
+        dy,
+        mask=inside & (idx >= 0) & (idx < V),
+        sem="relaxed",
+    )
+
+
+@triton.jit
+def embedding_backward_merge(
+    dtable_sum_copies_ptr,
+    dtable_ptr,
+    rows,
+    COPIES,
+    D,
+    dtable_sum_copies_0,
+    dtable_sum_copies_1,
+    dtable_sum_copies_2,
+    dtable_0,
+    dtable_1,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    copy = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (copy < COPIES)
+    v = row // D
+    d = row % D
+    dtable_sum_copies = tl.load(
+        dtable_sum_copies_ptr
+        + copy * dtable_sum_copies_0
+        + v * dtable_sum_copies_1
+        + d * dtable_sum_copies_2,
+        mask=inside,
+        other=0.0,
+    )
+    dtable = tl.sum(dtable_sum_copies, 1, keep_dims=True)
+    tl.store(dtable_ptr + v * dtable_0 + d * dtable_1, dtable, mask=row < rows)
+
+
+def choose_embedding_backward(
+    cols: int,
+    points: int,
+    width: int,
+    places: int,
+    stored_bytes: int,
+    added_bytes: int,
+    deterministic: bool,
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # many terms at few places: they are added atomically to copies of them, in no fixed order: the last bits may differ from run to run
+    if places <= 32768 and points * width > 16 * places and not deterministic:
+        BLOCK = min(1024, max(16, triton.next_power_of_2(width)))
+        return "copies", dict(BLOCK=BLOCK, ROWS=max(1, 1024 // BLOCK), num_warps=4)
+    # straight into dtable: terms are added atomically where they belong, in no fixed order: the last bits may differ from run to run
+    if stored_bytes == added_bytes and not deterministic:
+        BLOCK = min(1024, max(16, triton.next_power_of_2(width)))
+        return "direct", dict(BLOCK=BLOCK, ROWS=max(1, 1024 // BLOCK), num_warps=4)
+    # terms are added atomically where they belong, in no fixed order: the last bits may differ from run to run
+    if not deterministic:
+        BLOCK = min(1024, max(16, triton.next_power_of_2(width)))
+        return "scatter", dict(BLOCK=BLOCK, ROWS=max(1, 1024 // BLOCK), num_warps=4)
+    # right for every shape: reducers as loops
+    BLOCK = max(1, min(256, triton.next_power_of_2(cols)))
+    return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
+
+
+def launch_embedding_backward(table, idx, dy, dtable) -> None:
+    """Computes dtable by the variant that fits, unchecked."""
+    V, D = table.shape
+    N = idx.shape[0]
+    cols = D
+    points = N
+    width = D
+    places = D * V
+    COPIES = max(1, min(128, 131072 // (max(1, D * V))))
+    stored_bytes = dtable.element_size()
+    added_bytes = 8 if torch.float64 in (table.dtype, dy.dtype) else 4
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    variant, config = choose_embedding_backward(
+        cols, points, width, places, stored_bytes, added_bytes, deterministic
+    )
+    COMPUTE = tl.float64 if torch.float64 in (table.dtype, dy.dtype) else tl.float32
+    if variant == "copies":
+        dtable_sum_copies = torch.zeros(
+            (COPIES, V, D),
+            dtype=torch.float64 if torch.float64 in (table.dtype, dy.dtype) else torch.float32,
+            device=dy.device,
+        )
+        embedding_backward_deal[
+            (triton.cdiv(N, config["ROWS"]) * triton.cdiv(D, config["BLOCK"]),)
+        ](
+            idx,
+            dy,
+            dtable_sum_copies,
+            N,
+            D,
+            COPIES,
+            V,
+            idx.stride(0),
+            dy.stride(0),
+            dy.stride(1),
+            dtable_sum_copies.stride(0),
+            dtable_sum_copies.stride(1),
+            dtable_sum_copies.stride(2),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+        embedding_backward_merge[(triton.cdiv(places, 1024 // triton.next_power_of_2(COPIES)),)](
+            dtable_sum_copies,
+            dtable,
+            D * V,
+            COPIES,
+            D,
+            dtable_sum_copies.stride(0),
+            dtable_sum_copies.stride(1),
+            dtable_sum_copies.stride(2),
+            dtable.stride(0),
+            dtable.stride(1),
+            enable_fp_fusion=True,
+            BLOCK=triton.next_power_of_2(COPIES),
+            ROWS=1024 // triton.next_power_of_2(COPIES),
+            num_warps=4,
+        )
+    elif variant == "direct":
+        dtable_sum = dtable.zero_()
+        embedding_backward_scatter[
+            (triton.cdiv(N, config["ROWS"]) * triton.cdiv(D, config["BLOCK"]),)
+        ](
+            idx,
+            dy,
+            dtable_sum,
+            N,
+            D,
+            V,
+            idx.stride(0),
+            dy.stride(0),
+            dy.stride(1),
+            dtable_sum.stride(0),
+            dtable_sum.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "scatter":
+        dtable_sum = torch.zeros(
+            (V, D),
+            dtype=torch.float64 if torch.float64 in (table.dtype, dy.dtype) else torch.float32,
+            device=dy.device,
+        )
+        embedding_backward_scatter[
+            (triton.cdiv(N, config["ROWS"]) * triton.cdiv(D, config["BLOCK"]),)
+        ](
+            idx,
+            dy,
+            dtable_sum,
+            N,
+            D,
+            V,
+            idx.stride(0),
+            dy.stride(0),
+            dy.stride(1),
+            dtable_sum.stride(0),
+            dtable_sum.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+        embedding_backward_epilogue[
+            (triton.cdiv(V, config["ROWS"]) * triton.cdiv(D, config["BLOCK"]),)
+        ](
+            dtable_sum,
+            dtable,
+            V,
+            D,
+            dtable_sum.stride(0),
+            dtable_sum.stride(1),
+            dtable.stride(0),
+            dtable.stride(1),
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        embedding_backward_box[(triton.cdiv(V, config["ROWS"]) * triton.cdiv(D, config["BLOCK"]),)](
+            dy,
+            idx,
+            dtable,
+            V,
+            D,
+            N,
+            dy.stride(0),
+            dy.stride(1),
+            idx.stride(0),
+            dtable.stride(0),
+            dtable.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def allocate_embedding_backward(
+    table: torch.Tensor, idx: torch.Tensor, dy: torch.Tensor
+) -> torch.Tensor:
+    """Checks the operands of embedding_backward and allocates what it returns."""
+    if table.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"embedding_backward: table: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {table.dtype}"
+        )
+    if table.dim() != 2:
+        raise ValueError(f"embedding_backward: table: expected 2 dims [V, D], given {table.dim()}")
+    if idx.dtype != torch.int64:
+        raise ValueError(f"embedding_backward: idx: expected dtype torch.int64, given {idx.dtype}")
+    if idx.dim() != 1:
+        raise ValueError(f"embedding_backward: idx: expected 1 dim [N], given {idx.dim()}")
+    if idx.device != table.device:
+        raise ValueError(
+            f"embedding_backward: idx: expected device {table.device} (from table), given {idx.device}"
+        )
+    if dy.dtype != table.dtype:
+        raise ValueError(
+            f"embedding_backward: dy: expected dtype {table.dtype} (T, from table), given {dy.dtype}"
+        )
+    if dy.dim() != 2:
+        raise ValueError(f"embedding_backward: dy: expected 2 dims [N, D], given {dy.dim()}")
+    if dy.device != table.device:
+        raise ValueError(
+            f"embedding_backward: dy: expected device {table.device} (from table), given {dy.device}"
+        )
+    V, D = table.shape
+    N = idx.shape[0]
+    if dy.shape[0] != N:
+        raise ValueError(
+            f"embedding_backward: dy: dim 0 (N): expected {N} (from idx), given {dy.shape[0]}"
+        )
+    if dy.shape[1] != D:
+        raise ValueError(
+            f"embedding_backward: dy: dim 1 (D): expected {D} (from table), given {dy.shape[1]}"
+        )
+    dtable = torch.empty((V, D), dtype=table.dtype, device=table.device)
+    return dtable
+
+
+def embedding_backward_reference(
+    table: torch.Tensor, idx: torch.Tensor, dy: torch.Tensor
+) -> torch.Tensor:
+    """What embedding_backward means: its spec, line by line."""
+    T = table.dtype
+    compute = torch.float64 if table.dtype == torch.float64 else torch.float32
+    table = table.to(compute)
+    dy = dy.to(compute)
+    V, D = table.shape
+    (N,) = idx.shape
+
+    def blocks(terms, *sizes):
+        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
+        room, parts = max(1, 2**19 // max(1, terms)), [()]
+        for size in sizes[::-1]:
+            length = max(1, min(size, room))
+            room = max(1, room // length)
+            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
+            parts = [(cut, *part) for cut in cuts for part in parts]
+        return parts
+
+    # dtable[v, d] = sum[n](where(idx[n] == v, dy[n, d], 0))
+    n = torch.arange(N, device=table.device)
+    dtable = torch.empty((V, D), dtype=T, device=table.device)
+    for v_block, d_block in blocks(N, V, D):
+        v = torch.arange(V, device=table.device)[v_block, None, None]
+        dtable[v_block, d_block] = torch.where(idx[n] == v, dy.T[d_block, :], 0).sum(-1).to(T)
+
+    return dtable
+
+
+@runtime.op(
+    "specs/embedding.op",
+    allocate=allocate_embedding_backward,
+    reference=embedding_backward_reference,
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def embedding_backward(table: torch.Tensor, idx: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """dtable: T[V, D] from table: T[V, D], idx: i64[N], dy: T[N, D].
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dtable = allocate_embedding_backward(table, idx, dy)
+    if not _runs_kernels(table):
+        return embedding_backward_reference(table, idx, dy)
+    if dtable.numel() > 0:
+        with torch.cuda.device_of(table):
+            launch_embedding_backward(table, idx, dy, dtable)
+    return dtable

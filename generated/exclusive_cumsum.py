@@ -32,6 +32,25 @@ def _runs_kernels(x: torch.Tensor) -> bool:
 
 
 @triton.jit
+def _next_sums_behind(a, before_a, b, before_b):
+    return a + b, a + before_b
+
+
+@triton.jit
+def _sums_behind(x, start, RUN: tl.constexpr):
+    """What lies behind each element of x, whose runs of RUN elements stand the last one first.
+
+    Halves of a run wait for what lies behind the whole; so lanes never trade places.
+    """
+    if RUN == 1:
+        return tl.associative_scan((x, tl.full(x.shape, start, x.dtype)), 1, _next_sums_behind)[1]
+    else:
+        left, right = tl.split(x.reshape(x.shape[0], x.shape[1] // 2, 2))
+        behind = _sums_behind(left + right, start, RUN // 2)
+        return tl.join(right + behind, behind).reshape(x.shape)
+
+
+@triton.jit
 def exclusive_cumsum_scan(
     x_ptr,
     y_ptr,
@@ -272,6 +291,7 @@ def exclusive_cumsum_torch(x: torch.Tensor) -> torch.Tensor:
     allocate=allocate_exclusive_cumsum,
     reference=exclusive_cumsum_reference,
     equals=exclusive_cumsum_torch,
+    backward=runtime.Backward("exclusive_cumsum_backward", wrt=("x",), outputs=("y",)),
 )
 def exclusive_cumsum(x: torch.Tensor) -> torch.Tensor:
     """y: T[..., D] from x: T[..., D].
@@ -285,3 +305,282 @@ def exclusive_cumsum(x: torch.Tensor) -> torch.Tensor:
         with torch.cuda.device_of(x):
             launch_exclusive_cumsum(x, y)
     return y
+
+
+@triton.jit
+def exclusive_cumsum_backward_scan(
+    dy_ptr,
+    dx_ptr,
+    rows,
+    D,
+    dy_0,
+    dy_1,
+    dx_row,
+    dx_k,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
+    RUN: tl.constexpr,
+):
+    """ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    last = tl.cdiv(D, BLOCK) * BLOCK - BLOCK
+    i = tl.arange(0, BLOCK)[None, :]
+    # Runs of RUN elements, the last one first: each a load, and no lanes to turn over.
+    turned = (BLOCK - RUN - i // RUN * RUN + i % RUN).to(tl.int64)
+    carry = tl.full((ROWS, 1), 0.0, COMPUTE)
+    for start in tl.range(0, D, BLOCK, num_stages=STAGES):
+        k = last - start + turned
+        inside = (row < rows) & (k < D)
+        taken = inside & (k >= -1) & (k < D - 1)
+        dy_d = k + 1
+        dy = tl.load(dy_ptr + row * dy_0 + dy_d * dy_1, mask=taken, other=0.0).to(COMPUTE)
+        dx_sum = carry + (dy + _sums_behind(dy, 0.0, RUN))
+        dx = tl.where(D >= k + 2, dx_sum, 0.0)
+        tl.store(dx_ptr + row * dx_row + k * dx_k, dx, mask=inside)
+        carry += tl.sum(dy, 1, keep_dims=True)
+
+
+@triton.jit
+def exclusive_cumsum_backward_part(
+    dy_ptr,
+    dx_sum_part_ptr,
+    rows,
+    D,
+    CHUNK,
+    dy_0,
+    dy_1,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """Program (part, rows): the total of one CHUNK of dx_sum."""
+    part = tl.program_id(0).to(tl.int64)
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
+        k = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (k < D)
+        taken = inside & (k >= -1) & (k < D - 1)
+        dy_d = k + 1
+        dy = tl.load(dy_ptr + row * dy_0 + dy_d * dy_1, mask=taken, other=0.0).to(COMPUTE)
+        acc += dy
+    tl.store(dx_sum_part_ptr + row * PARTS + part, tl.sum(acc, 1, keep_dims=True), mask=row < rows)
+
+
+@triton.jit
+def exclusive_cumsum_backward_finish(
+    dx_sum_part_ptr,
+    dy_ptr,
+    dx_ptr,
+    rows,
+    D,
+    CHUNK,
+    dy_0,
+    dy_1,
+    dx_row,
+    dx_k,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    STAGES: tl.constexpr,
+    RUN: tl.constexpr,
+):
+    """Program (part, rows): one CHUNK, from the totals of the parts before it."""
+    part = tl.program_id(0).to(tl.int64)
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    last = (part + 1) * CHUNK - BLOCK
+    i = tl.arange(0, BLOCK)[None, :]
+    # Runs of RUN elements, the last one first: each a load, and no lanes to turn over.
+    turned = (BLOCK - RUN - i // RUN * RUN + i % RUN).to(tl.int64)
+    parts = tl.arange(0, PARTS)[None, :]
+    dx_sum_parts = tl.load(
+        dx_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts > part), other=0.0
+    )
+    carry = tl.sum(dx_sum_parts, 1, keep_dims=True)
+    for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
+        k = last - start + turned
+        inside = (row < rows) & (k < D)
+        taken = inside & (k >= -1) & (k < D - 1)
+        dy_d = k + 1
+        dy = tl.load(dy_ptr + row * dy_0 + dy_d * dy_1, mask=taken, other=0.0).to(COMPUTE)
+        dx_sum = carry + (dy + _sums_behind(dy, 0.0, RUN))
+        dx = tl.where(D >= k + 2, dx_sum, 0.0)
+        tl.store(dx_ptr + row * dx_row + k * dx_k, dx, mask=inside)
+        carry += tl.sum(dy, 1, keep_dims=True)
+
+
+def choose_exclusive_cumsum_backward(
+    rows: int, cols: int, across: bool, itemsize: int, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 64 if across else 1) < sms and cols > (256 if across else 16384):
+        ROWS = max(1, min(32, triton.next_power_of_2(rows))) if across else 1
+        BLOCK = 32 if across else 4096
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    512 if across else 1024,
+                    triton.cdiv(8 * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            ROWS=ROWS,
+            BLOCK=BLOCK,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            STAGES=1,
+            num_warps=1 if across else 8,
+            RUN=1 if across else min(8, 16 // itemsize),
+        )
+    # memory runs across the walk: rows side by side make whole lines
+    if across:
+        ROWS = max(1, min(64, triton.next_power_of_2(rows)))
+        return "across", dict(
+            ROWS=ROWS,
+            BLOCK=max(16, min(1024 // ROWS, triton.next_power_of_2(cols))),
+            STAGES=3 if itemsize <= 2 else 1,
+            num_warps=2,
+            RUN=1,
+        )
+    # few rows: wide blocks keep enough bytes in flight
+    if rows < 8 * sms and cols > 4096:
+        return "few", dict(ROWS=1, BLOCK=4096, STAGES=1, num_warps=8, RUN=min(8, 16 // itemsize))
+    # a row is walked in blocks, once where it fits
+    BLOCK = min(1024, max(16, triton.next_power_of_2(cols)))
+    return "blocks", dict(
+        BLOCK=BLOCK,
+        ROWS=max(1, 1024 // BLOCK),
+        STAGES=3 if cols > BLOCK else 1,
+        num_warps=2,
+        RUN=min(8, 16 // itemsize),
+    )
+
+
+def launch_exclusive_cumsum_backward(dy, dx) -> None:
+    """Computes dx by the variant that fits, unchecked."""
+    D = dy.shape[-1]
+    batch = math.prod(dx.shape[:-1])
+    dy = dy.reshape(batch, D)
+    dx = dx.view(batch, D)
+    rows = batch
+    cols = D
+    across = dx.stride(0) < dx.stride(1)
+    itemsize = dx.element_size()
+    sms = _multiprocessors(dy.device)
+    variant, config = choose_exclusive_cumsum_backward(rows, cols, across, itemsize, sms)
+    COMPUTE = tl.float64 if dy.dtype == torch.float64 else tl.float32
+    if variant == "split":
+        dx_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=torch.float64 if dy.dtype == torch.float64 else torch.float32,
+            device=dy.device,
+        )
+        exclusive_cumsum_backward_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            dy,
+            dx_sum_part,
+            batch,
+            D,
+            dy_0=dy.stride(0),
+            dy_1=dy.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            ROWS=config["ROWS"],
+            BLOCK=config["BLOCK"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            STAGES=config["STAGES"],
+            num_warps=config["num_warps"],
+        )
+        exclusive_cumsum_backward_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            dx_sum_part,
+            dy,
+            dx,
+            batch,
+            D,
+            dy_0=dy.stride(0),
+            dy_1=dy.stride(1),
+            dx_row=dx.stride(0),
+            dx_k=dx.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        exclusive_cumsum_backward_scan[(triton.cdiv(rows, config["ROWS"]),)](
+            dy,
+            dx,
+            batch,
+            D,
+            dy.stride(0),
+            dy.stride(1),
+            dx.stride(0),
+            dx.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def allocate_exclusive_cumsum_backward(dy: torch.Tensor) -> torch.Tensor:
+    """Checks the operands of exclusive_cumsum_backward and allocates what it returns."""
+    if dy.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"exclusive_cumsum_backward: dy: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {dy.dtype}"
+        )
+    if dy.dim() < 1:
+        raise ValueError(
+            f"exclusive_cumsum_backward: dy: expected at least 1 dim [..., D], given {dy.dim()}"
+        )
+    D = dy.shape[-1]
+    dx = torch.empty((*dy.shape[:-1], D), dtype=dy.dtype, device=dy.device)
+    return dx
+
+
+def exclusive_cumsum_backward_reference(dy: torch.Tensor) -> torch.Tensor:
+    """What exclusive_cumsum_backward means: its spec, line by line."""
+    T = dy.dtype
+    compute = torch.float64 if dy.dtype == torch.float64 else torch.float32
+    dy = dy.to(compute)
+    D = dy.shape[-1]
+    batch = dy.shape[:-1]
+    rows = batch.numel()
+    dy = dy.reshape(rows, D)
+
+    # dx[..., k] = where(D >= k + 2, sum[d](where(d > k, dy[..., d], 0)), 0.0)
+    k = torch.arange(D, device=dy.device)
+    dx = torch.where(
+        D >= k + 2,
+        torch.nn.functional.pad(torch.cumsum(dy.flip(-1), -1).flip(-1), (0, 1), value=0)[..., 1:],
+        0.0,
+    ).to(T)
+
+    return dx.reshape(*batch, D)
+
+
+@runtime.op(
+    "specs/exclusive_cumsum.op",
+    allocate=allocate_exclusive_cumsum_backward,
+    reference=exclusive_cumsum_backward_reference,
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def exclusive_cumsum_backward(dy: torch.Tensor) -> torch.Tensor:
+    """dx: T[..., D] from dy: T[..., D].
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dx = allocate_exclusive_cumsum_backward(dy)
+    if not _runs_kernels(dy):
+        return exclusive_cumsum_backward_reference(dy)
+    if dx.numel() > 0:
+        with torch.cuda.device_of(dy):
+            launch_exclusive_cumsum_backward(dy, dx)
+    return dx

@@ -26,9 +26,45 @@ def _multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
+def _three_dims(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Views of equal shape with three dims, in the order in which the last one lies in memory.
+
+    Neighbours that every tensor walks as one run are merged.
+    """
+    if all(t.is_contiguous() for t in tensors):
+        return tuple(t.view(1, 1, t.numel()) for t in tensors)
+    last = tensors[-1]
+    dims = []
+    for k in sorted(range(last.dim()), key=last.stride, reverse=True):
+        size, strides = last.shape[k], [t.stride(k) for t in tensors]
+        if dims and all(outer == size * inner for outer, inner in zip(dims[-1][1], strides)):
+            dims[-1] = (dims[-1][0] * size, strides)
+        elif size > 1:
+            dims.append((size, strides))
+    if len(dims) > 3:  # results lie alike: what differs is copied
+        return _three_dims(
+            *(
+                t if t.stride() == last.stride() else torch.empty_like(last, dtype=t.dtype).copy_(t)
+                for t in tensors
+            )
+        )
+    dims = [(1, [0] * len(tensors))] * (3 - len(dims)) + dims
+    shape = [size for size, _ in dims]
+    return tuple(t.as_strided(shape, [s[i] for _, s in dims]) for i, t in enumerate(tensors))
+
+
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
     return x.is_cuda or isinstance(full_sum_rows, InterpretedFunction)
+
+
+@triton.jit
+def _scalar(value, IS_TENSOR: tl.constexpr, DTYPE: tl.constexpr):
+    """A run-time scalar: the element of a 0-dim tensor, or a number."""
+    if IS_TENSOR:
+        return tl.load(value).to(DTYPE)
+    else:
+        return tl.full((), value, DTYPE)
 
 
 @triton.jit
@@ -233,6 +269,7 @@ def full_sum_torch(x: torch.Tensor) -> torch.Tensor:
     allocate=allocate_full_sum,
     reference=full_sum_reference,
     equals=full_sum_torch,
+    backward=runtime.Backward("full_sum_backward", wrt=("x",), outputs=("y",)),
 )
 def full_sum(x: torch.Tensor) -> torch.Tensor:
     """y: T from x: T[...].
@@ -246,3 +283,144 @@ def full_sum(x: torch.Tensor) -> torch.Tensor:
         with torch.cuda.device_of(x):
             launch_full_sum(x, y)
     return y
+
+
+@triton.jit
+def full_sum_backward_flat(
+    dx_ptr, dy, total, dx_i, DY_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, BLOCK: tl.constexpr
+):
+    """BLOCK elements a program."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < total
+    dy = _scalar(dy, DY_IS_TENSOR, COMPUTE)
+    tl.store(dx_ptr + i * dx_i, dy, mask=inside)
+
+
+@triton.jit
+def full_sum_backward_strided(
+    dx_ptr,
+    dy,
+    rows,
+    inner,
+    middle,
+    dx_outer_at,
+    dx_middle_at,
+    dx_inner_at,
+    DY_IS_TENSOR: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(inner, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    inner_at = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (inner_at < inner)
+    dy = _scalar(dy, DY_IS_TENSOR, COMPUTE)
+    outer_at = row // middle
+    middle_at = row % middle
+    tl.store(
+        dx_ptr + outer_at * dx_outer_at + middle_at * dx_middle_at + inner_at * dx_inner_at,
+        dy,
+        mask=inside,
+    )
+
+
+def choose_full_sum_backward(
+    outer: int, middle: int, inner: int, turned: bool, itemsize: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # every operand lies in one run
+    if outer * middle == 1:
+        return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
+    # any strides: a square tile where memory runs along another dim than the last
+    BLOCK = 64 if turned else min(1024, max(16, triton.next_power_of_2(inner)))
+    return "strided", dict(BLOCK=BLOCK, ROWS=max(1, 4096 // BLOCK), num_warps=8)
+
+
+def launch_full_sum_backward(x, dx, dy) -> None:
+    """Computes dx by the variant that fits, unchecked."""
+    (dx,) = _three_dims(dx)
+    outer, middle, inner = dx.shape
+    total = dx.numel()
+    turned = any(0 < t.stride(1) < t.stride(2) for t in (dx,))
+    itemsize = dx.element_size()
+    variant, config = choose_full_sum_backward(outer, middle, inner, turned, itemsize)
+    COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    if COMPUTE == tl.float64 and not isinstance(dy, torch.Tensor):
+        # A Python number reaches a kernel as f32.
+        dy = torch.full((), dy, dtype=torch.float64, device=dx.device)
+    if variant == "flat":
+        full_sum_backward_flat[(triton.cdiv(total, config["BLOCK"]),)](
+            dx,
+            dy,
+            total,
+            dx.stride(2),
+            DY_IS_TENSOR=isinstance(dy, torch.Tensor),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        full_sum_backward_strided[
+            (triton.cdiv(outer * middle, config["ROWS"]) * triton.cdiv(inner, config["BLOCK"]),)
+        ](
+            dx,
+            dy,
+            middle * outer,
+            inner,
+            middle,
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            DY_IS_TENSOR=isinstance(dy, torch.Tensor),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def allocate_full_sum_backward(x: torch.Tensor, dy: float | torch.Tensor) -> torch.Tensor:
+    """Checks the operands of full_sum_backward and allocates what it returns."""
+    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"full_sum_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
+        )
+    dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    return dx
+
+
+def full_sum_backward_reference(x: torch.Tensor, dy: float | torch.Tensor) -> torch.Tensor:
+    """What full_sum_backward means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    dy = torch.as_tensor(dy, dtype=compute, device=x.device)
+    batch = x.shape
+    rows = batch.numel()
+    x = x.reshape(rows)
+
+    # dx[...] = dy
+    dx = torch.broadcast_to(dy.to(T), (rows,)).clone(memory_format=torch.contiguous_format)
+
+    return dx.reshape(batch)
+
+
+@runtime.op(
+    "specs/full_sum.op",
+    allocate=allocate_full_sum_backward,
+    reference=full_sum_backward_reference,
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def full_sum_backward(x: torch.Tensor, dy: float | torch.Tensor) -> torch.Tensor:
+    """dx: T[...] from x: T[...].
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dx = allocate_full_sum_backward(x, dy)
+    if not _runs_kernels(x):
+        return full_sum_backward_reference(x, dy)
+    if dx.numel() > 0:
+        with torch.cuda.device_of(x):
+            launch_full_sum_backward(x, dx, dy)
+    return dx

@@ -168,6 +168,17 @@ def _times_ndtr(x, HALF: tl.constexpr = False):
 
 
 @triton.jit
+def _exp(x, HALF: tl.constexpr = False):
+    """e**x. HALF: right to half an ulp of a half type, in half the instructions."""
+    if x.dtype == tl.float64:
+        return libdevice.exp(x)
+    elif HALF:
+        return tl.exp(x)
+    else:
+        return libdevice.exp(x)
+
+
+@triton.jit
 def gelu_flat(
     x_ptr, y_ptr, total, x_i, y_i, HALF: tl.constexpr, COMPUTE: tl.constexpr, BLOCK: tl.constexpr
 ):
@@ -304,7 +315,13 @@ def gelu_torch(x: torch.Tensor) -> torch.Tensor:
     return y.to(T)
 
 
-@runtime.op("specs/gelu.op", allocate=allocate_gelu, reference=gelu_reference, equals=gelu_torch)
+@runtime.op(
+    "specs/gelu.op",
+    allocate=allocate_gelu,
+    reference=gelu_reference,
+    equals=gelu_torch,
+    backward=runtime.Backward("gelu_backward", wrt=("x",), outputs=("y",)),
+)
 def gelu(x: torch.Tensor) -> torch.Tensor:
     """y: T[...] from x: T[...].
 
@@ -317,3 +334,193 @@ def gelu(x: torch.Tensor) -> torch.Tensor:
         with torch.cuda.device_of(x):
             launch_gelu(x, y)
     return y
+
+
+@triton.jit
+def gelu_backward_flat(
+    dy_ptr,
+    x_ptr,
+    dx_ptr,
+    total,
+    dy_i,
+    x_i,
+    dx_i,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """BLOCK elements a program."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < total
+    dy = tl.load(dy_ptr + i * dy_i, mask=inside).to(COMPUTE)
+    x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
+    dx = dy * _ndtr(x, HALF) + dy * x * (0.3989422804014327 * _exp(-0.5 * x * x, HALF))
+    tl.store(dx_ptr + i * dx_i, dx, mask=inside)
+
+
+@triton.jit
+def gelu_backward_strided(
+    dy_ptr,
+    x_ptr,
+    dx_ptr,
+    rows,
+    inner,
+    middle,
+    dy_outer_at,
+    dy_middle_at,
+    dy_inner_at,
+    x_outer_at,
+    x_middle_at,
+    x_inner_at,
+    dx_outer_at,
+    dx_middle_at,
+    dx_inner_at,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(inner, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    inner_at = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (inner_at < inner)
+    outer_at = row // middle
+    middle_at = row % middle
+    dy = tl.load(
+        dy_ptr + outer_at * dy_outer_at + middle_at * dy_middle_at + inner_at * dy_inner_at,
+        mask=inside,
+    ).to(COMPUTE)
+    x = tl.load(
+        x_ptr + outer_at * x_outer_at + middle_at * x_middle_at + inner_at * x_inner_at, mask=inside
+    ).to(COMPUTE)
+    dx = dy * _ndtr(x, HALF) + dy * x * (0.3989422804014327 * _exp(-0.5 * x * x, HALF))
+    tl.store(
+        dx_ptr + outer_at * dx_outer_at + middle_at * dx_middle_at + inner_at * dx_inner_at,
+        dx,
+        mask=inside,
+    )
+
+
+def choose_gelu_backward(
+    outer: int, middle: int, inner: int, turned: bool, itemsize: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # every operand lies in one run
+    if outer * middle == 1:
+        return "flat", dict(BLOCK=4096 // itemsize, num_warps=4)
+    # any strides: a square tile where memory runs along another dim than the last
+    BLOCK = 64 if turned else min(1024, max(16, triton.next_power_of_2(inner)))
+    return "strided", dict(BLOCK=BLOCK, ROWS=max(1, 4096 // BLOCK), num_warps=8)
+
+
+def launch_gelu_backward(x, dy, dx) -> None:
+    """Computes dx by the variant that fits, unchecked."""
+    dy, x, dx = _three_dims(dy, x, dx)
+    outer, middle, inner = dx.shape
+    total = dx.numel()
+    turned = any(0 < t.stride(1) < t.stride(2) for t in (dy, x, dx))
+    itemsize = dy.element_size()
+    variant, config = choose_gelu_backward(outer, middle, inner, turned, itemsize)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
+    if variant == "flat":
+        gelu_backward_flat[(triton.cdiv(total, config["BLOCK"]),)](
+            dy,
+            x,
+            dx,
+            total,
+            dy.stride(2),
+            x.stride(2),
+            dx.stride(2),
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        gelu_backward_strided[
+            (triton.cdiv(outer * middle, config["ROWS"]) * triton.cdiv(inner, config["BLOCK"]),)
+        ](
+            dy,
+            x,
+            dx,
+            middle * outer,
+            inner,
+            middle,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def allocate_gelu_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """Checks the operands of gelu_backward and allocates what it returns."""
+    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"gelu_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
+        )
+    if dy.dtype != x.dtype:
+        raise ValueError(
+            f"gelu_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
+        )
+    if dy.device != x.device:
+        raise ValueError(
+            f"gelu_backward: dy: expected device {x.device} (from x), given {dy.device}"
+        )
+    if dy.shape != x.shape:
+        raise ValueError(
+            f"gelu_backward: dy: batch shape {tuple(dy.shape)} does not broadcast with {tuple(x.shape)} (from x)"
+        )
+    dx = runtime.empty(x.shape, x.dtype, dy, x)
+    return dx
+
+
+def gelu_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """What gelu_backward means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    dy = dy.to(compute)
+    batch = x.shape
+    rows = batch.numel()
+    x = x.reshape(rows)
+    dy = dy.reshape(rows)
+
+    # dx[...] = dy[...] * ndtr(x[...]) + dy[...] * x[...] * (0.3989422804014327 * exp(-0.5 *
+    #     x[...] * x[...]))
+    dx = (
+        dy * (0.5 * torch.erfc(x * -0.7071067811865476))
+        + dy * x * (0.3989422804014327 * torch.exp(-0.5 * x * x))
+    ).to(T)
+
+    return dx.reshape(batch)
+
+
+@runtime.op(
+    "specs/gelu.op",
+    allocate=allocate_gelu_backward,
+    reference=gelu_backward_reference,
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def gelu_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """dx: T[...] from x: T[...], dy: T[...].
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dx = allocate_gelu_backward(x, dy)
+    if not _runs_kernels(x):
+        return gelu_backward_reference(x, dy)
+    if dx.numel() > 0:
+        with torch.cuda.device_of(x):
+            launch_gelu_backward(x, dy, dx)
+    return dx

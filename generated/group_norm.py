@@ -1222,6 +1222,13 @@ def group_norm_torch(
     allocate=allocate_group_norm,
     reference=group_norm_reference,
     equals=group_norm_torch,
+    backward=runtime.Backward(
+        "group_norm_backward",
+        wrt=("x", "gain", "bias", "eps"),
+        outputs=("y",),
+        flags=("need_dx", "need_dgain", "need_dbias", "need_deps"),
+        before={"x": 2},
+    ),
 )
 def group_norm(
     x: torch.Tensor,
@@ -1241,3 +1248,3310 @@ def group_norm(
         with torch.cuda.device_of(x):
             launch_group_norm(x, gain, bias, y, eps, groups)
     return y
+
+
+@triton.jit
+def group_norm_backward_batch__rows(batch__ptr, cols, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < 1) & (col < cols)
+    batch_ = tl.sum(tl.where(inside, tl.full((), 1, tl.int64), 0), 1, keep_dims=True)
+    tl.store(batch__ptr + row, batch_, mask=row < 1)
+
+
+@triton.jit
+def group_norm_backward_batch__loop(batch__ptr, cols, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    batch__acc = tl.full((ROWS, BLOCK), 0, tl.int64)
+    for start in range(0, cols, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < 1) & (col < cols)
+        batch__acc += tl.where(inside, tl.full((), 1, tl.int64), 0)
+    batch_ = tl.sum(batch__acc, 1, keep_dims=True)
+    tl.store(batch__ptr + row, batch_, mask=row < 1)
+
+
+@triton.jit
+def group_norm_backward_batch__part(
+    batch__part_ptr, cols, CHUNK, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr
+):
+    """Program (part, row): batch_ over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
+    batch__acc = tl.full((ROWS, BLOCK), 0, tl.int64)
+    for start in range(part * CHUNK, stop, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < 1) & (col < cols)
+        batch__acc += tl.where(inside, tl.full((), 1, tl.int64), 0)
+    tl.store(
+        batch__part_ptr + row * PARTS + part, tl.sum(batch__acc, 1, keep_dims=True), mask=row < 1
+    )
+
+
+@triton.jit
+def group_norm_backward_batch__finish(
+    batch__part_ptr, batch__ptr, MERGE: tl.constexpr, PARTS: tl.constexpr
+):
+    """What the parts of MERGE rows left, merged."""
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
+    batch__parts = tl.load(
+        batch__part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0
+    )
+    batch_ = tl.sum(batch__parts, 1, keep_dims=True)
+    tl.store(batch__ptr + row, batch_, mask=row < 1)
+
+
+@triton.jit
+def group_norm_backward_mu_sum_rows(
+    x_ptr,
+    mu_sum_ptr,
+    var_sum_ptr,
+    dy_ptr,
+    gain_ptr,
+    dmu_sum_ptr,
+    eps,
+    rows,
+    cols,
+    batch,
+    x_row,
+    x_col,
+    mu_sum_row,
+    var_sum_row,
+    dy_row,
+    dy_col,
+    gain_c1,
+    gain_c0,
+    dmu_sum_row,
+    COMPUTE: tl.constexpr,
+    groups: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < cols)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    c1 = row % groups
+    c0 = (col // batch).to(tl.int64)
+    x = tl.load(x_ptr + row * x_row + col.to(tl.int64) * x_col, mask=inside, other=0.0).to(COMPUTE)
+    mu_sum = tl.sum(x, 1, keep_dims=True)
+    tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
+    mu = mu_sum / cols
+    t = x - mu
+    var_sum = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True)
+    tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
+    var = var_sum / cols
+    dy = tl.load(dy_ptr + row * dy_row + col.to(tl.int64) * dy_col, mask=inside, other=0.0).to(
+        COMPUTE
+    )
+    gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside, other=0.0).to(COMPUTE)
+    dmu_sum = tl.sum(tl.where(inside, dy * gain * _rsqrt(var + eps), 0.0), 1, keep_dims=True)
+    tl.store(dmu_sum_ptr + row * dmu_sum_row, dmu_sum, mask=row < rows)
+
+
+@triton.jit
+def group_norm_backward_mu_sum_loop(
+    x_ptr,
+    mu_sum_ptr,
+    var_sum_ptr,
+    dy_ptr,
+    gain_ptr,
+    dmu_sum_ptr,
+    eps,
+    rows,
+    Cg,
+    cols,
+    count,
+    x_row,
+    x_col,
+    mu_sum_row,
+    var_sum_row,
+    dy_row,
+    dy_col,
+    gain_c1,
+    gain_c0,
+    dmu_sum_row,
+    COMPUTE: tl.constexpr,
+    groups: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(cols, BLOCK)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    c1 = row % groups
+    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+    for step in range(0, Cg * blocks):
+        c0 = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        c0b = c0 * cols + col
+        x = tl.load(x_ptr + row * x_row + c0b * x_col, mask=inside, other=0.0).to(COMPUTE)
+        mu_sum, var_sum, var_sum_count = _take_moments(
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+        )
+    mu = mu_sum / count
+    var = var_sum / count
+    tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
+    tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
+    dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for step in range(0, Cg * blocks):
+        c0 = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        c0b = c0 * cols + col
+        dy = tl.load(dy_ptr + row * dy_row + c0b * dy_col, mask=inside, other=0.0).to(COMPUTE)
+        gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=row < rows).to(COMPUTE)
+        dmu_sum_acc += tl.where(inside, dy * gain * _rsqrt(var + eps), 0.0)
+    dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
+    tl.store(dmu_sum_ptr + row * dmu_sum_row, dmu_sum, mask=row < rows)
+
+
+@triton.jit
+def group_norm_backward_mu_sum_part1(
+    x_ptr,
+    mu_sum_part_ptr,
+    var_sum_part_ptr,
+    var_sum_count_ptr,
+    rows,
+    Cg,
+    cols,
+    CHUNK,
+    x_row,
+    x_col,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(cols, BLOCK)
+    part = tl.program_id(0)
+    stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
+    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+    for step in range(part * CHUNK, stop):
+        c0 = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        c0b = c0 * cols + col
+        x = tl.load(x_ptr + row * x_row + c0b * x_col, mask=inside, other=0.0).to(COMPUTE)
+        mu_sum, var_sum, var_sum_count = _take_moments(
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+        )
+    tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
+    tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
+
+
+@triton.jit
+def group_norm_backward_mu_sum_part2(
+    mu_sum_part_ptr,
+    var_sum_part_ptr,
+    var_sum_count_ptr,
+    dy_ptr,
+    gain_ptr,
+    dmu_sum_part_ptr,
+    eps,
+    rows,
+    Cg,
+    cols,
+    CHUNK,
+    count,
+    dy_row,
+    dy_col,
+    gain_c1,
+    gain_c0,
+    COMPUTE: tl.constexpr,
+    groups: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """Program (part, row): dmu_sum over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(cols, BLOCK)
+    part = tl.program_id(0)
+    stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
+    parts = tl.arange(0, LANES)[None, :]
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    c1 = row % groups
+    mu_sum_parts = tl.load(
+        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    var_sum_parts = tl.load(
+        var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    var_sum_counts = tl.load(
+        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    mu = mu_sum / count
+    var = var_sum / count
+    dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for step in range(part * CHUNK, stop):
+        c0 = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        c0b = c0 * cols + col
+        dy = tl.load(dy_ptr + row * dy_row + c0b * dy_col, mask=inside, other=0.0).to(COMPUTE)
+        gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=row < rows).to(COMPUTE)
+        dmu_sum_acc += tl.where(inside, dy * gain * _rsqrt(var + eps), 0.0)
+    tl.store(
+        dmu_sum_part_ptr + row * PARTS + part,
+        tl.sum(dmu_sum_acc, 1, keep_dims=True),
+        mask=row < rows,
+    )
+
+
+@triton.jit
+def group_norm_backward_mu_sum_finish(
+    mu_sum_part_ptr,
+    var_sum_part_ptr,
+    var_sum_count_ptr,
+    mu_sum_ptr,
+    var_sum_ptr,
+    dmu_sum_part_ptr,
+    dmu_sum_ptr,
+    rows,
+    count,
+    mu_sum_row,
+    var_sum_row,
+    dmu_sum_row,
+    MERGE: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """What the parts of MERGE rows left, merged."""
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
+    mu_sum_parts = tl.load(
+        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    var_sum_parts = tl.load(
+        var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    var_sum_counts = tl.load(
+        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    mu = mu_sum / count
+    var = var_sum / count
+    tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
+    tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
+    dmu_sum_parts = tl.load(
+        dmu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
+    tl.store(dmu_sum_ptr + row * dmu_sum_row, dmu_sum, mask=row < rows)
+
+
+@triton.jit
+def group_norm_backward_dy_rsqrt_sum_rows(
+    dy_ptr,
+    x_ptr,
+    mu_sum_ptr,
+    dy_rsqrt_sum_ptr,
+    rows,
+    cols,
+    Cg,
+    count,
+    dy_row,
+    dy_col,
+    x_row,
+    x_col,
+    mu_sum_nc1,
+    dy_rsqrt_sum_row,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (col < cols)
+    nc1 = row // Cg
+    dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
+    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
+    mu_sum = tl.load(mu_sum_ptr + nc1 * mu_sum_nc1, mask=row < rows)
+    dy_rsqrt_sum = tl.sum(tl.where(inside, dy * (x - mu_sum / count), 0.0), 1, keep_dims=True)
+    tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=row < rows)
+
+
+@triton.jit
+def group_norm_backward_dy_rsqrt_sum_loop(
+    dy_ptr,
+    x_ptr,
+    mu_sum_ptr,
+    dy_rsqrt_sum_ptr,
+    rows,
+    cols,
+    Cg,
+    count,
+    dy_row,
+    dy_col,
+    x_row,
+    x_col,
+    mu_sum_nc1,
+    dy_rsqrt_sum_row,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    nc1 = row // Cg
+    dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(0, cols, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
+        mu_sum = tl.load(mu_sum_ptr + nc1 * mu_sum_nc1, mask=row < rows)
+        dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu_sum / count), 0.0)
+    dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True)
+    tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=row < rows)
+
+
+@triton.jit
+def group_norm_backward_dy_rsqrt_sum_part(
+    dy_ptr,
+    x_ptr,
+    mu_sum_ptr,
+    dy_rsqrt_sum_part_ptr,
+    rows,
+    cols,
+    CHUNK,
+    Cg,
+    count,
+    dy_row,
+    dy_col,
+    x_row,
+    x_col,
+    mu_sum_nc1,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): dy_rsqrt_sum over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
+    nc1 = row // Cg
+    dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(part * CHUNK, stop, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
+        mu_sum = tl.load(mu_sum_ptr + nc1 * mu_sum_nc1, mask=row < rows)
+        dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu_sum / count), 0.0)
+    tl.store(
+        dy_rsqrt_sum_part_ptr + row * PARTS + part,
+        tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True),
+        mask=row < rows,
+    )
+
+
+@triton.jit
+def group_norm_backward_dy_rsqrt_sum_finish(
+    dy_rsqrt_sum_part_ptr,
+    dy_rsqrt_sum_ptr,
+    rows,
+    dy_rsqrt_sum_row,
+    MERGE: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """What the parts of MERGE rows left, merged."""
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
+    dy_rsqrt_sum_parts = tl.load(
+        dy_rsqrt_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
+    tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=row < rows)
+
+
+@triton.jit
+def group_norm_backward_dvar_sum_rows(
+    var_sum_ptr,
+    dy_rsqrt_sum_ptr,
+    gain_ptr,
+    dvar_sum_ptr,
+    eps,
+    rows,
+    Cg,
+    count,
+    var_sum_row,
+    dy_rsqrt_sum_row,
+    dy_rsqrt_sum_c0,
+    gain_c1,
+    gain_c0,
+    dvar_sum_row,
+    EPS_IS_TENSOR: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    groups: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    c0 = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (c0 < Cg)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    c1 = row % groups
+    var_sum = tl.load(var_sum_ptr + row * var_sum_row, mask=row < rows)
+    var = var_sum / count
+    rsqrt_var = _rsqrt(var + eps)
+    y_rsqrt = rsqrt_var
+    dy_rsqrt_sum = tl.load(
+        dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row + c0 * dy_rsqrt_sum_c0, mask=inside
+    )
+    gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside).to(COMPUTE)
+    dvar_sum = tl.sum(
+        tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt), 0.0), 1, keep_dims=True
+    )
+    tl.store(dvar_sum_ptr + row * dvar_sum_row, dvar_sum, mask=row < rows)
+
+
+@triton.jit
+def group_norm_backward_dvar_sum_loop(
+    var_sum_ptr,
+    dy_rsqrt_sum_ptr,
+    gain_ptr,
+    dvar_sum_ptr,
+    eps,
+    rows,
+    Cg,
+    count,
+    var_sum_row,
+    dy_rsqrt_sum_row,
+    dy_rsqrt_sum_c0,
+    gain_c1,
+    gain_c0,
+    dvar_sum_row,
+    EPS_IS_TENSOR: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    groups: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    c1 = row % groups
+    var_sum = tl.load(var_sum_ptr + row * var_sum_row, mask=row < rows)
+    var = var_sum / count
+    rsqrt_var = _rsqrt(var + eps)
+    dvar_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(0, Cg, BLOCK):
+        c0 = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (c0 < Cg)
+        y_rsqrt = rsqrt_var
+        dy_rsqrt_sum = tl.load(
+            dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row + c0 * dy_rsqrt_sum_c0, mask=inside
+        )
+        gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside).to(COMPUTE)
+        dvar_sum_acc += tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt), 0.0)
+    dvar_sum = tl.sum(dvar_sum_acc, 1, keep_dims=True)
+    tl.store(dvar_sum_ptr + row * dvar_sum_row, dvar_sum, mask=row < rows)
+
+
+@triton.jit
+def group_norm_backward_dvar_sum_part(
+    var_sum_ptr,
+    dy_rsqrt_sum_ptr,
+    gain_ptr,
+    dvar_sum_part_ptr,
+    eps,
+    rows,
+    Cg,
+    CHUNK,
+    count,
+    var_sum_row,
+    dy_rsqrt_sum_row,
+    dy_rsqrt_sum_c0,
+    gain_c1,
+    gain_c0,
+    EPS_IS_TENSOR: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    groups: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): dvar_sum over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, Cg)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    c1 = row % groups
+    var_sum = tl.load(var_sum_ptr + row * var_sum_row, mask=row < rows)
+    var = var_sum / count
+    rsqrt_var = _rsqrt(var + eps)
+    dvar_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(part * CHUNK, stop, BLOCK):
+        c0 = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (c0 < Cg)
+        y_rsqrt = rsqrt_var
+        dy_rsqrt_sum = tl.load(
+            dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row + c0 * dy_rsqrt_sum_c0, mask=inside
+        )
+        gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside).to(COMPUTE)
+        dvar_sum_acc += tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt), 0.0)
+    tl.store(
+        dvar_sum_part_ptr + row * PARTS + part,
+        tl.sum(dvar_sum_acc, 1, keep_dims=True),
+        mask=row < rows,
+    )
+
+
+@triton.jit
+def group_norm_backward_dvar_sum_finish(
+    var_sum_ptr,
+    dvar_sum_part_ptr,
+    dvar_sum_ptr,
+    eps,
+    rows,
+    count,
+    var_sum_row,
+    dvar_sum_row,
+    EPS_IS_TENSOR: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    MERGE: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """What the parts of MERGE rows left, merged."""
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    var_sum = tl.load(var_sum_ptr + row * var_sum_row, mask=row < rows)
+    var = var_sum / count
+    rsqrt_var = _rsqrt(var + eps)
+    dvar_sum_parts = tl.load(
+        dvar_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    dvar_sum = tl.sum(dvar_sum_parts, 1, keep_dims=True)
+    tl.store(dvar_sum_ptr + row * dvar_sum_row, dvar_sum, mask=row < rows)
+
+
+@triton.jit
+def group_norm_backward_dx_rows(
+    dy_ptr,
+    gain_ptr,
+    var_sum_ptr,
+    dvar_sum_ptr,
+    batch__ptr,
+    x_ptr,
+    mu_sum_ptr,
+    dmu_sum_ptr,
+    dx_ptr,
+    dgain_ptr,
+    dbias_ptr,
+    eps,
+    rows,
+    cols,
+    batch,
+    Cg,
+    count,
+    dy_n,
+    dy_row,
+    dy_b,
+    gain_row,
+    var_sum_n,
+    var_sum_c1,
+    dvar_sum_n,
+    dvar_sum_c1,
+    x_n,
+    x_row,
+    x_b,
+    mu_sum_n,
+    mu_sum_c1,
+    dmu_sum_n,
+    dmu_sum_c1,
+    dx_n,
+    dx_row,
+    dx_b,
+    dgain_row,
+    dbias_row,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < cols)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    n = (col // batch).to(tl.int64)
+    b = (col % batch).to(tl.int64)
+    c1 = row // Cg
+    dy = tl.load(dy_ptr + n * dy_n + row * dy_row + b * dy_b, mask=inside).to(COMPUTE)
+    gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
+    var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
+    dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=inside)
+    batch_ = tl.load(batch__ptr)
+    x = tl.load(x_ptr + n * x_n + row * x_row + b * x_b, mask=inside).to(COMPUTE)
+    mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
+    dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
+    dx = (
+        dy * gain * _rsqrt(var_sum / count + eps)
+        + dvar_sum
+        / (var_sum / count + eps)
+        / (Cg * batch_).to(COMPUTE)
+        * (2.0 * (x - mu_sum / count))
+        - dmu_sum / (Cg * batch_).to(COMPUTE)
+    )
+    tl.store(dx_ptr + n * dx_n + row * dx_row + b * dx_b, dx, mask=inside)
+    dgain = tl.sum(
+        tl.where(inside, dy * ((x - mu_sum / count) * _rsqrt(var_sum / count + eps)), 0.0),
+        1,
+        keep_dims=True,
+    )
+    tl.store(dgain_ptr + row * dgain_row, dgain, mask=row < rows)
+    dbias = tl.sum(tl.where(inside, dy, 0.0), 1, keep_dims=True)
+    tl.store(dbias_ptr + row * dbias_row, dbias, mask=row < rows)
+
+
+@triton.jit
+def group_norm_backward_dx_lines(
+    dy_ptr,
+    gain_ptr,
+    var_sum_ptr,
+    dvar_sum_ptr,
+    batch__ptr,
+    x_ptr,
+    mu_sum_ptr,
+    dmu_sum_ptr,
+    dx_ptr,
+    dgain_ptr,
+    dbias_ptr,
+    eps,
+    N,
+    cols,
+    Cg,
+    count,
+    dy_n,
+    dy_row,
+    dy_b,
+    gain_row,
+    var_sum_n,
+    var_sum_c1,
+    dvar_sum_n,
+    dvar_sum_c1,
+    x_n,
+    x_row,
+    x_b,
+    mu_sum_n,
+    mu_sum_c1,
+    dmu_sum_n,
+    dmu_sum_c1,
+    dx_n,
+    dx_row,
+    dx_b,
+    dgain_row,
+    dbias_row,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    WIDE: tl.constexpr,
+    LINES: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """One row a program, held in registers as LINES lines of BLOCK elements."""
+    row = tl.program_id(0).to(tl.int64)
+    n = tl.arange(0, LINES)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    cols = cols // WIDE * WIDE  # says what it is a multiple of
+    dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), WIDE)
+    dy_row = tl.multiple_of(tl.cast(dy_row, tl.int64), WIDE)
+    c1 = row // Cg
+    x_n = tl.multiple_of(tl.cast(x_n, tl.int64), WIDE)
+    x_row = tl.multiple_of(tl.cast(x_row, tl.int64), WIDE)
+    dx_n = tl.multiple_of(tl.cast(dx_n, tl.int64), WIDE)
+    dx_row = tl.multiple_of(tl.cast(dx_row, tl.int64), WIDE)
+    inside = (n < N) & (col < cols)
+
+    dy = tl.load(
+        dy_ptr + tl.cast(n, tl.int64) * dy_n + row * dy_row + tl.cast(col, tl.int64) * dy_b,
+        mask=inside,
+        other=0.0,
+    ).to(COMPUTE)
+    gain = tl.load(gain_ptr + row * gain_row).to(COMPUTE)
+    var_sum = tl.load(var_sum_ptr + tl.cast(n, tl.int64) * var_sum_n + c1 * var_sum_c1, mask=n < N)
+    dvar_sum = tl.load(
+        dvar_sum_ptr + tl.cast(n, tl.int64) * dvar_sum_n + c1 * dvar_sum_c1, mask=n < N
+    )
+    batch_ = tl.load(batch__ptr)
+    x = tl.load(
+        x_ptr + tl.cast(n, tl.int64) * x_n + row * x_row + tl.cast(col, tl.int64) * x_b,
+        mask=inside,
+        other=0.0,
+    ).to(COMPUTE)
+    mu_sum = tl.load(mu_sum_ptr + tl.cast(n, tl.int64) * mu_sum_n + c1 * mu_sum_c1, mask=n < N)
+    dmu_sum = tl.load(dmu_sum_ptr + tl.cast(n, tl.int64) * dmu_sum_n + c1 * dmu_sum_c1, mask=n < N)
+    dx = (
+        dy * gain * _rsqrt(var_sum / count + eps)
+        + dvar_sum
+        / (var_sum / count + eps)
+        / (Cg * batch_).to(COMPUTE)
+        * (2.0 * (x - mu_sum / count))
+        - dmu_sum / (Cg * batch_).to(COMPUTE)
+    )
+    tl.store(
+        dx_ptr + tl.cast(n, tl.int64) * dx_n + row * dx_row + tl.cast(col, tl.int64) * dx_b,
+        dx,
+        mask=inside,
+    )
+    dgain = tl.sum(
+        tl.where(inside, dy * ((x - mu_sum / count) * _rsqrt(var_sum / count + eps)), 0.0)
+    )
+    tl.store(dgain_ptr + row * dgain_row, dgain)
+    dbias = tl.sum(dy)
+    tl.store(dbias_ptr + row * dbias_row, dbias)
+
+
+@triton.jit
+def group_norm_backward_dx_loop(
+    dy_ptr,
+    x_ptr,
+    mu_sum_ptr,
+    var_sum_ptr,
+    dgain_ptr,
+    dbias_ptr,
+    gain_ptr,
+    dvar_sum_ptr,
+    batch__ptr,
+    dmu_sum_ptr,
+    dx_ptr,
+    eps,
+    rows,
+    N,
+    cols,
+    Cg,
+    count,
+    dy_n,
+    dy_row,
+    dy_b,
+    x_n,
+    x_row,
+    x_b,
+    mu_sum_n,
+    mu_sum_c1,
+    var_sum_n,
+    var_sum_c1,
+    dgain_row,
+    dbias_row,
+    gain_row,
+    dvar_sum_n,
+    dvar_sum_c1,
+    dmu_sum_n,
+    dmu_sum_c1,
+    dx_n,
+    dx_row,
+    dx_b,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(cols, BLOCK)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    c1 = row // Cg
+    dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for step in range(0, N * blocks):
+        n = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        dy = tl.load(
+            dy_ptr + n * dy_n + row * dy_row + col * dy_b,
+            mask=inside,
+            other=0.0,
+            eviction_policy="evict_last",
+        ).to(COMPUTE)
+        x = tl.load(
+            x_ptr + n * x_n + row * x_row + col * x_b,
+            mask=inside,
+            other=0.0,
+            eviction_policy="evict_last",
+        ).to(COMPUTE)
+        mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=row < rows)
+        var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=row < rows)
+        dgain_sum_acc += tl.where(
+            inside, dy * ((x - mu_sum / count) * _rsqrt(var_sum / count + eps)), 0.0
+        )
+        dbias_sum_acc += dy
+    dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
+    dbias_sum = tl.sum(dbias_sum_acc, 1, keep_dims=True)
+    tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < rows)
+    tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=row < rows)
+    for step in range(0, N * blocks):
+        n = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        dy = tl.load(
+            dy_ptr + n * dy_n + row * dy_row + col * dy_b,
+            mask=inside,
+            eviction_policy="evict_first",
+        ).to(COMPUTE)
+        gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
+        var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=row < rows)
+        dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=row < rows)
+        batch_ = tl.load(batch__ptr)
+        x = tl.load(
+            x_ptr + n * x_n + row * x_row + col * x_b, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
+        mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=row < rows)
+        dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=row < rows)
+        dx = (
+            dy * gain * _rsqrt(var_sum / count + eps)
+            + dvar_sum
+            / (var_sum / count + eps)
+            / (Cg * batch_).to(COMPUTE)
+            * (2.0 * (x - mu_sum / count))
+            - dmu_sum / (Cg * batch_).to(COMPUTE)
+        )
+        tl.store(dx_ptr + n * dx_n + row * dx_row + col * dx_b, dx, mask=inside)
+
+
+@triton.jit
+def group_norm_backward_dx_part(
+    dy_ptr,
+    x_ptr,
+    mu_sum_ptr,
+    var_sum_ptr,
+    dgain_sum_part_ptr,
+    dbias_sum_part_ptr,
+    eps,
+    rows,
+    N,
+    cols,
+    CHUNK,
+    Cg,
+    count,
+    dy_n,
+    dy_row,
+    dy_b,
+    x_n,
+    x_row,
+    x_b,
+    mu_sum_n,
+    mu_sum_c1,
+    var_sum_n,
+    var_sum_c1,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(cols, BLOCK)
+    part = tl.program_id(0)
+    stop = tl.minimum((part + 1) * CHUNK, N * blocks)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    c1 = row // Cg
+    dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for step in range(part * CHUNK, stop):
+        n = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        dy = tl.load(dy_ptr + n * dy_n + row * dy_row + col * dy_b, mask=inside, other=0.0).to(
+            COMPUTE
+        )
+        x = tl.load(x_ptr + n * x_n + row * x_row + col * x_b, mask=inside, other=0.0).to(COMPUTE)
+        mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=row < rows)
+        var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=row < rows)
+        dgain_sum_acc += tl.where(
+            inside, dy * ((x - mu_sum / count) * _rsqrt(var_sum / count + eps)), 0.0
+        )
+        dbias_sum_acc += dy
+    tl.store(
+        dgain_sum_part_ptr + row * PARTS + part,
+        tl.sum(dgain_sum_acc, 1, keep_dims=True),
+        mask=row < rows,
+    )
+    tl.store(
+        dbias_sum_part_ptr + row * PARTS + part,
+        tl.sum(dbias_sum_acc, 1, keep_dims=True),
+        mask=row < rows,
+    )
+
+
+@triton.jit
+def group_norm_backward_dx_finish(
+    dgain_sum_part_ptr,
+    dbias_sum_part_ptr,
+    dgain_ptr,
+    dbias_ptr,
+    dy_ptr,
+    gain_ptr,
+    var_sum_ptr,
+    dvar_sum_ptr,
+    batch__ptr,
+    x_ptr,
+    mu_sum_ptr,
+    dmu_sum_ptr,
+    dx_ptr,
+    eps,
+    rows,
+    N,
+    cols,
+    CHUNK,
+    Cg,
+    count,
+    dgain_row,
+    dbias_row,
+    dy_n,
+    dy_row,
+    dy_b,
+    gain_row,
+    var_sum_n,
+    var_sum_c1,
+    dvar_sum_n,
+    dvar_sum_c1,
+    x_n,
+    x_row,
+    x_b,
+    mu_sum_n,
+    mu_sum_c1,
+    dmu_sum_n,
+    dmu_sum_c1,
+    dx_n,
+    dx_row,
+    dx_b,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(cols, BLOCK)
+    part = tl.program_id(0)
+    stop = tl.minimum((part + 1) * CHUNK, N * blocks)
+    parts = tl.arange(0, LANES)[None, :]
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    c1 = row // Cg
+    dgain_sum_parts = tl.load(
+        dgain_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
+    dbias_sum_parts = tl.load(
+        dbias_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    dbias_sum = tl.sum(dbias_sum_parts, 1, keep_dims=True)
+    tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=(row < rows) & (part == 0))
+    tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=(row < rows) & (part == 0))
+    for step in range(part * CHUNK, stop):
+        n = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        dy = tl.load(dy_ptr + n * dy_n + row * dy_row + col * dy_b, mask=inside).to(COMPUTE)
+        gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
+        var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=row < rows)
+        dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=row < rows)
+        batch_ = tl.load(batch__ptr)
+        x = tl.load(x_ptr + n * x_n + row * x_row + col * x_b, mask=inside).to(COMPUTE)
+        mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=row < rows)
+        dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=row < rows)
+        dx = (
+            dy * gain * _rsqrt(var_sum / count + eps)
+            + dvar_sum
+            / (var_sum / count + eps)
+            / (Cg * batch_).to(COMPUTE)
+            * (2.0 * (x - mu_sum / count))
+            - dmu_sum / (Cg * batch_).to(COMPUTE)
+        )
+        tl.store(dx_ptr + n * dx_n + row * dx_row + col * dx_b, dx, mask=inside)
+
+
+@triton.jit
+def group_norm_backward_dx_channels_part(
+    dy_ptr,
+    x_ptr,
+    mu_sum_ptr,
+    var_sum_ptr,
+    dgain_sum_part_ptr,
+    dbias_sum_part_ptr,
+    eps,
+    rows,
+    cols,
+    CHUNK,
+    batch,
+    Cg,
+    count,
+    dy_n,
+    dy_row,
+    dy_b,
+    x_n,
+    x_row,
+    x_b,
+    mu_sum_n,
+    mu_sum_c1,
+    var_sum_n,
+    var_sum_c1,
+    PLACE: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    c1 = row // Cg
+    dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(part * CHUNK, stop, BLOCK):
+        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
+        inside = (row < rows) & (col < cols)
+        n = (col // batch).to(tl.int64)
+        b = (col % batch).to(tl.int64)
+        dy = tl.load(dy_ptr + n * dy_n + row * dy_row + b * dy_b, mask=inside).to(COMPUTE)
+        x = tl.load(x_ptr + n * x_n + row * x_row + b * x_b, mask=inside).to(COMPUTE)
+        mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
+        var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
+        dgain_sum_acc += tl.where(
+            inside, dy * ((x - mu_sum / count) * _rsqrt(var_sum / count + eps)), 0.0
+        )
+        dbias_sum_acc += tl.where(inside, dy, 0.0)
+    tl.store(
+        dgain_sum_part_ptr + row * PARTS + part,
+        tl.sum(dgain_sum_acc, 1, keep_dims=True),
+        mask=row < rows,
+    )
+    tl.store(
+        dbias_sum_part_ptr + row * PARTS + part,
+        tl.sum(dbias_sum_acc, 1, keep_dims=True),
+        mask=row < rows,
+    )
+
+
+@triton.jit
+def group_norm_backward_dx_channels_finish(
+    dgain_sum_part_ptr,
+    dbias_sum_part_ptr,
+    dgain_ptr,
+    dbias_ptr,
+    dy_ptr,
+    gain_ptr,
+    var_sum_ptr,
+    dvar_sum_ptr,
+    batch__ptr,
+    x_ptr,
+    mu_sum_ptr,
+    dmu_sum_ptr,
+    dx_ptr,
+    eps,
+    rows,
+    cols,
+    CHUNK,
+    batch,
+    Cg,
+    count,
+    dgain_row,
+    dbias_row,
+    dy_n,
+    dy_row,
+    dy_b,
+    gain_row,
+    var_sum_n,
+    var_sum_c1,
+    dvar_sum_n,
+    dvar_sum_c1,
+    x_n,
+    x_row,
+    x_b,
+    mu_sum_n,
+    mu_sum_c1,
+    dmu_sum_n,
+    dmu_sum_c1,
+    dx_n,
+    dx_row,
+    dx_b,
+    PLACE: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
+    parts = tl.arange(0, LANES)[None, :]
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    c1 = row // Cg
+    dgain_sum_parts = tl.load(
+        dgain_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
+    dbias_sum_parts = tl.load(
+        dbias_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    dbias_sum = tl.sum(dbias_sum_parts, 1, keep_dims=True)
+    tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=(row < rows) & (part == 0))
+    tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=(row < rows) & (part == 0))
+    for start in range(part * CHUNK, stop, BLOCK):
+        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
+        inside = (row < rows) & (col < cols)
+        n = (col // batch).to(tl.int64)
+        b = (col % batch).to(tl.int64)
+        dy = tl.load(dy_ptr + n * dy_n + row * dy_row + b * dy_b, mask=inside).to(COMPUTE)
+        gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
+        var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
+        dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=inside)
+        batch_ = tl.load(batch__ptr)
+        x = tl.load(x_ptr + n * x_n + row * x_row + b * x_b, mask=inside).to(COMPUTE)
+        mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
+        dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
+        dx = (
+            dy * gain * _rsqrt(var_sum / count + eps)
+            + dvar_sum
+            / (var_sum / count + eps)
+            / (Cg * batch_).to(COMPUTE)
+            * (2.0 * (x - mu_sum / count))
+            - dmu_sum / (Cg * batch_).to(COMPUTE)
+        )
+        tl.store(dx_ptr + n * dx_n + row * dx_row + b * dx_b, dx, mask=inside)
+
+
+@triton.jit
+def group_norm_backward_dx_channels_rows(
+    dy_ptr,
+    gain_ptr,
+    var_sum_ptr,
+    dvar_sum_ptr,
+    batch__ptr,
+    x_ptr,
+    mu_sum_ptr,
+    dmu_sum_ptr,
+    dx_ptr,
+    dgain_ptr,
+    dbias_ptr,
+    eps,
+    rows,
+    cols,
+    batch,
+    Cg,
+    count,
+    dy_n,
+    dy_row,
+    dy_b,
+    gain_row,
+    var_sum_n,
+    var_sum_c1,
+    dvar_sum_n,
+    dvar_sum_c1,
+    x_n,
+    x_row,
+    x_b,
+    mu_sum_n,
+    mu_sum_c1,
+    dmu_sum_n,
+    dmu_sum_c1,
+    dx_n,
+    dx_row,
+    dx_b,
+    dgain_row,
+    dbias_row,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < cols)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    n = (col // batch).to(tl.int64)
+    b = (col % batch).to(tl.int64)
+    c1 = row // Cg
+    dy = tl.load(dy_ptr + n * dy_n + row * dy_row + b * dy_b, mask=inside).to(COMPUTE)
+    gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
+    var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
+    dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=inside)
+    batch_ = tl.load(batch__ptr)
+    x = tl.load(x_ptr + n * x_n + row * x_row + b * x_b, mask=inside).to(COMPUTE)
+    mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
+    dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
+    dx = (
+        dy * gain * _rsqrt(var_sum / count + eps)
+        + dvar_sum
+        / (var_sum / count + eps)
+        / (Cg * batch_).to(COMPUTE)
+        * (2.0 * (x - mu_sum / count))
+        - dmu_sum / (Cg * batch_).to(COMPUTE)
+    )
+    tl.store(dx_ptr + n * dx_n + row * dx_row + b * dx_b, dx, mask=inside)
+    dgain = tl.sum(
+        tl.where(inside, dy * ((x - mu_sum / count) * _rsqrt(var_sum / count + eps)), 0.0),
+        1,
+        keep_dims=True,
+    )
+    tl.store(dgain_ptr + row * dgain_row, dgain, mask=row < rows)
+    dbias = tl.sum(tl.where(inside, dy, 0.0), 1, keep_dims=True)
+    tl.store(dbias_ptr + row * dbias_row, dbias, mask=row < rows)
+
+
+@triton.jit
+def group_norm_backward_dx_channels_loop(
+    dy_ptr,
+    x_ptr,
+    mu_sum_ptr,
+    var_sum_ptr,
+    dgain_ptr,
+    dbias_ptr,
+    gain_ptr,
+    dvar_sum_ptr,
+    batch__ptr,
+    dmu_sum_ptr,
+    dx_ptr,
+    eps,
+    rows,
+    cols,
+    batch,
+    Cg,
+    count,
+    dy_n,
+    dy_row,
+    dy_b,
+    x_n,
+    x_row,
+    x_b,
+    mu_sum_n,
+    mu_sum_c1,
+    var_sum_n,
+    var_sum_c1,
+    dgain_row,
+    dbias_row,
+    gain_row,
+    dvar_sum_n,
+    dvar_sum_c1,
+    dmu_sum_n,
+    dmu_sum_c1,
+    dx_n,
+    dx_row,
+    dx_b,
+    PLACE: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    c1 = row // Cg
+    dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(0, cols, BLOCK):
+        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
+        inside = (row < rows) & (col < cols)
+        n = (col // batch).to(tl.int64)
+        b = (col % batch).to(tl.int64)
+        dy = tl.load(
+            dy_ptr + n * dy_n + row * dy_row + b * dy_b, mask=inside, eviction_policy="evict_last"
+        ).to(COMPUTE)
+        x = tl.load(
+            x_ptr + n * x_n + row * x_row + b * x_b, mask=inside, eviction_policy="evict_last"
+        ).to(COMPUTE)
+        mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
+        var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
+        dgain_sum_acc += tl.where(
+            inside, dy * ((x - mu_sum / count) * _rsqrt(var_sum / count + eps)), 0.0
+        )
+        dbias_sum_acc += tl.where(inside, dy, 0.0)
+    dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
+    dbias_sum = tl.sum(dbias_sum_acc, 1, keep_dims=True)
+    tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < rows)
+    tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=row < rows)
+    for start in range(0, cols, BLOCK):
+        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
+        inside = (row < rows) & (col < cols)
+        n = (col // batch).to(tl.int64)
+        b = (col % batch).to(tl.int64)
+        dy = tl.load(
+            dy_ptr + n * dy_n + row * dy_row + b * dy_b, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
+        gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
+        var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
+        dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=inside)
+        batch_ = tl.load(batch__ptr)
+        x = tl.load(
+            x_ptr + n * x_n + row * x_row + b * x_b, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
+        mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
+        dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
+        dx = (
+            dy * gain * _rsqrt(var_sum / count + eps)
+            + dvar_sum
+            / (var_sum / count + eps)
+            / (Cg * batch_).to(COMPUTE)
+            * (2.0 * (x - mu_sum / count))
+            - dmu_sum / (Cg * batch_).to(COMPUTE)
+        )
+        tl.store(dx_ptr + n * dx_n + row * dx_row + b * dx_b, dx, mask=inside)
+
+
+@triton.jit
+def group_norm_backward_deps_rows(
+    var_sum_ptr,
+    dy_rsqrt_sum_ptr,
+    gain_ptr,
+    deps_ptr,
+    eps,
+    cols,
+    Cg,
+    count,
+    Cg_groups,
+    var_sum_nc1,
+    dy_rsqrt_sum_col,
+    gain_c1c0,
+    EPS_IS_TENSOR: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
+    inside = (row < 1) & (col < cols)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    nc1 = (col // Cg).to(tl.int64)
+    c1c0 = (col % Cg_groups).to(tl.int64)
+    var_sum = tl.load(var_sum_ptr + nc1 * var_sum_nc1, mask=col < cols)
+    y_rsqrt = _rsqrt(var_sum / count + eps)
+    dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + col.to(tl.int64) * dy_rsqrt_sum_col, mask=col < cols)
+    gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=col < cols).to(COMPUTE)
+    deps = tl.sum(
+        tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var_sum / count + eps), 0.0),
+        1,
+        keep_dims=True,
+    )
+    tl.store(deps_ptr + row, deps, mask=row < 1)
+
+
+@triton.jit
+def group_norm_backward_deps_loop(
+    var_sum_ptr,
+    dy_rsqrt_sum_ptr,
+    gain_ptr,
+    deps_ptr,
+    eps,
+    col_outers,
+    Cg,
+    count,
+    var_sum_nc1,
+    dy_rsqrt_sum_col,
+    gain_c1c0,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    groups: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(Cg, BLOCK)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for step in range(0, col_outers * blocks):
+        col_outer = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        c0 = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < 1) & (c0 < Cg)
+        var_sum = tl.load(var_sum_ptr + col_outer * var_sum_nc1)
+        y_rsqrt = _rsqrt(var_sum / count + eps)
+        nc1c0 = col_outer * Cg + c0
+        dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + nc1c0 * dy_rsqrt_sum_col, mask=c0 < Cg)
+        c1 = col_outer % groups
+        c1c0 = c1 * Cg + c0
+        gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=c0 < Cg).to(COMPUTE)
+        deps_sum_acc += tl.where(
+            inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var_sum / count + eps), 0.0
+        )
+    deps_sum = tl.sum(deps_sum_acc, 1, keep_dims=True)
+    tl.store(deps_ptr + row, deps_sum, mask=row < 1)
+
+
+@triton.jit
+def group_norm_backward_deps_part(
+    var_sum_ptr,
+    dy_rsqrt_sum_ptr,
+    gain_ptr,
+    deps_sum_part_ptr,
+    eps,
+    col_outers,
+    Cg,
+    CHUNK,
+    count,
+    var_sum_nc1,
+    dy_rsqrt_sum_col,
+    gain_c1c0,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    groups: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): deps_sum over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(Cg, BLOCK)
+    part = tl.program_id(0)
+    stop = tl.minimum((part + 1) * CHUNK, col_outers * blocks)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for step in range(part * CHUNK, stop):
+        col_outer = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        c0 = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < 1) & (c0 < Cg)
+        var_sum = tl.load(var_sum_ptr + col_outer * var_sum_nc1)
+        y_rsqrt = _rsqrt(var_sum / count + eps)
+        nc1c0 = col_outer * Cg + c0
+        dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + nc1c0 * dy_rsqrt_sum_col, mask=c0 < Cg)
+        c1 = col_outer % groups
+        c1c0 = c1 * Cg + c0
+        gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=c0 < Cg).to(COMPUTE)
+        deps_sum_acc += tl.where(
+            inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var_sum / count + eps), 0.0
+        )
+    tl.store(
+        deps_sum_part_ptr + row * PARTS + part,
+        tl.sum(deps_sum_acc, 1, keep_dims=True),
+        mask=row < 1,
+    )
+
+
+@triton.jit
+def group_norm_backward_deps_finish(
+    deps_sum_part_ptr, deps_ptr, MERGE: tl.constexpr, PARTS: tl.constexpr
+):
+    """What the parts of MERGE rows left, merged."""
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
+    deps_sum_parts = tl.load(
+        deps_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
+    )
+    deps_sum = tl.sum(deps_sum_parts, 1, keep_dims=True)
+    tl.store(deps_ptr + row, deps_sum, mask=row < 1)
+
+
+def choose_group_norm_backward_batch_(
+    rows: int, cols: int, across: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = 64 if across else 2048
+        ROWS = 32 if across else 1
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16,
+            num_warps=8,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    return "loop", dict(
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
+    )
+
+
+def launch_group_norm_backward_batch_(
+    x,
+    gain,
+    dy,
+    batch_,
+    mu_sum,
+    var_sum,
+    dmu_sum,
+    dy_rsqrt_sum,
+    dvar_sum,
+    dx,
+    dgain,
+    dbias,
+    deps,
+    eps,
+    groups,
+) -> None:
+    """Computes batch_ by the variant that fits, unchecked."""
+    batch = math.prod(x.shape[2:])
+    rows = 1
+    cols = batch
+    across = False
+    sms = _multiprocessors(batch_.device)
+    variant, config = choose_group_norm_backward_batch_(rows, cols, across, sms)
+    if variant == "split":
+        batch__part = torch.empty((rows, config["PARTS"]), dtype=torch.int64, device=batch_.device)
+        group_norm_backward_batch__part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            batch__part,
+            batch,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        group_norm_backward_batch__finish[(triton.cdiv(rows, config["MERGE"]),)](
+            batch__part,
+            batch_,
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
+        )
+    elif variant in ("across", "rows"):
+        group_norm_backward_batch__rows[(triton.cdiv(rows, config["ROWS"]),)](
+            batch_, batch, enable_fp_fusion=True, **config
+        )
+    else:
+        group_norm_backward_batch__loop[(triton.cdiv(rows, config["ROWS"]),)](
+            batch_, batch, enable_fp_fusion=True, **config
+        )
+
+
+def choose_group_norm_backward_mu_sum(
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = min(256 if across else 1024, max(16, triton.next_power_of_2(col_run)))
+        ROWS = 32 if across else min(16, 4096 // BLOCK)
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
+            LANES=max(PARTS, 256),
+            MERGE=1 if PARTS > 16 else 16,
+            num_warps=8 if across else 4,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                2
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    BLOCK = min(256 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+    return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 4096 // BLOCK, num_warps=8)
+
+
+def launch_group_norm_backward_mu_sum(
+    x,
+    gain,
+    dy,
+    batch_,
+    mu_sum,
+    var_sum,
+    dmu_sum,
+    dy_rsqrt_sum,
+    dvar_sum,
+    dx,
+    dgain,
+    dbias,
+    deps,
+    eps,
+    groups,
+) -> None:
+    """Computes mu_sum, var_sum, dmu_sum by the variant that fits, unchecked."""
+    N = x.shape[0]
+    C = x.shape[1]
+    Cg = C // groups
+    batch = math.prod(x.shape[2:])
+    x = x.reshape(N * groups, batch * Cg)
+    dy = dy.reshape(N * groups, batch * Cg)
+    gain = gain.reshape(groups, Cg)
+    mu_sum = mu_sum.view(N * groups)
+    var_sum = var_sum.view(N * groups)
+    dmu_sum = dmu_sum.view(N * groups)
+    rows = N * groups
+    cols = batch * Cg
+    col_run = batch
+    col_runs = Cg
+    across = x.stride(0) < x.stride(1)
+    sms = _multiprocessors(x.device)
+    variant, config = choose_group_norm_backward_mu_sum(rows, cols, col_run, col_runs, across, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
+    if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
+        # A Python number reaches a kernel as f32.
+        eps = torch.full((), eps, dtype=torch.float64, device=x.device)
+    if variant == "split":
+        mu_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=x.device,
+        )
+        var_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=x.device,
+        )
+        var_sum_count = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=x.device,
+        )
+        dmu_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=x.device,
+        )
+        group_norm_backward_mu_sum_part1[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            x,
+            mu_sum_part,
+            var_sum_part,
+            var_sum_count,
+            N * groups,
+            Cg,
+            batch,
+            x_row=x.stride(0),
+            x_col=x.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        group_norm_backward_mu_sum_part2[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            mu_sum_part,
+            var_sum_part,
+            var_sum_count,
+            dy,
+            gain,
+            dmu_sum_part,
+            eps,
+            N * groups,
+            Cg,
+            batch,
+            count=batch * Cg,
+            dy_row=dy.stride(0),
+            dy_col=dy.stride(1),
+            gain_c1=gain.stride(0),
+            gain_c0=gain.stride(1),
+            COMPUTE=COMPUTE,
+            groups=groups,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            LANES=config["LANES"],
+            num_warps=config["num_warps"],
+        )
+        group_norm_backward_mu_sum_finish[(triton.cdiv(rows, config["MERGE"]),)](
+            mu_sum_part,
+            var_sum_part,
+            var_sum_count,
+            mu_sum,
+            var_sum,
+            dmu_sum_part,
+            dmu_sum,
+            N * groups,
+            batch * Cg,
+            mu_sum.stride(0),
+            var_sum.stride(0),
+            dmu_sum.stride(0),
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
+        )
+    elif variant in ("across", "rows"):
+        group_norm_backward_mu_sum_rows[(triton.cdiv(rows, config["ROWS"]),)](
+            x,
+            mu_sum,
+            var_sum,
+            dy,
+            gain,
+            dmu_sum,
+            eps,
+            N * groups,
+            batch * Cg,
+            batch,
+            x.stride(0),
+            x.stride(1),
+            mu_sum.stride(0),
+            var_sum.stride(0),
+            dy.stride(0),
+            dy.stride(1),
+            gain.stride(0),
+            gain.stride(1),
+            dmu_sum.stride(0),
+            COMPUTE=COMPUTE,
+            groups=groups,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        group_norm_backward_mu_sum_loop[(triton.cdiv(rows, config["ROWS"]),)](
+            x,
+            mu_sum,
+            var_sum,
+            dy,
+            gain,
+            dmu_sum,
+            eps,
+            N * groups,
+            Cg,
+            batch,
+            batch * Cg,
+            x.stride(0),
+            x.stride(1),
+            mu_sum.stride(0),
+            var_sum.stride(0),
+            dy.stride(0),
+            dy.stride(1),
+            gain.stride(0),
+            gain.stride(1),
+            dmu_sum.stride(0),
+            COMPUTE=COMPUTE,
+            groups=groups,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_group_norm_backward_dy_rsqrt_sum(
+    rows: int, cols: int, across: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = 64 if across else 2048
+        ROWS = 32 if across else 1
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16,
+            num_warps=8,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                2
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    return "loop", dict(
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
+    )
+
+
+def launch_group_norm_backward_dy_rsqrt_sum(
+    x,
+    gain,
+    dy,
+    batch_,
+    mu_sum,
+    var_sum,
+    dmu_sum,
+    dy_rsqrt_sum,
+    dvar_sum,
+    dx,
+    dgain,
+    dbias,
+    deps,
+    eps,
+    groups,
+) -> None:
+    """Computes dy_rsqrt_sum by the variant that fits, unchecked."""
+    N = x.shape[0]
+    C = x.shape[1]
+    Cg = C // groups
+    batch = math.prod(x.shape[2:])
+    dy = dy.reshape(Cg * N * groups, batch)
+    mu_sum = mu_sum.view(N * groups)
+    x = x.reshape(Cg * N * groups, batch)
+    dy_rsqrt_sum = dy_rsqrt_sum.view(Cg * N * groups)
+    rows = Cg * N * groups
+    cols = batch
+    across = dy.stride(0) < dy.stride(1)
+    sms = _multiprocessors(dy.device)
+    variant, config = choose_group_norm_backward_dy_rsqrt_sum(rows, cols, across, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
+    if variant == "split":
+        dy_rsqrt_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=dy.device,
+        )
+        group_norm_backward_dy_rsqrt_sum_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            dy,
+            x,
+            mu_sum,
+            dy_rsqrt_sum_part,
+            Cg * N * groups,
+            batch,
+            Cg=Cg,
+            count=batch * Cg,
+            dy_row=dy.stride(0),
+            dy_col=dy.stride(1),
+            x_row=x.stride(0),
+            x_col=x.stride(1),
+            mu_sum_nc1=mu_sum.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        group_norm_backward_dy_rsqrt_sum_finish[(triton.cdiv(rows, config["MERGE"]),)](
+            dy_rsqrt_sum_part,
+            dy_rsqrt_sum,
+            Cg * N * groups,
+            dy_rsqrt_sum.stride(0),
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
+        )
+    elif variant in ("across", "rows"):
+        group_norm_backward_dy_rsqrt_sum_rows[(triton.cdiv(rows, config["ROWS"]),)](
+            dy,
+            x,
+            mu_sum,
+            dy_rsqrt_sum,
+            Cg * N * groups,
+            batch,
+            Cg,
+            batch * Cg,
+            dy.stride(0),
+            dy.stride(1),
+            x.stride(0),
+            x.stride(1),
+            mu_sum.stride(0),
+            dy_rsqrt_sum.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        group_norm_backward_dy_rsqrt_sum_loop[(triton.cdiv(rows, config["ROWS"]),)](
+            dy,
+            x,
+            mu_sum,
+            dy_rsqrt_sum,
+            Cg * N * groups,
+            batch,
+            Cg,
+            batch * Cg,
+            dy.stride(0),
+            dy.stride(1),
+            x.stride(0),
+            x.stride(1),
+            mu_sum.stride(0),
+            dy_rsqrt_sum.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_group_norm_backward_dvar_sum(
+    rows: int, cols: int, across: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = 64 if across else 2048
+        ROWS = 32 if across else 1
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16,
+            num_warps=8,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                2
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    return "loop", dict(
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
+    )
+
+
+def launch_group_norm_backward_dvar_sum(
+    x,
+    gain,
+    dy,
+    batch_,
+    mu_sum,
+    var_sum,
+    dmu_sum,
+    dy_rsqrt_sum,
+    dvar_sum,
+    dx,
+    dgain,
+    dbias,
+    deps,
+    eps,
+    groups,
+) -> None:
+    """Computes dvar_sum by the variant that fits, unchecked."""
+    N = x.shape[0]
+    C = x.shape[1]
+    Cg = C // groups
+    batch = math.prod(x.shape[2:])
+    var_sum = var_sum.view(N * groups)
+    dy_rsqrt_sum = dy_rsqrt_sum.view(N * groups, Cg)
+    gain = gain.reshape(groups, Cg)
+    dvar_sum = dvar_sum.view(N * groups)
+    rows = N * groups
+    cols = Cg
+    across = dy_rsqrt_sum.stride(0) < dy_rsqrt_sum.stride(1)
+    sms = _multiprocessors(var_sum.device)
+    variant, config = choose_group_norm_backward_dvar_sum(rows, cols, across, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
+    if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
+        # A Python number reaches a kernel as f32.
+        eps = torch.full((), eps, dtype=torch.float64, device=var_sum.device)
+    if variant == "split":
+        dvar_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=var_sum.device,
+        )
+        group_norm_backward_dvar_sum_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            var_sum,
+            dy_rsqrt_sum,
+            gain,
+            dvar_sum_part,
+            eps,
+            N * groups,
+            Cg,
+            count=batch * Cg,
+            var_sum_row=var_sum.stride(0),
+            dy_rsqrt_sum_row=dy_rsqrt_sum.stride(0),
+            dy_rsqrt_sum_c0=dy_rsqrt_sum.stride(1),
+            gain_c1=gain.stride(0),
+            gain_c0=gain.stride(1),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            COMPUTE=COMPUTE,
+            groups=groups,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        group_norm_backward_dvar_sum_finish[(triton.cdiv(rows, config["MERGE"]),)](
+            var_sum,
+            dvar_sum_part,
+            dvar_sum,
+            eps,
+            N * groups,
+            batch * Cg,
+            var_sum.stride(0),
+            dvar_sum.stride(0),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
+        )
+    elif variant in ("across", "rows"):
+        group_norm_backward_dvar_sum_rows[(triton.cdiv(rows, config["ROWS"]),)](
+            var_sum,
+            dy_rsqrt_sum,
+            gain,
+            dvar_sum,
+            eps,
+            N * groups,
+            Cg,
+            batch * Cg,
+            var_sum.stride(0),
+            dy_rsqrt_sum.stride(0),
+            dy_rsqrt_sum.stride(1),
+            gain.stride(0),
+            gain.stride(1),
+            dvar_sum.stride(0),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            COMPUTE=COMPUTE,
+            groups=groups,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        group_norm_backward_dvar_sum_loop[(triton.cdiv(rows, config["ROWS"]),)](
+            var_sum,
+            dy_rsqrt_sum,
+            gain,
+            dvar_sum,
+            eps,
+            N * groups,
+            Cg,
+            batch * Cg,
+            var_sum.stride(0),
+            dy_rsqrt_sum.stride(0),
+            dy_rsqrt_sum.stride(1),
+            gain.stride(0),
+            gain.stride(1),
+            dvar_sum.stride(0),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            COMPUTE=COMPUTE,
+            groups=groups,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_group_norm_backward_dx(
+    rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, across: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # a row fits in registers, its runs as lines
+    if (
+        not channels_last
+        and 512 <= cols
+        and triton.next_power_of_2(col_runs) * max(16, triton.next_power_of_2(col_run))
+        <= min(32768, 2 * triton.next_power_of_2(cols))
+        and not across
+    ):
+        LINES = triton.next_power_of_2(col_runs)
+        BLOCK = max(16, triton.next_power_of_2(col_run))
+        return "lines", dict(
+            LINES=LINES, BLOCK=BLOCK, num_warps=min(16, max(1, LINES * BLOCK // 1024))
+        )
+    # too few rows to fill the GPU: several programs share one
+    if not channels_last and triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = min(64 if across else 1024, max(16, triton.next_power_of_2(col_run)))
+        ROWS = 32 if across else min(16, 4096 // BLOCK)
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    256,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
+            LANES=max(PARTS, 256),
+            num_warps=8 if across else 4,
+        )
+    # a row fits in registers
+    if not channels_last and 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                2
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    if not channels_last:
+        BLOCK = min(32 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+        return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
+        BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
+        ROWS = 32 if across else 1
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    256 if across else 1024,
+                    triton.cdiv(
+                        (4 if across else 128 if cols >= 262144 else 16) * sms,
+                        max(1, triton.cdiv(rows, ROWS)),
+                    ),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "channels_split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256),
+            num_warps=8,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "channels_across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "channels_rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                2
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    return "channels_loop", dict(
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
+    )
+
+
+def launch_group_norm_backward_dx(
+    x,
+    gain,
+    dy,
+    batch_,
+    mu_sum,
+    var_sum,
+    dmu_sum,
+    dy_rsqrt_sum,
+    dvar_sum,
+    dx,
+    dgain,
+    dbias,
+    deps,
+    eps,
+    groups,
+) -> None:
+    """Computes dx, dgain, dbias by the variant that fits, unchecked."""
+    N = x.shape[0]
+    C = x.shape[1]
+    Cg = C // groups
+    batch = math.prod(dx.shape[2:])
+    dy = dy.reshape(N, Cg * groups, batch)
+    gain = gain.reshape(Cg * groups)
+    x = x.reshape(N, Cg * groups, batch)
+    dx = dx.view(N, Cg * groups, batch)
+    dgain = dgain.view(Cg * groups)
+    dbias = dbias.view(Cg * groups)
+    rows = Cg * groups
+    cols = batch * N
+    col_run = batch
+    col_runs = N
+    channels_last = dx.stride(1) < dx.stride(-1)
+    across = dx.stride(1) < dx.stride(-1)
+    sms = _multiprocessors(batch_.device)
+    variant, config = choose_group_norm_backward_dx(
+        rows, cols, col_run, col_runs, channels_last, across, sms
+    )
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
+    if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
+        # A Python number reaches a kernel as f32.
+        eps = torch.full((), eps, dtype=torch.float64, device=batch_.device)
+    if variant == "lines":
+        group_norm_backward_dx_lines[(rows,)](
+            dy,
+            gain,
+            var_sum,
+            dvar_sum,
+            batch_,
+            x,
+            mu_sum,
+            dmu_sum,
+            dx,
+            dgain,
+            dbias,
+            eps,
+            N,
+            batch,
+            Cg,
+            batch * Cg,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            gain.stride(0),
+            var_sum.stride(0),
+            var_sum.stride(1),
+            dvar_sum.stride(0),
+            dvar_sum.stride(1),
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            mu_sum.stride(0),
+            mu_sum.stride(1),
+            dmu_sum.stride(0),
+            dmu_sum.stride(1),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            dgain.stride(0),
+            dbias.stride(0),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            WIDE=math.gcd(
+                16,
+                batch,
+                dy.stride(0),
+                dy.stride(1),
+                x.stride(0),
+                x.stride(1),
+                dx.stride(0),
+                dx.stride(1),
+            ),
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "split":
+        dgain_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=batch_.device,
+        )
+        dbias_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=batch_.device,
+        )
+        group_norm_backward_dx_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            dy,
+            x,
+            mu_sum,
+            var_sum,
+            dgain_sum_part,
+            dbias_sum_part,
+            eps,
+            Cg * groups,
+            N,
+            batch,
+            Cg=Cg,
+            count=batch * Cg,
+            dy_n=dy.stride(0),
+            dy_row=dy.stride(1),
+            dy_b=dy.stride(2),
+            x_n=x.stride(0),
+            x_row=x.stride(1),
+            x_b=x.stride(2),
+            mu_sum_n=mu_sum.stride(0),
+            mu_sum_c1=mu_sum.stride(1),
+            var_sum_n=var_sum.stride(0),
+            var_sum_c1=var_sum.stride(1),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        group_norm_backward_dx_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            dgain_sum_part,
+            dbias_sum_part,
+            dgain,
+            dbias,
+            dy,
+            gain,
+            var_sum,
+            dvar_sum,
+            batch_,
+            x,
+            mu_sum,
+            dmu_sum,
+            dx,
+            eps,
+            Cg * groups,
+            N,
+            batch,
+            Cg=Cg,
+            count=batch * Cg,
+            dgain_row=dgain.stride(0),
+            dbias_row=dbias.stride(0),
+            dy_n=dy.stride(0),
+            dy_row=dy.stride(1),
+            dy_b=dy.stride(2),
+            gain_row=gain.stride(0),
+            var_sum_n=var_sum.stride(0),
+            var_sum_c1=var_sum.stride(1),
+            dvar_sum_n=dvar_sum.stride(0),
+            dvar_sum_c1=dvar_sum.stride(1),
+            x_n=x.stride(0),
+            x_row=x.stride(1),
+            x_b=x.stride(2),
+            mu_sum_n=mu_sum.stride(0),
+            mu_sum_c1=mu_sum.stride(1),
+            dmu_sum_n=dmu_sum.stride(0),
+            dmu_sum_c1=dmu_sum.stride(1),
+            dx_n=dx.stride(0),
+            dx_row=dx.stride(1),
+            dx_b=dx.stride(2),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "rows":
+        group_norm_backward_dx_rows[(triton.cdiv(rows, config["ROWS"]),)](
+            dy,
+            gain,
+            var_sum,
+            dvar_sum,
+            batch_,
+            x,
+            mu_sum,
+            dmu_sum,
+            dx,
+            dgain,
+            dbias,
+            eps,
+            Cg * groups,
+            batch * N,
+            batch,
+            Cg,
+            batch * Cg,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            gain.stride(0),
+            var_sum.stride(0),
+            var_sum.stride(1),
+            dvar_sum.stride(0),
+            dvar_sum.stride(1),
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            mu_sum.stride(0),
+            mu_sum.stride(1),
+            dmu_sum.stride(0),
+            dmu_sum.stride(1),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            dgain.stride(0),
+            dbias.stride(0),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "loop":
+        group_norm_backward_dx_loop[(triton.cdiv(rows, config["ROWS"]),)](
+            dy,
+            x,
+            mu_sum,
+            var_sum,
+            dgain,
+            dbias,
+            gain,
+            dvar_sum,
+            batch_,
+            dmu_sum,
+            dx,
+            eps,
+            Cg * groups,
+            N,
+            batch,
+            Cg,
+            batch * Cg,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            mu_sum.stride(0),
+            mu_sum.stride(1),
+            var_sum.stride(0),
+            var_sum.stride(1),
+            dgain.stride(0),
+            dbias.stride(0),
+            gain.stride(0),
+            dvar_sum.stride(0),
+            dvar_sum.stride(1),
+            dmu_sum.stride(0),
+            dmu_sum.stride(1),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "channels_split":
+        dgain_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=batch_.device,
+        )
+        dbias_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=batch_.device,
+        )
+        group_norm_backward_dx_channels_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            dy,
+            x,
+            mu_sum,
+            var_sum,
+            dgain_sum_part,
+            dbias_sum_part,
+            eps,
+            Cg * groups,
+            batch * N,
+            batch=batch,
+            Cg=Cg,
+            count=batch * Cg,
+            dy_n=dy.stride(0),
+            dy_row=dy.stride(1),
+            dy_b=dy.stride(2),
+            x_n=x.stride(0),
+            x_row=x.stride(1),
+            x_b=x.stride(2),
+            mu_sum_n=mu_sum.stride(0),
+            mu_sum_c1=mu_sum.stride(1),
+            var_sum_n=var_sum.stride(0),
+            var_sum_c1=var_sum.stride(1),
+            PLACE=tl.int32 if (batch * N) < 2**31 else tl.int64,
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        group_norm_backward_dx_channels_finish[
+            (config["PARTS"], triton.cdiv(rows, config["ROWS"]))
+        ](
+            dgain_sum_part,
+            dbias_sum_part,
+            dgain,
+            dbias,
+            dy,
+            gain,
+            var_sum,
+            dvar_sum,
+            batch_,
+            x,
+            mu_sum,
+            dmu_sum,
+            dx,
+            eps,
+            Cg * groups,
+            batch * N,
+            batch=batch,
+            Cg=Cg,
+            count=batch * Cg,
+            dgain_row=dgain.stride(0),
+            dbias_row=dbias.stride(0),
+            dy_n=dy.stride(0),
+            dy_row=dy.stride(1),
+            dy_b=dy.stride(2),
+            gain_row=gain.stride(0),
+            var_sum_n=var_sum.stride(0),
+            var_sum_c1=var_sum.stride(1),
+            dvar_sum_n=dvar_sum.stride(0),
+            dvar_sum_c1=dvar_sum.stride(1),
+            x_n=x.stride(0),
+            x_row=x.stride(1),
+            x_b=x.stride(2),
+            mu_sum_n=mu_sum.stride(0),
+            mu_sum_c1=mu_sum.stride(1),
+            dmu_sum_n=dmu_sum.stride(0),
+            dmu_sum_c1=dmu_sum.stride(1),
+            dx_n=dx.stride(0),
+            dx_row=dx.stride(1),
+            dx_b=dx.stride(2),
+            PLACE=tl.int32 if (batch * N) < 2**31 else tl.int64,
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("channels_across", "channels_rows"):
+        group_norm_backward_dx_channels_rows[(triton.cdiv(rows, config["ROWS"]),)](
+            dy,
+            gain,
+            var_sum,
+            dvar_sum,
+            batch_,
+            x,
+            mu_sum,
+            dmu_sum,
+            dx,
+            dgain,
+            dbias,
+            eps,
+            Cg * groups,
+            batch * N,
+            batch,
+            Cg,
+            batch * Cg,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            gain.stride(0),
+            var_sum.stride(0),
+            var_sum.stride(1),
+            dvar_sum.stride(0),
+            dvar_sum.stride(1),
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            mu_sum.stride(0),
+            mu_sum.stride(1),
+            dmu_sum.stride(0),
+            dmu_sum.stride(1),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            dgain.stride(0),
+            dbias.stride(0),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        group_norm_backward_dx_channels_loop[(triton.cdiv(rows, config["ROWS"]),)](
+            dy,
+            x,
+            mu_sum,
+            var_sum,
+            dgain,
+            dbias,
+            gain,
+            dvar_sum,
+            batch_,
+            dmu_sum,
+            dx,
+            eps,
+            Cg * groups,
+            batch * N,
+            batch,
+            Cg,
+            batch * Cg,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            mu_sum.stride(0),
+            mu_sum.stride(1),
+            var_sum.stride(0),
+            var_sum.stride(1),
+            dgain.stride(0),
+            dbias.stride(0),
+            gain.stride(0),
+            dvar_sum.stride(0),
+            dvar_sum.stride(1),
+            dmu_sum.stride(0),
+            dmu_sum.stride(1),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            PLACE=tl.int32 if (batch * N) < 2**31 else tl.int64,
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_group_norm_backward_deps(
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = min(64 if across else 1024, max(16, triton.next_power_of_2(col_run)))
+        ROWS = 32 if across else min(16, 4096 // BLOCK)
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
+            MERGE=1 if PARTS > 16 else 16,
+            num_warps=8 if across else 4,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    BLOCK = min(32 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+    return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
+
+
+def launch_group_norm_backward_deps(
+    x,
+    gain,
+    dy,
+    batch_,
+    mu_sum,
+    var_sum,
+    dmu_sum,
+    dy_rsqrt_sum,
+    dvar_sum,
+    dx,
+    dgain,
+    dbias,
+    deps,
+    eps,
+    groups,
+) -> None:
+    """Computes deps by the variant that fits, unchecked."""
+    N = x.shape[0]
+    C = x.shape[1]
+    Cg = C // groups
+    batch = math.prod(x.shape[2:])
+    var_sum = var_sum.view(N * groups)
+    dy_rsqrt_sum = dy_rsqrt_sum.view(Cg * N * groups)
+    gain = gain.reshape(Cg * groups)
+    rows = 1
+    cols = Cg * N * groups
+    col_run = Cg
+    col_runs = N * groups
+    across = False
+    sms = _multiprocessors(var_sum.device)
+    variant, config = choose_group_norm_backward_deps(rows, cols, col_run, col_runs, across, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
+    if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
+        # A Python number reaches a kernel as f32.
+        eps = torch.full((), eps, dtype=torch.float64, device=var_sum.device)
+    if variant == "split":
+        deps_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=var_sum.device,
+        )
+        group_norm_backward_deps_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            var_sum,
+            dy_rsqrt_sum,
+            gain,
+            deps_sum_part,
+            eps,
+            N * groups,
+            Cg,
+            count=batch * Cg,
+            var_sum_nc1=var_sum.stride(0),
+            dy_rsqrt_sum_col=dy_rsqrt_sum.stride(0),
+            gain_c1c0=gain.stride(0),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            groups=groups,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        group_norm_backward_deps_finish[(triton.cdiv(rows, config["MERGE"]),)](
+            deps_sum_part,
+            deps,
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
+        )
+    elif variant in ("across", "rows"):
+        group_norm_backward_deps_rows[(triton.cdiv(rows, config["ROWS"]),)](
+            var_sum,
+            dy_rsqrt_sum,
+            gain,
+            deps,
+            eps,
+            Cg * N * groups,
+            Cg,
+            batch * Cg,
+            Cg * groups,
+            var_sum.stride(0),
+            dy_rsqrt_sum.stride(0),
+            gain.stride(0),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        group_norm_backward_deps_loop[(triton.cdiv(rows, config["ROWS"]),)](
+            var_sum,
+            dy_rsqrt_sum,
+            gain,
+            deps,
+            eps,
+            N * groups,
+            Cg,
+            batch * Cg,
+            var_sum.stride(0),
+            dy_rsqrt_sum.stride(0),
+            gain.stride(0),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            groups=groups,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def launch_group_norm_backward(x, gain, dy, dx, dgain, dbias, deps, eps, groups) -> None:
+    """6 steps, unchecked; what passes between them is in scratch storage."""
+    N = x.shape[0]
+    C = x.shape[1]
+    batch_ = (
+        torch.empty((), dtype=torch.int64, device=x.device)
+        if dx is not None or dgain is not None or dbias is not None
+        else None
+    )
+    mu_sum = torch.empty(
+        (N, groups),
+        dtype=torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32,
+        device=x.device,
+    )
+    var_sum = torch.empty(
+        (N, groups),
+        dtype=torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32,
+        device=x.device,
+    )
+    dmu_sum = torch.empty(
+        (N, groups),
+        dtype=torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32,
+        device=x.device,
+    )
+    dy_rsqrt_sum = torch.empty(
+        (N, C),
+        dtype=torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32,
+        device=x.device,
+    )
+    dvar_sum = (
+        torch.empty(
+            (N, groups),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=x.device,
+        )
+        if dx is not None or dgain is not None or dbias is not None
+        else None
+    )
+    if dx is not None or dgain is not None or dbias is not None:
+        launch_group_norm_backward_batch_(
+            x,
+            gain,
+            dy,
+            batch_,
+            mu_sum,
+            var_sum,
+            dmu_sum,
+            dy_rsqrt_sum,
+            dvar_sum,
+            dx,
+            dgain,
+            dbias,
+            deps,
+            eps,
+            groups,
+        )
+    launch_group_norm_backward_mu_sum(
+        x,
+        gain,
+        dy,
+        batch_,
+        mu_sum,
+        var_sum,
+        dmu_sum,
+        dy_rsqrt_sum,
+        dvar_sum,
+        dx,
+        dgain,
+        dbias,
+        deps,
+        eps,
+        groups,
+    )
+    launch_group_norm_backward_dy_rsqrt_sum(
+        x,
+        gain,
+        dy,
+        batch_,
+        mu_sum,
+        var_sum,
+        dmu_sum,
+        dy_rsqrt_sum,
+        dvar_sum,
+        dx,
+        dgain,
+        dbias,
+        deps,
+        eps,
+        groups,
+    )
+    if dx is not None or dgain is not None or dbias is not None:
+        launch_group_norm_backward_dvar_sum(
+            x,
+            gain,
+            dy,
+            batch_,
+            mu_sum,
+            var_sum,
+            dmu_sum,
+            dy_rsqrt_sum,
+            dvar_sum,
+            dx,
+            dgain,
+            dbias,
+            deps,
+            eps,
+            groups,
+        )
+    if dx is not None or dgain is not None or dbias is not None:
+        launch_group_norm_backward_dx(
+            x,
+            gain,
+            dy,
+            batch_,
+            mu_sum,
+            var_sum,
+            dmu_sum,
+            dy_rsqrt_sum,
+            dvar_sum,
+            dx,
+            dgain,
+            dbias,
+            deps,
+            eps,
+            groups,
+        )
+    if deps is not None:
+        launch_group_norm_backward_deps(
+            x,
+            gain,
+            dy,
+            batch_,
+            mu_sum,
+            var_sum,
+            dmu_sum,
+            dy_rsqrt_sum,
+            dvar_sum,
+            dx,
+            dgain,
+            dbias,
+            deps,
+            eps,
+            groups,
+        )
+
+
+def allocate_group_norm_backward(
+    x: torch.Tensor,
+    gain: torch.Tensor,
+    dy: torch.Tensor,
+    groups: int = 1,
+    eps: float | torch.Tensor = 1e-05,
+    need_dx: bool = True,
+    need_dgain: bool = True,
+    need_dbias: bool = True,
+    need_deps: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """Checks the operands of group_norm_backward and allocates what it returns."""
+    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"group_norm_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
+        )
+    if x.dim() < 2:
+        raise ValueError(
+            f"group_norm_backward: x: expected at least 2 dims [N, C, ...], given {x.dim()}"
+        )
+    if gain.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"group_norm_backward: gain: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {gain.dtype}"
+        )
+    if gain.dim() != 1:
+        raise ValueError(f"group_norm_backward: gain: expected 1 dim [C], given {gain.dim()}")
+    if gain.device != x.device:
+        raise ValueError(
+            f"group_norm_backward: gain: expected device {x.device} (from x), given {gain.device}"
+        )
+    if dy.dtype != x.dtype:
+        raise ValueError(
+            f"group_norm_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
+        )
+    if dy.dim() < 2:
+        raise ValueError(
+            f"group_norm_backward: dy: expected at least 2 dims [N, C, ...], given {dy.dim()}"
+        )
+    if dy.device != x.device:
+        raise ValueError(
+            f"group_norm_backward: dy: expected device {x.device} (from x), given {dy.device}"
+        )
+    if type(groups) is not int:
+        raise ValueError(f"group_norm_backward: groups: expected int, given {groups!r}")
+    N = x.shape[0]
+    C = x.shape[1]
+    if gain.shape[0] != C:
+        raise ValueError(
+            f"group_norm_backward: gain: dim 0 (C): expected {C} (from x), given {gain.shape[0]}"
+        )
+    if dy.shape[0] != N:
+        raise ValueError(
+            f"group_norm_backward: dy: dim 0 (N): expected {N} (from x), given {dy.shape[0]}"
+        )
+    if dy.shape[1] != C:
+        raise ValueError(
+            f"group_norm_backward: dy: dim 1 (C): expected {C} (from x), given {dy.shape[1]}"
+        )
+    if groups < 1:
+        raise ValueError(f"group_norm_backward: requires groups >= 1: {groups} < {1}")
+    Cg = C // groups
+    if Cg < 0:
+        raise ValueError(f"group_norm_backward: size Cg = C // groups is negative: {Cg}")
+    if (C % groups) != 0:
+        raise ValueError(f"group_norm_backward: requires C % groups == 0: {C % groups} != {0}")
+    if dy.shape[2:] != x.shape[2:]:
+        raise ValueError(
+            f"group_norm_backward: dy: batch shape {tuple(dy.shape[2:])} does not broadcast with {tuple(x.shape[2:])} (from x)"
+        )
+    dx = (
+        torch.empty(
+            (N, C, *x.shape[2:]),
+            dtype=x.dtype,
+            device=x.device,
+            memory_format=runtime.memory_format(dy, x),
+        )
+        if need_dx or need_dgain or need_dbias
+        else None
+    )
+    dgain = (
+        torch.empty((C,), dtype=gain.dtype, device=x.device)
+        if need_dx or need_dgain or need_dbias
+        else None
+    )
+    dbias = (
+        torch.empty((C,), dtype=gain.dtype, device=x.device)
+        if need_dx or need_dgain or need_dbias
+        else None
+    )
+    deps = torch.empty((), dtype=torch.float32, device=x.device) if need_deps else None
+    return dx, dgain, dbias, deps
+
+
+def group_norm_backward_reference(
+    x: torch.Tensor,
+    gain: torch.Tensor,
+    dy: torch.Tensor,
+    groups: int = 1,
+    eps: float | torch.Tensor = 1e-05,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What group_norm_backward means: its spec, line by line."""
+    T = x.dtype
+    U = gain.dtype
+    compute = torch.float64 if torch.float64 in (gain.dtype, x.dtype) else torch.float32
+    x = x.to(compute)
+    gain = gain.to(compute)
+    dy = dy.to(compute)
+    eps = torch.as_tensor(eps, dtype=compute, device=x.device)
+    N = x.shape[0]
+    C = x.shape[1]
+    Cg = C // groups
+    batch_ = x.shape[2:]
+    rows = batch_.numel()
+    x = x.reshape(N, C, rows)
+    dy = dy.reshape(N, C, rows)
+
+    # batch = sum[...](1)
+    batch = torch.broadcast_to(torch.tensor(1, dtype=torch.int64, device=x.device), (rows,)).sum(-1)
+
+    # mu[n, g < groups] = mean[c < Cg, ...](x[n, c + g * Cg, ...])
+    mu = x.unflatten(1, (groups, Cg)).sum((-2, -1)) / (Cg * rows)
+
+    # var[n, g] = mean[c < Cg, ...]((x[n, c + g * Cg, ...] - mu[n, g]) ** 2)
+    var = ((x.unflatten(1, (groups, Cg)) - mu[:, :, None, None]) ** 2).sum((-2, -1)) / (Cg * rows)
+
+    # y_rsqrt[n, c < C] = rsqrt(var[n, c // Cg] + eps)
+    n = torch.arange(N, device=x.device)[:, None]
+    c = torch.arange(C, device=x.device)
+    y_rsqrt = torch.rsqrt(var[n, c // Cg] + eps)
+
+    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu[n, c // Cg]))
+    n = torch.arange(N, device=x.device)[:, None, None]
+    c = torch.arange(C, device=x.device)[:, None]
+    dy_rsqrt_sum = (dy * (x - mu[n, c // Cg])).sum(-1)
+
+    # dvar_sum[n, g < groups] = sum[c < Cg](dy_rsqrt_sum[n, c + g * Cg] * gain[c + g * Cg] *
+    #     (-0.5 * y_rsqrt[n, c + g * Cg]))
+    dvar_sum = torch.einsum(
+        "ngc,gc->ng",
+        dy_rsqrt_sum.unflatten(1, (groups, Cg)) * -0.5 * y_rsqrt.unflatten(1, (groups, Cg)),
+        gain.unflatten(0, (groups, Cg)),
+    )
+
+    # dmu_sum[n, g < groups] = sum[..., c < Cg](dy[n, c + g * Cg, ...] * gain[c + g * Cg] *
+    #     y_rsqrt[n, c + g * Cg])
+    dmu_sum = (
+        dy.unflatten(1, (groups, Cg)).permute(0, 1, 3, 2)
+        * gain.unflatten(0, (groups, Cg))[:, None, :]
+        * y_rsqrt.unflatten(1, (groups, Cg))[:, :, None, :]
+    ).sum((-2, -1))
+
+    # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar_sum[n, c // Cg] / (var[n, c
+    #     // Cg] + eps) / (Cg * batch) * (2.0 * (x[n, c, ...] - mu[n, c // Cg])) - dmu_sum[n, c
+    #     // Cg] / (Cg * batch)
+    dx = (
+        dy * gain[:, None] * y_rsqrt[:, :, None]
+        + dvar_sum[n, c // Cg]
+        / (var[n, c // Cg] + eps)
+        / (Cg * batch).to(compute)
+        * (2.0 * (x - mu[n, c // Cg]))
+        - dmu_sum[n, c // Cg] / (Cg * batch).to(compute)
+    ).to(T)
+
+    # dgain[c] = sum[n, ...](dy[n, c, ...] * ((x[n, c, ...] - mu[n, c // Cg]) * y_rsqrt[n, c]))
+    c = torch.arange(C, device=x.device)[:, None, None]
+    n = torch.arange(N, device=x.device)[:, None]
+    dgain = (
+        (dy.permute(1, 0, 2) * ((x.permute(1, 0, 2) - mu[n, c // Cg]) * y_rsqrt.T[:, :, None]))
+        .sum((-2, -1))
+        .to(U)
+    )
+
+    # dbias[c] = sum[n, ...](dy[n, c, ...])
+    dbias = dy.permute(1, 0, 2).sum((-2, -1)).to(U)
+
+    # deps = sum[n, c](dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c]) / (var[n, c // Cg]
+    #     + eps))
+    c = torch.arange(C, device=x.device)
+    deps = (
+        (dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var[n, c // Cg] + eps))
+        .sum((-2, -1))
+        .to(torch.float32)
+    )
+
+    return dx.reshape(N, C, *batch_), dgain, dbias, deps
+
+
+@runtime.op(
+    "specs/group_norm.op",
+    allocate=allocate_group_norm_backward,
+    reference=group_norm_backward_reference,
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def group_norm_backward(
+    x: torch.Tensor,
+    gain: torch.Tensor,
+    dy: torch.Tensor,
+    groups: int = 1,
+    eps: float | torch.Tensor = 1e-05,
+    need_dx: bool = True,
+    need_dgain: bool = True,
+    need_dbias: bool = True,
+    need_deps: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """dx: T[N, C, ...], dgain: U[C], dbias: U[C], deps: f32 from x: T[N, C, ...], gain: U[C], dy: T[N, C, ...].
+
+    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dx, dgain, dbias, deps = allocate_group_norm_backward(
+        x, gain, dy, groups, eps, need_dx, need_dgain, need_dbias, need_deps
+    )
+    if not _runs_kernels(x):
+        return group_norm_backward_reference(x, gain, dy, groups, eps)
+    if any(t is not None and t.numel() > 0 for t in (dx, dgain, dbias, deps)):
+        with torch.cuda.device_of(x):
+            launch_group_norm_backward(x, gain, dy, dx, dgain, dbias, deps, eps, groups)
+    return dx, dgain, dbias, deps

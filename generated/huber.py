@@ -42,6 +42,12 @@ def _scalar(value, IS_TENSOR: tl.constexpr, DTYPE: tl.constexpr):
 
 
 @triton.jit
+def _sign(x):
+    """-1, 0 or 1 in the type of x; 0 for NaN, as torch.sign."""
+    return (x > 0).to(x.dtype) - (x < 0).to(x.dtype)
+
+
+@triton.jit
 def huber_rows(
     x_ptr,
     t_ptr,
@@ -341,7 +347,11 @@ def huber_torch(
 
 
 @runtime.op(
-    "specs/huber.op", allocate=allocate_huber, reference=huber_reference, equals=huber_torch
+    "specs/huber.op",
+    allocate=allocate_huber,
+    reference=huber_reference,
+    equals=huber_torch,
+    backward=runtime.Backward("huber_backward", wrt=("x", "t", "delta"), outputs=("loss",)),
 )
 def huber(x: torch.Tensor, t: torch.Tensor, delta: float | torch.Tensor = 1.0) -> torch.Tensor:
     """loss: T from x: T[...], t: T[...].
@@ -355,3 +365,520 @@ def huber(x: torch.Tensor, t: torch.Tensor, delta: float | torch.Tensor = 1.0) -
         with torch.cuda.device_of(x):
             launch_huber(x, t, loss, delta)
     return loss
+
+
+@triton.jit
+def huber_backward_rows(
+    x_ptr,
+    t_ptr,
+    dx_ptr,
+    dt_ptr,
+    ddelta_ptr,
+    dloss,
+    delta,
+    cols,
+    x_col,
+    t_col,
+    dx_col,
+    dt_col,
+    COMPUTE: tl.constexpr,
+    DLOSS_IS_TENSOR: tl.constexpr,
+    DELTA_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < 1) & (col < cols)
+    dloss = _scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
+    delta = _scalar(delta, DELTA_IS_TENSOR, COMPUTE)
+    batch_ = tl.sum(tl.where(inside, tl.full((), 1, tl.int64), 0), 1, keep_dims=True)
+    x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
+    t = tl.load(t_ptr + col * t_col, mask=col < cols).to(COMPUTE)
+    e = tl.abs(x - t)
+    mul_batch_ = 0.5 * (dloss / batch_.to(COMPUTE))
+    mul_batch__ = dloss / batch_.to(COMPUTE) * delta
+    de = tl.where(e < delta, mul_batch_ * (2.0 * e), mul_batch__)
+    dx = de * _sign(x - t)
+    tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
+    dt = -(de * _sign(x - t))
+    tl.store(dt_ptr + col * dt_col + row, dt, mask=inside)
+    ddelta = tl.sum(
+        tl.where(
+            inside,
+            tl.where(
+                e < delta,
+                0.0,
+                dloss / batch_.to(COMPUTE) * (e - 0.5 * delta)
+                + -0.5 * (dloss / batch_.to(COMPUTE) * delta),
+            ),
+            0.0,
+        ),
+        1,
+        keep_dims=True,
+    )
+    tl.store(ddelta_ptr + row, ddelta, mask=row < 1)
+
+
+@triton.jit
+def huber_backward_loop(
+    x_ptr,
+    t_ptr,
+    ddelta_ptr,
+    dx_ptr,
+    dt_ptr,
+    dloss,
+    delta,
+    cols,
+    x_col,
+    t_col,
+    dx_col,
+    dt_col,
+    DLOSS_IS_TENSOR: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    DELTA_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    dloss = _scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
+    delta = _scalar(delta, DELTA_IS_TENSOR, COMPUTE)
+    batch__acc = tl.full((ROWS, BLOCK), 0, tl.int64)
+    for start in range(0, cols, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < 1) & (col < cols)
+        batch__acc += tl.where(inside, tl.full((), 1, tl.int64), 0)
+    batch_ = tl.sum(batch__acc, 1, keep_dims=True)
+    mul_batch_ = 0.5 * (dloss / batch_.to(COMPUTE))
+    mul_batch__ = dloss / batch_.to(COMPUTE) * delta
+    ddelta_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(0, cols, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < 1) & (col < cols)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_last").to(COMPUTE)
+        t = tl.load(t_ptr + col * t_col, mask=col < cols, eviction_policy="evict_last").to(COMPUTE)
+        e = tl.abs(x - t)
+        ddelta_sum_acc += tl.where(
+            inside,
+            tl.where(
+                e < delta,
+                0.0,
+                dloss / batch_.to(COMPUTE) * (e - 0.5 * delta)
+                + -0.5 * (dloss / batch_.to(COMPUTE) * delta),
+            ),
+            0.0,
+        )
+    ddelta_sum = tl.sum(ddelta_sum_acc, 1, keep_dims=True)
+    tl.store(ddelta_ptr + row, ddelta_sum, mask=row < 1)
+    for start in range(0, cols, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < 1) & (col < cols)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
+        t = tl.load(t_ptr + col * t_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
+        e = tl.abs(x - t)
+        de = tl.where(e < delta, mul_batch_ * (2.0 * e), mul_batch__)
+        dx = de * _sign(x - t)
+        tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
+        dt = -(de * _sign(x - t))
+        tl.store(dt_ptr + col * dt_col + row, dt, mask=inside)
+
+
+@triton.jit
+def huber_backward_part1(
+    batch__part_ptr, cols, CHUNK, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr
+):
+    """Program (part, row): batch_ over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
+    batch__acc = tl.full((ROWS, BLOCK), 0, tl.int64)
+    for start in range(part * CHUNK, stop, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < 1) & (col < cols)
+        batch__acc += tl.where(inside, tl.full((), 1, tl.int64), 0)
+    tl.store(
+        batch__part_ptr + row * PARTS + part, tl.sum(batch__acc, 1, keep_dims=True), mask=row < 1
+    )
+
+
+@triton.jit
+def huber_backward_part2(
+    batch__part_ptr,
+    x_ptr,
+    t_ptr,
+    ddelta_sum_part_ptr,
+    dloss,
+    delta,
+    cols,
+    CHUNK,
+    x_col,
+    t_col,
+    DLOSS_IS_TENSOR: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    DELTA_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """Program (part, row): ddelta_sum over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
+    parts = tl.arange(0, LANES)[None, :]
+    dloss = _scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
+    delta = _scalar(delta, DELTA_IS_TENSOR, COMPUTE)
+    batch__parts = tl.load(
+        batch__part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0
+    )
+    batch_ = tl.sum(batch__parts, 1, keep_dims=True)
+    mul_batch_ = 0.5 * (dloss / batch_.to(COMPUTE))
+    mul_batch__ = dloss / batch_.to(COMPUTE) * delta
+    ddelta_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(part * CHUNK, stop, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < 1) & (col < cols)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
+        t = tl.load(t_ptr + col * t_col, mask=col < cols).to(COMPUTE)
+        e = tl.abs(x - t)
+        ddelta_sum_acc += tl.where(
+            inside,
+            tl.where(
+                e < delta,
+                0.0,
+                dloss / batch_.to(COMPUTE) * (e - 0.5 * delta)
+                + -0.5 * (dloss / batch_.to(COMPUTE) * delta),
+            ),
+            0.0,
+        )
+    tl.store(
+        ddelta_sum_part_ptr + row * PARTS + part,
+        tl.sum(ddelta_sum_acc, 1, keep_dims=True),
+        mask=row < 1,
+    )
+
+
+@triton.jit
+def huber_backward_finish(
+    batch__part_ptr,
+    ddelta_sum_part_ptr,
+    ddelta_ptr,
+    x_ptr,
+    t_ptr,
+    dx_ptr,
+    dt_ptr,
+    dloss,
+    delta,
+    cols,
+    CHUNK,
+    x_col,
+    t_col,
+    dx_col,
+    dt_col,
+    DLOSS_IS_TENSOR: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    DELTA_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
+    parts = tl.arange(0, LANES)[None, :]
+    dloss = _scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
+    delta = _scalar(delta, DELTA_IS_TENSOR, COMPUTE)
+    batch__parts = tl.load(
+        batch__part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0
+    )
+    batch_ = tl.sum(batch__parts, 1, keep_dims=True)
+    mul_batch_ = 0.5 * (dloss / batch_.to(COMPUTE))
+    mul_batch__ = dloss / batch_.to(COMPUTE) * delta
+    ddelta_sum_parts = tl.load(
+        ddelta_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
+    )
+    ddelta_sum = tl.sum(ddelta_sum_parts, 1, keep_dims=True)
+    tl.store(ddelta_ptr + row, ddelta_sum, mask=(row < 1) & (part == 0))
+    for start in range(part * CHUNK, stop, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < 1) & (col < cols)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
+        t = tl.load(t_ptr + col * t_col, mask=col < cols).to(COMPUTE)
+        e = tl.abs(x - t)
+        de = tl.where(e < delta, mul_batch_ * (2.0 * e), mul_batch__)
+        dx = de * _sign(x - t)
+        tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
+        dt = -(de * _sign(x - t))
+        tl.store(dt_ptr + col * dt_col + row, dt, mask=inside)
+
+
+def choose_huber_backward(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
+        BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
+        ROWS = 32 if across else 1
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    256 if across else 1024,
+                    triton.cdiv(
+                        (4 if across else 128 if cols >= 262144 else 16) * sms,
+                        max(1, triton.cdiv(rows, ROWS)),
+                    ),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256),
+            num_warps=8,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    return "loop", dict(
+        BLOCK=32 if across else 16384 if cols <= 65536 else 32768,
+        ROWS=64 if across else 1,
+        num_warps=8 if across else 16 if cols <= 65536 else 32,
+    )
+
+
+def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
+    """Computes dx, dt, ddelta by the variant that fits, unchecked."""
+    batch_shape = dx.shape
+    batch = math.prod(batch_shape)
+    t = t.expand(batch_shape).reshape(batch)
+    x = x.expand(batch_shape).reshape(batch)
+    dx = dx.view(batch)
+    dt = dt.view(batch)
+    rows = 1
+    cols = batch
+    across = False
+    sms = _multiprocessors(t.device)
+    variant, config = choose_huber_backward(rows, cols, across, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, t.dtype) else tl.float32
+    if COMPUTE == tl.float64 and not isinstance(delta, torch.Tensor):
+        # A Python number reaches a kernel as f32.
+        delta = torch.full((), delta, dtype=torch.float64, device=t.device)
+    if COMPUTE == tl.float64 and not isinstance(dloss, torch.Tensor):
+        # A Python number reaches a kernel as f32.
+        dloss = torch.full((), dloss, dtype=torch.float64, device=t.device)
+    if variant == "split":
+        batch__part = torch.empty((rows, config["PARTS"]), dtype=torch.int64, device=t.device)
+        ddelta_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=torch.float64 if torch.float64 in (x.dtype, t.dtype) else torch.float32,
+            device=t.device,
+        )
+        huber_backward_part1[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            batch__part,
+            batch,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        huber_backward_part2[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            batch__part,
+            x,
+            t,
+            ddelta_sum_part,
+            dloss,
+            delta,
+            batch,
+            x_col=x.stride(0),
+            t_col=t.stride(0),
+            DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor),
+            COMPUTE=COMPUTE,
+            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+        huber_backward_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            batch__part,
+            ddelta_sum_part,
+            ddelta,
+            x,
+            t,
+            dx,
+            dt,
+            dloss,
+            delta,
+            batch,
+            x_col=x.stride(0),
+            t_col=t.stride(0),
+            dx_col=dx.stride(0),
+            dt_col=dt.stride(0),
+            DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor),
+            COMPUTE=COMPUTE,
+            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("across", "rows"):
+        huber_backward_rows[(triton.cdiv(rows, config["ROWS"]),)](
+            x,
+            t,
+            dx,
+            dt,
+            ddelta,
+            dloss,
+            delta,
+            batch,
+            x.stride(0),
+            t.stride(0),
+            dx.stride(0),
+            dt.stride(0),
+            COMPUTE=COMPUTE,
+            DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor),
+            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        huber_backward_loop[(triton.cdiv(rows, config["ROWS"]),)](
+            x,
+            t,
+            ddelta,
+            dx,
+            dt,
+            dloss,
+            delta,
+            batch,
+            x.stride(0),
+            t.stride(0),
+            dx.stride(0),
+            dt.stride(0),
+            DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor),
+            COMPUTE=COMPUTE,
+            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def allocate_huber_backward(
+    x: torch.Tensor, t: torch.Tensor, dloss: float | torch.Tensor, delta: float | torch.Tensor = 1.0
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Checks the operands of huber_backward and allocates what it returns."""
+    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"huber_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
+        )
+    if t.dtype != x.dtype:
+        raise ValueError(
+            f"huber_backward: t: expected dtype {x.dtype} (T, from x), given {t.dtype}"
+        )
+    if t.device != x.device:
+        raise ValueError(
+            f"huber_backward: t: expected device {x.device} (from x), given {t.device}"
+        )
+    try:
+        batch_shape = torch.broadcast_shapes(x.shape, t.shape)
+    except RuntimeError:
+        raise ValueError(
+            f"huber_backward: t: batch shape {tuple(t.shape)} does not broadcast with {tuple(x.shape)} (from x)"
+        ) from None
+    dx = torch.empty(batch_shape, dtype=x.dtype, device=x.device)
+    dt = torch.empty(batch_shape, dtype=x.dtype, device=x.device)
+    ddelta = torch.empty((), dtype=torch.float32, device=x.device)
+    return dx, dt, ddelta
+
+
+def huber_backward_reference(
+    x: torch.Tensor, t: torch.Tensor, dloss: float | torch.Tensor, delta: float | torch.Tensor = 1.0
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What huber_backward means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    t = t.to(compute)
+    delta = torch.as_tensor(delta, dtype=compute, device=x.device)
+    dloss = torch.as_tensor(dloss, dtype=compute, device=x.device)
+    batch_ = torch.broadcast_shapes(x.shape, t.shape)
+    rows = batch_.numel()
+    x = x.expand(batch_).reshape(rows)
+    t = t.expand(batch_).reshape(rows)
+
+    # batch = sum[...](1)
+    batch = torch.broadcast_to(torch.tensor(1, dtype=torch.int64, device=x.device), (rows,)).sum(-1)
+
+    # e[...] = abs(x[...] - t[...])
+    e = torch.abs(x - t)
+
+    # de[...] = where(e[...] < delta, 0.5 * (dloss / batch) * (2.0 * e[...]), dloss / batch *
+    #     delta)
+    de = torch.where(
+        e < delta, 0.5 * (dloss / batch.to(compute)) * (2.0 * e), dloss / batch.to(compute) * delta
+    )
+
+    # dx[...] = de[...] * sign(x[...] - t[...])
+    dx = (de * torch.sign(x - t)).to(T)
+
+    # dt[...] = -(de[...] * sign(x[...] - t[...]))
+    dt = (-(de * torch.sign(x - t))).to(T)
+
+    # ddelta = sum[...](where(e[...] < delta, 0.0, dloss / batch * (e[...] - 0.5 * delta) + -0.5
+    #     * (dloss / batch * delta)))
+    ddelta = (
+        torch.where(
+            e < delta,
+            0.0,
+            dloss / batch.to(compute) * (e - 0.5 * delta)
+            + -0.5 * (dloss / batch.to(compute) * delta),
+        )
+        .sum(-1)
+        .to(torch.float32)
+    )
+
+    return dx.reshape(batch_), dt.reshape(batch_), ddelta
+
+
+@runtime.op(
+    "specs/huber.op",
+    allocate=allocate_huber_backward,
+    reference=huber_backward_reference,
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def huber_backward(
+    x: torch.Tensor, t: torch.Tensor, dloss: float | torch.Tensor, delta: float | torch.Tensor = 1.0
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """dx: T[...], dt: T[...], ddelta: f32 from x: T[...], t: T[...].
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dx, dt, ddelta = allocate_huber_backward(x, t, dloss, delta)
+    if not _runs_kernels(x):
+        return huber_backward_reference(x, t, dloss, delta)
+    if dx.numel() > 0 or dt.numel() > 0 or ddelta.numel() > 0:
+        with torch.cuda.device_of(x):
+            launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss)
+    return dx, dt, ddelta

@@ -1081,6 +1081,13 @@ def instance_norm_torch(
     allocate=allocate_instance_norm,
     reference=instance_norm_reference,
     equals=instance_norm_torch,
+    backward=runtime.Backward(
+        "instance_norm_backward",
+        wrt=("x", "gain", "bias", "eps"),
+        outputs=("y",),
+        flags=("need_dx", "need_dgain", "need_dbias", "need_deps"),
+        before={"x": 2},
+    ),
 )
 def instance_norm(
     x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float | torch.Tensor = 1e-05
@@ -1096,3 +1103,2281 @@ def instance_norm(
         with torch.cuda.device_of(x):
             launch_instance_norm(x, gain, bias, y, eps)
     return y
+
+
+@triton.jit
+def instance_norm_backward_batch__rows(batch__ptr, cols, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < 1) & (col < cols)
+    batch_ = tl.sum(tl.where(inside, tl.full((), 1, tl.int64), 0), 1, keep_dims=True)
+    tl.store(batch__ptr + row, batch_, mask=row < 1)
+
+
+@triton.jit
+def instance_norm_backward_batch__loop(batch__ptr, cols, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    batch__acc = tl.full((ROWS, BLOCK), 0, tl.int64)
+    for start in range(0, cols, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < 1) & (col < cols)
+        batch__acc += tl.where(inside, tl.full((), 1, tl.int64), 0)
+    batch_ = tl.sum(batch__acc, 1, keep_dims=True)
+    tl.store(batch__ptr + row, batch_, mask=row < 1)
+
+
+@triton.jit
+def instance_norm_backward_batch__part(
+    batch__part_ptr, cols, CHUNK, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr
+):
+    """Program (part, row): batch_ over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
+    batch__acc = tl.full((ROWS, BLOCK), 0, tl.int64)
+    for start in range(part * CHUNK, stop, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < 1) & (col < cols)
+        batch__acc += tl.where(inside, tl.full((), 1, tl.int64), 0)
+    tl.store(
+        batch__part_ptr + row * PARTS + part, tl.sum(batch__acc, 1, keep_dims=True), mask=row < 1
+    )
+
+
+@triton.jit
+def instance_norm_backward_batch__finish(
+    batch__part_ptr, batch__ptr, MERGE: tl.constexpr, PARTS: tl.constexpr
+):
+    """What the parts of MERGE rows left, merged."""
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
+    batch__parts = tl.load(
+        batch__part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0
+    )
+    batch_ = tl.sum(batch__parts, 1, keep_dims=True)
+    tl.store(batch__ptr + row, batch_, mask=row < 1)
+
+
+@triton.jit
+def instance_norm_backward_mu_sum_rows(
+    x_ptr,
+    mu_sum_ptr,
+    var_sum_ptr,
+    dy_ptr,
+    dy_rsqrt_sum_ptr,
+    gain_ptr,
+    batch__ptr,
+    dx_ptr,
+    eps,
+    rows,
+    cols,
+    C,
+    x_row,
+    x_col,
+    mu_sum_row,
+    var_sum_row,
+    dy_row,
+    dy_col,
+    dy_rsqrt_sum_row,
+    gain_c,
+    dx_row,
+    dx_col,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (col < cols)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    c = row % C
+    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
+    mu_sum = tl.sum(x, 1, keep_dims=True)
+    tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
+    mu = mu_sum / cols
+    t = x - mu
+    var_sum = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True)
+    tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
+    dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
+    dy_rsqrt_sum = tl.sum(tl.where(inside, dy * (x - mu), 0.0), 1, keep_dims=True)
+    tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=row < rows)
+    dmu_sum = tl.sum(dy, 1, keep_dims=True)
+    var = var_sum / cols
+    y_rsqrt = _rsqrt(var + eps)
+    gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
+    dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
+    batch_ = tl.load(batch__ptr).to(COMPUTE)
+    div_dvar = dvar / batch_
+    div_dmu_sum = dmu_sum * y_rsqrt * gain / batch_
+    dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
+    tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
+
+
+@triton.jit
+def instance_norm_backward_mu_sum_loop(
+    x_ptr,
+    dy_ptr,
+    gain_ptr,
+    batch__ptr,
+    mu_sum_ptr,
+    var_sum_ptr,
+    dy_rsqrt_sum_ptr,
+    dx_ptr,
+    eps,
+    rows,
+    cols,
+    C,
+    x_row,
+    x_col,
+    dy_row,
+    dy_col,
+    gain_c,
+    mu_sum_row,
+    var_sum_row,
+    dy_rsqrt_sum_row,
+    dx_row,
+    dx_col,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    c = row % C
+    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+    dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(0, cols, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        x = tl.load(
+            x_ptr + row * x_row + col * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
+        ).to(COMPUTE)
+        mu_sum, var_sum, var_sum_count = _take_moments(
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+        )
+        dy = tl.load(
+            dy_ptr + row * dy_row + col * dy_col,
+            mask=inside,
+            other=0.0,
+            eviction_policy="evict_last",
+        ).to(COMPUTE)
+        dmu_sum_acc += dy
+    dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
+    mu = mu_sum / cols
+    var = var_sum / cols
+    y_rsqrt = _rsqrt(var + eps)
+    gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
+    batch_ = tl.load(batch__ptr).to(COMPUTE)
+    div_dmu_sum = dmu_sum * y_rsqrt * gain / batch_
+    tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
+    tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
+    dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(0, cols, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        dy = tl.load(
+            dy_ptr + row * dy_row + col * dy_col,
+            mask=inside,
+            other=0.0,
+            eviction_policy="evict_last",
+        ).to(COMPUTE)
+        x = tl.load(
+            x_ptr + row * x_row + col * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
+        ).to(COMPUTE)
+        dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu), 0.0)
+    dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True)
+    dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
+    div_dvar = dvar / batch_
+    tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=row < rows)
+    for start in range(0, cols, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        dy = tl.load(
+            dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
+        x = tl.load(
+            x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
+        dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
+        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
+
+
+@triton.jit
+def instance_norm_backward_mu_sum_part1(
+    x_ptr,
+    dy_ptr,
+    mu_sum_part_ptr,
+    var_sum_part_ptr,
+    var_sum_count_ptr,
+    dmu_sum_part_ptr,
+    rows,
+    cols,
+    CHUNK,
+    x_row,
+    x_col,
+    dy_row,
+    dy_col,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): mu_sum, var_sum, dmu_sum over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
+    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+    dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(part * CHUNK, stop, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
+        mu_sum, var_sum, var_sum_count = _take_moments(
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(stop - start, BLOCK)
+        )
+        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
+        dmu_sum_acc += dy
+    tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
+    tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
+    tl.store(
+        dmu_sum_part_ptr + row * PARTS + part,
+        tl.sum(dmu_sum_acc, 1, keep_dims=True),
+        mask=row < rows,
+    )
+
+
+@triton.jit
+def instance_norm_backward_mu_sum_part2(
+    mu_sum_part_ptr,
+    var_sum_part_ptr,
+    var_sum_count_ptr,
+    dmu_sum_part_ptr,
+    gain_ptr,
+    batch__ptr,
+    dy_ptr,
+    x_ptr,
+    dy_rsqrt_sum_part_ptr,
+    eps,
+    rows,
+    cols,
+    CHUNK,
+    C,
+    gain_c,
+    dy_row,
+    dy_col,
+    x_row,
+    x_col,
+    EPS_IS_TENSOR: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """Program (part, row): dy_rsqrt_sum over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
+    parts = tl.arange(0, LANES)[None, :]
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    c = row % C
+    mu_sum_parts = tl.load(
+        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    var_sum_parts = tl.load(
+        var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    var_sum_counts = tl.load(
+        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    dmu_sum_parts = tl.load(
+        dmu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
+    mu = mu_sum / cols
+    var = var_sum / cols
+    y_rsqrt = _rsqrt(var + eps)
+    gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
+    batch_ = tl.load(batch__ptr).to(COMPUTE)
+    div_dmu_sum = dmu_sum * y_rsqrt * gain / batch_
+    dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(part * CHUNK, stop, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
+        dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu), 0.0)
+    tl.store(
+        dy_rsqrt_sum_part_ptr + row * PARTS + part,
+        tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True),
+        mask=row < rows,
+    )
+
+
+@triton.jit
+def instance_norm_backward_mu_sum_finish(
+    mu_sum_part_ptr,
+    var_sum_part_ptr,
+    var_sum_count_ptr,
+    dmu_sum_part_ptr,
+    gain_ptr,
+    batch__ptr,
+    mu_sum_ptr,
+    var_sum_ptr,
+    dy_rsqrt_sum_part_ptr,
+    dy_rsqrt_sum_ptr,
+    dy_ptr,
+    x_ptr,
+    dx_ptr,
+    eps,
+    rows,
+    cols,
+    CHUNK,
+    C,
+    gain_c,
+    mu_sum_row,
+    var_sum_row,
+    dy_rsqrt_sum_row,
+    dy_row,
+    dy_col,
+    x_row,
+    x_col,
+    dx_row,
+    dx_col,
+    EPS_IS_TENSOR: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
+    parts = tl.arange(0, LANES)[None, :]
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    c = row % C
+    mu_sum_parts = tl.load(
+        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    var_sum_parts = tl.load(
+        var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    var_sum_counts = tl.load(
+        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    dmu_sum_parts = tl.load(
+        dmu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
+    mu = mu_sum / cols
+    var = var_sum / cols
+    y_rsqrt = _rsqrt(var + eps)
+    gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
+    batch_ = tl.load(batch__ptr).to(COMPUTE)
+    div_dmu_sum = dmu_sum * y_rsqrt * gain / batch_
+    tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=(row < rows) & (part == 0))
+    tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=(row < rows) & (part == 0))
+    dy_rsqrt_sum_parts = tl.load(
+        dy_rsqrt_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
+    dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
+    div_dvar = dvar / batch_
+    tl.store(
+        dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=(row < rows) & (part == 0)
+    )
+    for start in range(part * CHUNK, stop, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
+        x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
+        dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
+        tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
+
+
+@triton.jit
+def instance_norm_backward_mu_sum_channels_part1(
+    x_ptr,
+    dy_ptr,
+    mu_sum_part_ptr,
+    var_sum_part_ptr,
+    var_sum_count_ptr,
+    dmu_sum_part_ptr,
+    rows,
+    cols,
+    CHUNK,
+    C,
+    x_n,
+    x_c,
+    x_col,
+    dy_n,
+    dy_c,
+    dy_col,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): mu_sum, var_sum, dmu_sum over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
+    n = row // C
+    c = row % C
+    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+    dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(part * CHUNK, stop, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        x = tl.load(x_ptr + n * x_n + c * x_c + col * x_col, mask=inside, other=0.0).to(COMPUTE)
+        mu_sum, var_sum, var_sum_count = _take_moments(
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(stop - start, BLOCK)
+        )
+        dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_col, mask=inside, other=0.0).to(
+            COMPUTE
+        )
+        dmu_sum_acc += dy
+    tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
+    tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
+    tl.store(
+        dmu_sum_part_ptr + row * PARTS + part,
+        tl.sum(dmu_sum_acc, 1, keep_dims=True),
+        mask=row < rows,
+    )
+
+
+@triton.jit
+def instance_norm_backward_mu_sum_channels_part2(
+    mu_sum_part_ptr,
+    var_sum_part_ptr,
+    var_sum_count_ptr,
+    dmu_sum_part_ptr,
+    gain_ptr,
+    batch__ptr,
+    dy_ptr,
+    x_ptr,
+    dy_rsqrt_sum_part_ptr,
+    eps,
+    rows,
+    cols,
+    CHUNK,
+    C,
+    gain_c,
+    dy_n,
+    dy_c,
+    dy_col,
+    x_n,
+    x_c,
+    x_col,
+    EPS_IS_TENSOR: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """Program (part, row): dy_rsqrt_sum over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
+    parts = tl.arange(0, LANES)[None, :]
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    c = row % C
+    n = row // C
+    mu_sum_parts = tl.load(
+        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    var_sum_parts = tl.load(
+        var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    var_sum_counts = tl.load(
+        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    dmu_sum_parts = tl.load(
+        dmu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
+    mu = mu_sum / cols
+    var = var_sum / cols
+    y_rsqrt = _rsqrt(var + eps)
+    gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
+    batch_ = tl.load(batch__ptr).to(COMPUTE)
+    div_dmu_sum = dmu_sum * y_rsqrt * gain / batch_
+    dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(part * CHUNK, stop, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_col, mask=inside, other=0.0).to(
+            COMPUTE
+        )
+        x = tl.load(x_ptr + n * x_n + c * x_c + col * x_col, mask=inside, other=0.0).to(COMPUTE)
+        dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu), 0.0)
+    tl.store(
+        dy_rsqrt_sum_part_ptr + row * PARTS + part,
+        tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True),
+        mask=row < rows,
+    )
+
+
+@triton.jit
+def instance_norm_backward_mu_sum_channels_finish(
+    mu_sum_part_ptr,
+    var_sum_part_ptr,
+    var_sum_count_ptr,
+    dmu_sum_part_ptr,
+    gain_ptr,
+    batch__ptr,
+    mu_sum_ptr,
+    var_sum_ptr,
+    dy_rsqrt_sum_part_ptr,
+    dy_rsqrt_sum_ptr,
+    dy_ptr,
+    x_ptr,
+    dx_ptr,
+    eps,
+    rows,
+    cols,
+    CHUNK,
+    C,
+    gain_c,
+    mu_sum_n,
+    mu_sum_c,
+    var_sum_n,
+    var_sum_c,
+    dy_rsqrt_sum_n,
+    dy_rsqrt_sum_c,
+    dy_n,
+    dy_c,
+    dy_col,
+    x_n,
+    x_c,
+    x_col,
+    dx_n,
+    dx_c,
+    dx_col,
+    EPS_IS_TENSOR: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
+    parts = tl.arange(0, LANES)[None, :]
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    c = row % C
+    n = row // C
+    mu_sum_parts = tl.load(
+        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    var_sum_parts = tl.load(
+        var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    var_sum_counts = tl.load(
+        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    dmu_sum_parts = tl.load(
+        dmu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
+    mu = mu_sum / cols
+    var = var_sum / cols
+    y_rsqrt = _rsqrt(var + eps)
+    gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
+    batch_ = tl.load(batch__ptr).to(COMPUTE)
+    div_dmu_sum = dmu_sum * y_rsqrt * gain / batch_
+    tl.store(mu_sum_ptr + n * mu_sum_n + c * mu_sum_c, mu_sum, mask=(row < rows) & (part == 0))
+    tl.store(var_sum_ptr + n * var_sum_n + c * var_sum_c, var_sum, mask=(row < rows) & (part == 0))
+    dy_rsqrt_sum_parts = tl.load(
+        dy_rsqrt_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
+    dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
+    div_dvar = dvar / batch_
+    tl.store(
+        dy_rsqrt_sum_ptr + n * dy_rsqrt_sum_n + c * dy_rsqrt_sum_c,
+        dy_rsqrt_sum,
+        mask=(row < rows) & (part == 0),
+    )
+    for start in range(part * CHUNK, stop, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_col, mask=inside).to(COMPUTE)
+        x = tl.load(x_ptr + n * x_n + c * x_c + col * x_col, mask=inside).to(COMPUTE)
+        dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
+        tl.store(dx_ptr + n * dx_n + c * dx_c + col * dx_col, dx, mask=inside)
+
+
+@triton.jit
+def instance_norm_backward_mu_sum_channels_rows(
+    x_ptr,
+    mu_sum_ptr,
+    var_sum_ptr,
+    dy_ptr,
+    dy_rsqrt_sum_ptr,
+    gain_ptr,
+    batch__ptr,
+    dx_ptr,
+    eps,
+    rows,
+    cols,
+    C,
+    x_n,
+    x_c,
+    x_col,
+    mu_sum_n,
+    mu_sum_c,
+    var_sum_n,
+    var_sum_c,
+    dy_n,
+    dy_c,
+    dy_col,
+    dy_rsqrt_sum_n,
+    dy_rsqrt_sum_c,
+    gain_c,
+    dx_n,
+    dx_c,
+    dx_col,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (col < cols)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    n = row // C
+    c = row % C
+    x = tl.load(x_ptr + n * x_n + c * x_c + col * x_col, mask=inside, other=0.0).to(COMPUTE)
+    mu_sum = tl.sum(x, 1, keep_dims=True)
+    tl.store(mu_sum_ptr + n * mu_sum_n + c * mu_sum_c, mu_sum, mask=row < rows)
+    mu = mu_sum / cols
+    t = x - mu
+    var_sum = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True)
+    tl.store(var_sum_ptr + n * var_sum_n + c * var_sum_c, var_sum, mask=row < rows)
+    dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
+    dy_rsqrt_sum = tl.sum(tl.where(inside, dy * (x - mu), 0.0), 1, keep_dims=True)
+    tl.store(
+        dy_rsqrt_sum_ptr + n * dy_rsqrt_sum_n + c * dy_rsqrt_sum_c, dy_rsqrt_sum, mask=row < rows
+    )
+    dmu_sum = tl.sum(dy, 1, keep_dims=True)
+    var = var_sum / cols
+    y_rsqrt = _rsqrt(var + eps)
+    gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
+    dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
+    batch_ = tl.load(batch__ptr).to(COMPUTE)
+    div_dvar = dvar / batch_
+    div_dmu_sum = dmu_sum * y_rsqrt * gain / batch_
+    dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
+    tl.store(dx_ptr + n * dx_n + c * dx_c + col * dx_col, dx, mask=inside)
+
+
+@triton.jit
+def instance_norm_backward_mu_sum_channels_loop(
+    x_ptr,
+    dy_ptr,
+    gain_ptr,
+    batch__ptr,
+    mu_sum_ptr,
+    var_sum_ptr,
+    dy_rsqrt_sum_ptr,
+    dx_ptr,
+    eps,
+    rows,
+    cols,
+    C,
+    x_n,
+    x_c,
+    x_col,
+    dy_n,
+    dy_c,
+    dy_col,
+    gain_c,
+    mu_sum_n,
+    mu_sum_c,
+    var_sum_n,
+    var_sum_c,
+    dy_rsqrt_sum_n,
+    dy_rsqrt_sum_c,
+    dx_n,
+    dx_c,
+    dx_col,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    n = row // C
+    c = row % C
+    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+    dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(0, cols, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        x = tl.load(
+            x_ptr + n * x_n + c * x_c + col * x_col,
+            mask=inside,
+            other=0.0,
+            eviction_policy="evict_last",
+        ).to(COMPUTE)
+        mu_sum, var_sum, var_sum_count = _take_moments(
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+        )
+        dy = tl.load(
+            dy_ptr + n * dy_n + c * dy_c + col * dy_col,
+            mask=inside,
+            other=0.0,
+            eviction_policy="evict_last",
+        ).to(COMPUTE)
+        dmu_sum_acc += dy
+    dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
+    mu = mu_sum / cols
+    var = var_sum / cols
+    y_rsqrt = _rsqrt(var + eps)
+    gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
+    batch_ = tl.load(batch__ptr).to(COMPUTE)
+    div_dmu_sum = dmu_sum * y_rsqrt * gain / batch_
+    tl.store(mu_sum_ptr + n * mu_sum_n + c * mu_sum_c, mu_sum, mask=row < rows)
+    tl.store(var_sum_ptr + n * var_sum_n + c * var_sum_c, var_sum, mask=row < rows)
+    dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(0, cols, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        dy = tl.load(
+            dy_ptr + n * dy_n + c * dy_c + col * dy_col,
+            mask=inside,
+            other=0.0,
+            eviction_policy="evict_last",
+        ).to(COMPUTE)
+        x = tl.load(
+            x_ptr + n * x_n + c * x_c + col * x_col,
+            mask=inside,
+            other=0.0,
+            eviction_policy="evict_last",
+        ).to(COMPUTE)
+        dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu), 0.0)
+    dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True)
+    dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
+    div_dvar = dvar / batch_
+    tl.store(
+        dy_rsqrt_sum_ptr + n * dy_rsqrt_sum_n + c * dy_rsqrt_sum_c, dy_rsqrt_sum, mask=row < rows
+    )
+    for start in range(0, cols, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        dy = tl.load(
+            dy_ptr + n * dy_n + c * dy_c + col * dy_col, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
+        x = tl.load(
+            x_ptr + n * x_n + c * x_c + col * x_col, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
+        dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
+        tl.store(dx_ptr + n * dx_n + c * dx_c + col * dx_col, dx, mask=inside)
+
+
+@triton.jit
+def instance_norm_backward_dgain_rows(
+    dy_ptr,
+    x_ptr,
+    mu_sum_ptr,
+    var_sum_ptr,
+    dgain_ptr,
+    dbias_ptr,
+    eps,
+    C,
+    cols,
+    batch,
+    dy_n,
+    dy_c,
+    dy_b,
+    x_n,
+    x_c,
+    x_b,
+    mu_sum_n,
+    mu_sum_c,
+    var_sum_n,
+    var_sum_c,
+    dgain_c,
+    dbias_c,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
+    inside = (c < C) & (col < cols)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    n = (col // batch).to(tl.int64)
+    b = (col % batch).to(tl.int64)
+    dy = tl.load(dy_ptr + n * dy_n + c * dy_c + b * dy_b, mask=inside).to(COMPUTE)
+    x = tl.load(x_ptr + n * x_n + c * x_c + b * x_b, mask=inside).to(COMPUTE)
+    mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c * mu_sum_c, mask=inside)
+    var_sum = tl.load(var_sum_ptr + n * var_sum_n + c * var_sum_c, mask=inside)
+    dgain = tl.sum(
+        tl.where(inside, dy * ((x - mu_sum / batch) * _rsqrt(var_sum / batch + eps)), 0.0),
+        1,
+        keep_dims=True,
+    )
+    tl.store(dgain_ptr + c * dgain_c, dgain, mask=c < C)
+    dbias = tl.sum(tl.where(inside, dy, 0.0), 1, keep_dims=True)
+    tl.store(dbias_ptr + c * dbias_c, dbias, mask=c < C)
+
+
+@triton.jit
+def instance_norm_backward_dgain_loop(
+    dy_ptr,
+    x_ptr,
+    mu_sum_ptr,
+    var_sum_ptr,
+    dgain_ptr,
+    dbias_ptr,
+    eps,
+    C,
+    N,
+    cols,
+    dy_n,
+    dy_c,
+    dy_b,
+    x_n,
+    x_c,
+    x_b,
+    mu_sum_n,
+    mu_sum_c,
+    var_sum_n,
+    var_sum_c,
+    dgain_c,
+    dbias_c,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(cols, BLOCK)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for step in range(0, N * blocks):
+        n = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (c < C) & (col < cols)
+        dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_b, mask=inside, other=0.0).to(COMPUTE)
+        x = tl.load(x_ptr + n * x_n + c * x_c + col * x_b, mask=inside, other=0.0).to(COMPUTE)
+        mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c * mu_sum_c, mask=c < C)
+        var_sum = tl.load(var_sum_ptr + n * var_sum_n + c * var_sum_c, mask=c < C)
+        dgain_sum_acc += tl.where(
+            inside, dy * ((x - mu_sum / cols) * _rsqrt(var_sum / cols + eps)), 0.0
+        )
+        dbias_sum_acc += dy
+    dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
+    dbias_sum = tl.sum(dbias_sum_acc, 1, keep_dims=True)
+    tl.store(dgain_ptr + c * dgain_c, dgain_sum, mask=c < C)
+    tl.store(dbias_ptr + c * dbias_c, dbias_sum, mask=c < C)
+
+
+@triton.jit
+def instance_norm_backward_dgain_part(
+    dy_ptr,
+    x_ptr,
+    mu_sum_ptr,
+    var_sum_ptr,
+    dgain_sum_part_ptr,
+    dbias_sum_part_ptr,
+    eps,
+    C,
+    N,
+    cols,
+    CHUNK,
+    dy_n,
+    dy_c,
+    dy_b,
+    x_n,
+    x_c,
+    x_b,
+    mu_sum_n,
+    mu_sum_c,
+    var_sum_n,
+    var_sum_c,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
+    c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(cols, BLOCK)
+    part = tl.program_id(0)
+    stop = tl.minimum((part + 1) * CHUNK, N * blocks)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for step in range(part * CHUNK, stop):
+        n = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (c < C) & (col < cols)
+        dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_b, mask=inside, other=0.0).to(COMPUTE)
+        x = tl.load(x_ptr + n * x_n + c * x_c + col * x_b, mask=inside, other=0.0).to(COMPUTE)
+        mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c * mu_sum_c, mask=c < C)
+        var_sum = tl.load(var_sum_ptr + n * var_sum_n + c * var_sum_c, mask=c < C)
+        dgain_sum_acc += tl.where(
+            inside, dy * ((x - mu_sum / cols) * _rsqrt(var_sum / cols + eps)), 0.0
+        )
+        dbias_sum_acc += dy
+    tl.store(
+        dgain_sum_part_ptr + c * PARTS + part, tl.sum(dgain_sum_acc, 1, keep_dims=True), mask=c < C
+    )
+    tl.store(
+        dbias_sum_part_ptr + c * PARTS + part, tl.sum(dbias_sum_acc, 1, keep_dims=True), mask=c < C
+    )
+
+
+@triton.jit
+def instance_norm_backward_dgain_finish(
+    dgain_sum_part_ptr,
+    dbias_sum_part_ptr,
+    dgain_ptr,
+    dbias_ptr,
+    C,
+    dgain_c,
+    dbias_c,
+    MERGE: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """What the parts of MERGE rows left, merged."""
+    c = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
+    dgain_sum_parts = tl.load(
+        dgain_sum_part_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
+    )
+    dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
+    dbias_sum_parts = tl.load(
+        dbias_sum_part_ptr + c * PARTS + parts, mask=(c < C) & (parts < PARTS), other=0.0
+    )
+    dbias_sum = tl.sum(dbias_sum_parts, 1, keep_dims=True)
+    tl.store(dgain_ptr + c * dgain_c, dgain_sum, mask=c < C)
+    tl.store(dbias_ptr + c * dbias_c, dbias_sum, mask=c < C)
+
+
+@triton.jit
+def instance_norm_backward_deps_rows(
+    var_sum_ptr,
+    dy_rsqrt_sum_ptr,
+    gain_ptr,
+    deps_ptr,
+    eps,
+    cols,
+    batch,
+    C,
+    var_sum_col,
+    dy_rsqrt_sum_col,
+    gain_c,
+    EPS_IS_TENSOR: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
+    inside = (row < 1) & (col < cols)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    c = (col % C).to(tl.int64)
+    var_sum = tl.load(var_sum_ptr + col.to(tl.int64) * var_sum_col, mask=col < cols)
+    var = var_sum / batch
+    y_rsqrt = _rsqrt(var + eps)
+    dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + col.to(tl.int64) * dy_rsqrt_sum_col, mask=col < cols)
+    gain = tl.load(gain_ptr + c * gain_c, mask=col < cols).to(COMPUTE)
+    deps = tl.sum(
+        tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var + eps), 0.0),
+        1,
+        keep_dims=True,
+    )
+    tl.store(deps_ptr + row, deps, mask=row < 1)
+
+
+@triton.jit
+def instance_norm_backward_deps_loop(
+    var_sum_ptr,
+    dy_rsqrt_sum_ptr,
+    gain_ptr,
+    deps_ptr,
+    eps,
+    N,
+    C,
+    batch,
+    var_sum_col,
+    dy_rsqrt_sum_col,
+    gain_c,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(C, BLOCK)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for step in range(0, N * blocks):
+        n = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        c = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < 1) & (c < C)
+        nc = n * C + c
+        var_sum = tl.load(var_sum_ptr + nc * var_sum_col, mask=c < C)
+        var = var_sum / batch
+        y_rsqrt = _rsqrt(var + eps)
+        dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + nc * dy_rsqrt_sum_col, mask=c < C)
+        gain = tl.load(gain_ptr + c * gain_c, mask=c < C).to(COMPUTE)
+        deps_sum_acc += tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var + eps), 0.0)
+    deps_sum = tl.sum(deps_sum_acc, 1, keep_dims=True)
+    tl.store(deps_ptr + row, deps_sum, mask=row < 1)
+
+
+@triton.jit
+def instance_norm_backward_deps_part(
+    var_sum_ptr,
+    dy_rsqrt_sum_ptr,
+    gain_ptr,
+    deps_sum_part_ptr,
+    eps,
+    N,
+    C,
+    CHUNK,
+    batch,
+    var_sum_col,
+    dy_rsqrt_sum_col,
+    gain_c,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): deps_sum over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(C, BLOCK)
+    part = tl.program_id(0)
+    stop = tl.minimum((part + 1) * CHUNK, N * blocks)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for step in range(part * CHUNK, stop):
+        n = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        c = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < 1) & (c < C)
+        nc = n * C + c
+        var_sum = tl.load(var_sum_ptr + nc * var_sum_col, mask=c < C)
+        var = var_sum / batch
+        y_rsqrt = _rsqrt(var + eps)
+        dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + nc * dy_rsqrt_sum_col, mask=c < C)
+        gain = tl.load(gain_ptr + c * gain_c, mask=c < C).to(COMPUTE)
+        deps_sum_acc += tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var + eps), 0.0)
+    tl.store(
+        deps_sum_part_ptr + row * PARTS + part,
+        tl.sum(deps_sum_acc, 1, keep_dims=True),
+        mask=row < 1,
+    )
+
+
+@triton.jit
+def instance_norm_backward_deps_finish(
+    deps_sum_part_ptr, deps_ptr, MERGE: tl.constexpr, PARTS: tl.constexpr
+):
+    """What the parts of MERGE rows left, merged."""
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
+    deps_sum_parts = tl.load(
+        deps_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
+    )
+    deps_sum = tl.sum(deps_sum_parts, 1, keep_dims=True)
+    tl.store(deps_ptr + row, deps_sum, mask=row < 1)
+
+
+def choose_instance_norm_backward_batch_(
+    rows: int, cols: int, across: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = 64 if across else 2048
+        ROWS = 32 if across else 1
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16,
+            num_warps=8,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    return "loop", dict(
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
+    )
+
+
+def launch_instance_norm_backward_batch_(
+    x, gain, dy, batch_, mu_sum, var_sum, dy_rsqrt_sum, dx, dgain, dbias, deps, eps
+) -> None:
+    """Computes batch_ by the variant that fits, unchecked."""
+    batch = math.prod(x.shape[2:])
+    rows = 1
+    cols = batch
+    across = False
+    sms = _multiprocessors(batch_.device)
+    variant, config = choose_instance_norm_backward_batch_(rows, cols, across, sms)
+    if variant == "split":
+        batch__part = torch.empty((rows, config["PARTS"]), dtype=torch.int64, device=batch_.device)
+        instance_norm_backward_batch__part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            batch__part,
+            batch,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        instance_norm_backward_batch__finish[(triton.cdiv(rows, config["MERGE"]),)](
+            batch__part,
+            batch_,
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
+        )
+    elif variant in ("across", "rows"):
+        instance_norm_backward_batch__rows[(triton.cdiv(rows, config["ROWS"]),)](
+            batch_, batch, enable_fp_fusion=True, **config
+        )
+    else:
+        instance_norm_backward_batch__loop[(triton.cdiv(rows, config["ROWS"]),)](
+            batch_, batch, enable_fp_fusion=True, **config
+        )
+
+
+def choose_instance_norm_backward_mu_sum(
+    rows: int, cols: int, channels_last: bool, across: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if (
+        not channels_last
+        and triton.cdiv(rows, 32 if across else 1) < 2 * sms
+        and cols > (8192 if across else 32768)
+    ):
+        BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
+        ROWS = 32 if across else 1
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    256 if across else 1024,
+                    triton.cdiv(
+                        (4 if across else 128 if cols >= 262144 else 16) * sms,
+                        max(1, triton.cdiv(rows, ROWS)),
+                    ),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256),
+            num_warps=8,
+        )
+    # a row fits in registers
+    if not channels_last and 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                2
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    if not channels_last:
+        return "loop", dict(
+            BLOCK=256 if across else 16384 if cols <= 65536 else 32768,
+            ROWS=32 if across else 1,
+            num_warps=8 if across else 16 if cols <= 65536 else 32,
+        )
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
+        BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
+        ROWS = 32 if across else 1
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    256 if across else 1024,
+                    triton.cdiv(
+                        (4 if across else 128 if cols >= 262144 else 16) * sms,
+                        max(1, triton.cdiv(rows, ROWS)),
+                    ),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "channels_split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256),
+            num_warps=8,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "channels_across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "channels_rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                2
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    return "channels_loop", dict(
+        BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8
+    )
+
+
+def launch_instance_norm_backward_mu_sum(
+    x, gain, dy, batch_, mu_sum, var_sum, dy_rsqrt_sum, dx, dgain, dbias, deps, eps
+) -> None:
+    """Computes mu_sum, var_sum, dy_rsqrt_sum, dx by the variant that fits, unchecked."""
+    N = x.shape[0]
+    C = x.shape[1]
+    batch = math.prod(dx.shape[2:])
+    rows = C * N
+    cols = batch
+    channels_last = dx.stride(1) < dx.stride(-1)
+    across = dx.stride(1) < dx.stride(-1)
+    sms = _multiprocessors(x.device)
+    variant, config = choose_instance_norm_backward_mu_sum(rows, cols, channels_last, across, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
+    if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
+        # A Python number reaches a kernel as f32.
+        eps = torch.full((), eps, dtype=torch.float64, device=x.device)
+    if variant == "split":
+        x = x.reshape(C * N, batch)
+        dy = dy.reshape(C * N, batch)
+        mu_sum = mu_sum.view(C * N)
+        var_sum = var_sum.view(C * N)
+        dy_rsqrt_sum = dy_rsqrt_sum.view(C * N)
+        dx = dx.view(C * N, batch)
+        mu_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=x.device,
+        )
+        var_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=x.device,
+        )
+        var_sum_count = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=x.device,
+        )
+        dmu_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=x.device,
+        )
+        dy_rsqrt_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=x.device,
+        )
+        instance_norm_backward_mu_sum_part1[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            x,
+            dy,
+            mu_sum_part,
+            var_sum_part,
+            var_sum_count,
+            dmu_sum_part,
+            C * N,
+            batch,
+            x_row=x.stride(0),
+            x_col=x.stride(1),
+            dy_row=dy.stride(0),
+            dy_col=dy.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        instance_norm_backward_mu_sum_part2[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            mu_sum_part,
+            var_sum_part,
+            var_sum_count,
+            dmu_sum_part,
+            gain,
+            batch_,
+            dy,
+            x,
+            dy_rsqrt_sum_part,
+            eps,
+            C * N,
+            batch,
+            C=C,
+            gain_c=gain.stride(0),
+            dy_row=dy.stride(0),
+            dy_col=dy.stride(1),
+            x_row=x.stride(0),
+            x_col=x.stride(1),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+        instance_norm_backward_mu_sum_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            mu_sum_part,
+            var_sum_part,
+            var_sum_count,
+            dmu_sum_part,
+            gain,
+            batch_,
+            mu_sum,
+            var_sum,
+            dy_rsqrt_sum_part,
+            dy_rsqrt_sum,
+            dy,
+            x,
+            dx,
+            eps,
+            C * N,
+            batch,
+            C=C,
+            gain_c=gain.stride(0),
+            mu_sum_row=mu_sum.stride(0),
+            var_sum_row=var_sum.stride(0),
+            dy_rsqrt_sum_row=dy_rsqrt_sum.stride(0),
+            dy_row=dy.stride(0),
+            dy_col=dy.stride(1),
+            x_row=x.stride(0),
+            x_col=x.stride(1),
+            dx_row=dx.stride(0),
+            dx_col=dx.stride(1),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "rows":
+        x = x.reshape(C * N, batch)
+        dy = dy.reshape(C * N, batch)
+        mu_sum = mu_sum.view(C * N)
+        var_sum = var_sum.view(C * N)
+        dy_rsqrt_sum = dy_rsqrt_sum.view(C * N)
+        dx = dx.view(C * N, batch)
+        instance_norm_backward_mu_sum_rows[(triton.cdiv(rows, config["ROWS"]),)](
+            x,
+            mu_sum,
+            var_sum,
+            dy,
+            dy_rsqrt_sum,
+            gain,
+            batch_,
+            dx,
+            eps,
+            C * N,
+            batch,
+            C,
+            x.stride(0),
+            x.stride(1),
+            mu_sum.stride(0),
+            var_sum.stride(0),
+            dy.stride(0),
+            dy.stride(1),
+            dy_rsqrt_sum.stride(0),
+            gain.stride(0),
+            dx.stride(0),
+            dx.stride(1),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "loop":
+        x = x.reshape(C * N, batch)
+        dy = dy.reshape(C * N, batch)
+        mu_sum = mu_sum.view(C * N)
+        var_sum = var_sum.view(C * N)
+        dy_rsqrt_sum = dy_rsqrt_sum.view(C * N)
+        dx = dx.view(C * N, batch)
+        instance_norm_backward_mu_sum_loop[(triton.cdiv(rows, config["ROWS"]),)](
+            x,
+            dy,
+            gain,
+            batch_,
+            mu_sum,
+            var_sum,
+            dy_rsqrt_sum,
+            dx,
+            eps,
+            C * N,
+            batch,
+            C,
+            x.stride(0),
+            x.stride(1),
+            dy.stride(0),
+            dy.stride(1),
+            gain.stride(0),
+            mu_sum.stride(0),
+            var_sum.stride(0),
+            dy_rsqrt_sum.stride(0),
+            dx.stride(0),
+            dx.stride(1),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "channels_split":
+        x = x.reshape(N, C, batch)
+        dy = dy.reshape(N, C, batch)
+        dx = dx.view(N, C, batch)
+        mu_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=x.device,
+        )
+        var_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=x.device,
+        )
+        var_sum_count = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=x.device,
+        )
+        dmu_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=x.device,
+        )
+        dy_rsqrt_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=x.device,
+        )
+        instance_norm_backward_mu_sum_channels_part1[
+            (config["PARTS"], triton.cdiv(rows, config["ROWS"]))
+        ](
+            x,
+            dy,
+            mu_sum_part,
+            var_sum_part,
+            var_sum_count,
+            dmu_sum_part,
+            C * N,
+            batch,
+            C=C,
+            x_n=x.stride(0),
+            x_c=x.stride(1),
+            x_col=x.stride(2),
+            dy_n=dy.stride(0),
+            dy_c=dy.stride(1),
+            dy_col=dy.stride(2),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        instance_norm_backward_mu_sum_channels_part2[
+            (config["PARTS"], triton.cdiv(rows, config["ROWS"]))
+        ](
+            mu_sum_part,
+            var_sum_part,
+            var_sum_count,
+            dmu_sum_part,
+            gain,
+            batch_,
+            dy,
+            x,
+            dy_rsqrt_sum_part,
+            eps,
+            C * N,
+            batch,
+            C=C,
+            gain_c=gain.stride(0),
+            dy_n=dy.stride(0),
+            dy_c=dy.stride(1),
+            dy_col=dy.stride(2),
+            x_n=x.stride(0),
+            x_c=x.stride(1),
+            x_col=x.stride(2),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+        instance_norm_backward_mu_sum_channels_finish[
+            (config["PARTS"], triton.cdiv(rows, config["ROWS"]))
+        ](
+            mu_sum_part,
+            var_sum_part,
+            var_sum_count,
+            dmu_sum_part,
+            gain,
+            batch_,
+            mu_sum,
+            var_sum,
+            dy_rsqrt_sum_part,
+            dy_rsqrt_sum,
+            dy,
+            x,
+            dx,
+            eps,
+            C * N,
+            batch,
+            C=C,
+            gain_c=gain.stride(0),
+            mu_sum_n=mu_sum.stride(0),
+            mu_sum_c=mu_sum.stride(1),
+            var_sum_n=var_sum.stride(0),
+            var_sum_c=var_sum.stride(1),
+            dy_rsqrt_sum_n=dy_rsqrt_sum.stride(0),
+            dy_rsqrt_sum_c=dy_rsqrt_sum.stride(1),
+            dy_n=dy.stride(0),
+            dy_c=dy.stride(1),
+            dy_col=dy.stride(2),
+            x_n=x.stride(0),
+            x_c=x.stride(1),
+            x_col=x.stride(2),
+            dx_n=dx.stride(0),
+            dx_c=dx.stride(1),
+            dx_col=dx.stride(2),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("channels_across", "channels_rows"):
+        x = x.reshape(N, C, batch)
+        dy = dy.reshape(N, C, batch)
+        dx = dx.view(N, C, batch)
+        instance_norm_backward_mu_sum_channels_rows[(triton.cdiv(rows, config["ROWS"]),)](
+            x,
+            mu_sum,
+            var_sum,
+            dy,
+            dy_rsqrt_sum,
+            gain,
+            batch_,
+            dx,
+            eps,
+            C * N,
+            batch,
+            C,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            mu_sum.stride(0),
+            mu_sum.stride(1),
+            var_sum.stride(0),
+            var_sum.stride(1),
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dy_rsqrt_sum.stride(0),
+            dy_rsqrt_sum.stride(1),
+            gain.stride(0),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        x = x.reshape(N, C, batch)
+        dy = dy.reshape(N, C, batch)
+        dx = dx.view(N, C, batch)
+        instance_norm_backward_mu_sum_channels_loop[(triton.cdiv(rows, config["ROWS"]),)](
+            x,
+            dy,
+            gain,
+            batch_,
+            mu_sum,
+            var_sum,
+            dy_rsqrt_sum,
+            dx,
+            eps,
+            C * N,
+            batch,
+            C,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            gain.stride(0),
+            mu_sum.stride(0),
+            mu_sum.stride(1),
+            var_sum.stride(0),
+            var_sum.stride(1),
+            dy_rsqrt_sum.stride(0),
+            dy_rsqrt_sum.stride(1),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_instance_norm_backward_dgain(
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = min(64 if across else 1024, max(16, triton.next_power_of_2(col_run)))
+        ROWS = 32 if across else min(16, 4096 // BLOCK)
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
+            MERGE=1 if PARTS > 16 else 16,
+            num_warps=8 if across else 4,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                2
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    BLOCK = min(32 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+    return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
+
+
+def launch_instance_norm_backward_dgain(
+    x, gain, dy, batch_, mu_sum, var_sum, dy_rsqrt_sum, dx, dgain, dbias, deps, eps
+) -> None:
+    """Computes dgain, dbias by the variant that fits, unchecked."""
+    N = x.shape[0]
+    C = x.shape[1]
+    batch = math.prod(x.shape[2:])
+    dy = dy.reshape(N, C, batch)
+    x = x.reshape(N, C, batch)
+    rows = C
+    cols = batch * N
+    col_run = batch
+    col_runs = N
+    across = dy.stride(1) < dy.stride(2)
+    sms = _multiprocessors(dy.device)
+    variant, config = choose_instance_norm_backward_dgain(
+        rows, cols, col_run, col_runs, across, sms
+    )
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
+    if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
+        # A Python number reaches a kernel as f32.
+        eps = torch.full((), eps, dtype=torch.float64, device=dy.device)
+    if variant == "split":
+        dgain_sum_part = torch.empty(
+            (C, config["PARTS"]),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=dy.device,
+        )
+        dbias_sum_part = torch.empty(
+            (C, config["PARTS"]),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=dy.device,
+        )
+        instance_norm_backward_dgain_part[(config["PARTS"], triton.cdiv(C, config["ROWS"]))](
+            dy,
+            x,
+            mu_sum,
+            var_sum,
+            dgain_sum_part,
+            dbias_sum_part,
+            eps,
+            C,
+            N,
+            batch,
+            dy_n=dy.stride(0),
+            dy_c=dy.stride(1),
+            dy_b=dy.stride(2),
+            x_n=x.stride(0),
+            x_c=x.stride(1),
+            x_b=x.stride(2),
+            mu_sum_n=mu_sum.stride(0),
+            mu_sum_c=mu_sum.stride(1),
+            var_sum_n=var_sum.stride(0),
+            var_sum_c=var_sum.stride(1),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        instance_norm_backward_dgain_finish[(triton.cdiv(C, config["MERGE"]),)](
+            dgain_sum_part,
+            dbias_sum_part,
+            dgain,
+            dbias,
+            C,
+            dgain.stride(0),
+            dbias.stride(0),
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
+        )
+    elif variant in ("across", "rows"):
+        instance_norm_backward_dgain_rows[(triton.cdiv(C, config["ROWS"]),)](
+            dy,
+            x,
+            mu_sum,
+            var_sum,
+            dgain,
+            dbias,
+            eps,
+            C,
+            batch * N,
+            batch,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            mu_sum.stride(0),
+            mu_sum.stride(1),
+            var_sum.stride(0),
+            var_sum.stride(1),
+            dgain.stride(0),
+            dbias.stride(0),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        instance_norm_backward_dgain_loop[(triton.cdiv(C, config["ROWS"]),)](
+            dy,
+            x,
+            mu_sum,
+            var_sum,
+            dgain,
+            dbias,
+            eps,
+            C,
+            N,
+            batch,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            mu_sum.stride(0),
+            mu_sum.stride(1),
+            var_sum.stride(0),
+            var_sum.stride(1),
+            dgain.stride(0),
+            dbias.stride(0),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_instance_norm_backward_deps(
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = min(64 if across else 1024, max(16, triton.next_power_of_2(col_run)))
+        ROWS = 32 if across else min(16, 4096 // BLOCK)
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
+            MERGE=1 if PARTS > 16 else 16,
+            num_warps=8 if across else 4,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    BLOCK = min(32 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+    return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
+
+
+def launch_instance_norm_backward_deps(
+    x, gain, dy, batch_, mu_sum, var_sum, dy_rsqrt_sum, dx, dgain, dbias, deps, eps
+) -> None:
+    """Computes deps by the variant that fits, unchecked."""
+    N = x.shape[0]
+    C = x.shape[1]
+    batch = math.prod(x.shape[2:])
+    var_sum = var_sum.view(C * N)
+    dy_rsqrt_sum = dy_rsqrt_sum.view(C * N)
+    rows = 1
+    cols = C * N
+    col_run = C
+    col_runs = N
+    across = False
+    sms = _multiprocessors(var_sum.device)
+    variant, config = choose_instance_norm_backward_deps(rows, cols, col_run, col_runs, across, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
+    if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
+        # A Python number reaches a kernel as f32.
+        eps = torch.full((), eps, dtype=torch.float64, device=var_sum.device)
+    if variant == "split":
+        deps_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=var_sum.device,
+        )
+        instance_norm_backward_deps_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            var_sum,
+            dy_rsqrt_sum,
+            gain,
+            deps_sum_part,
+            eps,
+            N,
+            C,
+            batch=batch,
+            var_sum_col=var_sum.stride(0),
+            dy_rsqrt_sum_col=dy_rsqrt_sum.stride(0),
+            gain_c=gain.stride(0),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        instance_norm_backward_deps_finish[(triton.cdiv(rows, config["MERGE"]),)](
+            deps_sum_part,
+            deps,
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
+        )
+    elif variant in ("across", "rows"):
+        instance_norm_backward_deps_rows[(triton.cdiv(rows, config["ROWS"]),)](
+            var_sum,
+            dy_rsqrt_sum,
+            gain,
+            deps,
+            eps,
+            C * N,
+            batch,
+            C,
+            var_sum.stride(0),
+            dy_rsqrt_sum.stride(0),
+            gain.stride(0),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        instance_norm_backward_deps_loop[(triton.cdiv(rows, config["ROWS"]),)](
+            var_sum,
+            dy_rsqrt_sum,
+            gain,
+            deps,
+            eps,
+            N,
+            C,
+            batch,
+            var_sum.stride(0),
+            dy_rsqrt_sum.stride(0),
+            gain.stride(0),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def launch_instance_norm_backward(x, gain, dy, dx, dgain, dbias, deps, eps) -> None:
+    """4 steps, unchecked; what passes between them is in scratch storage."""
+    N = x.shape[0]
+    C = x.shape[1]
+    batch_ = torch.empty((), dtype=torch.int64, device=x.device)
+    mu_sum = torch.empty(
+        (N, C),
+        dtype=torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32,
+        device=x.device,
+    )
+    var_sum = torch.empty(
+        (N, C),
+        dtype=torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32,
+        device=x.device,
+    )
+    dy_rsqrt_sum = torch.empty(
+        (N, C),
+        dtype=torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32,
+        device=x.device,
+    )
+    launch_instance_norm_backward_batch_(
+        x, gain, dy, batch_, mu_sum, var_sum, dy_rsqrt_sum, dx, dgain, dbias, deps, eps
+    )
+    launch_instance_norm_backward_mu_sum(
+        x, gain, dy, batch_, mu_sum, var_sum, dy_rsqrt_sum, dx, dgain, dbias, deps, eps
+    )
+    if dgain is not None or dbias is not None:
+        launch_instance_norm_backward_dgain(
+            x, gain, dy, batch_, mu_sum, var_sum, dy_rsqrt_sum, dx, dgain, dbias, deps, eps
+        )
+    if deps is not None:
+        launch_instance_norm_backward_deps(
+            x, gain, dy, batch_, mu_sum, var_sum, dy_rsqrt_sum, dx, dgain, dbias, deps, eps
+        )
+
+
+def allocate_instance_norm_backward(
+    x: torch.Tensor,
+    gain: torch.Tensor,
+    dy: torch.Tensor,
+    eps: float | torch.Tensor = 1e-05,
+    need_dx: bool = True,
+    need_dgain: bool = True,
+    need_dbias: bool = True,
+    need_deps: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """Checks the operands of instance_norm_backward and allocates what it returns."""
+    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"instance_norm_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
+        )
+    if x.dim() < 2:
+        raise ValueError(
+            f"instance_norm_backward: x: expected at least 2 dims [N, C, ...], given {x.dim()}"
+        )
+    if gain.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"instance_norm_backward: gain: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {gain.dtype}"
+        )
+    if gain.dim() != 1:
+        raise ValueError(f"instance_norm_backward: gain: expected 1 dim [C], given {gain.dim()}")
+    if gain.device != x.device:
+        raise ValueError(
+            f"instance_norm_backward: gain: expected device {x.device} (from x), given {gain.device}"
+        )
+    if dy.dtype != x.dtype:
+        raise ValueError(
+            f"instance_norm_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
+        )
+    if dy.dim() < 2:
+        raise ValueError(
+            f"instance_norm_backward: dy: expected at least 2 dims [N, C, ...], given {dy.dim()}"
+        )
+    if dy.device != x.device:
+        raise ValueError(
+            f"instance_norm_backward: dy: expected device {x.device} (from x), given {dy.device}"
+        )
+    N = x.shape[0]
+    C = x.shape[1]
+    if gain.shape[0] != C:
+        raise ValueError(
+            f"instance_norm_backward: gain: dim 0 (C): expected {C} (from x), given {gain.shape[0]}"
+        )
+    if dy.shape[0] != N:
+        raise ValueError(
+            f"instance_norm_backward: dy: dim 0 (N): expected {N} (from x), given {dy.shape[0]}"
+        )
+    if dy.shape[1] != C:
+        raise ValueError(
+            f"instance_norm_backward: dy: dim 1 (C): expected {C} (from x), given {dy.shape[1]}"
+        )
+    if dy.shape[2:] != x.shape[2:]:
+        raise ValueError(
+            f"instance_norm_backward: dy: batch shape {tuple(dy.shape[2:])} does not broadcast with {tuple(x.shape[2:])} (from x)"
+        )
+    dx = (
+        torch.empty(
+            (N, C, *x.shape[2:]),
+            dtype=x.dtype,
+            device=x.device,
+            memory_format=runtime.memory_format(dy, x),
+        )
+        if need_dx or need_dgain or need_dbias or need_deps
+        else None
+    )
+    dgain = (
+        torch.empty((C,), dtype=gain.dtype, device=x.device) if need_dgain or need_dbias else None
+    )
+    dbias = (
+        torch.empty((C,), dtype=gain.dtype, device=x.device) if need_dgain or need_dbias else None
+    )
+    deps = torch.empty((), dtype=torch.float32, device=x.device) if need_deps else None
+    return dx, dgain, dbias, deps
+
+
+def instance_norm_backward_reference(
+    x: torch.Tensor, gain: torch.Tensor, dy: torch.Tensor, eps: float | torch.Tensor = 1e-05
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What instance_norm_backward means: its spec, line by line."""
+    T = x.dtype
+    U = gain.dtype
+    compute = torch.float64 if torch.float64 in (gain.dtype, x.dtype) else torch.float32
+    x = x.to(compute)
+    gain = gain.to(compute)
+    dy = dy.to(compute)
+    eps = torch.as_tensor(eps, dtype=compute, device=x.device)
+    N = x.shape[0]
+    C = x.shape[1]
+    batch_ = x.shape[2:]
+    rows = batch_.numel()
+    x = x.reshape(N, C, rows)
+    dy = dy.reshape(N, C, rows)
+
+    # batch = sum[...](1)
+    batch = torch.broadcast_to(torch.tensor(1, dtype=torch.int64, device=x.device), (rows,)).sum(-1)
+
+    # mu[n, c] = mean[...](x[n, c, ...])
+    mu = x.sum(-1) / rows
+
+    # var[n, c] = mean[...]((x[n, c, ...] - mu[n, c]) ** 2)
+    var = ((x - mu[:, :, None]) ** 2).sum(-1) / rows
+
+    # y_rsqrt[n, c] = rsqrt(var[n, c] + eps)
+    y_rsqrt = torch.rsqrt(var + eps)
+
+    # dy_rsqrt_sum[n, c] = sum[...](dy[n, c, ...] * (x[n, c, ...] - mu[n, c]))
+    dy_rsqrt_sum = (dy * (x - mu[:, :, None])).sum(-1)
+
+    # dvar[n, c] = dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c] / (var[n, c] + eps))
+    dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
+
+    # dmu_sum[n, c] = sum[...](dy[n, c, ...])
+    dmu_sum = dy.sum(-1)
+
+    # dx[n, c, ...] = dy[n, c, ...] * gain[c] * y_rsqrt[n, c] + dvar[n, c] / batch * (2.0 *
+    #     (x[n, c, ...] - mu[n, c])) - dmu_sum[n, c] * y_rsqrt[n, c] * gain[c] / batch
+    dx = (
+        dy * gain[:, None] * y_rsqrt[:, :, None]
+        + dvar[:, :, None] / batch.to(compute) * (2.0 * (x - mu[:, :, None]))
+        - dmu_sum[:, :, None] * y_rsqrt[:, :, None] * gain[:, None] / batch.to(compute)
+    ).to(T)
+
+    # dgain[c] = sum[n, ...](dy[n, c, ...] * ((x[n, c, ...] - mu[n, c]) * y_rsqrt[n, c]))
+    dgain = (
+        (dy.permute(1, 0, 2) * ((x.permute(1, 0, 2) - mu.T[:, :, None]) * y_rsqrt.T[:, :, None]))
+        .sum((-2, -1))
+        .to(U)
+    )
+
+    # dbias[c] = sum[n, ...](dy[n, c, ...])
+    dbias = dy.permute(1, 0, 2).sum((-2, -1)).to(U)
+
+    # deps = sum[n, c](dy_rsqrt_sum[n, c] * gain[c] * (-0.5 * y_rsqrt[n, c]) / (var[n, c] +
+    #     eps))
+    deps = (dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var + eps)).sum((-2, -1)).to(torch.float32)
+
+    return dx.reshape(N, C, *batch_), dgain, dbias, deps
+
+
+@runtime.op(
+    "specs/instance_norm.op",
+    allocate=allocate_instance_norm_backward,
+    reference=instance_norm_backward_reference,
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def instance_norm_backward(
+    x: torch.Tensor,
+    gain: torch.Tensor,
+    dy: torch.Tensor,
+    eps: float | torch.Tensor = 1e-05,
+    need_dx: bool = True,
+    need_dgain: bool = True,
+    need_dbias: bool = True,
+    need_deps: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """dx: T[N, C, ...], dgain: U[C], dbias: U[C], deps: f32 from x: T[N, C, ...], gain: U[C], dy: T[N, C, ...].
+
+    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dx, dgain, dbias, deps = allocate_instance_norm_backward(
+        x, gain, dy, eps, need_dx, need_dgain, need_dbias, need_deps
+    )
+    if not _runs_kernels(x):
+        return instance_norm_backward_reference(x, gain, dy, eps)
+    if any(t is not None and t.numel() > 0 for t in (dx, dgain, dbias, deps)):
+        with torch.cuda.device_of(x):
+            launch_instance_norm_backward(x, gain, dy, dx, dgain, dbias, deps, eps)
+    return dx, dgain, dbias, deps

@@ -696,7 +696,14 @@ def int8_linear_reference(
     return y
 
 
-@runtime.op("specs/int8_linear.op", allocate=allocate_int8_linear, reference=int8_linear_reference)
+@runtime.op(
+    "specs/int8_linear.op",
+    allocate=allocate_int8_linear,
+    reference=int8_linear_reference,
+    backward=runtime.Backward(
+        "int8_linear_backward", wrt=("sx", "sw"), outputs=("y",), flags=("need_dsx", "need_dsw")
+    ),
+)
 def int8_linear(
     x: torch.Tensor, w: torch.Tensor, sx: torch.Tensor, sw: torch.Tensor, T: torch.dtype
 ) -> torch.Tensor:
@@ -711,3 +718,1090 @@ def int8_linear(
         with torch.cuda.device_of(x):
             launch_int8_linear(x, w, sx, sw, y)
     return y
+
+
+@triton.jit
+def int8_linear_backward_acc_persistent(
+    x_tiles,
+    w_tiles,
+    acc_tiles,
+    acc_ptr,
+    M,
+    N,
+    K,
+    acc_m,
+    acc_n,
+    X_TURNED: tl.constexpr,
+    W_TURNED: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
+        for start in range(0, K, BLOCK_K):
+            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            acc = tl.dot(x, w, acc, out_dtype=tl.int32)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        acc_halves = tl.split(acc.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < N)
+            acc = acc_halves[half]
+            acc = acc.to(tl.int64)
+            if acc_tiles is None:
+                tl.store(acc_ptr + m * acc_m + n * acc_n, acc, mask=inside)
+            else:
+                acc_tiles.store([first_m, column], acc.to(acc_tiles.dtype))
+
+
+@triton.jit
+def int8_linear_backward_acc_parts(
+    x_tiles,
+    w_tiles,
+    acc_parts_ptr,
+    M,
+    N,
+    K,
+    CHUNK,
+    X_TURNED: tl.constexpr,
+    W_TURNED: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for turn in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
+        tile = turn % tiles
+        part = turn // tiles
+        begin = part * CHUNK
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
+        for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
+            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            acc = tl.dot(x, w, acc, out_dtype=tl.int32)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+        inside = (m < M) & (n < N)
+        tl.store(acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, acc, mask=inside)
+
+
+@triton.jit
+def int8_linear_backward_acc_combine(
+    acc_parts_ptr,
+    acc_ptr,
+    M,
+    N,
+    acc_m,
+    acc_n,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tile = tl.program_id(0)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    inside = (m < M) & (n < N)
+    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
+    for part in range(PARTS):
+        acc += tl.load(
+            acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
+        )
+    acc = acc.to(tl.int64)
+    tl.store(acc_ptr + m * acc_m + n * acc_n, acc, mask=inside)
+
+
+@triton.jit
+def int8_linear_backward_acc_nest(
+    x_ptr, w_ptr, acc_ptr, total, K, N, x_0, x_1, w_0, w_1, acc_0, acc_1, BLOCK: tl.constexpr
+):
+    """One element a lane, BLOCK a program."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < total
+    m = i // N
+    n = i % N
+    acc = tl.full((BLOCK,), 0, tl.int64)
+    for k in range(K):
+        x = tl.load(x_ptr + m * x_0 + tl.cast(k, tl.int64) * x_1, mask=inside).to(tl.int64)
+        w = tl.load(w_ptr + n * w_0 + tl.cast(k, tl.int64) * w_1, mask=inside).to(tl.int64)
+        acc += x * w
+    tl.store(acc_ptr + m * acc_0 + n * acc_1, acc, mask=inside)
+
+
+@triton.jit
+def int8_linear_backward_acc_tiles(
+    x_ptr,
+    w_ptr,
+    acc_ptr,
+    M,
+    N,
+    K,
+    x_m,
+    x_k,
+    w_n,
+    w_k,
+    acc_m,
+    acc_n,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
+    for start in range(0, K, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        x = tl.load(x_ptr + m * x_m + k[None, :] * x_k, mask=(m < M) & (k[None, :] < K), other=0)
+        w = tl.load(w_ptr + n * w_n + k[:, None] * w_k, mask=(n < N) & (k[:, None] < K), other=0)
+        acc = tl.dot(x, w, acc, out_dtype=tl.int32)
+    inside = (m < M) & (n < N)
+    acc = acc.to(tl.int64)
+    tl.store(acc_ptr + m * acc_m + n * acc_n, acc, mask=inside)
+
+
+@triton.jit
+def int8_linear_backward_dsx_rows(
+    dy_ptr,
+    sw_ptr,
+    acc_ptr,
+    dsx_ptr,
+    M,
+    N,
+    dy_m,
+    dy_n,
+    sw_n,
+    acc_m,
+    acc_n,
+    dsx_m,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    m = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    n = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (m < M) & (n < N)
+    dy = tl.load(dy_ptr + m * dy_m + n * dy_n, mask=inside).to(tl.float32)
+    sw = tl.load(sw_ptr + n * sw_n, mask=n < N).to(tl.float32)
+    acc = tl.load(acc_ptr + m * acc_m + n * acc_n, mask=inside).to(tl.float32)
+    dsx = tl.sum(tl.where(inside, dy * sw * acc, 0.0), 1, keep_dims=True)
+    tl.store(dsx_ptr + m * dsx_m, dsx, mask=m < M)
+
+
+@triton.jit
+def int8_linear_backward_dsx_loop(
+    dy_ptr,
+    sw_ptr,
+    acc_ptr,
+    dsx_ptr,
+    M,
+    N,
+    dy_m,
+    dy_n,
+    sw_n,
+    acc_m,
+    acc_n,
+    dsx_m,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    m = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    dsx_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
+    for start in range(0, N, BLOCK):
+        n = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (m < M) & (n < N)
+        dy = tl.load(dy_ptr + m * dy_m + n * dy_n, mask=inside).to(tl.float32)
+        sw = tl.load(sw_ptr + n * sw_n, mask=n < N).to(tl.float32)
+        acc = tl.load(acc_ptr + m * acc_m + n * acc_n, mask=inside).to(tl.float32)
+        dsx_sum_acc += tl.where(inside, dy * sw * acc, 0.0)
+    dsx_sum = tl.sum(dsx_sum_acc, 1, keep_dims=True)
+    tl.store(dsx_ptr + m * dsx_m, dsx_sum, mask=m < M)
+
+
+@triton.jit
+def int8_linear_backward_dsx_part(
+    dy_ptr,
+    sw_ptr,
+    acc_ptr,
+    dsx_sum_part_ptr,
+    M,
+    N,
+    CHUNK,
+    dy_m,
+    dy_n,
+    sw_n,
+    acc_m,
+    acc_n,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): dsx_sum over one CHUNK of ROWS rows."""
+    m = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, N)
+    dsx_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
+    for start in range(part * CHUNK, stop, BLOCK):
+        n = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (m < M) & (n < N)
+        dy = tl.load(dy_ptr + m * dy_m + n * dy_n, mask=inside).to(tl.float32)
+        sw = tl.load(sw_ptr + n * sw_n, mask=n < N).to(tl.float32)
+        acc = tl.load(acc_ptr + m * acc_m + n * acc_n, mask=inside).to(tl.float32)
+        dsx_sum_acc += tl.where(inside, dy * sw * acc, 0.0)
+    tl.store(
+        dsx_sum_part_ptr + m * PARTS + part, tl.sum(dsx_sum_acc, 1, keep_dims=True), mask=m < M
+    )
+
+
+@triton.jit
+def int8_linear_backward_dsx_finish(
+    dsx_sum_part_ptr, dsx_ptr, M, dsx_m, MERGE: tl.constexpr, PARTS: tl.constexpr
+):
+    """What the parts of MERGE rows left, merged."""
+    m = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
+    dsx_sum_parts = tl.load(
+        dsx_sum_part_ptr + m * PARTS + parts, mask=(m < M) & (parts < PARTS), other=0.0
+    )
+    dsx_sum = tl.sum(dsx_sum_parts, 1, keep_dims=True)
+    tl.store(dsx_ptr + m * dsx_m, dsx_sum, mask=m < M)
+
+
+@triton.jit
+def int8_linear_backward_dsw_rows(
+    dy_ptr,
+    acc_ptr,
+    sx_ptr,
+    dsw_ptr,
+    N,
+    M,
+    dy_m,
+    dy_n,
+    acc_m,
+    acc_n,
+    sx_m,
+    dsw_n,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    m = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (n < N) & (m < M)
+    dy = tl.load(dy_ptr + m * dy_m + n * dy_n, mask=inside).to(tl.float32)
+    acc = tl.load(acc_ptr + m * acc_m + n * acc_n, mask=inside).to(tl.float32)
+    sx = tl.load(sx_ptr + m * sx_m, mask=m < M).to(tl.float32)
+    dsw = tl.sum(tl.where(inside, dy * (acc * sx), 0.0), 1, keep_dims=True)
+    tl.store(dsw_ptr + n * dsw_n, dsw, mask=n < N)
+
+
+@triton.jit
+def int8_linear_backward_dsw_loop(
+    dy_ptr,
+    acc_ptr,
+    sx_ptr,
+    dsw_ptr,
+    N,
+    M,
+    dy_m,
+    dy_n,
+    acc_m,
+    acc_n,
+    sx_m,
+    dsw_n,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    dsw_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
+    for start in range(0, M, BLOCK):
+        m = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (n < N) & (m < M)
+        dy = tl.load(dy_ptr + m * dy_m + n * dy_n, mask=inside).to(tl.float32)
+        acc = tl.load(acc_ptr + m * acc_m + n * acc_n, mask=inside).to(tl.float32)
+        sx = tl.load(sx_ptr + m * sx_m, mask=m < M).to(tl.float32)
+        dsw_sum_acc += tl.where(inside, dy * (acc * sx), 0.0)
+    dsw_sum = tl.sum(dsw_sum_acc, 1, keep_dims=True)
+    tl.store(dsw_ptr + n * dsw_n, dsw_sum, mask=n < N)
+
+
+@triton.jit
+def int8_linear_backward_dsw_part(
+    dy_ptr,
+    acc_ptr,
+    sx_ptr,
+    dsw_sum_part_ptr,
+    N,
+    M,
+    CHUNK,
+    dy_m,
+    dy_n,
+    acc_m,
+    acc_n,
+    sx_m,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): dsw_sum over one CHUNK of ROWS rows."""
+    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, M)
+    dsw_sum_acc = tl.full((ROWS, BLOCK), 0.0, tl.float32)
+    for start in range(part * CHUNK, stop, BLOCK):
+        m = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (n < N) & (m < M)
+        dy = tl.load(dy_ptr + m * dy_m + n * dy_n, mask=inside).to(tl.float32)
+        acc = tl.load(acc_ptr + m * acc_m + n * acc_n, mask=inside).to(tl.float32)
+        sx = tl.load(sx_ptr + m * sx_m, mask=m < M).to(tl.float32)
+        dsw_sum_acc += tl.where(inside, dy * (acc * sx), 0.0)
+    tl.store(
+        dsw_sum_part_ptr + n * PARTS + part, tl.sum(dsw_sum_acc, 1, keep_dims=True), mask=n < N
+    )
+
+
+@triton.jit
+def int8_linear_backward_dsw_finish(
+    dsw_sum_part_ptr, dsw_ptr, N, dsw_n, MERGE: tl.constexpr, PARTS: tl.constexpr
+):
+    """What the parts of MERGE rows left, merged."""
+    n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
+    dsw_sum_parts = tl.load(
+        dsw_sum_part_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=0.0
+    )
+    dsw_sum = tl.sum(dsw_sum_parts, 1, keep_dims=True)
+    tl.store(dsw_ptr + n * dsw_n, dsw_sum, mask=n < N)
+
+
+def choose_int8_linear_backward_acc(
+    M: int,
+    N: int,
+    K: int,
+    terms: int,
+    tma: bool,
+    itemsize: int,
+    stored_bytes: int,
+    hip: bool,
+    sms: int,
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if (
+        terms < 131072
+        and tma
+        and itemsize <= 4
+        and K >= 4096
+        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+    ):
+        BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    sms // (triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        return "split", dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
+            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
+        )
+    # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
+    if terms < 131072 and tma and M * N * K >= 2**29 and itemsize <= 2 and 16 < M <= 64:
+        BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
+        return "slender", dict(
+            BLOCK_M=max(32, triton.next_power_of_2(M)),
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=6 if BLOCK_N == 64 else 4,
+            PROGRAMS=1,
+        )
+    # long, and bound by memory: small tiles, three programs a multiprocessor
+    if (
+        terms < 131072
+        and tma
+        and M * N * K >= 2**29
+        and itemsize <= 4
+        and M >= 64 * sms
+        and N * K <= 128 * (N + K)
+    ):
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "stream", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+            PROGRAMS=3,
+        )
+    # large, and its widest tiles fill whole waves of multiprocessors
+    if (
+        terms < 131072
+        and tma
+        and M * N * K >= 2**29
+        and itemsize <= 2
+        and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "persistent", dict(
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=3 if stored_bytes <= 4 else 2,
+            PROGRAMS=1,
+        )
+    # large, and tiles of 128 x 128 fill the waves better
+    if (
+        terms < 131072
+        and tma
+        and M * N * K >= 2**29
+        and itemsize <= 4
+        and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
+    ):
+        return "square", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3,
+            PROGRAMS=1,
+        )
+    # large, but few tiles: small ones, to have one for every multiprocessor
+    if terms < 131072 and tma and M * N * K >= 2**29 and itemsize <= 2 and M > 64:
+        BLOCK_N = (
+            128
+            if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
+            <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
+            else 64
+        )
+        return "narrow", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=256 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4 if BLOCK_N == 128 else 6,
+            PROGRAMS=1,
+        )
+    # enough work for the widest tile on every multiprocessor
+    if (
+        terms < 131072
+        and not hip
+        and itemsize <= 2
+        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
+        return "large", dict(
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
+        )
+    # enough tiles of 128 x 128
+    if (
+        terms < 131072
+        and not hip
+        and itemsize <= 4
+        and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms
+    ):
+        return "medium", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if itemsize <= 2 else 3,
+        )
+    # few rows: deep in K, narrow in N
+    if terms < 131072 and not hip and itemsize <= 4 and M <= 64:
+        return "slim", dict(
+            BLOCK_M=max(16, triton.next_power_of_2(M)),
+            BLOCK_N=32 if N <= 64 * sms else 64,
+            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4 if M <= 32 else 5,
+        )
+    # few columns: as many rows as one product of the tensor cores takes
+    if terms < 131072 and not hip and itemsize <= 4 and N <= 16:
+        return "thin", dict(
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
+        )
+    # any size
+    if terms < 131072:
+        return "small", dict(
+            BLOCK_M=64,
+            BLOCK_N=64,
+            BLOCK_K=32,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=3 if itemsize <= 4 else 2,
+        )
+    # more terms than the tensor cores' i32 holds the sum of: in i64, by loops
+    return "nest", dict(BLOCK=256, num_warps=4)
+
+
+def launch_int8_linear_backward_acc(x, w, sx, sw, dy, acc, dsx, dsw) -> None:
+    """Computes acc by the variant that fits, unchecked."""
+    M, K = x.shape
+    N = w.shape[0]
+    terms = K
+    total = M * N
+    tma = _takes_tiles(x, w)
+    itemsize = x.element_size()
+    stored_bytes = acc.element_size()
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(w.device)
+    variant, config = choose_int8_linear_backward_acc(
+        M, N, K, terms, tma, itemsize, stored_bytes, hip, sms
+    )
+    if variant == "split":
+        acc_parts = torch.empty((config["PARTS"], M, N), dtype=torch.int32, device=w.device)
+        x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        int8_linear_backward_acc_parts[
+            (
+                min(
+                    sms,
+                    config["PARTS"]
+                    * triton.cdiv(M, config["BLOCK_M"])
+                    * triton.cdiv(N, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            x_tiles,
+            w_tiles,
+            acc_parts,
+            M,
+            N,
+            K,
+            X_TURNED=x_turned,
+            W_TURNED=w_turned,
+            enable_fp_fusion=True,
+            **config,
+        )
+        int8_linear_backward_acc_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
+            acc_parts,
+            acc,
+            M,
+            N,
+            acc.stride(0),
+            acc.stride(1),
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
+        )
+    elif variant in ("slender", "stream", "persistent", "square", "narrow"):
+        x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        acc_tiles = _tiles_to_store(acc, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        int8_linear_backward_acc_persistent[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            x_tiles,
+            w_tiles,
+            acc_tiles,
+            acc,
+            M,
+            N,
+            K,
+            acc.stride(0),
+            acc.stride(1),
+            X_TURNED=x_turned,
+            W_TURNED=w_turned,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant in ("large", "medium", "slim", "thin", "small"):
+        int8_linear_backward_acc_tiles[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)
+        ](
+            x,
+            w,
+            acc,
+            M,
+            N,
+            K,
+            x.stride(0),
+            x.stride(1),
+            w.stride(0),
+            w.stride(1),
+            acc.stride(0),
+            acc.stride(1),
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        int8_linear_backward_acc_nest[(triton.cdiv(total, config["BLOCK"]),)](
+            x,
+            w,
+            acc,
+            M * N,
+            K,
+            N,
+            x.stride(0),
+            x.stride(1),
+            w.stride(0),
+            w.stride(1),
+            acc.stride(0),
+            acc.stride(1),
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_int8_linear_backward_dsx(
+    rows: int, cols: int, across: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = 64 if across else 2048
+        ROWS = 32 if across else 1
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16,
+            num_warps=8,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # rows fit in registers
+    if 0 < cols <= 16384 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=(
+                max(1, 1024 // BLOCK)
+                if BLOCK <= 512
+                else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
+            ),
+            num_warps=2 if BLOCK <= 512 else 2 if BLOCK <= 1024 else 8,
+        )
+    # any width
+    return "loop", dict(
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
+    )
+
+
+def launch_int8_linear_backward_dsx(x, w, sx, sw, dy, acc, dsx, dsw) -> None:
+    """Computes dsx by the variant that fits, unchecked."""
+    M = x.shape[0]
+    N = w.shape[0]
+    rows = M
+    cols = N
+    across = dy.stride(0) < dy.stride(1)
+    sms = _multiprocessors(acc.device)
+    variant, config = choose_int8_linear_backward_dsx(rows, cols, across, sms)
+    if variant == "split":
+        dsx_sum_part = torch.empty((M, config["PARTS"]), dtype=torch.float32, device=acc.device)
+        int8_linear_backward_dsx_part[(config["PARTS"], triton.cdiv(M, config["ROWS"]))](
+            dy,
+            sw,
+            acc,
+            dsx_sum_part,
+            M,
+            N,
+            dy_m=dy.stride(0),
+            dy_n=dy.stride(1),
+            sw_n=sw.stride(0),
+            acc_m=acc.stride(0),
+            acc_n=acc.stride(1),
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        int8_linear_backward_dsx_finish[(triton.cdiv(M, config["MERGE"]),)](
+            dsx_sum_part,
+            dsx,
+            M,
+            dsx.stride(0),
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
+        )
+    elif variant in ("across", "rows"):
+        int8_linear_backward_dsx_rows[(triton.cdiv(M, config["ROWS"]),)](
+            dy,
+            sw,
+            acc,
+            dsx,
+            M,
+            N,
+            dy.stride(0),
+            dy.stride(1),
+            sw.stride(0),
+            acc.stride(0),
+            acc.stride(1),
+            dsx.stride(0),
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        int8_linear_backward_dsx_loop[(triton.cdiv(M, config["ROWS"]),)](
+            dy,
+            sw,
+            acc,
+            dsx,
+            M,
+            N,
+            dy.stride(0),
+            dy.stride(1),
+            sw.stride(0),
+            acc.stride(0),
+            acc.stride(1),
+            dsx.stride(0),
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_int8_linear_backward_dsw(
+    rows: int, cols: int, across: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = 64 if across else 2048
+        ROWS = 32 if across else 1
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16,
+            num_warps=8,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # rows fit in registers
+    if 0 < cols <= 16384 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=(
+                max(1, 1024 // BLOCK)
+                if BLOCK <= 512
+                else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
+            ),
+            num_warps=2 if BLOCK <= 512 else 2 if BLOCK <= 1024 else 8,
+        )
+    # any width
+    return "loop", dict(
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
+    )
+
+
+def launch_int8_linear_backward_dsw(x, w, sx, sw, dy, acc, dsx, dsw) -> None:
+    """Computes dsw by the variant that fits, unchecked."""
+    M = x.shape[0]
+    N = w.shape[0]
+    rows = N
+    cols = M
+    across = dy.stride(1) < dy.stride(0)
+    sms = _multiprocessors(acc.device)
+    variant, config = choose_int8_linear_backward_dsw(rows, cols, across, sms)
+    if variant == "split":
+        dsw_sum_part = torch.empty((N, config["PARTS"]), dtype=torch.float32, device=acc.device)
+        int8_linear_backward_dsw_part[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
+            dy,
+            acc,
+            sx,
+            dsw_sum_part,
+            N,
+            M,
+            dy_m=dy.stride(0),
+            dy_n=dy.stride(1),
+            acc_m=acc.stride(0),
+            acc_n=acc.stride(1),
+            sx_m=sx.stride(0),
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        int8_linear_backward_dsw_finish[(triton.cdiv(N, config["MERGE"]),)](
+            dsw_sum_part,
+            dsw,
+            N,
+            dsw.stride(0),
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
+        )
+    elif variant in ("across", "rows"):
+        int8_linear_backward_dsw_rows[(triton.cdiv(N, config["ROWS"]),)](
+            dy,
+            acc,
+            sx,
+            dsw,
+            N,
+            M,
+            dy.stride(0),
+            dy.stride(1),
+            acc.stride(0),
+            acc.stride(1),
+            sx.stride(0),
+            dsw.stride(0),
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        int8_linear_backward_dsw_loop[(triton.cdiv(N, config["ROWS"]),)](
+            dy,
+            acc,
+            sx,
+            dsw,
+            N,
+            M,
+            dy.stride(0),
+            dy.stride(1),
+            acc.stride(0),
+            acc.stride(1),
+            sx.stride(0),
+            dsw.stride(0),
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def launch_int8_linear_backward(x, w, sx, sw, dy, dsx, dsw) -> None:
+    """3 steps, unchecked; what passes between them is in scratch storage."""
+    M = x.shape[0]
+    N = w.shape[0]
+    acc = torch.empty((M, N), dtype=torch.int64, device=x.device)
+    launch_int8_linear_backward_acc(x, w, sx, sw, dy, acc, dsx, dsw)
+    if dsx is not None:
+        launch_int8_linear_backward_dsx(x, w, sx, sw, dy, acc, dsx, dsw)
+    if dsw is not None:
+        launch_int8_linear_backward_dsw(x, w, sx, sw, dy, acc, dsx, dsw)
+
+
+def allocate_int8_linear_backward(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    sx: torch.Tensor,
+    sw: torch.Tensor,
+    dy: torch.Tensor,
+    need_dsx: bool = True,
+    need_dsw: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """Checks the operands of int8_linear_backward and allocates what it returns."""
+    if x.dtype != torch.int8:
+        raise ValueError(f"int8_linear_backward: x: expected dtype torch.int8, given {x.dtype}")
+    if x.dim() != 2:
+        raise ValueError(f"int8_linear_backward: x: expected 2 dims [M, K], given {x.dim()}")
+    if w.dtype != torch.int8:
+        raise ValueError(f"int8_linear_backward: w: expected dtype torch.int8, given {w.dtype}")
+    if w.dim() != 2:
+        raise ValueError(f"int8_linear_backward: w: expected 2 dims [N, K], given {w.dim()}")
+    if w.device != x.device:
+        raise ValueError(
+            f"int8_linear_backward: w: expected device {x.device} (from x), given {w.device}"
+        )
+    if sx.dtype != torch.float32:
+        raise ValueError(
+            f"int8_linear_backward: sx: expected dtype torch.float32, given {sx.dtype}"
+        )
+    if sx.dim() != 1:
+        raise ValueError(f"int8_linear_backward: sx: expected 1 dim [M], given {sx.dim()}")
+    if sx.device != x.device:
+        raise ValueError(
+            f"int8_linear_backward: sx: expected device {x.device} (from x), given {sx.device}"
+        )
+    if sw.dtype != torch.float32:
+        raise ValueError(
+            f"int8_linear_backward: sw: expected dtype torch.float32, given {sw.dtype}"
+        )
+    if sw.dim() != 1:
+        raise ValueError(f"int8_linear_backward: sw: expected 1 dim [N], given {sw.dim()}")
+    if sw.device != x.device:
+        raise ValueError(
+            f"int8_linear_backward: sw: expected device {x.device} (from x), given {sw.device}"
+        )
+    if dy.dtype not in (torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"int8_linear_backward: dy: expected dtype torch.float16 or torch.bfloat16, given {dy.dtype}"
+        )
+    if dy.dim() != 2:
+        raise ValueError(f"int8_linear_backward: dy: expected 2 dims [M, N], given {dy.dim()}")
+    if dy.device != x.device:
+        raise ValueError(
+            f"int8_linear_backward: dy: expected device {x.device} (from x), given {dy.device}"
+        )
+    M, K = x.shape
+    N = w.shape[0]
+    if w.shape[1] != K:
+        raise ValueError(
+            f"int8_linear_backward: w: dim 1 (K): expected {K} (from x), given {w.shape[1]}"
+        )
+    if sx.shape[0] != M:
+        raise ValueError(
+            f"int8_linear_backward: sx: dim 0 (M): expected {M} (from x), given {sx.shape[0]}"
+        )
+    if sw.shape[0] != N:
+        raise ValueError(
+            f"int8_linear_backward: sw: dim 0 (N): expected {N} (from w), given {sw.shape[0]}"
+        )
+    if dy.shape[0] != M:
+        raise ValueError(
+            f"int8_linear_backward: dy: dim 0 (M): expected {M} (from x), given {dy.shape[0]}"
+        )
+    if dy.shape[1] != N:
+        raise ValueError(
+            f"int8_linear_backward: dy: dim 1 (N): expected {N} (from w), given {dy.shape[1]}"
+        )
+    dsx = torch.empty((M,), dtype=sx.dtype, device=x.device) if need_dsx else None
+    dsw = torch.empty((N,), dtype=sx.dtype, device=x.device) if need_dsw else None
+    return dsx, dsw
+
+
+def int8_linear_backward_reference(
+    x: torch.Tensor, w: torch.Tensor, sx: torch.Tensor, sw: torch.Tensor, dy: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What int8_linear_backward means: its spec, line by line."""
+    compute = torch.float32
+    sx = sx.to(compute)
+    sw = sw.to(compute)
+    dy = dy.to(compute)
+    M, K = x.shape
+    N = w.shape[0]
+
+    # acc[m, n] = sum[k](i64(x[m, k]) * i64(w[n, k]))
+    acc = torch.einsum("mk,nk->mn", x.to(torch.int64), w.to(torch.int64))
+
+    # dsx[m] = sum[n](dy[m, n] * sw[n] * acc[m, n])
+    dsx = torch.einsum("mn,n->m", dy * acc.to(compute), sw).to(torch.float32)
+
+    # dsw[n] = sum[m](dy[m, n] * (acc[m, n] * sx[m]))
+    dsw = torch.einsum("mn,m->n", dy * acc.to(compute), sx).to(torch.float32)
+
+    return dsx, dsw
+
+
+@runtime.op(
+    "specs/int8_linear.op",
+    allocate=allocate_int8_linear_backward,
+    reference=int8_linear_backward_reference,
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def int8_linear_backward(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    sx: torch.Tensor,
+    sw: torch.Tensor,
+    dy: torch.Tensor,
+    need_dsx: bool = True,
+    need_dsw: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """dsx: f32[M], dsw: f32[N] from x: i8[M, K], w: i8[N, K], sx: f32[M], sw: f32[N], dy: T[M, N].
+
+    T is f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dsx, dsw = allocate_int8_linear_backward(x, w, sx, sw, dy, need_dsx, need_dsw)
+    if not _runs_kernels(x):
+        return int8_linear_backward_reference(x, w, sx, sw, dy)
+    if any(t is not None and t.numel() > 0 for t in (dsx, dsw)):
+        with torch.cuda.device_of(x):
+            launch_int8_linear_backward(x, w, sx, sw, dy, dsx, dsw)
+    return dsx, dsw

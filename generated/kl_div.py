@@ -25,6 +25,33 @@ def _multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
+def _three_dims(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Views of equal shape with three dims, in the order in which the last one lies in memory.
+
+    Neighbours that every tensor walks as one run are merged.
+    """
+    if all(t.is_contiguous() for t in tensors):
+        return tuple(t.view(1, 1, t.numel()) for t in tensors)
+    last = tensors[-1]
+    dims = []
+    for k in sorted(range(last.dim()), key=last.stride, reverse=True):
+        size, strides = last.shape[k], [t.stride(k) for t in tensors]
+        if dims and all(outer == size * inner for outer, inner in zip(dims[-1][1], strides)):
+            dims[-1] = (dims[-1][0] * size, strides)
+        elif size > 1:
+            dims.append((size, strides))
+    if len(dims) > 3:  # results lie alike: what differs is copied
+        return _three_dims(
+            *(
+                t if t.stride() == last.stride() else torch.empty_like(last, dtype=t.dtype).copy_(t)
+                for t in tensors
+            )
+        )
+    dims = [(1, [0] * len(tensors))] * (3 - len(dims)) + dims
+    shape = [size for size, _ in dims]
+    return tuple(t.as_strided(shape, [s[i] for _, s in dims]) for i, t in enumerate(tensors))
+
+
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
     return x.is_cuda or isinstance(kl_div_rows, InterpretedFunction)
@@ -309,7 +336,11 @@ def kl_div_torch(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
 
 
 @runtime.op(
-    "specs/kl_div.op", allocate=allocate_kl_div, reference=kl_div_reference, equals=kl_div_torch
+    "specs/kl_div.op",
+    allocate=allocate_kl_div,
+    reference=kl_div_reference,
+    equals=kl_div_torch,
+    backward=runtime.Backward("kl_div_backward", wrt=("x", "t"), outputs=("loss",)),
 )
 def kl_div(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
     """loss: T[N] from x: T[N, D], t: T[N, D].
@@ -323,3 +354,271 @@ def kl_div(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
         with torch.cuda.device_of(x):
             launch_kl_div(x, t, loss)
     return loss
+
+
+@triton.jit
+def kl_div_backward_tile(
+    dloss_ptr,
+    t_ptr,
+    dx_ptr,
+    x_ptr,
+    dt_ptr,
+    N,
+    D,
+    dloss_n,
+    t_n,
+    t_d,
+    dx_n,
+    dx_d,
+    x_n,
+    x_d,
+    dt_n,
+    dt_d,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(D, BLOCK)
+    n = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    d = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (n < N) & (d < D)
+    dloss = tl.load(dloss_ptr + n * dloss_n, mask=n < N).to(COMPUTE)
+    t = tl.load(t_ptr + n * t_n + d * t_d, mask=inside).to(COMPUTE)
+    dx = -(dloss * t)
+    tl.store(dx_ptr + n * dx_n + d * dx_d, dx, mask=inside)
+    x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside).to(COMPUTE)
+    dt = tl.where((t == 0.0) & (t <= 0.0), 0.0, dloss * tl.log(t)) - dloss * x + dloss * (t / t)
+    tl.store(dt_ptr + n * dt_n + d * dt_d, dt, mask=inside)
+
+
+@triton.jit
+def kl_div_backward_strided(
+    dloss_ptr,
+    t_ptr,
+    dx_ptr,
+    x_ptr,
+    dt_ptr,
+    rows,
+    inner,
+    middle,
+    dloss_outer_at,
+    dloss_middle_at,
+    dloss_inner_at,
+    t_outer_at,
+    t_middle_at,
+    t_inner_at,
+    dx_outer_at,
+    dx_middle_at,
+    dx_inner_at,
+    x_outer_at,
+    x_middle_at,
+    x_inner_at,
+    dt_outer_at,
+    dt_middle_at,
+    dt_inner_at,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(inner, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    inner_at = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (inner_at < inner)
+    outer_at = row // middle
+    middle_at = row % middle
+    dloss = tl.load(
+        dloss_ptr
+        + outer_at * dloss_outer_at
+        + middle_at * dloss_middle_at
+        + inner_at * dloss_inner_at,
+        mask=inside,
+    ).to(COMPUTE)
+    t = tl.load(
+        t_ptr + outer_at * t_outer_at + middle_at * t_middle_at + inner_at * t_inner_at, mask=inside
+    ).to(COMPUTE)
+    dx = -(dloss * t)
+    tl.store(
+        dx_ptr + outer_at * dx_outer_at + middle_at * dx_middle_at + inner_at * dx_inner_at,
+        dx,
+        mask=inside,
+    )
+    x = tl.load(
+        x_ptr + outer_at * x_outer_at + middle_at * x_middle_at + inner_at * x_inner_at, mask=inside
+    ).to(COMPUTE)
+    dt = tl.where((t == 0.0) & (t <= 0.0), 0.0, dloss * tl.log(t)) - dloss * x + dloss * (t / t)
+    tl.store(
+        dt_ptr + outer_at * dt_outer_at + middle_at * dt_middle_at + inner_at * dt_inner_at,
+        dt,
+        mask=inside,
+    )
+
+
+def choose_kl_div_backward(cols: int, in_order: bool) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    if in_order:
+        BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+        return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    # results in another order, such as channels last
+    return "strided", dict(BLOCK=64, ROWS=64, num_warps=8)
+
+
+def launch_kl_div_backward(x, t, dloss, dx, dt) -> None:
+    """Computes dx, dt by the variant that fits, unchecked."""
+    N, D = x.shape
+    cols = D
+    in_order = dx.is_contiguous() and dt.is_contiguous()
+    variant, config = choose_kl_div_backward(cols, in_order)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, t.dtype, dloss.dtype) else tl.float32
+    if variant == "tile":
+        kl_div_backward_tile[(triton.cdiv(N, config["ROWS"]) * triton.cdiv(D, config["BLOCK"]),)](
+            dloss,
+            t,
+            dx,
+            x,
+            dt,
+            N,
+            D,
+            dloss.stride(0),
+            t.stride(0),
+            t.stride(1),
+            dx.stride(0),
+            dx.stride(1),
+            x.stride(0),
+            x.stride(1),
+            dt.stride(0),
+            dt.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        dloss, t, x, dx, dt = _three_dims(*torch.broadcast_tensors(dloss[:, None], t, x, dx, dt))
+        outer, middle, inner = dt.shape
+        kl_div_backward_strided[
+            (triton.cdiv(outer * middle, config["ROWS"]) * triton.cdiv(inner, config["BLOCK"]),)
+        ](
+            dloss,
+            t,
+            dx,
+            x,
+            dt,
+            middle * outer,
+            inner,
+            middle,
+            dloss.stride(0),
+            dloss.stride(1),
+            dloss.stride(2),
+            t.stride(0),
+            t.stride(1),
+            t.stride(2),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            dt.stride(0),
+            dt.stride(1),
+            dt.stride(2),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def allocate_kl_div_backward(
+    x: torch.Tensor, t: torch.Tensor, dloss: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Checks the operands of kl_div_backward and allocates what it returns."""
+    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"kl_div_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
+        )
+    if x.dim() != 2:
+        raise ValueError(f"kl_div_backward: x: expected 2 dims [N, D], given {x.dim()}")
+    if t.dtype != x.dtype:
+        raise ValueError(
+            f"kl_div_backward: t: expected dtype {x.dtype} (T, from x), given {t.dtype}"
+        )
+    if t.dim() != 2:
+        raise ValueError(f"kl_div_backward: t: expected 2 dims [N, D], given {t.dim()}")
+    if t.device != x.device:
+        raise ValueError(
+            f"kl_div_backward: t: expected device {x.device} (from x), given {t.device}"
+        )
+    if dloss.dtype != x.dtype:
+        raise ValueError(
+            f"kl_div_backward: dloss: expected dtype {x.dtype} (T, from x), given {dloss.dtype}"
+        )
+    if dloss.dim() != 1:
+        raise ValueError(f"kl_div_backward: dloss: expected 1 dim [N], given {dloss.dim()}")
+    if dloss.device != x.device:
+        raise ValueError(
+            f"kl_div_backward: dloss: expected device {x.device} (from x), given {dloss.device}"
+        )
+    N, D = x.shape
+    if t.shape[0] != N:
+        raise ValueError(
+            f"kl_div_backward: t: dim 0 (N): expected {N} (from x), given {t.shape[0]}"
+        )
+    if t.shape[1] != D:
+        raise ValueError(
+            f"kl_div_backward: t: dim 1 (D): expected {D} (from x), given {t.shape[1]}"
+        )
+    if dloss.shape[0] != N:
+        raise ValueError(
+            f"kl_div_backward: dloss: dim 0 (N): expected {N} (from x), given {dloss.shape[0]}"
+        )
+    dx = runtime.empty((N, D), x.dtype, t, x)
+    dt = runtime.empty((N, D), x.dtype, t, x)
+    return dx, dt
+
+
+def kl_div_backward_reference(
+    x: torch.Tensor, t: torch.Tensor, dloss: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What kl_div_backward means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    t = t.to(compute)
+    dloss = dloss.to(compute)
+    N, D = x.shape
+
+    # dx[n, d] = -(dloss[n] * t[n, d])
+    dx = (-(dloss[:, None] * t)).to(T)
+
+    # dt[n, d] = where(t[n, d] == 0.0 and t[n, d] <= 0.0, 0.0, dloss[n] * log(t[n, d])) -
+    #     dloss[n] * x[n, d] + dloss[n] * (t[n, d] / t[n, d])
+    dt = (
+        torch.where((t == 0.0) & (t <= 0.0), 0.0, dloss[:, None] * torch.log(t))
+        - dloss[:, None] * x
+        + dloss[:, None] * (t / t)
+    ).to(T)
+
+    return dx, dt
+
+
+@runtime.op(
+    "specs/kl_div.op",
+    allocate=allocate_kl_div_backward,
+    reference=kl_div_backward_reference,
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def kl_div_backward(
+    x: torch.Tensor, t: torch.Tensor, dloss: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """dx: T[N, D], dt: T[N, D] from x: T[N, D], t: T[N, D], dloss: T[N].
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dx, dt = allocate_kl_div_backward(x, t, dloss)
+    if not _runs_kernels(x):
+        return kl_div_backward_reference(x, t, dloss)
+    if dx.numel() > 0 or dt.numel() > 0:
+        with torch.cuda.device_of(x):
+            launch_kl_div_backward(x, t, dloss, dx, dt)
+    return dx, dt

@@ -645,6 +645,12 @@ def layer_norm_torch(
     allocate=allocate_layer_norm,
     reference=layer_norm_reference,
     equals=layer_norm_torch,
+    backward=runtime.Backward(
+        "layer_norm_backward",
+        wrt=("x", "w", "b", "eps"),
+        outputs=("y",),
+        flags=("need_dx", "need_dw", "need_db", "need_deps"),
+    ),
 )
 def layer_norm(
     x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, eps: float | torch.Tensor = 1e-05
@@ -660,3 +666,1305 @@ def layer_norm(
         with torch.cuda.device_of(x):
             launch_layer_norm(x, w, b, y, eps)
     return y
+
+
+@triton.jit
+def layer_norm_backward_mu_sum_rows(
+    x_ptr,
+    mu_sum_ptr,
+    var_sum_ptr,
+    dy_ptr,
+    w_ptr,
+    dy_rsqrt_ptr,
+    dx_ptr,
+    eps,
+    rows,
+    D,
+    x_row,
+    x_d,
+    mu_sum_row,
+    var_sum_row,
+    dy_row,
+    dy_d,
+    w_d,
+    dy_rsqrt_row,
+    dx_row,
+    dx_d,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (d < D)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
+    mu_sum = tl.sum(x, 1, keep_dims=True)
+    tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
+    mu = mu_sum / D
+    t = x - mu
+    var_sum = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True)
+    tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
+    dy = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=inside, other=0.0).to(COMPUTE)
+    w = tl.load(w_ptr + d * w_d, mask=d < D, other=0.0).to(COMPUTE)
+    dy_rsqrt = tl.sum(tl.where(inside, dy * w * (x - mu), 0.0), 1, keep_dims=True)
+    tl.store(dy_rsqrt_ptr + row * dy_rsqrt_row, dy_rsqrt, mask=row < rows)
+    dmu_sum = tl.sum(dy * w, 1, keep_dims=True)
+    var = var_sum / D
+    y_rsqrt = _rsqrt(var + eps)
+    dvar = dy_rsqrt * (-0.5 * y_rsqrt / (var + eps))
+    div_dvar = dvar / D
+    div_dmu_sum = dmu_sum * y_rsqrt / D
+    dx = dy * w * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
+    tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=inside)
+
+
+@triton.jit
+def layer_norm_backward_mu_sum_loop(
+    x_ptr,
+    dy_ptr,
+    w_ptr,
+    mu_sum_ptr,
+    var_sum_ptr,
+    dy_rsqrt_ptr,
+    dx_ptr,
+    eps,
+    rows,
+    D,
+    x_row,
+    x_d,
+    dy_row,
+    dy_d,
+    w_d,
+    mu_sum_row,
+    var_sum_row,
+    dy_rsqrt_row,
+    dx_row,
+    dx_d,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+    dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(0, D, BLOCK):
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        x = tl.load(
+            x_ptr + row * x_row + d * x_d, mask=inside, other=0.0, eviction_policy="evict_last"
+        ).to(COMPUTE)
+        mu_sum, var_sum, var_sum_count = _take_moments(
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(D - start, BLOCK)
+        )
+        dy = tl.load(
+            dy_ptr + row * dy_row + d * dy_d, mask=inside, other=0.0, eviction_policy="evict_last"
+        ).to(COMPUTE)
+        w = tl.load(w_ptr + d * w_d, mask=d < D, other=0.0).to(COMPUTE)
+        dmu_sum_acc += dy * w
+    dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
+    mu = mu_sum / D
+    var = var_sum / D
+    y_rsqrt = _rsqrt(var + eps)
+    div_dmu_sum = dmu_sum * y_rsqrt / D
+    tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
+    tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
+    dy_rsqrt_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(0, D, BLOCK):
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        dy = tl.load(
+            dy_ptr + row * dy_row + d * dy_d, mask=inside, other=0.0, eviction_policy="evict_last"
+        ).to(COMPUTE)
+        w = tl.load(w_ptr + d * w_d, mask=d < D, other=0.0).to(COMPUTE)
+        x = tl.load(
+            x_ptr + row * x_row + d * x_d, mask=inside, other=0.0, eviction_policy="evict_last"
+        ).to(COMPUTE)
+        dy_rsqrt_acc += tl.where(inside, dy * w * (x - mu), 0.0)
+    dy_rsqrt = tl.sum(dy_rsqrt_acc, 1, keep_dims=True)
+    dvar = dy_rsqrt * (-0.5 * y_rsqrt / (var + eps))
+    div_dvar = dvar / D
+    tl.store(dy_rsqrt_ptr + row * dy_rsqrt_row, dy_rsqrt, mask=row < rows)
+    for start in range(0, D, BLOCK):
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        dy = tl.load(
+            dy_ptr + row * dy_row + d * dy_d, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
+        w = tl.load(w_ptr + d * w_d, mask=d < D).to(COMPUTE)
+        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, eviction_policy="evict_first").to(
+            COMPUTE
+        )
+        dx = dy * w * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
+        tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=inside)
+
+
+@triton.jit
+def layer_norm_backward_mu_sum_part1(
+    x_ptr,
+    dy_ptr,
+    w_ptr,
+    mu_sum_part_ptr,
+    var_sum_part_ptr,
+    var_sum_count_ptr,
+    dmu_sum_part_ptr,
+    rows,
+    D,
+    CHUNK,
+    x_row,
+    x_d,
+    dy_row,
+    dy_d,
+    w_d,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): mu_sum, var_sum, dmu_sum over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, D)
+    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+    dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(part * CHUNK, stop, BLOCK):
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
+        mu_sum, var_sum, var_sum_count = _take_moments(
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(stop - start, BLOCK)
+        )
+        dy = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=inside, other=0.0).to(COMPUTE)
+        w = tl.load(w_ptr + d * w_d, mask=d < D, other=0.0).to(COMPUTE)
+        dmu_sum_acc += dy * w
+    tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
+    tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
+    tl.store(
+        dmu_sum_part_ptr + row * PARTS + part,
+        tl.sum(dmu_sum_acc, 1, keep_dims=True),
+        mask=row < rows,
+    )
+
+
+@triton.jit
+def layer_norm_backward_mu_sum_part2(
+    mu_sum_part_ptr,
+    var_sum_part_ptr,
+    var_sum_count_ptr,
+    dmu_sum_part_ptr,
+    dy_ptr,
+    w_ptr,
+    x_ptr,
+    dy_rsqrt_part_ptr,
+    eps,
+    rows,
+    D,
+    CHUNK,
+    dy_row,
+    dy_d,
+    w_d,
+    x_row,
+    x_d,
+    EPS_IS_TENSOR: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """Program (part, row): dy_rsqrt over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, D)
+    parts = tl.arange(0, LANES)[None, :]
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    mu_sum_parts = tl.load(
+        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    var_sum_parts = tl.load(
+        var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    var_sum_counts = tl.load(
+        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    dmu_sum_parts = tl.load(
+        dmu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
+    mu = mu_sum / D
+    var = var_sum / D
+    y_rsqrt = _rsqrt(var + eps)
+    div_dmu_sum = dmu_sum * y_rsqrt / D
+    dy_rsqrt_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(part * CHUNK, stop, BLOCK):
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        dy = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=inside, other=0.0).to(COMPUTE)
+        w = tl.load(w_ptr + d * w_d, mask=d < D, other=0.0).to(COMPUTE)
+        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
+        dy_rsqrt_acc += tl.where(inside, dy * w * (x - mu), 0.0)
+    tl.store(
+        dy_rsqrt_part_ptr + row * PARTS + part,
+        tl.sum(dy_rsqrt_acc, 1, keep_dims=True),
+        mask=row < rows,
+    )
+
+
+@triton.jit
+def layer_norm_backward_mu_sum_finish(
+    mu_sum_part_ptr,
+    var_sum_part_ptr,
+    var_sum_count_ptr,
+    dmu_sum_part_ptr,
+    mu_sum_ptr,
+    var_sum_ptr,
+    dy_rsqrt_part_ptr,
+    dy_rsqrt_ptr,
+    dy_ptr,
+    w_ptr,
+    x_ptr,
+    dx_ptr,
+    eps,
+    rows,
+    D,
+    CHUNK,
+    mu_sum_row,
+    var_sum_row,
+    dy_rsqrt_row,
+    dy_row,
+    dy_d,
+    w_d,
+    x_row,
+    x_d,
+    dx_row,
+    dx_d,
+    EPS_IS_TENSOR: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, D)
+    parts = tl.arange(0, LANES)[None, :]
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    mu_sum_parts = tl.load(
+        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    var_sum_parts = tl.load(
+        var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    var_sum_counts = tl.load(
+        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    dmu_sum_parts = tl.load(
+        dmu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
+    mu = mu_sum / D
+    var = var_sum / D
+    y_rsqrt = _rsqrt(var + eps)
+    div_dmu_sum = dmu_sum * y_rsqrt / D
+    tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=(row < rows) & (part == 0))
+    tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=(row < rows) & (part == 0))
+    dy_rsqrt_parts = tl.load(
+        dy_rsqrt_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    dy_rsqrt = tl.sum(dy_rsqrt_parts, 1, keep_dims=True)
+    dvar = dy_rsqrt * (-0.5 * y_rsqrt / (var + eps))
+    div_dvar = dvar / D
+    tl.store(dy_rsqrt_ptr + row * dy_rsqrt_row, dy_rsqrt, mask=(row < rows) & (part == 0))
+    for start in range(part * CHUNK, stop, BLOCK):
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        dy = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=inside).to(COMPUTE)
+        w = tl.load(w_ptr + d * w_d, mask=d < D).to(COMPUTE)
+        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside).to(COMPUTE)
+        dx = dy * w * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
+        tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=inside)
+
+
+@triton.jit
+def layer_norm_backward_dw_rows(
+    dy_ptr,
+    x_ptr,
+    mu_sum_ptr,
+    var_sum_ptr,
+    dw_ptr,
+    db_ptr,
+    eps,
+    D,
+    cols,
+    dy_col,
+    dy_d,
+    x_col,
+    x_d,
+    mu_sum_col,
+    var_sum_col,
+    dw_d,
+    db_d,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    d = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (d < D) & (col < cols)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    dy = tl.load(dy_ptr + col * dy_col + d * dy_d, mask=inside).to(COMPUTE)
+    x = tl.load(x_ptr + col * x_col + d * x_d, mask=inside).to(COMPUTE)
+    mu_sum = tl.load(mu_sum_ptr + col * mu_sum_col, mask=col < cols)
+    var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols)
+    dw = tl.sum(
+        tl.where(inside, dy * ((x - mu_sum / D) * _rsqrt(var_sum / D + eps)), 0.0),
+        1,
+        keep_dims=True,
+    )
+    tl.store(dw_ptr + d * dw_d, dw, mask=d < D)
+    db = tl.sum(tl.where(inside, dy, 0.0), 1, keep_dims=True)
+    tl.store(db_ptr + d * db_d, db, mask=d < D)
+
+
+@triton.jit
+def layer_norm_backward_dw_loop(
+    dy_ptr,
+    x_ptr,
+    mu_sum_ptr,
+    var_sum_ptr,
+    dw_ptr,
+    db_ptr,
+    eps,
+    D,
+    cols,
+    dy_col,
+    dy_d,
+    x_col,
+    x_d,
+    mu_sum_col,
+    var_sum_col,
+    dw_d,
+    db_d,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    d = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    dw_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(0, cols, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (d < D) & (col < cols)
+        dy = tl.load(dy_ptr + col * dy_col + d * dy_d, mask=inside).to(COMPUTE)
+        x = tl.load(x_ptr + col * x_col + d * x_d, mask=inside).to(COMPUTE)
+        mu_sum = tl.load(mu_sum_ptr + col * mu_sum_col, mask=col < cols)
+        var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols)
+        dw_sum_acc += tl.where(inside, dy * ((x - mu_sum / D) * _rsqrt(var_sum / D + eps)), 0.0)
+        db_sum_acc += tl.where(inside, dy, 0.0)
+    dw_sum = tl.sum(dw_sum_acc, 1, keep_dims=True)
+    db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
+    tl.store(dw_ptr + d * dw_d, dw_sum, mask=d < D)
+    tl.store(db_ptr + d * db_d, db_sum, mask=d < D)
+
+
+@triton.jit
+def layer_norm_backward_dw_part(
+    dy_ptr,
+    x_ptr,
+    mu_sum_ptr,
+    var_sum_ptr,
+    dw_sum_part_ptr,
+    db_sum_part_ptr,
+    eps,
+    D,
+    cols,
+    CHUNK,
+    dy_col,
+    dy_d,
+    x_col,
+    x_d,
+    mu_sum_col,
+    var_sum_col,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): dw_sum, db_sum over one CHUNK of ROWS rows."""
+    d = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    dw_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(part * CHUNK, stop, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (d < D) & (col < cols)
+        dy = tl.load(dy_ptr + col * dy_col + d * dy_d, mask=inside).to(COMPUTE)
+        x = tl.load(x_ptr + col * x_col + d * x_d, mask=inside).to(COMPUTE)
+        mu_sum = tl.load(mu_sum_ptr + col * mu_sum_col, mask=col < cols)
+        var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols)
+        dw_sum_acc += tl.where(inside, dy * ((x - mu_sum / D) * _rsqrt(var_sum / D + eps)), 0.0)
+        db_sum_acc += tl.where(inside, dy, 0.0)
+    tl.store(dw_sum_part_ptr + d * PARTS + part, tl.sum(dw_sum_acc, 1, keep_dims=True), mask=d < D)
+    tl.store(db_sum_part_ptr + d * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=d < D)
+
+
+@triton.jit
+def layer_norm_backward_dw_finish(
+    dw_sum_part_ptr,
+    db_sum_part_ptr,
+    dw_ptr,
+    db_ptr,
+    D,
+    dw_d,
+    db_d,
+    MERGE: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """What the parts of MERGE rows left, merged."""
+    d = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
+    dw_sum_parts = tl.load(
+        dw_sum_part_ptr + d * PARTS + parts, mask=(d < D) & (parts < PARTS), other=0.0
+    )
+    dw_sum = tl.sum(dw_sum_parts, 1, keep_dims=True)
+    db_sum_parts = tl.load(
+        db_sum_part_ptr + d * PARTS + parts, mask=(d < D) & (parts < PARTS), other=0.0
+    )
+    db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
+    tl.store(dw_ptr + d * dw_d, dw_sum, mask=d < D)
+    tl.store(db_ptr + d * db_d, db_sum, mask=d < D)
+
+
+@triton.jit
+def layer_norm_backward_deps_rows(
+    var_sum_ptr,
+    dy_rsqrt_ptr,
+    deps_ptr,
+    eps,
+    cols,
+    D,
+    var_sum_col,
+    dy_rsqrt_col,
+    EPS_IS_TENSOR: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < 1) & (col < cols)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols)
+    var = var_sum / D
+    y_rsqrt = _rsqrt(var + eps)
+    dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols)
+    deps = tl.sum(
+        tl.where(inside, dy_rsqrt * (-0.5 * y_rsqrt) / (var + eps), 0.0), 1, keep_dims=True
+    )
+    tl.store(deps_ptr + row, deps, mask=row < 1)
+
+
+@triton.jit
+def layer_norm_backward_deps_loop(
+    var_sum_ptr,
+    dy_rsqrt_ptr,
+    deps_ptr,
+    eps,
+    cols,
+    D,
+    var_sum_col,
+    dy_rsqrt_col,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(0, cols, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < 1) & (col < cols)
+        var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols)
+        var = var_sum / D
+        y_rsqrt = _rsqrt(var + eps)
+        dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols)
+        deps_sum_acc += tl.where(inside, dy_rsqrt * (-0.5 * y_rsqrt) / (var + eps), 0.0)
+    deps_sum = tl.sum(deps_sum_acc, 1, keep_dims=True)
+    tl.store(deps_ptr + row, deps_sum, mask=row < 1)
+
+
+@triton.jit
+def layer_norm_backward_deps_part(
+    var_sum_ptr,
+    dy_rsqrt_ptr,
+    deps_sum_part_ptr,
+    eps,
+    cols,
+    CHUNK,
+    D,
+    var_sum_col,
+    dy_rsqrt_col,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): deps_sum over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(part * CHUNK, stop, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < 1) & (col < cols)
+        var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols)
+        var = var_sum / D
+        y_rsqrt = _rsqrt(var + eps)
+        dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols)
+        deps_sum_acc += tl.where(inside, dy_rsqrt * (-0.5 * y_rsqrt) / (var + eps), 0.0)
+    tl.store(
+        deps_sum_part_ptr + row * PARTS + part,
+        tl.sum(deps_sum_acc, 1, keep_dims=True),
+        mask=row < 1,
+    )
+
+
+@triton.jit
+def layer_norm_backward_deps_finish(
+    deps_sum_part_ptr, deps_ptr, MERGE: tl.constexpr, PARTS: tl.constexpr
+):
+    """What the parts of MERGE rows left, merged."""
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
+    deps_sum_parts = tl.load(
+        deps_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
+    )
+    deps_sum = tl.sum(deps_sum_parts, 1, keep_dims=True)
+    tl.store(deps_ptr + row, deps_sum, mask=row < 1)
+
+
+def choose_layer_norm_backward_mu_sum(
+    rows: int, cols: int, across: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
+        BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
+        ROWS = 32 if across else 1
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    256 if across else 1024,
+                    triton.cdiv(
+                        (4 if across else 128 if cols >= 262144 else 16) * sms,
+                        max(1, triton.cdiv(rows, ROWS)),
+                    ),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256),
+            num_warps=8,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # rows fit in registers
+    if 0 < cols <= 16384 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=(
+                max(1, 1024 // BLOCK)
+                if BLOCK <= 512
+                else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
+            ),
+            num_warps=2 if BLOCK <= 512 else 2 if BLOCK <= 1024 else 8,
+        )
+    # any width
+    return "loop", dict(
+        BLOCK=256 if across else 16384 if cols <= 65536 else 32768,
+        ROWS=32 if across else 1,
+        num_warps=8 if across else 16 if cols <= 65536 else 32,
+    )
+
+
+def launch_layer_norm_backward_mu_sum(
+    x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, dw, db, deps, eps
+) -> None:
+    """Computes mu_sum, var_sum, dy_rsqrt, dx by the variant that fits, unchecked."""
+    D = x.shape[-1]
+    batch = math.prod(dx.shape[:-1])
+    x = x.reshape(batch, D)
+    dy = dy.reshape(batch, D)
+    dx = dx.view(batch, D)
+    rows = batch
+    cols = D
+    across = x.stride(0) < x.stride(1)
+    sms = _multiprocessors(x.device)
+    variant, config = choose_layer_norm_backward_mu_sum(rows, cols, across, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
+        # A Python number reaches a kernel as f32.
+        eps = torch.full((), eps, dtype=torch.float64, device=x.device)
+    if variant == "split":
+        mu_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
+            device=x.device,
+        )
+        var_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
+            device=x.device,
+        )
+        var_sum_count = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
+            device=x.device,
+        )
+        dmu_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
+            device=x.device,
+        )
+        dy_rsqrt_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
+            device=x.device,
+        )
+        layer_norm_backward_mu_sum_part1[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            x,
+            dy,
+            w,
+            mu_sum_part,
+            var_sum_part,
+            var_sum_count,
+            dmu_sum_part,
+            batch,
+            D,
+            x_row=x.stride(0),
+            x_d=x.stride(1),
+            dy_row=dy.stride(0),
+            dy_d=dy.stride(1),
+            w_d=w.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        layer_norm_backward_mu_sum_part2[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            mu_sum_part,
+            var_sum_part,
+            var_sum_count,
+            dmu_sum_part,
+            dy,
+            w,
+            x,
+            dy_rsqrt_part,
+            eps,
+            batch,
+            D,
+            dy_row=dy.stride(0),
+            dy_d=dy.stride(1),
+            w_d=w.stride(0),
+            x_row=x.stride(0),
+            x_d=x.stride(1),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+        layer_norm_backward_mu_sum_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            mu_sum_part,
+            var_sum_part,
+            var_sum_count,
+            dmu_sum_part,
+            mu_sum,
+            var_sum,
+            dy_rsqrt_part,
+            dy_rsqrt,
+            dy,
+            w,
+            x,
+            dx,
+            eps,
+            batch,
+            D,
+            mu_sum_row=mu_sum.stride(0),
+            var_sum_row=var_sum.stride(0),
+            dy_rsqrt_row=dy_rsqrt.stride(0),
+            dy_row=dy.stride(0),
+            dy_d=dy.stride(1),
+            w_d=w.stride(0),
+            x_row=x.stride(0),
+            x_d=x.stride(1),
+            dx_row=dx.stride(0),
+            dx_d=dx.stride(1),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("across", "rows"):
+        layer_norm_backward_mu_sum_rows[(triton.cdiv(rows, config["ROWS"]),)](
+            x,
+            mu_sum,
+            var_sum,
+            dy,
+            w,
+            dy_rsqrt,
+            dx,
+            eps,
+            batch,
+            D,
+            x.stride(0),
+            x.stride(1),
+            mu_sum.stride(0),
+            var_sum.stride(0),
+            dy.stride(0),
+            dy.stride(1),
+            w.stride(0),
+            dy_rsqrt.stride(0),
+            dx.stride(0),
+            dx.stride(1),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        layer_norm_backward_mu_sum_loop[(triton.cdiv(rows, config["ROWS"]),)](
+            x,
+            dy,
+            w,
+            mu_sum,
+            var_sum,
+            dy_rsqrt,
+            dx,
+            eps,
+            batch,
+            D,
+            x.stride(0),
+            x.stride(1),
+            dy.stride(0),
+            dy.stride(1),
+            w.stride(0),
+            mu_sum.stride(0),
+            var_sum.stride(0),
+            dy_rsqrt.stride(0),
+            dx.stride(0),
+            dx.stride(1),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_layer_norm_backward_dw(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = 64 if across else 2048
+        ROWS = 32 if across else 1
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16,
+            num_warps=8,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # rows fit in registers
+    if 0 < cols <= 16384 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=(
+                max(1, 1024 // BLOCK)
+                if BLOCK <= 512
+                else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
+            ),
+            num_warps=2 if BLOCK <= 512 else 2 if BLOCK <= 1024 else 8,
+        )
+    # any width
+    return "loop", dict(
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
+    )
+
+
+def launch_layer_norm_backward_dw(
+    x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, dw, db, deps, eps
+) -> None:
+    """Computes dw, db by the variant that fits, unchecked."""
+    D = x.shape[-1]
+    batch = math.prod(x.shape[:-1])
+    dy = dy.reshape(batch, D)
+    x = x.reshape(batch, D)
+    rows = D
+    cols = batch
+    across = dy.stride(1) < dy.stride(0)
+    sms = _multiprocessors(dy.device)
+    variant, config = choose_layer_norm_backward_dw(rows, cols, across, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
+        # A Python number reaches a kernel as f32.
+        eps = torch.full((), eps, dtype=torch.float64, device=dy.device)
+    if variant == "split":
+        dw_sum_part = torch.empty(
+            (D, config["PARTS"]),
+            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
+            device=dy.device,
+        )
+        db_sum_part = torch.empty(
+            (D, config["PARTS"]),
+            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
+            device=dy.device,
+        )
+        layer_norm_backward_dw_part[(config["PARTS"], triton.cdiv(D, config["ROWS"]))](
+            dy,
+            x,
+            mu_sum,
+            var_sum,
+            dw_sum_part,
+            db_sum_part,
+            eps,
+            D,
+            batch,
+            dy_col=dy.stride(0),
+            dy_d=dy.stride(1),
+            x_col=x.stride(0),
+            x_d=x.stride(1),
+            mu_sum_col=mu_sum.stride(0),
+            var_sum_col=var_sum.stride(0),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        layer_norm_backward_dw_finish[(triton.cdiv(D, config["MERGE"]),)](
+            dw_sum_part,
+            db_sum_part,
+            dw,
+            db,
+            D,
+            dw.stride(0),
+            db.stride(0),
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
+        )
+    elif variant in ("across", "rows"):
+        layer_norm_backward_dw_rows[(triton.cdiv(D, config["ROWS"]),)](
+            dy,
+            x,
+            mu_sum,
+            var_sum,
+            dw,
+            db,
+            eps,
+            D,
+            batch,
+            dy.stride(0),
+            dy.stride(1),
+            x.stride(0),
+            x.stride(1),
+            mu_sum.stride(0),
+            var_sum.stride(0),
+            dw.stride(0),
+            db.stride(0),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        layer_norm_backward_dw_loop[(triton.cdiv(D, config["ROWS"]),)](
+            dy,
+            x,
+            mu_sum,
+            var_sum,
+            dw,
+            db,
+            eps,
+            D,
+            batch,
+            dy.stride(0),
+            dy.stride(1),
+            x.stride(0),
+            x.stride(1),
+            mu_sum.stride(0),
+            var_sum.stride(0),
+            dw.stride(0),
+            db.stride(0),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_layer_norm_backward_deps(
+    rows: int, cols: int, across: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = 64 if across else 2048
+        ROWS = 32 if across else 1
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16,
+            num_warps=8,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    return "loop", dict(
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
+    )
+
+
+def launch_layer_norm_backward_deps(
+    x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, dw, db, deps, eps
+) -> None:
+    """Computes deps by the variant that fits, unchecked."""
+    D = x.shape[-1]
+    batch = math.prod(x.shape[:-1])
+    rows = 1
+    cols = batch
+    across = False
+    sms = _multiprocessors(var_sum.device)
+    variant, config = choose_layer_norm_backward_deps(rows, cols, across, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
+        # A Python number reaches a kernel as f32.
+        eps = torch.full((), eps, dtype=torch.float64, device=var_sum.device)
+    if variant == "split":
+        deps_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
+            device=var_sum.device,
+        )
+        layer_norm_backward_deps_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            var_sum,
+            dy_rsqrt,
+            deps_sum_part,
+            eps,
+            batch,
+            D=D,
+            var_sum_col=var_sum.stride(0),
+            dy_rsqrt_col=dy_rsqrt.stride(0),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        layer_norm_backward_deps_finish[(triton.cdiv(rows, config["MERGE"]),)](
+            deps_sum_part,
+            deps,
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
+        )
+    elif variant in ("across", "rows"):
+        layer_norm_backward_deps_rows[(triton.cdiv(rows, config["ROWS"]),)](
+            var_sum,
+            dy_rsqrt,
+            deps,
+            eps,
+            batch,
+            D,
+            var_sum.stride(0),
+            dy_rsqrt.stride(0),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        layer_norm_backward_deps_loop[(triton.cdiv(rows, config["ROWS"]),)](
+            var_sum,
+            dy_rsqrt,
+            deps,
+            eps,
+            batch,
+            D,
+            var_sum.stride(0),
+            dy_rsqrt.stride(0),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def launch_layer_norm_backward(x, w, dy, dx, dw, db, deps, eps) -> None:
+    """3 steps, unchecked; what passes between them is in scratch storage."""
+    batch = math.prod(x.shape[:-1])
+    mu_sum = torch.empty(
+        (batch,),
+        dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
+        device=x.device,
+    )
+    var_sum = torch.empty(
+        (batch,),
+        dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
+        device=x.device,
+    )
+    dy_rsqrt = torch.empty(
+        (batch,),
+        dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
+        device=x.device,
+    )
+    launch_layer_norm_backward_mu_sum(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, dw, db, deps, eps)
+    if dw is not None or db is not None:
+        launch_layer_norm_backward_dw(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, dw, db, deps, eps)
+    if deps is not None:
+        launch_layer_norm_backward_deps(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, dw, db, deps, eps)
+
+
+def allocate_layer_norm_backward(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    dy: torch.Tensor,
+    eps: float | torch.Tensor = 1e-05,
+    need_dx: bool = True,
+    need_dw: bool = True,
+    need_db: bool = True,
+    need_deps: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """Checks the operands of layer_norm_backward and allocates what it returns."""
+    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"layer_norm_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
+        )
+    if x.dim() < 1:
+        raise ValueError(
+            f"layer_norm_backward: x: expected at least 1 dim [..., D], given {x.dim()}"
+        )
+    if w.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"layer_norm_backward: w: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {w.dtype}"
+        )
+    if w.dim() != 1:
+        raise ValueError(f"layer_norm_backward: w: expected 1 dim [D], given {w.dim()}")
+    if w.device != x.device:
+        raise ValueError(
+            f"layer_norm_backward: w: expected device {x.device} (from x), given {w.device}"
+        )
+    if dy.dtype != x.dtype:
+        raise ValueError(
+            f"layer_norm_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
+        )
+    if dy.dim() < 1:
+        raise ValueError(
+            f"layer_norm_backward: dy: expected at least 1 dim [..., D], given {dy.dim()}"
+        )
+    if dy.device != x.device:
+        raise ValueError(
+            f"layer_norm_backward: dy: expected device {x.device} (from x), given {dy.device}"
+        )
+    D = x.shape[-1]
+    if w.shape[0] != D:
+        raise ValueError(
+            f"layer_norm_backward: w: dim 0 (D): expected {D} (from x), given {w.shape[0]}"
+        )
+    if dy.shape[-1] != D:
+        raise ValueError(
+            f"layer_norm_backward: dy: dim -1 (D): expected {D} (from x), given {dy.shape[-1]}"
+        )
+    if dy.shape[:-1] != x.shape[:-1]:
+        raise ValueError(
+            f"layer_norm_backward: dy: batch shape {tuple(dy.shape[:-1])} does not broadcast with {tuple(x.shape[:-1])} (from x)"
+        )
+    dx = (
+        torch.empty((*x.shape[:-1], D), dtype=x.dtype, device=x.device)
+        if need_dx or need_dw or need_db or need_deps
+        else None
+    )
+    dw = torch.empty((D,), dtype=w.dtype, device=x.device) if need_dw or need_db else None
+    db = torch.empty((D,), dtype=w.dtype, device=x.device) if need_dw or need_db else None
+    deps = torch.empty((), dtype=torch.float32, device=x.device) if need_deps else None
+    return dx, dw, db, deps
+
+
+def layer_norm_backward_reference(
+    x: torch.Tensor, w: torch.Tensor, dy: torch.Tensor, eps: float | torch.Tensor = 1e-05
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What layer_norm_backward means: its spec, line by line."""
+    T = x.dtype
+    U = w.dtype
+    compute = torch.float64 if torch.float64 in (w.dtype, x.dtype) else torch.float32
+    x = x.to(compute)
+    w = w.to(compute)
+    dy = dy.to(compute)
+    eps = torch.as_tensor(eps, dtype=compute, device=x.device)
+    D = x.shape[-1]
+    batch = x.shape[:-1]
+    rows = batch.numel()
+    x = x.reshape(rows, D)
+    dy = dy.reshape(rows, D)
+
+    # mu[...] = mean[d](x[..., d])
+    mu = x.sum(-1) / D
+
+    # var[...] = mean[d]((x[..., d] - mu[...]) ** 2)
+    var = ((x - mu[:, None]) ** 2).sum(-1) / D
+
+    # y_rsqrt[...] = rsqrt(var[...] + eps)
+    y_rsqrt = torch.rsqrt(var + eps)
+
+    # dy_rsqrt[...] = sum[d](dy[..., d] * w[d] * (x[..., d] - mu[...]))
+    dy_rsqrt = torch.einsum("ab,b->a", dy * (x - mu[:, None]), w)
+
+    # dvar[...] = dy_rsqrt[...] * (-0.5 * y_rsqrt[...] / (var[...] + eps))
+    dvar = dy_rsqrt * (-0.5 * y_rsqrt / (var + eps))
+
+    # dmu_sum[...] = sum[d](dy[..., d] * w[d])
+    dmu_sum = torch.einsum("ab,b->a", dy, w)
+
+    # dx[..., d] = dy[..., d] * w[d] * y_rsqrt[...] + dvar[...] / D * (2.0 * (x[..., d] -
+    #     mu[...])) - dmu_sum[...] * y_rsqrt[...] / D
+    dx = (
+        dy * w * y_rsqrt[:, None]
+        + dvar[:, None] / D * (2.0 * (x - mu[:, None]))
+        - dmu_sum[:, None] * y_rsqrt[:, None] / D
+    ).to(T)
+
+    # dw[d] = sum[...](dy[..., d] * ((x[..., d] - mu[...]) * y_rsqrt[...]))
+    dw = torch.einsum("ab,a->b", dy * (x - mu[:, None]), y_rsqrt).to(U)
+
+    # db[d] = sum[...](dy[..., d])
+    db = dy.T.sum(-1).to(U)
+
+    # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (var[...] + eps))
+    deps = (dy_rsqrt * (-0.5 * y_rsqrt) / (var + eps)).sum(-1).to(torch.float32)
+
+    return dx.reshape(*batch, D), dw, db, deps
+
+
+@runtime.op(
+    "specs/layer_norm.op",
+    allocate=allocate_layer_norm_backward,
+    reference=layer_norm_backward_reference,
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def layer_norm_backward(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    dy: torch.Tensor,
+    eps: float | torch.Tensor = 1e-05,
+    need_dx: bool = True,
+    need_dw: bool = True,
+    need_db: bool = True,
+    need_deps: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """dx: T[..., D], dw: U[D], db: U[D], deps: f32 from x: T[..., D], w: U[D], dy: T[..., D].
+
+    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dx, dw, db, deps = allocate_layer_norm_backward(
+        x, w, dy, eps, need_dx, need_dw, need_db, need_deps
+    )
+    if not _runs_kernels(x):
+        return layer_norm_backward_reference(x, w, dy, eps)
+    if any(t is not None and t.numel() > 0 for t in (dx, dw, db, deps)):
+        with torch.cuda.device_of(x):
+            launch_layer_norm_backward(x, w, dy, dx, dw, db, deps, eps)
+    return dx, dw, db, deps

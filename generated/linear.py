@@ -1142,6 +1142,12 @@ def linear_torch(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Ten
     reference=linear_reference,
     equals=linear_torch,
     precision=("matmul",),
+    backward=runtime.Backward(
+        "linear_backward",
+        wrt=("x", "w", "b"),
+        outputs=("y",),
+        flags=("need_dx", "need_dw", "need_db"),
+    ),
 )
 def linear(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """y: T[..., N] from x: T[..., K], w: T[N, K], b: T[N].
@@ -1155,3 +1161,2094 @@ def linear(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         with torch.cuda.device_of(x):
             launch_linear(x, w, b, y)
     return y
+
+
+@triton.jit
+def linear_backward_dx_tf32x3(
+    dy_tiles,
+    w_tiles,
+    dx_tiles,
+    dx_ptr,
+    M,
+    K,
+    N,
+    dx_m,
+    dx_k2,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    TERMS: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for first_k in range(0, N, TERMS):
+            # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
+            # left of the right one, and both. One product a step, or the tensor cores would wait between them.
+            dx_sum_terms = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+            for step in range(0, 3 * TERMS, BLOCK_K):
+                product = step // TERMS
+                start = first_k + step % TERMS
+                dy_part = dy_tiles.load([first_m + (product == 0) * M, start])
+                w_part = w_tiles.load([first_n + (product == 1) * K, start]).T
+                dx_sum_terms = tl.dot(dy_part, w_part, dx_sum_terms, input_precision="tf32")
+            # Tensor cores cut off what they add, and more of a longer sum: they add up TERMS terms only.
+            dx_sum += dx_sum_terms
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            dx_sum_quarters = tl.split(
+                dx_sum_halves[half].reshape(BLOCK_M, 2, BLOCK_N // 4).permute(0, 2, 1)
+            )
+            for quarter in tl.static_range(2):
+                column = first_n + half * (BLOCK_N // 2) + quarter * (BLOCK_N // 4)
+                k2 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
+                inside = (m < M) & (k2 < K)
+                dx_sum = dx_sum_quarters[quarter]
+                if dx_tiles is None:
+                    tl.store(dx_ptr + m * dx_m + k2 * dx_k2, dx_sum, mask=inside)
+                else:
+                    dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
+
+
+@triton.jit
+def linear_backward_dx_left_ahead(
+    w_tiles,
+    dy_tiles,
+    dx_tiles,
+    dx_ptr,
+    M,
+    K,
+    N,
+    dx_m,
+    dx_k2,
+    W_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
+        for start in range(0, N, BLOCK_K):
+            w = w_tiles.load([start, first_n]).T if W_TURNED else w_tiles.load([first_n, start])
+            w_number, w_rest = _tf32_parts(w)
+            dy_number = dy_tiles.load([first_m, start]).T
+            dy_rest = dy_tiles.load([first_m + M, start]).T
+            # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
+            dx_sum_terms = tl.dot(w_rest, dy_number, input_precision="tf32")
+            dx_sum_terms = tl.dot(w_number, dy_rest, dx_sum_terms, input_precision="tf32")
+            dx_sum += tl.dot(w_number, dy_number, dx_sum_terms, input_precision="tf32")
+
+        dx_sum = dx_sum.T
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            k2 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (k2 < K)
+            dx_sum = dx_sum_halves[half]
+            if dx_tiles is None:
+                tl.store(dx_ptr + m * dx_m + k2 * dx_k2, dx_sum, mask=inside)
+            else:
+                dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
+
+
+@triton.jit
+def linear_backward_dx_right_ahead(
+    dy_tiles,
+    w_tiles,
+    dx_tiles,
+    dx_ptr,
+    M,
+    K,
+    N,
+    dx_m,
+    dx_k2,
+    DY_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, N, BLOCK_K):
+            dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
+            dy_number, dy_rest = _tf32_parts(dy)
+            w_number = w_tiles.load([first_n, start]).T
+            w_rest = w_tiles.load([first_n + K, start]).T
+            # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
+            dx_sum_terms = tl.dot(dy_rest, w_number, input_precision="tf32")
+            dx_sum_terms = tl.dot(dy_number, w_rest, dx_sum_terms, input_precision="tf32")
+            dx_sum += tl.dot(dy_number, w_number, dx_sum_terms, input_precision="tf32")
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            k2 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (k2 < K)
+            dx_sum = dx_sum_halves[half]
+            if dx_tiles is None:
+                tl.store(dx_ptr + m * dx_m + k2 * dx_k2, dx_sum, mask=inside)
+            else:
+                dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
+
+
+@triton.jit
+def linear_backward_dx_persistent(
+    dy_tiles,
+    w_tiles,
+    dx_tiles,
+    dx_ptr,
+    M,
+    K,
+    N,
+    dx_m,
+    dx_k2,
+    DY_TURNED: tl.constexpr,
+    W_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, N, BLOCK_K):
+            dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            k2 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (k2 < K)
+            dx_sum = dx_sum_halves[half]
+            if dx_tiles is None:
+                tl.store(dx_ptr + m * dx_m + k2 * dx_k2, dx_sum, mask=inside)
+            else:
+                dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
+
+
+@triton.jit
+def linear_backward_dx_strips(
+    dy_tiles,
+    w_tiles,
+    dx_tiles,
+    dx_ptr,
+    M,
+    K,
+    N,
+    dx_m,
+    dx_k2,
+    DY_TURNED: tl.constexpr,
+    W_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of 3 strips of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    tiles_m, tiles_n = tl.cdiv(M, 3 * BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * 3 * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        dx_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        dx_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        dx_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, N, BLOCK_K):
+            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
+            dx_sum_0 = tl.dot(dy, w, dx_sum_0, input_precision=PRECISION, out_dtype=COMPUTE)
+            dy2 = (
+                dy_tiles.load([start, first_m + BLOCK_M]).T
+                if DY_TURNED
+                else dy_tiles.load([first_m + BLOCK_M, start])
+            )
+            dx_sum_1 = tl.dot(dy2, w, dx_sum_1, input_precision=PRECISION, out_dtype=COMPUTE)
+            dy3 = (
+                dy_tiles.load([start, first_m + 2 * BLOCK_M]).T
+                if DY_TURNED
+                else dy_tiles.load([first_m + 2 * BLOCK_M, start])
+            )
+            dx_sum_2 = tl.dot(dy3, w, dx_sum_2, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        for strip in tl.static_range(3):
+            first_row = first_m + strip * BLOCK_M
+            m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+            k2 = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < M) & (k2 < K)
+            dx_sum = (dx_sum_0, dx_sum_1, dx_sum_2)[strip]
+            if dx_tiles is None:
+                tl.store(dx_ptr + m * dx_m + k2 * dx_k2, dx_sum, mask=inside)
+            else:
+                dx_tiles.store([first_row, first_n], dx_sum.to(dx_tiles.dtype))
+
+
+@triton.jit
+def linear_backward_dx_parts(
+    dy_tiles,
+    w_tiles,
+    dx_sum_parts_ptr,
+    M,
+    K,
+    N,
+    CHUNK,
+    DY_TURNED: tl.constexpr,
+    W_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for turn in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
+        tile = turn % tiles
+        part = turn // tiles
+        begin = part * CHUNK
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
+            dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        k2 = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+        inside = (m < M) & (k2 < K)
+        tl.store(dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + k2, dx_sum, mask=inside)
+
+
+@triton.jit
+def linear_backward_dx_combine(
+    dx_sum_parts_ptr,
+    dx_ptr,
+    M,
+    K,
+    dx_m,
+    dx_k2,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tile = tl.program_id(0)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k2 = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    inside = (m < M) & (k2 < K)
+    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for part in range(PARTS):
+        dx_sum += tl.load(
+            dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + k2, mask=inside, other=0
+        )
+    tl.store(dx_ptr + m * dx_m + k2 * dx_k2, dx_sum, mask=inside)
+
+
+@triton.jit
+def linear_backward_dx_tiles(
+    dy_ptr,
+    w_ptr,
+    dx_ptr,
+    M,
+    K,
+    N,
+    dy_m,
+    dy_n,
+    w_n,
+    w_k2,
+    dx_m,
+    dx_k2,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, N, BLOCK_K):
+        n = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        dy = tl.load(
+            dy_ptr + m * dy_m + n[None, :] * dy_n, mask=(m < M) & (n[None, :] < N), other=0.0
+        )
+        w = tl.load(
+            w_ptr + n[:, None] * w_n + k2 * w_k2, mask=(k2 < K) & (n[:, None] < N), other=0.0
+        )
+        dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    inside = (m < M) & (k2 < K)
+    tl.store(dx_ptr + m * dx_m + k2 * dx_k2, dx_sum, mask=inside)
+
+
+@triton.jit
+def linear_backward_dw_tf32x3(
+    dy_tiles,
+    x_tiles,
+    dw_tiles,
+    dw_ptr,
+    N,
+    K,
+    K2,
+    dw_n,
+    dw_k,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    TERMS: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for first_k in range(0, K2, TERMS):
+            # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
+            # left of the right one, and both. One product a step, or the tensor cores would wait between them.
+            dw_sum_terms = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+            for step in range(0, 3 * TERMS, BLOCK_K):
+                product = step // TERMS
+                start = first_k + step % TERMS
+                dy_part = dy_tiles.load([first_m + (product == 0) * N, start])
+                x_part = x_tiles.load([first_n + (product == 1) * K, start]).T
+                dw_sum_terms = tl.dot(dy_part, x_part, dw_sum_terms, input_precision="tf32")
+            # Tensor cores cut off what they add, and more of a longer sum: they add up TERMS terms only.
+            dw_sum += dw_sum_terms
+
+        n = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            dw_sum_quarters = tl.split(
+                dw_sum_halves[half].reshape(BLOCK_M, 2, BLOCK_N // 4).permute(0, 2, 1)
+            )
+            for quarter in tl.static_range(2):
+                column = first_n + half * (BLOCK_N // 2) + quarter * (BLOCK_N // 4)
+                k = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
+                inside = (n < N) & (k < K)
+                dw_sum = dw_sum_quarters[quarter]
+                if dw_tiles is None:
+                    tl.store(dw_ptr + n * dw_n + k * dw_k, dw_sum, mask=inside)
+                else:
+                    dw_tiles.store([first_m, column], dw_sum.to(dw_tiles.dtype))
+
+
+@triton.jit
+def linear_backward_dw_left_ahead(
+    x_tiles,
+    dy_tiles,
+    dw_tiles,
+    dw_ptr,
+    N,
+    K,
+    K2,
+    dw_n,
+    dw_k,
+    X_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        dw_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
+        for start in range(0, K2, BLOCK_K):
+            x = x_tiles.load([start, first_n]).T if X_TURNED else x_tiles.load([first_n, start])
+            x_number, x_rest = _tf32_parts(x)
+            dy_number = dy_tiles.load([first_m, start]).T
+            dy_rest = dy_tiles.load([first_m + N, start]).T
+            # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
+            dw_sum_terms = tl.dot(x_rest, dy_number, input_precision="tf32")
+            dw_sum_terms = tl.dot(x_number, dy_rest, dw_sum_terms, input_precision="tf32")
+            dw_sum += tl.dot(x_number, dy_number, dw_sum_terms, input_precision="tf32")
+
+        dw_sum = dw_sum.T
+        n = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            k = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (n < N) & (k < K)
+            dw_sum = dw_sum_halves[half]
+            if dw_tiles is None:
+                tl.store(dw_ptr + n * dw_n + k * dw_k, dw_sum, mask=inside)
+            else:
+                dw_tiles.store([first_m, column], dw_sum.to(dw_tiles.dtype))
+
+
+@triton.jit
+def linear_backward_dw_right_ahead(
+    dy_tiles,
+    x_tiles,
+    dw_tiles,
+    dw_ptr,
+    N,
+    K,
+    K2,
+    dw_n,
+    dw_k,
+    DY_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, K2, BLOCK_K):
+            dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
+            dy_number, dy_rest = _tf32_parts(dy)
+            x_number = x_tiles.load([first_n, start]).T
+            x_rest = x_tiles.load([first_n + K, start]).T
+            # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
+            dw_sum_terms = tl.dot(dy_rest, x_number, input_precision="tf32")
+            dw_sum_terms = tl.dot(dy_number, x_rest, dw_sum_terms, input_precision="tf32")
+            dw_sum += tl.dot(dy_number, x_number, dw_sum_terms, input_precision="tf32")
+
+        n = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            k = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (n < N) & (k < K)
+            dw_sum = dw_sum_halves[half]
+            if dw_tiles is None:
+                tl.store(dw_ptr + n * dw_n + k * dw_k, dw_sum, mask=inside)
+            else:
+                dw_tiles.store([first_m, column], dw_sum.to(dw_tiles.dtype))
+
+
+@triton.jit
+def linear_backward_dw_persistent(
+    dy_tiles,
+    x_tiles,
+    dw_tiles,
+    dw_ptr,
+    N,
+    K,
+    K2,
+    dw_n,
+    dw_k,
+    DY_TURNED: tl.constexpr,
+    X_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, K2, BLOCK_K):
+            dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
+            x = x_tiles.load([first_n, start]).T if X_TURNED else x_tiles.load([start, first_n])
+            dw_sum = tl.dot(dy, x, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        n = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            k = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (n < N) & (k < K)
+            dw_sum = dw_sum_halves[half]
+            if dw_tiles is None:
+                tl.store(dw_ptr + n * dw_n + k * dw_k, dw_sum, mask=inside)
+            else:
+                dw_tiles.store([first_m, column], dw_sum.to(dw_tiles.dtype))
+
+
+@triton.jit
+def linear_backward_dw_strips(
+    dy_tiles,
+    x_tiles,
+    dw_tiles,
+    dw_ptr,
+    N,
+    K,
+    K2,
+    dw_n,
+    dw_k,
+    DY_TURNED: tl.constexpr,
+    X_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of 3 strips of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    tiles_m, tiles_n = tl.cdiv(N, 3 * BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * 3 * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        dw_sum_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        dw_sum_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        dw_sum_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, K2, BLOCK_K):
+            x = x_tiles.load([first_n, start]).T if X_TURNED else x_tiles.load([start, first_n])
+            dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
+            dw_sum_0 = tl.dot(dy, x, dw_sum_0, input_precision=PRECISION, out_dtype=COMPUTE)
+            dy2 = (
+                dy_tiles.load([start, first_m + BLOCK_M]).T
+                if DY_TURNED
+                else dy_tiles.load([first_m + BLOCK_M, start])
+            )
+            dw_sum_1 = tl.dot(dy2, x, dw_sum_1, input_precision=PRECISION, out_dtype=COMPUTE)
+            dy3 = (
+                dy_tiles.load([start, first_m + 2 * BLOCK_M]).T
+                if DY_TURNED
+                else dy_tiles.load([first_m + 2 * BLOCK_M, start])
+            )
+            dw_sum_2 = tl.dot(dy3, x, dw_sum_2, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        for strip in tl.static_range(3):
+            first_row = first_m + strip * BLOCK_M
+            n = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+            k = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (n < N) & (k < K)
+            dw_sum = (dw_sum_0, dw_sum_1, dw_sum_2)[strip]
+            if dw_tiles is None:
+                tl.store(dw_ptr + n * dw_n + k * dw_k, dw_sum, mask=inside)
+            else:
+                dw_tiles.store([first_row, first_n], dw_sum.to(dw_tiles.dtype))
+
+
+@triton.jit
+def linear_backward_dw_parts(
+    dy_tiles,
+    x_tiles,
+    dw_sum_parts_ptr,
+    N,
+    K,
+    K2,
+    CHUNK,
+    DY_TURNED: tl.constexpr,
+    X_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for turn in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
+        tile = turn % tiles
+        part = turn // tiles
+        begin = part * CHUNK
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(begin, tl.minimum(begin + CHUNK, K2), BLOCK_K):
+            dy = dy_tiles.load([start, first_m]).T if DY_TURNED else dy_tiles.load([first_m, start])
+            x = x_tiles.load([first_n, start]).T if X_TURNED else x_tiles.load([start, first_n])
+            dw_sum = tl.dot(dy, x, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        n = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        k = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+        inside = (n < N) & (k < K)
+        tl.store(dw_sum_parts_ptr + (tl.cast(part, tl.int64) * N + n) * K + k, dw_sum, mask=inside)
+
+
+@triton.jit
+def linear_backward_dw_combine(
+    dw_sum_parts_ptr,
+    dw_ptr,
+    N,
+    K,
+    dw_n,
+    dw_k,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tile = tl.program_id(0)
+    n = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    inside = (n < N) & (k < K)
+    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for part in range(PARTS):
+        dw_sum += tl.load(
+            dw_sum_parts_ptr + (tl.cast(part, tl.int64) * N + n) * K + k, mask=inside, other=0
+        )
+    tl.store(dw_ptr + n * dw_n + k * dw_k, dw_sum, mask=inside)
+
+
+@triton.jit
+def linear_backward_dw_tiles(
+    dy_ptr,
+    x_ptr,
+    dw_ptr,
+    N,
+    K,
+    K2,
+    dy_k,
+    dy_n,
+    x_k,
+    x_k2,
+    dw_n,
+    dw_k,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    n = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, K2, BLOCK_K):
+        k2 = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        dy = tl.load(
+            dy_ptr + k2[None, :] * dy_k + n * dy_n, mask=(n < N) & (k2[None, :] < K2), other=0.0
+        )
+        x = tl.load(
+            x_ptr + k2[:, None] * x_k + k * x_k2, mask=(k < K) & (k2[:, None] < K2), other=0.0
+        )
+        dw_sum = tl.dot(dy, x, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    inside = (n < N) & (k < K)
+    tl.store(dw_ptr + n * dw_n + k * dw_k, dw_sum, mask=inside)
+
+
+@triton.jit
+def linear_backward_db_rows(
+    dy_ptr,
+    db_ptr,
+    N,
+    cols,
+    dy_col,
+    dy_n,
+    db_n,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (n < N) & (col < cols)
+    dy = tl.load(dy_ptr + col * dy_col + n * dy_n, mask=inside, other=0.0).to(COMPUTE)
+    db = tl.sum(dy, 1, keep_dims=True)
+    tl.store(db_ptr + n * db_n, db, mask=n < N)
+
+
+@triton.jit
+def linear_backward_db_loop(
+    dy_ptr,
+    db_ptr,
+    N,
+    cols,
+    dy_col,
+    dy_n,
+    db_n,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(0, cols, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (n < N) & (col < cols)
+        dy = tl.load(dy_ptr + col * dy_col + n * dy_n, mask=inside, other=0.0).to(COMPUTE)
+        db_sum_acc += dy
+    db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
+    tl.store(db_ptr + n * db_n, db_sum, mask=n < N)
+
+
+@triton.jit
+def linear_backward_db_part(
+    dy_ptr,
+    db_sum_part_ptr,
+    N,
+    cols,
+    CHUNK,
+    dy_col,
+    dy_n,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): db_sum over one CHUNK of ROWS rows."""
+    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
+    db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(part * CHUNK, stop, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (n < N) & (col < cols)
+        dy = tl.load(dy_ptr + col * dy_col + n * dy_n, mask=inside, other=0.0).to(COMPUTE)
+        db_sum_acc += dy
+    tl.store(db_sum_part_ptr + n * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=n < N)
+
+
+@triton.jit
+def linear_backward_db_finish(
+    db_sum_part_ptr, db_ptr, N, db_n, MERGE: tl.constexpr, PARTS: tl.constexpr
+):
+    """What the parts of MERGE rows left, merged."""
+    n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
+    db_sum_parts = tl.load(
+        db_sum_part_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=0.0
+    )
+    db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
+    tl.store(db_ptr + n * db_n, db_sum, mask=n < N)
+
+
+def choose_linear_backward_dx(
+    M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, hip: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers
+    if (
+        tma
+        and tf32x3
+        and itemsize == 4
+        and M * N * K >= 2**30
+        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
+        and 16 < M
+        and M <= 768
+        and M < N
+    ):
+        BLOCK_M = (
+            128
+            if M > 64
+            and 7 * triton.cdiv(M, 128) * triton.cdiv(N, 128)
+            >= 5 * 1 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), 1 * sms)
+            else 64
+        )
+        return "left_ahead", dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_M,
+            BLOCK_K=64 if BLOCK_M == 64 and triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms else 32,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_M == 128 else 4,
+            num_stages=3,
+            PROGRAMS=1 if BLOCK_M == 128 else 3,
+        )
+    # large in f32: both operands split once into TF32 numbers and their rests
+    if (
+        tma
+        and tf32x3
+        and itemsize == 4
+        and K >= 1024
+        and M > 768
+        and N > 768
+        and M * N * K >= 2**32
+        and 2 * triton.cdiv(M, 128) * triton.cdiv(N, 128) > sms
+    ):
+        BLOCK_N = (
+            256
+            if 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+            <= 3 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+            else 128
+        )
+        return "prepared", dict(
+            BLOCK_M=128,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=32,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if BLOCK_N == 256 else 6,
+            PROGRAMS=1,
+            TERMS=256,
+        )
+    # large in f32: the right operand split ahead into TF32 numbers and rests, rows in registers
+    if (
+        tma
+        and tf32x3
+        and itemsize == 4
+        and M * N * K >= 2**30
+        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
+        and M > 64
+        and N >= 64
+    ):
+        BLOCK_M = (
+            128
+            if 7 * triton.cdiv(M, 128) * triton.cdiv(N, 64)
+            >= 5 * 2 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 64), 2 * sms)
+            else 64
+        )
+        return "right_ahead", dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=64,
+            BLOCK_K=32,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=3,
+            PROGRAMS=2 if BLOCK_M == 128 else 3,
+        )
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if (
+        tma
+        and itemsize <= 4
+        and K >= 4096
+        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+    ):
+        BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    sms // (triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        return "split", dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
+            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
+        )
+    # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
+    if tma and M * N * K >= 2**29 and itemsize <= 2 and 16 < M <= 64:
+        BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
+        return "slender", dict(
+            BLOCK_M=max(32, triton.next_power_of_2(M)),
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=6 if BLOCK_N == 64 else 4,
+            PROGRAMS=1,
+        )
+    # long, and bound by memory: small tiles, three programs a multiprocessor
+    if tma and M * N * K >= 2**29 and itemsize <= 4 and M >= 64 * sms and N * K <= 128 * (N + K):
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "stream", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+            PROGRAMS=3,
+        )
+    # large, and tiles of 3 strips of 64 rows fill the waves better
+    if (
+        tma
+        and M * N * K >= 2**29
+        and itemsize == 2
+        and 5 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
+        <= 6 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+        and 8 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "strips", dict(
+            BLOCK_M=64,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4,
+            PROGRAMS=1,
+        )
+    # large, and its widest tiles fill whole waves of multiprocessors
+    if (
+        tma
+        and M * N * K >= 2**29
+        and itemsize <= 2
+        and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "persistent", dict(
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=3,
+            PROGRAMS=1,
+        )
+    # large, and tiles of 128 x 128 fill the waves better
+    if (
+        tma
+        and M * N * K >= 2**29
+        and itemsize <= 4
+        and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
+    ):
+        return "square", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3,
+            PROGRAMS=1,
+        )
+    # large, but few tiles: small ones, to have one for every multiprocessor
+    if tma and M * N * K >= 2**29 and itemsize <= 2 and M > 64:
+        BLOCK_N = (
+            128
+            if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
+            <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
+            else 64
+        )
+        return "narrow", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=256 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4 if BLOCK_N == 128 else 6,
+            PROGRAMS=1,
+        )
+    # enough work for the widest tile on every multiprocessor
+    if not hip and itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+        return "large", dict(
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
+        )
+    # enough tiles of 128 x 128
+    if not hip and itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+        return "medium", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if itemsize <= 2 else 3,
+        )
+    # few rows: deep in K, narrow in N
+    if not hip and itemsize <= 4 and M <= 64:
+        return "slim", dict(
+            BLOCK_M=max(16, triton.next_power_of_2(M)),
+            BLOCK_N=32 if N <= 64 * sms else 64,
+            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4 if M <= 32 else 5,
+        )
+    # few columns: as many rows as one product of the tensor cores takes
+    if not hip and itemsize <= 4 and N <= 16:
+        return "thin", dict(
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
+        )
+    # any size
+    return "small", dict(
+        BLOCK_M=64,
+        BLOCK_N=64,
+        BLOCK_K=32,
+        GROUP_M=8,
+        num_warps=4,
+        num_stages=3 if itemsize <= 4 else 2,
+    )
+
+
+def launch_linear_backward_dx(x, w, dy, dx, dw, db) -> None:
+    """Computes dx by the variant that fits, unchecked."""
+    K = x.shape[-1]
+    N = w.shape[0]
+    batch = math.prod(dx.shape[:-1])
+    dy = dy.reshape(batch, N)
+    dx = dx.view(batch, K)
+    PRECISION = _f32_precision("matmul")
+    M = batch
+    tma = _takes_tiles(dy, w)
+    tf32x3 = PRECISION == "tf32x3"
+    itemsize = w.element_size()
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(dy.device)
+    variant, config = choose_linear_backward_dx(M, K, N, tma, tf32x3, itemsize, hip, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    if variant == "left_ahead":
+        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_N"], config["BLOCK_K"])
+        dy_tiles = _tf32_tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
+        dx_tiles = _tiles_to_store(dx, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        linear_backward_dx_left_ahead[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            w_tiles,
+            dy_tiles,
+            dx_tiles,
+            dx,
+            batch,
+            K,
+            N,
+            dx.stride(0),
+            dx.stride(1),
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant == "prepared":
+        dy_tiles = _tf32_tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles = _tf32_tiles(w.mT, config["BLOCK_N"], config["BLOCK_K"])
+        dx_tiles = _tiles_to_store(dx, config["BLOCK_M"], config["BLOCK_N"] // 4)
+        linear_backward_dx_tf32x3[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            dy_tiles,
+            w_tiles,
+            dx_tiles,
+            dx,
+            batch,
+            K,
+            N,
+            dx.stride(0),
+            dx.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+            TERMS=config["TERMS"],
+        )
+    elif variant == "right_ahead":
+        dy_tiles, dy_turned = _tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles = _tf32_tiles(w.mT, config["BLOCK_N"], config["BLOCK_K"])
+        dx_tiles = _tiles_to_store(dx, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        linear_backward_dx_right_ahead[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            dy_tiles,
+            w_tiles,
+            dx_tiles,
+            dx,
+            batch,
+            K,
+            N,
+            dx.stride(0),
+            dx.stride(1),
+            DY_TURNED=dy_turned,
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant == "split":
+        dx_sum_parts = torch.empty(
+            (config["PARTS"], M, K),
+            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
+            device=dy.device,
+        )
+        dy_tiles, dy_turned = _tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        linear_backward_dx_parts[
+            (
+                min(
+                    sms,
+                    config["PARTS"]
+                    * triton.cdiv(M, config["BLOCK_M"])
+                    * triton.cdiv(K, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            dy_tiles,
+            w_tiles,
+            dx_sum_parts,
+            batch,
+            K,
+            N,
+            DY_TURNED=dy_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+        linear_backward_dx_combine[(triton.cdiv(M, 2) * triton.cdiv(K, 256),)](
+            dx_sum_parts,
+            dx,
+            batch,
+            K,
+            dx.stride(0),
+            dx.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
+        )
+    elif variant in ("slender", "stream", "persistent", "square", "narrow"):
+        dy_tiles, dy_turned = _tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        dx_tiles = _tiles_to_store(dx, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        linear_backward_dx_persistent[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            dy_tiles,
+            w_tiles,
+            dx_tiles,
+            dx,
+            batch,
+            K,
+            N,
+            dx.stride(0),
+            dx.stride(1),
+            DY_TURNED=dy_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant == "strips":
+        dy_tiles, dy_turned = _tiles(dy, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        dx_tiles = _tiles_to_store(dx, config["BLOCK_M"], config["BLOCK_N"])
+        linear_backward_dx_strips[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    triton.cdiv(M, 3 * config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            dy_tiles,
+            w_tiles,
+            dx_tiles,
+            dx,
+            batch,
+            K,
+            N,
+            dx.stride(0),
+            dx.stride(1),
+            DY_TURNED=dy_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    else:
+        linear_backward_dx_tiles[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),)
+        ](
+            dy,
+            w,
+            dx,
+            batch,
+            K,
+            N,
+            dy.stride(0),
+            dy.stride(1),
+            w.stride(0),
+            w.stride(1),
+            dx.stride(0),
+            dx.stride(1),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_linear_backward_dw(
+    M: int, N: int, K: int, tma: bool, tf32x3: bool, itemsize: int, hip: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers
+    if (
+        tma
+        and tf32x3
+        and itemsize == 4
+        and M * N * K >= 2**30
+        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
+        and 16 < M
+        and M <= 768
+        and M < N
+    ):
+        BLOCK_M = (
+            128
+            if M > 64
+            and 7 * triton.cdiv(M, 128) * triton.cdiv(N, 128)
+            >= 5 * 1 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), 1 * sms)
+            else 64
+        )
+        return "left_ahead", dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_M,
+            BLOCK_K=64 if BLOCK_M == 64 and triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms else 32,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_M == 128 else 4,
+            num_stages=3,
+            PROGRAMS=1 if BLOCK_M == 128 else 3,
+        )
+    # large in f32: both operands split once into TF32 numbers and their rests
+    if (
+        tma
+        and tf32x3
+        and itemsize == 4
+        and K >= 1024
+        and M > 768
+        and N > 768
+        and M * N * K >= 2**32
+        and 2 * triton.cdiv(M, 128) * triton.cdiv(N, 128) > sms
+    ):
+        BLOCK_N = (
+            256
+            if 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+            <= 3 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+            else 128
+        )
+        return "prepared", dict(
+            BLOCK_M=128,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=32,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if BLOCK_N == 256 else 6,
+            PROGRAMS=1,
+            TERMS=256,
+        )
+    # large in f32: the right operand split ahead into TF32 numbers and rests, rows in registers
+    if (
+        tma
+        and tf32x3
+        and itemsize == 4
+        and M * N * K >= 2**30
+        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
+        and M > 64
+        and N >= 64
+    ):
+        BLOCK_M = (
+            128
+            if 7 * triton.cdiv(M, 128) * triton.cdiv(N, 64)
+            >= 5 * 2 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 64), 2 * sms)
+            else 64
+        )
+        return "right_ahead", dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=64,
+            BLOCK_K=32,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=3,
+            PROGRAMS=2 if BLOCK_M == 128 else 3,
+        )
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if (
+        tma
+        and itemsize <= 4
+        and K >= 4096
+        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+    ):
+        BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    sms // (triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        return "split", dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
+            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
+        )
+    # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
+    if tma and M * N * K >= 2**29 and itemsize <= 2 and 16 < M <= 64:
+        BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
+        return "slender", dict(
+            BLOCK_M=max(32, triton.next_power_of_2(M)),
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=6 if BLOCK_N == 64 else 4,
+            PROGRAMS=1,
+        )
+    # long, and bound by memory: small tiles, three programs a multiprocessor
+    if tma and M * N * K >= 2**29 and itemsize <= 4 and M >= 64 * sms and N * K <= 128 * (N + K):
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "stream", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+            PROGRAMS=3,
+        )
+    # large, and tiles of 3 strips of 64 rows fill the waves better
+    if (
+        tma
+        and M * N * K >= 2**29
+        and itemsize == 2
+        and 5 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
+        <= 6 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+        and 8 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "strips", dict(
+            BLOCK_M=64,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4,
+            PROGRAMS=1,
+        )
+    # large, and its widest tiles fill whole waves of multiprocessors
+    if (
+        tma
+        and M * N * K >= 2**29
+        and itemsize <= 2
+        and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "persistent", dict(
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=3,
+            PROGRAMS=1,
+        )
+    # large, and tiles of 128 x 128 fill the waves better
+    if (
+        tma
+        and M * N * K >= 2**29
+        and itemsize <= 4
+        and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
+    ):
+        return "square", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3,
+            PROGRAMS=1,
+        )
+    # large, but few tiles: small ones, to have one for every multiprocessor
+    if tma and M * N * K >= 2**29 and itemsize <= 2 and M > 64:
+        BLOCK_N = (
+            128
+            if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
+            <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
+            else 64
+        )
+        return "narrow", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=256 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4 if BLOCK_N == 128 else 6,
+            PROGRAMS=1,
+        )
+    # enough work for the widest tile on every multiprocessor
+    if not hip and itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+        return "large", dict(
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
+        )
+    # enough tiles of 128 x 128
+    if not hip and itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+        return "medium", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if itemsize <= 2 else 3,
+        )
+    # few rows: deep in K, narrow in N
+    if not hip and itemsize <= 4 and M <= 64:
+        return "slim", dict(
+            BLOCK_M=max(16, triton.next_power_of_2(M)),
+            BLOCK_N=32 if N <= 64 * sms else 64,
+            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4 if M <= 32 else 5,
+        )
+    # few columns: as many rows as one product of the tensor cores takes
+    if not hip and itemsize <= 4 and N <= 16:
+        return "thin", dict(
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
+        )
+    # any size
+    return "small", dict(
+        BLOCK_M=64,
+        BLOCK_N=64,
+        BLOCK_K=32,
+        GROUP_M=8,
+        num_warps=4,
+        num_stages=3 if itemsize <= 4 else 2,
+    )
+
+
+def launch_linear_backward_dw(x, w, dy, dx, dw, db) -> None:
+    """Computes dw by the variant that fits, unchecked."""
+    K = x.shape[-1]
+    N = w.shape[0]
+    batch = math.prod(x.shape[:-1])
+    dy = dy.reshape(batch, N)
+    x = x.reshape(batch, K)
+    PRECISION = _f32_precision("matmul")
+    M = N
+    tma = _takes_tiles(dy, x)
+    tf32x3 = PRECISION == "tf32x3"
+    itemsize = x.element_size()
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(dy.device)
+    variant, config = choose_linear_backward_dw(M, K, batch, tma, tf32x3, itemsize, hip, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    if variant == "left_ahead":
+        x_tiles, x_turned = _tiles(x.mT, config["BLOCK_N"], config["BLOCK_K"])
+        dy_tiles = _tf32_tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
+        dw_tiles = _tiles_to_store(dw, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        linear_backward_dw_left_ahead[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    triton.cdiv(N, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            x_tiles,
+            dy_tiles,
+            dw_tiles,
+            dw,
+            N,
+            K,
+            batch,
+            dw.stride(0),
+            dw.stride(1),
+            X_TURNED=x_turned,
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant == "prepared":
+        dy_tiles = _tf32_tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
+        x_tiles = _tf32_tiles(x.mT, config["BLOCK_N"], config["BLOCK_K"])
+        dw_tiles = _tiles_to_store(dw, config["BLOCK_M"], config["BLOCK_N"] // 4)
+        linear_backward_dw_tf32x3[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    triton.cdiv(N, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            dy_tiles,
+            x_tiles,
+            dw_tiles,
+            dw,
+            N,
+            K,
+            batch,
+            dw.stride(0),
+            dw.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+            TERMS=config["TERMS"],
+        )
+    elif variant == "right_ahead":
+        dy_tiles, dy_turned = _tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
+        x_tiles = _tf32_tiles(x.mT, config["BLOCK_N"], config["BLOCK_K"])
+        dw_tiles = _tiles_to_store(dw, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        linear_backward_dw_right_ahead[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    triton.cdiv(N, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            dy_tiles,
+            x_tiles,
+            dw_tiles,
+            dw,
+            N,
+            K,
+            batch,
+            dw.stride(0),
+            dw.stride(1),
+            DY_TURNED=dy_turned,
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant == "split":
+        dw_sum_parts = torch.empty(
+            (config["PARTS"], N, K),
+            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
+            device=dy.device,
+        )
+        dy_tiles, dy_turned = _tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
+        x_tiles, x_turned = _tiles(x, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        linear_backward_dw_parts[
+            (
+                min(
+                    sms,
+                    config["PARTS"]
+                    * triton.cdiv(N, config["BLOCK_M"])
+                    * triton.cdiv(K, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            dy_tiles,
+            x_tiles,
+            dw_sum_parts,
+            N,
+            K,
+            batch,
+            DY_TURNED=dy_turned,
+            X_TURNED=x_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+        linear_backward_dw_combine[(triton.cdiv(N, 2) * triton.cdiv(K, 256),)](
+            dw_sum_parts,
+            dw,
+            N,
+            K,
+            dw.stride(0),
+            dw.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
+        )
+    elif variant in ("slender", "stream", "persistent", "square", "narrow"):
+        dy_tiles, dy_turned = _tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
+        x_tiles, x_turned = _tiles(x, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        dw_tiles = _tiles_to_store(dw, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        linear_backward_dw_persistent[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    triton.cdiv(N, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            dy_tiles,
+            x_tiles,
+            dw_tiles,
+            dw,
+            N,
+            K,
+            batch,
+            dw.stride(0),
+            dw.stride(1),
+            DY_TURNED=dy_turned,
+            X_TURNED=x_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant == "strips":
+        dy_tiles, dy_turned = _tiles(dy.mT, config["BLOCK_M"], config["BLOCK_K"])
+        x_tiles, x_turned = _tiles(x, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        dw_tiles = _tiles_to_store(dw, config["BLOCK_M"], config["BLOCK_N"])
+        linear_backward_dw_strips[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    triton.cdiv(N, 3 * config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            dy_tiles,
+            x_tiles,
+            dw_tiles,
+            dw,
+            N,
+            K,
+            batch,
+            dw.stride(0),
+            dw.stride(1),
+            DY_TURNED=dy_turned,
+            X_TURNED=x_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    else:
+        linear_backward_dw_tiles[
+            (triton.cdiv(N, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),)
+        ](
+            dy,
+            x,
+            dw,
+            N,
+            K,
+            batch,
+            dy.stride(0),
+            dy.stride(1),
+            x.stride(0),
+            x.stride(1),
+            dw.stride(0),
+            dw.stride(1),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_linear_backward_db(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = 64 if across else 2048
+        ROWS = 32 if across else 1
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16,
+            num_warps=8,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    return "loop", dict(
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
+    )
+
+
+def launch_linear_backward_db(x, w, dy, dx, dw, db) -> None:
+    """Computes db by the variant that fits, unchecked."""
+    N = w.shape[0]
+    batch = math.prod(x.shape[:-1])
+    dy = dy.reshape(batch, N)
+    rows = N
+    cols = batch
+    across = dy.stride(1) < dy.stride(0)
+    sms = _multiprocessors(dy.device)
+    variant, config = choose_linear_backward_db(rows, cols, across, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
+    if variant == "split":
+        db_sum_part = torch.empty(
+            (N, config["PARTS"]),
+            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
+            device=dy.device,
+        )
+        linear_backward_db_part[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
+            dy,
+            db_sum_part,
+            N,
+            batch,
+            dy_col=dy.stride(0),
+            dy_n=dy.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        linear_backward_db_finish[(triton.cdiv(N, config["MERGE"]),)](
+            db_sum_part,
+            db,
+            N,
+            db.stride(0),
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
+        )
+    elif variant in ("across", "rows"):
+        linear_backward_db_rows[(triton.cdiv(N, config["ROWS"]),)](
+            dy,
+            db,
+            N,
+            batch,
+            dy.stride(0),
+            dy.stride(1),
+            db.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        linear_backward_db_loop[(triton.cdiv(N, config["ROWS"]),)](
+            dy,
+            db,
+            N,
+            batch,
+            dy.stride(0),
+            dy.stride(1),
+            db.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def launch_linear_backward(x, w, dy, dx, dw, db) -> None:
+    """3 steps, unchecked; what passes between them is in scratch storage."""
+    if dx is not None:
+        launch_linear_backward_dx(x, w, dy, dx, dw, db)
+    if dw is not None:
+        launch_linear_backward_dw(x, w, dy, dx, dw, db)
+    if db is not None:
+        launch_linear_backward_db(x, w, dy, dx, dw, db)
+
+
+def allocate_linear_backward(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    dy: torch.Tensor,
+    need_dx: bool = True,
+    need_dw: bool = True,
+    need_db: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """Checks the operands of linear_backward and allocates what it returns."""
+    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"linear_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
+        )
+    if x.dim() < 1:
+        raise ValueError(f"linear_backward: x: expected at least 1 dim [..., K], given {x.dim()}")
+    if w.dtype != x.dtype:
+        raise ValueError(
+            f"linear_backward: w: expected dtype {x.dtype} (T, from x), given {w.dtype}"
+        )
+    if w.dim() != 2:
+        raise ValueError(f"linear_backward: w: expected 2 dims [N, K], given {w.dim()}")
+    if w.device != x.device:
+        raise ValueError(
+            f"linear_backward: w: expected device {x.device} (from x), given {w.device}"
+        )
+    if dy.dtype != x.dtype:
+        raise ValueError(
+            f"linear_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
+        )
+    if dy.dim() < 1:
+        raise ValueError(f"linear_backward: dy: expected at least 1 dim [..., N], given {dy.dim()}")
+    if dy.device != x.device:
+        raise ValueError(
+            f"linear_backward: dy: expected device {x.device} (from x), given {dy.device}"
+        )
+    K = x.shape[-1]
+    N = w.shape[0]
+    if w.shape[1] != K:
+        raise ValueError(
+            f"linear_backward: w: dim 1 (K): expected {K} (from x), given {w.shape[1]}"
+        )
+    if dy.shape[-1] != N:
+        raise ValueError(
+            f"linear_backward: dy: dim -1 (N): expected {N} (from w), given {dy.shape[-1]}"
+        )
+    if dy.shape[:-1] != x.shape[:-1]:
+        raise ValueError(
+            f"linear_backward: dy: batch shape {tuple(dy.shape[:-1])} does not broadcast with {tuple(x.shape[:-1])} (from x)"
+        )
+    dx = torch.empty((*x.shape[:-1], K), dtype=x.dtype, device=x.device) if need_dx else None
+    dw = torch.empty((N, K), dtype=x.dtype, device=x.device) if need_dw else None
+    db = torch.empty((N,), dtype=x.dtype, device=x.device) if need_db else None
+    return dx, dw, db
+
+
+def linear_backward_reference(
+    x: torch.Tensor, w: torch.Tensor, dy: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What linear_backward means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    w = w.to(compute)
+    dy = dy.to(compute)
+    K = x.shape[-1]
+    N = w.shape[0]
+    batch = x.shape[:-1]
+    rows = batch.numel()
+    x = x.reshape(rows, K)
+    dy = dy.reshape(rows, N)
+
+    # dx[..., k] = sum[n](dy[..., n] * w[n, k])
+    dx = torch.einsum("ac,cb->ab", dy, w).to(T)
+
+    # dw[n, k] = sum[...](dy[..., n] * x[..., k])
+    dw = torch.einsum("ac,ab->cb", dy, x).to(T)
+
+    # db[n] = sum[...](dy[..., n])
+    db = dy.T.sum(-1).to(T)
+
+    return dx.reshape(*batch, K), dw, db
+
+
+@runtime.op(
+    "specs/linear.op",
+    allocate=allocate_linear_backward,
+    reference=linear_backward_reference,
+    precision=("matmul",),
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def linear_backward(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    dy: torch.Tensor,
+    need_dx: bool = True,
+    need_dw: bool = True,
+    need_db: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """dx: T[..., K], dw: T[N, K], db: T[N] from x: T[..., K], w: T[N, K], dy: T[..., N].
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dx, dw, db = allocate_linear_backward(x, w, dy, need_dx, need_dw, need_db)
+    if not _runs_kernels(x):
+        return linear_backward_reference(x, w, dy)
+    if any(t is not None and t.numel() > 0 for t in (dx, dw, db)):
+        with torch.cuda.device_of(x):
+            launch_linear_backward(x, w, dy, dx, dw, db)
+    return dx, dw, db

@@ -253,6 +253,26 @@ def _times_ndtr(x, HALF: tl.constexpr = False):
 
 
 @triton.jit
+def _exp(x, HALF: tl.constexpr = False):
+    """e**x. HALF: right to half an ulp of a half type, in half the instructions."""
+    if x.dtype == tl.float64:
+        return libdevice.exp(x)
+    elif HALF:
+        return tl.exp(x)
+    else:
+        return libdevice.exp(x)
+
+
+@triton.jit
+def _awaited(x):
+    """x, looked at: a product whose left factor is in registers must end before the next one is computed in them."""
+    if x.dtype == tl.float32:
+        return x.to(tl.int32, bitcast=True).to(tl.float32, bitcast=True)
+    else:
+        return x
+
+
+@triton.jit
 def linear_gelu_tf32x3(
     x_tiles,
     w_tiles,
@@ -1275,6 +1295,12 @@ def linear_gelu_torch(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torc
     reference=linear_gelu_reference,
     equals=linear_gelu_torch,
     precision=("matmul",),
+    backward=runtime.Backward(
+        "linear_gelu_backward",
+        wrt=("x", "w", "b"),
+        outputs=("y",),
+        flags=("need_dx", "need_dw", "need_db"),
+    ),
 )
 def linear_gelu(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """y: T[M, N] from x: T[M, K], w: T[N, K], b: T[N].
@@ -1288,3 +1314,1621 @@ def linear_gelu(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tens
         with torch.cuda.device_of(x):
             launch_linear_gelu(x, w, b, y)
     return y
+
+
+@triton.jit
+def linear_gelu_backward_acc_tf32x3(
+    x_tiles,
+    w_tiles,
+    acc_tiles,
+    acc_ptr,
+    M,
+    N,
+    K,
+    acc_m,
+    acc_n,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    TERMS: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for first_k in range(0, K, TERMS):
+            # TERMS terms three times: what is left of the left factor by the right one, the left one by what is
+            # left of the right one, and both. One product a step, or the tensor cores would wait between them.
+            acc_terms = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+            for step in range(0, 3 * TERMS, BLOCK_K):
+                product = step // TERMS
+                start = first_k + step % TERMS
+                x_part = x_tiles.load([first_m + (product == 0) * M, start])
+                w_part = w_tiles.load([first_n + (product == 1) * N, start]).T
+                acc_terms = tl.dot(x_part, w_part, acc_terms, input_precision="tf32")
+            # Tensor cores cut off what they add, and more of a longer sum: they add up TERMS terms only.
+            acc += acc_terms
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        acc_halves = tl.split(acc.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            acc_quarters = tl.split(
+                acc_halves[half].reshape(BLOCK_M, 2, BLOCK_N // 4).permute(0, 2, 1)
+            )
+            for quarter in tl.static_range(2):
+                column = first_n + half * (BLOCK_N // 2) + quarter * (BLOCK_N // 4)
+                n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
+                inside = (m < M) & (n < N)
+                acc = acc_quarters[quarter]
+                if acc_tiles is None:
+                    tl.store(acc_ptr + m * acc_m + n * acc_n, acc, mask=inside)
+                else:
+                    acc_tiles.store([first_m, column], acc.to(acc_tiles.dtype))
+
+
+@triton.jit
+def linear_gelu_backward_acc_left_ahead(
+    w_tiles,
+    x_tiles,
+    acc_tiles,
+    acc_ptr,
+    M,
+    N,
+    K,
+    acc_m,
+    acc_n,
+    W_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        acc = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
+        for start in range(0, K, BLOCK_K):
+            w = w_tiles.load([start, first_n]).T if W_TURNED else w_tiles.load([first_n, start])
+            w_number, w_rest = _tf32_parts(w)
+            x_number = x_tiles.load([first_m, start]).T
+            x_rest = x_tiles.load([first_m + M, start]).T
+            # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
+            acc_terms = tl.dot(w_rest, x_number, input_precision="tf32")
+            acc_terms = tl.dot(w_number, x_rest, acc_terms, input_precision="tf32")
+            acc += tl.dot(w_number, x_number, acc_terms, input_precision="tf32")
+
+        acc = acc.T
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        acc_halves = tl.split(acc.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < N)
+            acc = acc_halves[half]
+            if acc_tiles is None:
+                tl.store(acc_ptr + m * acc_m + n * acc_n, acc, mask=inside)
+            else:
+                acc_tiles.store([first_m, column], acc.to(acc_tiles.dtype))
+
+
+@triton.jit
+def linear_gelu_backward_acc_right_ahead(
+    x_tiles,
+    w_tiles,
+    acc_tiles,
+    acc_ptr,
+    M,
+    N,
+    K,
+    acc_m,
+    acc_n,
+    X_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, of factors in two TF32 parts."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, K, BLOCK_K):
+            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
+            x_number, x_rest = _tf32_parts(x)
+            w_number = w_tiles.load([first_n, start]).T
+            w_rest = w_tiles.load([first_n + N, start]).T
+            # What is left of either factor first. Sums of BLOCK_K terms: tensor cores cut off what they add.
+            acc_terms = tl.dot(x_rest, w_number, input_precision="tf32")
+            acc_terms = tl.dot(x_number, w_rest, acc_terms, input_precision="tf32")
+            acc += tl.dot(x_number, w_number, acc_terms, input_precision="tf32")
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        acc_halves = tl.split(acc.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < N)
+            acc = acc_halves[half]
+            if acc_tiles is None:
+                tl.store(acc_ptr + m * acc_m + n * acc_n, acc, mask=inside)
+            else:
+                acc_tiles.store([first_m, column], acc.to(acc_tiles.dtype))
+
+
+@triton.jit
+def linear_gelu_backward_acc_persistent(
+    x_tiles,
+    w_tiles,
+    acc_tiles,
+    acc_ptr,
+    M,
+    N,
+    K,
+    acc_m,
+    acc_n,
+    X_TURNED: tl.constexpr,
+    W_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, K, BLOCK_K):
+            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            acc = tl.dot(x, w, acc, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        acc_halves = tl.split(acc.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < N)
+            acc = acc_halves[half]
+            if acc_tiles is None:
+                tl.store(acc_ptr + m * acc_m + n * acc_n, acc, mask=inside)
+            else:
+                acc_tiles.store([first_m, column], acc.to(acc_tiles.dtype))
+
+
+@triton.jit
+def linear_gelu_backward_acc_strips(
+    x_tiles,
+    w_tiles,
+    acc_tiles,
+    acc_ptr,
+    M,
+    N,
+    K,
+    acc_m,
+    acc_n,
+    X_TURNED: tl.constexpr,
+    W_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of 3 strips of BLOCK_M x BLOCK_N sums, which share the right factor, one after another a program."""
+    tiles_m, tiles_n = tl.cdiv(M, 3 * BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * 3 * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        acc_0 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        acc_1 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        acc_2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, K, BLOCK_K):
+            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
+            acc_0 = tl.dot(x, w, acc_0, input_precision=PRECISION, out_dtype=COMPUTE)
+            x2 = (
+                x_tiles.load([start, first_m + BLOCK_M]).T
+                if X_TURNED
+                else x_tiles.load([first_m + BLOCK_M, start])
+            )
+            acc_1 = tl.dot(x2, w, acc_1, input_precision=PRECISION, out_dtype=COMPUTE)
+            x3 = (
+                x_tiles.load([start, first_m + 2 * BLOCK_M]).T
+                if X_TURNED
+                else x_tiles.load([first_m + 2 * BLOCK_M, start])
+            )
+            acc_2 = tl.dot(x3, w, acc_2, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        for strip in tl.static_range(3):
+            first_row = first_m + strip * BLOCK_M
+            m = first_row.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+            n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+            inside = (m < M) & (n < N)
+            acc = (acc_0, acc_1, acc_2)[strip]
+            if acc_tiles is None:
+                tl.store(acc_ptr + m * acc_m + n * acc_n, acc, mask=inside)
+            else:
+                acc_tiles.store([first_row, first_n], acc.to(acc_tiles.dtype))
+
+
+@triton.jit
+def linear_gelu_backward_acc_parts(
+    x_tiles,
+    w_tiles,
+    acc_parts_ptr,
+    M,
+    N,
+    K,
+    CHUNK,
+    X_TURNED: tl.constexpr,
+    W_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Flattened, so that the loads of the next tile start before this one is stored.
+    for turn in tl.range(tl.program_id(0), PARTS * tiles, tl.num_programs(0), flatten=True):
+        tile = turn % tiles
+        part = turn // tiles
+        begin = part * CHUNK
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
+            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
+            w = w_tiles.load([first_n, start]).T if W_TURNED else w_tiles.load([start, first_n])
+            acc = tl.dot(x, w, acc, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+        inside = (m < M) & (n < N)
+        tl.store(acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, acc, mask=inside)
+
+
+@triton.jit
+def linear_gelu_backward_acc_combine(
+    acc_parts_ptr,
+    acc_ptr,
+    M,
+    N,
+    acc_m,
+    acc_n,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tile = tl.program_id(0)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    inside = (m < M) & (n < N)
+    acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for part in range(PARTS):
+        acc += tl.load(
+            acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
+        )
+    tl.store(acc_ptr + m * acc_m + n * acc_n, acc, mask=inside)
+
+
+@triton.jit
+def linear_gelu_backward_acc_tiles(
+    x_ptr,
+    w_ptr,
+    acc_ptr,
+    M,
+    N,
+    K,
+    x_m,
+    x_k,
+    w_n,
+    w_k,
+    acc_m,
+    acc_n,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    acc = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, K, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        x = tl.load(x_ptr + m * x_m + k[None, :] * x_k, mask=(m < M) & (k[None, :] < K), other=0.0)
+        w = tl.load(w_ptr + n * w_n + k[:, None] * w_k, mask=(n < N) & (k[:, None] < K), other=0.0)
+        acc = tl.dot(x, w, acc, input_precision=PRECISION, out_dtype=COMPUTE)
+    inside = (m < M) & (n < N)
+    tl.store(acc_ptr + m * acc_m + n * acc_n, acc, mask=inside)
+
+
+@triton.jit
+def linear_gelu_backward_dx_tiles(
+    dy_ptr,
+    acc_ptr,
+    b_ptr,
+    w_ptr,
+    dx_ptr,
+    M,
+    K,
+    N,
+    dy_m,
+    dy_n,
+    acc_m,
+    acc_n,
+    b_n,
+    w_n,
+    w_k,
+    dx_m,
+    dx_k,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, N, BLOCK_K):
+        n = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        dy = tl.load(
+            dy_ptr + m * dy_m + n[None, :] * dy_n, mask=(m < M) & (n[None, :] < N), other=0.0
+        ).to(COMPUTE)
+        acc = tl.load(
+            acc_ptr + m * acc_m + n[None, :] * acc_n, mask=(m < M) & (n[None, :] < N), other=0.0
+        )
+        b = tl.load(b_ptr + n[None, :] * b_n, mask=n[None, :] < N, other=0.0).to(COMPUTE)
+        left = dy * _ndtr(acc + b, HALF) + dy * (acc + b) * (
+            0.3989422804014327 * _exp(-0.5 * (acc + b) * (acc + b), HALF)
+        )
+        left = tl.where((m < M) & (n[None, :] < N), left, 0)
+        w = tl.load(
+            w_ptr + n[:, None] * w_n + k * w_k, mask=(k < K) & (n[:, None] < N), other=0.0
+        ).to(COMPUTE)
+        dx_sum = tl.dot(
+            left.to(COMPUTE), w.to(COMPUTE), dx_sum, input_precision=PRECISION, out_dtype=COMPUTE
+        )
+        dx_sum = _awaited(dx_sum)
+    inside = (m < M) & (k < K)
+    tl.store(dx_ptr + m * dx_m + k * dx_k, dx_sum, mask=inside)
+
+
+@triton.jit
+def linear_gelu_backward_dw_tiles(
+    b_ptr,
+    dy_ptr,
+    acc_ptr,
+    x_ptr,
+    dw_ptr,
+    N,
+    K,
+    M,
+    b_n,
+    dy_m,
+    dy_n,
+    acc_m,
+    acc_n,
+    x_m,
+    x_k,
+    dw_n,
+    dw_k,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    n = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, M, BLOCK_K):
+        m = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        dy = tl.load(
+            dy_ptr + m[None, :] * dy_m + n * dy_n, mask=(n < N) & (m[None, :] < M), other=0.0
+        ).to(COMPUTE)
+        acc = tl.load(
+            acc_ptr + m[None, :] * acc_m + n * acc_n, mask=(n < N) & (m[None, :] < M), other=0.0
+        )
+        left = dy * _ndtr(acc + b, HALF) + dy * (acc + b) * (
+            0.3989422804014327 * _exp(-0.5 * (acc + b) * (acc + b), HALF)
+        )
+        left = tl.where((n < N) & (m[None, :] < M), left, 0)
+        x = tl.load(
+            x_ptr + m[:, None] * x_m + k * x_k, mask=(k < K) & (m[:, None] < M), other=0.0
+        ).to(COMPUTE)
+        dw_sum = tl.dot(
+            left.to(COMPUTE), x.to(COMPUTE), dw_sum, input_precision=PRECISION, out_dtype=COMPUTE
+        )
+        dw_sum = _awaited(dw_sum)
+    inside = (n < N) & (k < K)
+    tl.store(dw_ptr + n * dw_n + k * dw_k, dw_sum, mask=inside)
+
+
+@triton.jit
+def linear_gelu_backward_db_rows(
+    dy_ptr,
+    acc_ptr,
+    b_ptr,
+    db_ptr,
+    N,
+    M,
+    dy_m,
+    dy_n,
+    acc_m,
+    acc_n,
+    b_n,
+    db_n,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    m = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (n < N) & (m < M)
+    dy = tl.load(dy_ptr + m * dy_m + n * dy_n, mask=inside).to(COMPUTE)
+    acc = tl.load(acc_ptr + m * acc_m + n * acc_n, mask=inside)
+    b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+    db = tl.sum(
+        tl.where(
+            inside,
+            dy * _ndtr(acc + b, HALF)
+            + dy * (acc + b) * (0.3989422804014327 * _exp(-0.5 * (acc + b) * (acc + b), HALF)),
+            0.0,
+        ),
+        1,
+        keep_dims=True,
+    )
+    tl.store(db_ptr + n * db_n, db, mask=n < N)
+
+
+@triton.jit
+def linear_gelu_backward_db_loop(
+    dy_ptr,
+    acc_ptr,
+    b_ptr,
+    db_ptr,
+    N,
+    M,
+    dy_m,
+    dy_n,
+    acc_m,
+    acc_n,
+    b_n,
+    db_n,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(0, M, BLOCK):
+        m = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (n < N) & (m < M)
+        dy = tl.load(dy_ptr + m * dy_m + n * dy_n, mask=inside).to(COMPUTE)
+        acc = tl.load(acc_ptr + m * acc_m + n * acc_n, mask=inside)
+        b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+        db_sum_acc += tl.where(
+            inside,
+            dy * _ndtr(acc + b, HALF)
+            + dy * (acc + b) * (0.3989422804014327 * _exp(-0.5 * (acc + b) * (acc + b), HALF)),
+            0.0,
+        )
+    db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
+    tl.store(db_ptr + n * db_n, db_sum, mask=n < N)
+
+
+@triton.jit
+def linear_gelu_backward_db_part(
+    dy_ptr,
+    acc_ptr,
+    b_ptr,
+    db_sum_part_ptr,
+    N,
+    M,
+    CHUNK,
+    dy_m,
+    dy_n,
+    acc_m,
+    acc_n,
+    b_n,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): db_sum over one CHUNK of ROWS rows."""
+    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, M)
+    db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(part * CHUNK, stop, BLOCK):
+        m = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (n < N) & (m < M)
+        dy = tl.load(dy_ptr + m * dy_m + n * dy_n, mask=inside).to(COMPUTE)
+        acc = tl.load(acc_ptr + m * acc_m + n * acc_n, mask=inside)
+        b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+        db_sum_acc += tl.where(
+            inside,
+            dy * _ndtr(acc + b, HALF)
+            + dy * (acc + b) * (0.3989422804014327 * _exp(-0.5 * (acc + b) * (acc + b), HALF)),
+            0.0,
+        )
+    tl.store(db_sum_part_ptr + n * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=n < N)
+
+
+@triton.jit
+def linear_gelu_backward_db_finish(
+    db_sum_part_ptr, db_ptr, N, db_n, MERGE: tl.constexpr, PARTS: tl.constexpr
+):
+    """What the parts of MERGE rows left, merged."""
+    n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
+    db_sum_parts = tl.load(
+        db_sum_part_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=0.0
+    )
+    db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
+    tl.store(db_ptr + n * db_n, db_sum, mask=n < N)
+
+
+def choose_linear_gelu_backward_acc(
+    M: int,
+    N: int,
+    K: int,
+    tma: bool,
+    tf32x3: bool,
+    itemsize: int,
+    stored_bytes: int,
+    hip: bool,
+    sms: int,
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # few rows in f32: split ahead into TF32 numbers and rests, the right operand in registers
+    if (
+        tma
+        and tf32x3
+        and itemsize == 4
+        and M * N * K >= 2**30
+        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
+        and 16 < M
+        and M <= 768
+        and M < N
+    ):
+        BLOCK_M = (
+            128
+            if M > 64
+            and 7 * triton.cdiv(M, 128) * triton.cdiv(N, 128)
+            >= 5 * 1 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), 1 * sms)
+            else 64
+        )
+        return "left_ahead", dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_M,
+            BLOCK_K=64 if BLOCK_M == 64 and triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms else 32,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_M == 128 else 4,
+            num_stages=3,
+            PROGRAMS=1 if BLOCK_M == 128 else 3,
+        )
+    # large in f32: both operands split once into TF32 numbers and their rests
+    if (
+        tma
+        and tf32x3
+        and itemsize == 4
+        and K >= 1024
+        and M > 768
+        and N > 768
+        and M * N * K >= 2**32
+        and 2 * triton.cdiv(M, 128) * triton.cdiv(N, 128) > sms
+    ):
+        BLOCK_N = (
+            256
+            if 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+            <= 3 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+            else 128
+        )
+        return "prepared", dict(
+            BLOCK_M=128,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=32,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if BLOCK_N == 256 else 6,
+            PROGRAMS=1,
+            TERMS=256,
+        )
+    # large in f32: the right operand split ahead into TF32 numbers and rests, rows in registers
+    if (
+        tma
+        and tf32x3
+        and itemsize == 4
+        and M * N * K >= 2**30
+        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
+        and M > 64
+        and N >= 64
+    ):
+        BLOCK_M = (
+            128
+            if 7 * triton.cdiv(M, 128) * triton.cdiv(N, 64)
+            >= 5 * 2 * sms * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 64), 2 * sms)
+            else 64
+        )
+        return "right_ahead", dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=64,
+            BLOCK_K=32,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=3,
+            PROGRAMS=2 if BLOCK_M == 128 else 3,
+        )
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if (
+        tma
+        and itemsize <= 4
+        and K >= 4096
+        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+    ):
+        BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    sms // (triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        return "split", dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
+            num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
+        )
+    # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
+    if tma and M * N * K >= 2**29 and itemsize <= 2 and 16 < M <= 64:
+        BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
+        return "slender", dict(
+            BLOCK_M=max(32, triton.next_power_of_2(M)),
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=(512 if BLOCK_N == 32 else 256) // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=6 if BLOCK_N == 64 else 4,
+            PROGRAMS=1,
+        )
+    # long, and bound by memory: small tiles, three programs a multiprocessor
+    if tma and M * N * K >= 2**29 and itemsize <= 4 and M >= 64 * sms and N * K <= 128 * (N + K):
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "stream", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+            PROGRAMS=3,
+        )
+    # large, and tiles of 3 strips of 64 rows fill the waves better
+    if (
+        tma
+        and M * N * K >= 2**29
+        and itemsize == 2
+        and 5 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
+        <= 6 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+        and 8 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "strips", dict(
+            BLOCK_M=64,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4,
+            PROGRAMS=1,
+        )
+    # large, and its widest tiles fill whole waves of multiprocessors
+    if (
+        tma
+        and M * N * K >= 2**29
+        and itemsize <= 2
+        and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "persistent", dict(
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=3 if stored_bytes <= 4 else 2,
+            PROGRAMS=1,
+        )
+    # large, and tiles of 128 x 128 fill the waves better
+    if (
+        tma
+        and M * N * K >= 2**29
+        and itemsize <= 4
+        and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
+    ):
+        return "square", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3,
+            PROGRAMS=1,
+        )
+    # large, but few tiles: small ones, to have one for every multiprocessor
+    if tma and M * N * K >= 2**29 and itemsize <= 2 and M > 64:
+        BLOCK_N = (
+            128
+            if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
+            <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
+            else 64
+        )
+        return "narrow", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=256 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4 if BLOCK_N == 128 else 6,
+            PROGRAMS=1,
+        )
+    # enough work for the widest tile on every multiprocessor
+    if not hip and itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+        return "large", dict(
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
+        )
+    # enough tiles of 128 x 128
+    if not hip and itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+        return "medium", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if itemsize <= 2 else 3,
+        )
+    # few rows: deep in K, narrow in N
+    if not hip and itemsize <= 4 and M <= 64:
+        return "slim", dict(
+            BLOCK_M=max(16, triton.next_power_of_2(M)),
+            BLOCK_N=32 if N <= 64 * sms else 64,
+            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4 if M <= 32 else 5,
+        )
+    # few columns: as many rows as one product of the tensor cores takes
+    if not hip and itemsize <= 4 and N <= 16:
+        return "thin", dict(
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
+        )
+    # any size
+    return "small", dict(
+        BLOCK_M=64,
+        BLOCK_N=64,
+        BLOCK_K=32,
+        GROUP_M=8,
+        num_warps=4,
+        num_stages=3 if itemsize <= 4 else 2,
+    )
+
+
+def launch_linear_gelu_backward_acc(x, w, b, dy, acc, dx, dw, db) -> None:
+    """Computes acc by the variant that fits, unchecked."""
+    M, K = x.shape
+    N = w.shape[0]
+    PRECISION = _f32_precision("matmul")
+    tma = _takes_tiles(x, w)
+    tf32x3 = PRECISION == "tf32x3"
+    itemsize = x.element_size()
+    stored_bytes = acc.element_size()
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(w.device)
+    variant, config = choose_linear_gelu_backward_acc(
+        M, N, K, tma, tf32x3, itemsize, stored_bytes, hip, sms
+    )
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype, dy.dtype) else tl.float32
+    if variant == "left_ahead":
+        w_tiles, w_turned = _tiles(w, config["BLOCK_N"], config["BLOCK_K"])
+        x_tiles = _tf32_tiles(x, config["BLOCK_M"], config["BLOCK_K"])
+        acc_tiles = _tiles_to_store(acc, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        linear_gelu_backward_acc_left_ahead[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            w_tiles,
+            x_tiles,
+            acc_tiles,
+            acc,
+            M,
+            N,
+            K,
+            acc.stride(0),
+            acc.stride(1),
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant == "prepared":
+        x_tiles = _tf32_tiles(x, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles = _tf32_tiles(w, config["BLOCK_N"], config["BLOCK_K"])
+        acc_tiles = _tiles_to_store(acc, config["BLOCK_M"], config["BLOCK_N"] // 4)
+        linear_gelu_backward_acc_tf32x3[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            x_tiles,
+            w_tiles,
+            acc_tiles,
+            acc,
+            M,
+            N,
+            K,
+            acc.stride(0),
+            acc.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+            TERMS=config["TERMS"],
+        )
+    elif variant == "right_ahead":
+        x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles = _tf32_tiles(w, config["BLOCK_N"], config["BLOCK_K"])
+        acc_tiles = _tiles_to_store(acc, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        linear_gelu_backward_acc_right_ahead[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            x_tiles,
+            w_tiles,
+            acc_tiles,
+            acc,
+            M,
+            N,
+            K,
+            acc.stride(0),
+            acc.stride(1),
+            X_TURNED=x_turned,
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant == "split":
+        acc_parts = torch.empty(
+            (config["PARTS"], M, N),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, w.dtype, b.dtype, dy.dtype)
+                else torch.float32
+            ),
+            device=w.device,
+        )
+        x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        linear_gelu_backward_acc_parts[
+            (
+                min(
+                    sms,
+                    config["PARTS"]
+                    * triton.cdiv(M, config["BLOCK_M"])
+                    * triton.cdiv(N, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            x_tiles,
+            w_tiles,
+            acc_parts,
+            M,
+            N,
+            K,
+            X_TURNED=x_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+        linear_gelu_backward_acc_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
+            acc_parts,
+            acc,
+            M,
+            N,
+            acc.stride(0),
+            acc.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
+        )
+    elif variant in ("slender", "stream", "persistent", "square", "narrow"):
+        x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        acc_tiles = _tiles_to_store(acc, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        linear_gelu_backward_acc_persistent[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            x_tiles,
+            w_tiles,
+            acc_tiles,
+            acc,
+            M,
+            N,
+            K,
+            acc.stride(0),
+            acc.stride(1),
+            X_TURNED=x_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant == "strips":
+        x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        acc_tiles = _tiles_to_store(acc, config["BLOCK_M"], config["BLOCK_N"])
+        linear_gelu_backward_acc_strips[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    triton.cdiv(M, 3 * config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            x_tiles,
+            w_tiles,
+            acc_tiles,
+            acc,
+            M,
+            N,
+            K,
+            acc.stride(0),
+            acc.stride(1),
+            X_TURNED=x_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    else:
+        linear_gelu_backward_acc_tiles[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)
+        ](
+            x,
+            w,
+            acc,
+            M,
+            N,
+            K,
+            x.stride(0),
+            x.stride(1),
+            w.stride(0),
+            w.stride(1),
+            acc.stride(0),
+            acc.stride(1),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_linear_gelu_backward_dx(
+    M: int, N: int, itemsize: int, hip: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # enough work for the widest tile on every multiprocessor
+    if not hip and itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+        return "large", dict(
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
+        )
+    # enough tiles of 128 x 128
+    if not hip and itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+        return "medium", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if itemsize <= 2 else 3,
+        )
+    # few rows: deep in K, narrow in N
+    if not hip and itemsize <= 4 and M <= 64:
+        return "slim", dict(
+            BLOCK_M=max(16, triton.next_power_of_2(M)),
+            BLOCK_N=32 if N <= 64 * sms else 64,
+            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4 if M <= 32 else 5,
+        )
+    # few columns: as many rows as one product of the tensor cores takes
+    if not hip and itemsize <= 4 and N <= 16:
+        return "thin", dict(
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
+        )
+    # any size
+    return "small", dict(
+        BLOCK_M=64,
+        BLOCK_N=64,
+        BLOCK_K=32,
+        GROUP_M=8,
+        num_warps=4,
+        num_stages=3 if itemsize <= 4 else 2,
+    )
+
+
+def launch_linear_gelu_backward_dx(x, w, b, dy, acc, dx, dw, db) -> None:
+    """Computes dx by the variant that fits, unchecked."""
+    M, K = x.shape
+    N = w.shape[0]
+    PRECISION = _f32_precision("matmul")
+    itemsize = 8 if torch.float64 in (x.dtype, w.dtype, b.dtype, dy.dtype) else 4
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(acc.device)
+    _, config = choose_linear_gelu_backward_dx(M, K, itemsize, hip, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype, dy.dtype) else tl.float32
+    linear_gelu_backward_dx_tiles[
+        (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),)
+    ](
+        dy,
+        acc,
+        b,
+        w,
+        dx,
+        M,
+        K,
+        N,
+        dy.stride(0),
+        dy.stride(1),
+        acc.stride(0),
+        acc.stride(1),
+        b.stride(0),
+        w.stride(0),
+        w.stride(1),
+        dx.stride(0),
+        dx.stride(1),
+        COMPUTE=COMPUTE,
+        HALF=x.element_size() == 2,
+        PRECISION=PRECISION,
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def choose_linear_gelu_backward_dw(
+    M: int, N: int, itemsize: int, hip: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # enough work for the widest tile on every multiprocessor
+    if not hip and itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+        return "large", dict(
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
+        )
+    # enough tiles of 128 x 128
+    if not hip and itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+        return "medium", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if itemsize <= 2 else 3,
+        )
+    # few rows: deep in K, narrow in N
+    if not hip and itemsize <= 4 and M <= 64:
+        return "slim", dict(
+            BLOCK_M=max(16, triton.next_power_of_2(M)),
+            BLOCK_N=32 if N <= 64 * sms else 64,
+            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4 if M <= 32 else 5,
+        )
+    # few columns: as many rows as one product of the tensor cores takes
+    if not hip and itemsize <= 4 and N <= 16:
+        return "thin", dict(
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
+        )
+    # any size
+    return "small", dict(
+        BLOCK_M=64,
+        BLOCK_N=64,
+        BLOCK_K=32,
+        GROUP_M=8,
+        num_warps=4,
+        num_stages=3 if itemsize <= 4 else 2,
+    )
+
+
+def launch_linear_gelu_backward_dw(x, w, b, dy, acc, dx, dw, db) -> None:
+    """Computes dw by the variant that fits, unchecked."""
+    M, K = x.shape
+    N = w.shape[0]
+    PRECISION = _f32_precision("matmul")
+    itemsize = 8 if torch.float64 in (x.dtype, w.dtype, b.dtype, dy.dtype) else 4
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(acc.device)
+    _, config = choose_linear_gelu_backward_dw(N, K, itemsize, hip, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype, dy.dtype) else tl.float32
+    linear_gelu_backward_dw_tiles[
+        (triton.cdiv(N, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),)
+    ](
+        b,
+        dy,
+        acc,
+        x,
+        dw,
+        N,
+        K,
+        M,
+        b.stride(0),
+        dy.stride(0),
+        dy.stride(1),
+        acc.stride(0),
+        acc.stride(1),
+        x.stride(0),
+        x.stride(1),
+        dw.stride(0),
+        dw.stride(1),
+        COMPUTE=COMPUTE,
+        HALF=x.element_size() == 2,
+        PRECISION=PRECISION,
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def choose_linear_gelu_backward_db(
+    rows: int, cols: int, across: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = 64 if across else 2048
+        ROWS = 32 if across else 1
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16,
+            num_warps=8,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                2
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    return "loop", dict(
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
+    )
+
+
+def launch_linear_gelu_backward_db(x, w, b, dy, acc, dx, dw, db) -> None:
+    """Computes db by the variant that fits, unchecked."""
+    M = x.shape[0]
+    N = w.shape[0]
+    rows = N
+    cols = M
+    across = dy.stride(1) < dy.stride(0)
+    sms = _multiprocessors(acc.device)
+    variant, config = choose_linear_gelu_backward_db(rows, cols, across, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype, dy.dtype) else tl.float32
+    if variant == "split":
+        db_sum_part = torch.empty(
+            (N, config["PARTS"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, w.dtype, b.dtype, dy.dtype)
+                else torch.float32
+            ),
+            device=acc.device,
+        )
+        linear_gelu_backward_db_part[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
+            dy,
+            acc,
+            b,
+            db_sum_part,
+            N,
+            M,
+            dy_m=dy.stride(0),
+            dy_n=dy.stride(1),
+            acc_m=acc.stride(0),
+            acc_n=acc.stride(1),
+            b_n=b.stride(0),
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        linear_gelu_backward_db_finish[(triton.cdiv(N, config["MERGE"]),)](
+            db_sum_part,
+            db,
+            N,
+            db.stride(0),
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
+        )
+    elif variant in ("across", "rows"):
+        linear_gelu_backward_db_rows[(triton.cdiv(N, config["ROWS"]),)](
+            dy,
+            acc,
+            b,
+            db,
+            N,
+            M,
+            dy.stride(0),
+            dy.stride(1),
+            acc.stride(0),
+            acc.stride(1),
+            b.stride(0),
+            db.stride(0),
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        linear_gelu_backward_db_loop[(triton.cdiv(N, config["ROWS"]),)](
+            dy,
+            acc,
+            b,
+            db,
+            N,
+            M,
+            dy.stride(0),
+            dy.stride(1),
+            acc.stride(0),
+            acc.stride(1),
+            b.stride(0),
+            db.stride(0),
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def launch_linear_gelu_backward(x, w, b, dy, dx, dw, db) -> None:
+    """4 steps, unchecked; what passes between them is in scratch storage."""
+    M = x.shape[0]
+    N = w.shape[0]
+    acc = torch.empty(
+        (M, N),
+        dtype=(
+            torch.float64
+            if torch.float64 in (x.dtype, w.dtype, b.dtype, dy.dtype)
+            else torch.float32
+        ),
+        device=x.device,
+    )
+    launch_linear_gelu_backward_acc(x, w, b, dy, acc, dx, dw, db)
+    if dx is not None:
+        launch_linear_gelu_backward_dx(x, w, b, dy, acc, dx, dw, db)
+    if dw is not None:
+        launch_linear_gelu_backward_dw(x, w, b, dy, acc, dx, dw, db)
+    if db is not None:
+        launch_linear_gelu_backward_db(x, w, b, dy, acc, dx, dw, db)
+
+
+def allocate_linear_gelu_backward(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    b: torch.Tensor,
+    dy: torch.Tensor,
+    need_dx: bool = True,
+    need_dw: bool = True,
+    need_db: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """Checks the operands of linear_gelu_backward and allocates what it returns."""
+    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"linear_gelu_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
+        )
+    if x.dim() != 2:
+        raise ValueError(f"linear_gelu_backward: x: expected 2 dims [M, K], given {x.dim()}")
+    if w.dtype != x.dtype:
+        raise ValueError(
+            f"linear_gelu_backward: w: expected dtype {x.dtype} (T, from x), given {w.dtype}"
+        )
+    if w.dim() != 2:
+        raise ValueError(f"linear_gelu_backward: w: expected 2 dims [N, K], given {w.dim()}")
+    if w.device != x.device:
+        raise ValueError(
+            f"linear_gelu_backward: w: expected device {x.device} (from x), given {w.device}"
+        )
+    if b.dtype != x.dtype:
+        raise ValueError(
+            f"linear_gelu_backward: b: expected dtype {x.dtype} (T, from x), given {b.dtype}"
+        )
+    if b.dim() != 1:
+        raise ValueError(f"linear_gelu_backward: b: expected 1 dim [N], given {b.dim()}")
+    if b.device != x.device:
+        raise ValueError(
+            f"linear_gelu_backward: b: expected device {x.device} (from x), given {b.device}"
+        )
+    if dy.dtype != x.dtype:
+        raise ValueError(
+            f"linear_gelu_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
+        )
+    if dy.dim() != 2:
+        raise ValueError(f"linear_gelu_backward: dy: expected 2 dims [M, N], given {dy.dim()}")
+    if dy.device != x.device:
+        raise ValueError(
+            f"linear_gelu_backward: dy: expected device {x.device} (from x), given {dy.device}"
+        )
+    M, K = x.shape
+    N = w.shape[0]
+    if w.shape[1] != K:
+        raise ValueError(
+            f"linear_gelu_backward: w: dim 1 (K): expected {K} (from x), given {w.shape[1]}"
+        )
+    if b.shape[0] != N:
+        raise ValueError(
+            f"linear_gelu_backward: b: dim 0 (N): expected {N} (from w), given {b.shape[0]}"
+        )
+    if dy.shape[0] != M:
+        raise ValueError(
+            f"linear_gelu_backward: dy: dim 0 (M): expected {M} (from x), given {dy.shape[0]}"
+        )
+    if dy.shape[1] != N:
+        raise ValueError(
+            f"linear_gelu_backward: dy: dim 1 (N): expected {N} (from w), given {dy.shape[1]}"
+        )
+    dx = torch.empty((M, K), dtype=x.dtype, device=x.device) if need_dx else None
+    dw = torch.empty((N, K), dtype=x.dtype, device=x.device) if need_dw else None
+    db = torch.empty((N,), dtype=x.dtype, device=x.device) if need_db else None
+    return dx, dw, db
+
+
+def linear_gelu_backward_reference(
+    x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, dy: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What linear_gelu_backward means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    w = w.to(compute)
+    b = b.to(compute)
+    dy = dy.to(compute)
+    M, K = x.shape
+    N = w.shape[0]
+
+    # acc[m, n] = sum[k](x[m, k] * w[n, k])
+    acc = torch.einsum("mk,nk->mn", x, w)
+
+    # dacc[m, n] = dy[m, n] * ndtr(acc[m, n] + b[n]) + dy[m, n] * (acc[m, n] + b[n]) *
+    #     (0.3989422804014327 * exp(-0.5 * (acc[m, n] + b[n]) * (acc[m, n] + b[n])))
+    dacc = dy * (0.5 * torch.erfc((acc + b) * -0.7071067811865476)) + dy * (acc + b) * (
+        0.3989422804014327 * torch.exp(-0.5 * (acc + b) * (acc + b))
+    )
+
+    # dx[m, k] = sum[n](dacc[m, n] * w[n, k])
+    dx = torch.einsum("mn,nk->mk", dacc, w).to(T)
+
+    # dw[n, k] = sum[m](dacc[m, n] * x[m, k])
+    dw = torch.einsum("mn,mk->nk", dacc, x).to(T)
+
+    # db[n] = sum[m](dy[m, n] * ndtr(acc[m, n] + b[n]) + dy[m, n] * (acc[m, n] + b[n]) *
+    #     (0.3989422804014327 * exp(-0.5 * (acc[m, n] + b[n]) * (acc[m, n] + b[n]))))
+    db = (
+        (
+            dy.T * (0.5 * torch.erfc((acc.T + b[:, None]) * -0.7071067811865476))
+            + dy.T
+            * (acc.T + b[:, None])
+            * (0.3989422804014327 * torch.exp(-0.5 * (acc.T + b[:, None]) * (acc.T + b[:, None])))
+        )
+        .sum(-1)
+        .to(T)
+    )
+
+    return dx, dw, db
+
+
+@runtime.op(
+    "specs/linear_gelu.op",
+    allocate=allocate_linear_gelu_backward,
+    reference=linear_gelu_backward_reference,
+    precision=("matmul",),
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def linear_gelu_backward(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    b: torch.Tensor,
+    dy: torch.Tensor,
+    need_dx: bool = True,
+    need_dw: bool = True,
+    need_db: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """dx: T[M, K], dw: T[N, K], db: T[N] from x: T[M, K], w: T[N, K], b: T[N], dy: T[M, N].
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dx, dw, db = allocate_linear_gelu_backward(x, w, b, dy, need_dx, need_dw, need_db)
+    if not _runs_kernels(x):
+        return linear_gelu_backward_reference(x, w, b, dy)
+    if any(t is not None and t.numel() > 0 for t in (dx, dw, db)):
+        with torch.cuda.device_of(x):
+            launch_linear_gelu_backward(x, w, b, dy, dx, dw, db)
+    return dx, dw, db

@@ -528,6 +528,7 @@ def log_softmax_torch(x: torch.Tensor) -> torch.Tensor:
     allocate=allocate_log_softmax,
     reference=log_softmax_reference,
     equals=log_softmax_torch,
+    backward=runtime.Backward("log_softmax_backward", wrt=("x",), outputs=("y",)),
 )
 def log_softmax(x: torch.Tensor) -> torch.Tensor:
     """y: T[..., D] from x: T[..., D].
@@ -541,3 +542,591 @@ def log_softmax(x: torch.Tensor) -> torch.Tensor:
         with torch.cuda.device_of(x):
             launch_log_softmax(x, y)
     return y
+
+
+@triton.jit
+def log_softmax_backward_rows(
+    x_ptr,
+    dy_ptr,
+    dx_ptr,
+    rows,
+    D,
+    x_row,
+    x_d,
+    dy_row,
+    dy_d,
+    dx_row,
+    dx_d,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (d < D)
+    x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
+    m = tl.reduce(x, 1, _nan_max, keep_dims=True)
+    z = x - m
+    y_sum = tl.sum(_exp(z, HALF), 1, keep_dims=True)
+    dy = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=inside, other=0.0).to(COMPUTE)
+    dy_log_sum = tl.sum(dy, 1, keep_dims=True)
+    dy_sum = -(dy_log_sum / y_sum)
+    dx = dy + dy_sum * _exp(z, HALF)
+    tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=inside)
+
+
+@triton.jit
+def log_softmax_backward_loop(
+    x_ptr,
+    dy_ptr,
+    dx_ptr,
+    rows,
+    D,
+    x_row,
+    x_d,
+    dy_row,
+    dy_d,
+    dx_row,
+    dx_d,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
+    y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    dy_log_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(0, D, BLOCK):
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        x = tl.load(
+            x_ptr + row * x_row + d * x_d,
+            mask=inside,
+            other=float("-inf"),
+            eviction_policy="evict_last",
+        ).to(COMPUTE)
+        m, y_sum = _take_sumexp(m, y_sum, x, HALF)
+        dy = tl.load(
+            dy_ptr + row * dy_row + d * dy_d, mask=inside, other=0.0, eviction_policy="evict_last"
+        ).to(COMPUTE)
+        dy_log_sum_acc += dy
+    y_sum = _shift_sumexp(m, y_sum, m, D)
+    dy_log_sum = tl.sum(dy_log_sum_acc, 1, keep_dims=True)
+    dy_sum = -(dy_log_sum / y_sum)
+    for start in range(0, D, BLOCK):
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, eviction_policy="evict_first").to(
+            COMPUTE
+        )
+        z = x - m
+        dy = tl.load(
+            dy_ptr + row * dy_row + d * dy_d, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
+        dx = dy + dy_sum * _exp(z, HALF)
+        tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=inside)
+
+
+@triton.jit
+def log_softmax_backward_relay(
+    turns_ptr,
+    x_ptr,
+    dy_ptr,
+    m_part_ptr,
+    y_sum_part_ptr,
+    dy_log_sum_part_ptr,
+    dx_ptr,
+    rows,
+    D,
+    x_row,
+    x_d,
+    dy_row,
+    dy_d,
+    dx_row,
+    dx_d,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    LANES: tl.constexpr,
+    AHEAD: tl.constexpr,
+):
+    """Program `turn`: m, y_sum, dy_log_sum over a block; then a block further back, read again from L2."""
+    blocks = tl.cdiv(D, BLOCK)
+    # Numbered as they start: a program waits for none that has yet to start.
+    turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
+    if turn < tl.cdiv(rows, ROWS) * blocks:
+        tile, part = turn // blocks, turn % blocks
+        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        start = part * BLOCK
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
+        y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+        dy_log_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        x = tl.load(
+            x_ptr + row * x_row + d * x_d,
+            mask=inside,
+            other=float("-inf"),
+            eviction_policy="evict_last",
+        ).to(COMPUTE)
+        m, y_sum = _take_sumexp(m, y_sum, x, HALF)
+        dy = tl.load(
+            dy_ptr + row * dy_row + d * dy_d, mask=inside, other=0.0, eviction_policy="evict_last"
+        ).to(COMPUTE)
+        dy_log_sum_acc += dy
+        tl.store(m_part_ptr + row * blocks + part, m, mask=row < rows)
+        tl.store(y_sum_part_ptr + row * blocks + part, y_sum, mask=row < rows)
+        tl.store(
+            dy_log_sum_part_ptr + row * blocks + part,
+            tl.sum(dy_log_sum_acc, 1, keep_dims=True),
+            mask=row < rows,
+        )
+        tl.debug_barrier()  # all is stored before it counts
+        tl.atomic_add(turns_ptr + 1 + tile, 1, sem="release")
+    behind = turn - blocks - AHEAD
+    if behind >= 0:
+        tile, part = behind // blocks, behind % blocks
+        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        start = part * BLOCK
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        parts = tl.arange(0, LANES)[None, :]
+        # Until every block of these rows has left its folds.
+        while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
+            pass
+        m_parts = tl.load(
+            m_part_ptr + row * blocks + parts,
+            mask=(row < rows) & (parts < blocks),
+            other=float("-inf"),
+        )
+        y_sum_parts = tl.load(
+            y_sum_part_ptr + row * blocks + parts, mask=(row < rows) & (parts < blocks), other=0.0
+        )
+        m, y_sum = _merge_sumexp(m_parts, y_sum_parts)
+        y_sum = _shift_sumexp(m, y_sum, m, D)
+        dy_log_sum_parts = tl.load(
+            dy_log_sum_part_ptr + row * blocks + parts,
+            mask=(row < rows) & (parts < blocks),
+            other=0.0,
+        )
+        dy_log_sum = tl.sum(dy_log_sum_parts, 1, keep_dims=True)
+        dy_sum = -(dy_log_sum / y_sum)
+        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, eviction_policy="evict_first").to(
+            COMPUTE
+        )
+        z = x - m
+        dy = tl.load(
+            dy_ptr + row * dy_row + d * dy_d, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
+        dx = dy + dy_sum * _exp(z, HALF)
+        tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=inside)
+
+
+@triton.jit
+def log_softmax_backward_part(
+    x_ptr,
+    dy_ptr,
+    m_part_ptr,
+    y_sum_part_ptr,
+    dy_log_sum_part_ptr,
+    rows,
+    D,
+    CHUNK,
+    x_row,
+    x_d,
+    dy_row,
+    dy_d,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): m, y_sum, dy_log_sum over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, D)
+    m = tl.full((ROWS, 1), float("-inf"), COMPUTE)
+    y_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    dy_log_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(part * CHUNK, stop, BLOCK):
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=float("-inf")).to(COMPUTE)
+        m, y_sum = _take_sumexp(m, y_sum, x, HALF)
+        dy = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=inside, other=0.0).to(COMPUTE)
+        dy_log_sum_acc += dy
+    tl.store(m_part_ptr + row * PARTS + part, m, mask=row < rows)
+    tl.store(y_sum_part_ptr + row * PARTS + part, y_sum, mask=row < rows)
+    tl.store(
+        dy_log_sum_part_ptr + row * PARTS + part,
+        tl.sum(dy_log_sum_acc, 1, keep_dims=True),
+        mask=row < rows,
+    )
+
+
+@triton.jit
+def log_softmax_backward_finish(
+    m_part_ptr,
+    y_sum_part_ptr,
+    dy_log_sum_part_ptr,
+    x_ptr,
+    dy_ptr,
+    dx_ptr,
+    rows,
+    D,
+    CHUNK,
+    x_row,
+    x_d,
+    dy_row,
+    dy_d,
+    dx_row,
+    dx_d,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, D)
+    parts = tl.arange(0, LANES)[None, :]
+    m_parts = tl.load(
+        m_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=float("-inf")
+    )
+    y_sum_parts = tl.load(
+        y_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    m, y_sum = _merge_sumexp(m_parts, y_sum_parts)
+    y_sum = _shift_sumexp(m, y_sum, m, D)
+    dy_log_sum_parts = tl.load(
+        dy_log_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    dy_log_sum = tl.sum(dy_log_sum_parts, 1, keep_dims=True)
+    dy_sum = -(dy_log_sum / y_sum)
+    for start in range(part * CHUNK, stop, BLOCK):
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside).to(COMPUTE)
+        z = x - m
+        dy = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=inside).to(COMPUTE)
+        dx = dy + dy_sum * _exp(z, HALF)
+        tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=inside)
+
+
+def choose_log_softmax_backward(
+    rows: int, cols: int, across: bool, itemsize: int, hip: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # x does not fit in L2, but what lies between its two reads does
+    if not across and not hip and itemsize <= 2 and 65536 < cols <= 2**22 and rows * cols > 2**25:
+        BLOCK = 8192
+        num_warps = 4
+        return "relay", dict(
+            BLOCK=BLOCK,
+            ROWS=1,
+            AHEAD=2 * sms,
+            num_warps=num_warps,
+            LANES=max(triton.next_power_of_2(triton.cdiv(cols, BLOCK)), 32 * num_warps),
+            maxnreg=80,
+        )
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
+        BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
+        ROWS = 32 if across else 1
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    256 if across else 1024,
+                    triton.cdiv(
+                        (4 if across else 128 if cols >= 262144 else 16) * sms,
+                        max(1, triton.cdiv(rows, ROWS)),
+                    ),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256),
+            num_warps=8,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                2
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    return "loop", dict(
+        BLOCK=256 if across else 16384 if cols <= 65536 else 32768,
+        ROWS=32 if across else 1,
+        num_warps=8 if across else 16 if cols <= 65536 else 32,
+    )
+
+
+def launch_log_softmax_backward(x, dy, dx) -> None:
+    """Computes dx by the variant that fits, unchecked."""
+    D = x.shape[-1]
+    batch = math.prod(dx.shape[:-1])
+    x = x.reshape(batch, D)
+    dy = dy.reshape(batch, D)
+    dx = dx.view(batch, D)
+    rows = batch
+    cols = D
+    across = x.stride(0) < x.stride(1)
+    itemsize = dx.element_size()
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(x.device)
+    variant, config = choose_log_softmax_backward(rows, cols, across, itemsize, hip, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
+    if variant == "relay":
+        m_part = torch.empty(
+            (rows, triton.cdiv(D, config["BLOCK"])),
+            dtype=torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32,
+            device=x.device,
+        )
+        y_sum_part = torch.empty(
+            (rows, triton.cdiv(D, config["BLOCK"])),
+            dtype=torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32,
+            device=x.device,
+        )
+        dy_log_sum_part = torch.empty(
+            (rows, triton.cdiv(D, config["BLOCK"])),
+            dtype=torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32,
+            device=x.device,
+        )
+        turns = torch.zeros(
+            (1 + triton.cdiv(rows, config["ROWS"]),), dtype=torch.int32, device=x.device
+        )
+        log_softmax_backward_relay[
+            (
+                (triton.cdiv(rows, config["ROWS"]) + 1) * triton.cdiv(D, config["BLOCK"])
+                + config["AHEAD"],
+            )
+        ](
+            turns,
+            x,
+            dy,
+            m_part,
+            y_sum_part,
+            dy_log_sum_part,
+            dx,
+            batch,
+            D,
+            x.stride(0),
+            x.stride(1),
+            dy.stride(0),
+            dy.stride(1),
+            dx.stride(0),
+            dx.stride(1),
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "split":
+        m_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32,
+            device=x.device,
+        )
+        y_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32,
+            device=x.device,
+        )
+        dy_log_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32,
+            device=x.device,
+        )
+        log_softmax_backward_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            x,
+            dy,
+            m_part,
+            y_sum_part,
+            dy_log_sum_part,
+            batch,
+            D,
+            x_row=x.stride(0),
+            x_d=x.stride(1),
+            dy_row=dy.stride(0),
+            dy_d=dy.stride(1),
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        log_softmax_backward_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            m_part,
+            y_sum_part,
+            dy_log_sum_part,
+            x,
+            dy,
+            dx,
+            batch,
+            D,
+            x_row=x.stride(0),
+            x_d=x.stride(1),
+            dy_row=dy.stride(0),
+            dy_d=dy.stride(1),
+            dx_row=dx.stride(0),
+            dx_d=dx.stride(1),
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("across", "rows"):
+        log_softmax_backward_rows[(triton.cdiv(rows, config["ROWS"]),)](
+            x,
+            dy,
+            dx,
+            batch,
+            D,
+            x.stride(0),
+            x.stride(1),
+            dy.stride(0),
+            dy.stride(1),
+            dx.stride(0),
+            dx.stride(1),
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        log_softmax_backward_loop[(triton.cdiv(rows, config["ROWS"]),)](
+            x,
+            dy,
+            dx,
+            batch,
+            D,
+            x.stride(0),
+            x.stride(1),
+            dy.stride(0),
+            dy.stride(1),
+            dx.stride(0),
+            dx.stride(1),
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def allocate_log_softmax_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """Checks the operands of log_softmax_backward and allocates what it returns."""
+    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"log_softmax_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
+        )
+    if x.dim() < 1:
+        raise ValueError(
+            f"log_softmax_backward: x: expected at least 1 dim [..., D], given {x.dim()}"
+        )
+    if dy.dtype != x.dtype:
+        raise ValueError(
+            f"log_softmax_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
+        )
+    if dy.dim() < 1:
+        raise ValueError(
+            f"log_softmax_backward: dy: expected at least 1 dim [..., D], given {dy.dim()}"
+        )
+    if dy.device != x.device:
+        raise ValueError(
+            f"log_softmax_backward: dy: expected device {x.device} (from x), given {dy.device}"
+        )
+    D = x.shape[-1]
+    if dy.shape[-1] != D:
+        raise ValueError(
+            f"log_softmax_backward: dy: dim -1 (D): expected {D} (from x), given {dy.shape[-1]}"
+        )
+    if dy.shape[:-1] != x.shape[:-1]:
+        raise ValueError(
+            f"log_softmax_backward: dy: batch shape {tuple(dy.shape[:-1])} does not broadcast with {tuple(x.shape[:-1])} (from x)"
+        )
+    dx = torch.empty((*x.shape[:-1], D), dtype=x.dtype, device=x.device)
+    return dx
+
+
+def log_softmax_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """What log_softmax_backward means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    dy = dy.to(compute)
+    D = x.shape[-1]
+    batch = x.shape[:-1]
+    rows = batch.numel()
+    x = x.reshape(rows, D)
+    dy = dy.reshape(rows, D)
+
+    # m[...] = max[d](x[..., d])
+    m = x.amax(-1) if D > 0 else torch.full((rows,), float("-inf"), dtype=compute, device=x.device)
+
+    # z[..., d] = x[..., d] - m[...]
+    z = x - m[:, None]
+
+    # y_sum[...] = sum[k](exp(z[..., k]))
+    y_sum = torch.exp(z).sum(-1)
+
+    # dy_log_sum[...] = sum[d](dy[..., d])
+    dy_log_sum = dy.sum(-1)
+
+    # dy_sum[...] = -(dy_log_sum[...] / y_sum[...])
+    dy_sum = -(dy_log_sum / y_sum)
+
+    # dx[..., d] = dy[..., d] + dy_sum[...] * exp(z[..., d])
+    dx = (dy + dy_sum[:, None] * torch.exp(z)).to(T)
+
+    return dx.reshape(*batch, D)
+
+
+@runtime.op(
+    "specs/log_softmax.op",
+    allocate=allocate_log_softmax_backward,
+    reference=log_softmax_backward_reference,
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def log_softmax_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """dx: T[..., D] from x: T[..., D], dy: T[..., D].
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dx = allocate_log_softmax_backward(x, dy)
+    if not _runs_kernels(x):
+        return log_softmax_backward_reference(x, dy)
+    if dx.numel() > 0:
+        with torch.cuda.device_of(x):
+            launch_log_softmax_backward(x, dy, dx)
+    return dx

@@ -32,6 +32,25 @@ def _runs_kernels(x: torch.Tensor) -> bool:
 
 
 @triton.jit
+def _next_sums_behind(a, before_a, b, before_b):
+    return a + b, a + before_b
+
+
+@triton.jit
+def _sums_behind(x, start, RUN: tl.constexpr):
+    """What lies behind each element of x, whose runs of RUN elements stand the last one first.
+
+    Halves of a run wait for what lies behind the whole; so lanes never trade places.
+    """
+    if RUN == 1:
+        return tl.associative_scan((x, tl.full(x.shape, start, x.dtype)), 1, _next_sums_behind)[1]
+    else:
+        left, right = tl.split(x.reshape(x.shape[0], x.shape[1] // 2, 2))
+        behind = _sums_behind(left + right, start, RUN // 2)
+        return tl.join(right + behind, behind).reshape(x.shape)
+
+
+@triton.jit
 def masked_cumsum_scan(
     mask_ptr,
     x_ptr,
@@ -313,6 +332,7 @@ def masked_cumsum_torch(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     allocate=allocate_masked_cumsum,
     reference=masked_cumsum_reference,
     equals=masked_cumsum_torch,
+    backward=runtime.Backward("masked_cumsum_backward", wrt=("x",), outputs=("y",)),
 )
 def masked_cumsum(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """y: T[..., D] from x: T[..., D], mask: bool[..., D].
@@ -326,3 +346,319 @@ def masked_cumsum(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         with torch.cuda.device_of(x):
             launch_masked_cumsum(x, mask, y)
     return y
+
+
+@triton.jit
+def masked_cumsum_backward_scan(
+    dy_ptr,
+    mask_ptr,
+    dx_ptr,
+    rows,
+    D,
+    dy_row,
+    dy_k,
+    mask_row,
+    mask_k,
+    dx_row,
+    dx_k,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
+    RUN: tl.constexpr,
+):
+    """ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    last = tl.cdiv(D, BLOCK) * BLOCK - BLOCK
+    i = tl.arange(0, BLOCK)[None, :]
+    # Runs of RUN elements, the last one first: each a load, and no lanes to turn over.
+    turned = (BLOCK - RUN - i // RUN * RUN + i % RUN).to(tl.int64)
+    carry = tl.full((ROWS, 1), 0.0, COMPUTE)
+    for start in tl.range(0, D, BLOCK, num_stages=STAGES):
+        k = last - start + turned
+        inside = (row < rows) & (k < D)
+        dy = tl.load(dy_ptr + row * dy_row + k * dy_k, mask=inside, other=0.0).to(COMPUTE)
+        dy_where = carry + (dy + _sums_behind(dy, 0.0, RUN))
+        mask = tl.load(mask_ptr + row * mask_row + k * mask_k, mask=inside)
+        dx = tl.where(mask, dy_where, 0.0)
+        tl.store(dx_ptr + row * dx_row + k * dx_k, dx, mask=inside)
+        carry += tl.sum(dy, 1, keep_dims=True)
+
+
+@triton.jit
+def masked_cumsum_backward_part(
+    dy_ptr,
+    dy_where_part_ptr,
+    rows,
+    D,
+    CHUNK,
+    dy_row,
+    dy_k,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """Program (part, rows): the total of one CHUNK of dy_where."""
+    part = tl.program_id(0).to(tl.int64)
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
+        k = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (k < D)
+        dy = tl.load(dy_ptr + row * dy_row + k * dy_k, mask=inside, other=0.0).to(COMPUTE)
+        acc += dy
+    tl.store(
+        dy_where_part_ptr + row * PARTS + part, tl.sum(acc, 1, keep_dims=True), mask=row < rows
+    )
+
+
+@triton.jit
+def masked_cumsum_backward_finish(
+    dy_where_part_ptr,
+    dy_ptr,
+    mask_ptr,
+    dx_ptr,
+    rows,
+    D,
+    CHUNK,
+    dy_row,
+    dy_k,
+    mask_row,
+    mask_k,
+    dx_row,
+    dx_k,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    STAGES: tl.constexpr,
+    RUN: tl.constexpr,
+):
+    """Program (part, rows): one CHUNK, from the totals of the parts before it."""
+    part = tl.program_id(0).to(tl.int64)
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    last = (part + 1) * CHUNK - BLOCK
+    i = tl.arange(0, BLOCK)[None, :]
+    # Runs of RUN elements, the last one first: each a load, and no lanes to turn over.
+    turned = (BLOCK - RUN - i // RUN * RUN + i % RUN).to(tl.int64)
+    parts = tl.arange(0, PARTS)[None, :]
+    dy_where_parts = tl.load(
+        dy_where_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts > part), other=0.0
+    )
+    carry = tl.sum(dy_where_parts, 1, keep_dims=True)
+    for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
+        k = last - start + turned
+        inside = (row < rows) & (k < D)
+        dy = tl.load(dy_ptr + row * dy_row + k * dy_k, mask=inside, other=0.0).to(COMPUTE)
+        dy_where = carry + (dy + _sums_behind(dy, 0.0, RUN))
+        mask = tl.load(mask_ptr + row * mask_row + k * mask_k, mask=inside)
+        dx = tl.where(mask, dy_where, 0.0)
+        tl.store(dx_ptr + row * dx_row + k * dx_k, dx, mask=inside)
+        carry += tl.sum(dy, 1, keep_dims=True)
+
+
+def choose_masked_cumsum_backward(
+    rows: int, cols: int, across: bool, itemsize: int, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 64 if across else 1) < sms and cols > (256 if across else 16384):
+        ROWS = max(1, min(32, triton.next_power_of_2(rows))) if across else 1
+        BLOCK = 32 if across else 4096
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    512 if across else 1024,
+                    triton.cdiv(8 * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            ROWS=ROWS,
+            BLOCK=BLOCK,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            STAGES=1,
+            num_warps=1 if across else 8,
+            RUN=1 if across else min(8, 16 // itemsize),
+        )
+    # memory runs across the walk: rows side by side make whole lines
+    if across:
+        ROWS = max(1, min(64, triton.next_power_of_2(rows)))
+        return "across", dict(
+            ROWS=ROWS,
+            BLOCK=max(16, min(1024 // ROWS, triton.next_power_of_2(cols))),
+            STAGES=3 if itemsize <= 2 else 1,
+            num_warps=2,
+            RUN=1,
+        )
+    # few rows: wide blocks keep enough bytes in flight
+    if rows < 8 * sms and cols > 4096:
+        return "few", dict(ROWS=1, BLOCK=4096, STAGES=1, num_warps=8, RUN=min(8, 16 // itemsize))
+    # a row is walked in blocks, once where it fits
+    BLOCK = min(1024, max(16, triton.next_power_of_2(cols)))
+    return "blocks", dict(
+        BLOCK=BLOCK,
+        ROWS=max(1, 1024 // BLOCK),
+        STAGES=3 if cols > BLOCK else 1,
+        num_warps=2,
+        RUN=min(8, 16 // itemsize),
+    )
+
+
+def launch_masked_cumsum_backward(mask, dy, dx) -> None:
+    """Computes dx by the variant that fits, unchecked."""
+    D = mask.shape[-1]
+    batch_shape = dx.shape[:-1]
+    batch = math.prod(batch_shape)
+    dy = dy.reshape(batch, D)
+    mask = mask.expand(*batch_shape, -1).reshape(batch, D)
+    dx = dx.view(batch, D)
+    rows = batch
+    cols = D
+    across = dy.stride(0) < dy.stride(1)
+    itemsize = dx.element_size()
+    sms = _multiprocessors(dy.device)
+    variant, config = choose_masked_cumsum_backward(rows, cols, across, itemsize, sms)
+    COMPUTE = tl.float64 if dy.dtype == torch.float64 else tl.float32
+    if variant == "split":
+        dy_where_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=torch.float64 if dy.dtype == torch.float64 else torch.float32,
+            device=dy.device,
+        )
+        masked_cumsum_backward_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            dy,
+            dy_where_part,
+            batch,
+            D,
+            dy_row=dy.stride(0),
+            dy_k=dy.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            ROWS=config["ROWS"],
+            BLOCK=config["BLOCK"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            STAGES=config["STAGES"],
+            num_warps=config["num_warps"],
+        )
+        masked_cumsum_backward_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            dy_where_part,
+            dy,
+            mask,
+            dx,
+            batch,
+            D,
+            dy_row=dy.stride(0),
+            dy_k=dy.stride(1),
+            mask_row=mask.stride(0),
+            mask_k=mask.stride(1),
+            dx_row=dx.stride(0),
+            dx_k=dx.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        masked_cumsum_backward_scan[(triton.cdiv(rows, config["ROWS"]),)](
+            dy,
+            mask,
+            dx,
+            batch,
+            D,
+            dy.stride(0),
+            dy.stride(1),
+            mask.stride(0),
+            mask.stride(1),
+            dx.stride(0),
+            dx.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def allocate_masked_cumsum_backward(mask: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """Checks the operands of masked_cumsum_backward and allocates what it returns."""
+    if mask.dtype != torch.bool:
+        raise ValueError(
+            f"masked_cumsum_backward: mask: expected dtype torch.bool, given {mask.dtype}"
+        )
+    if mask.dim() < 1:
+        raise ValueError(
+            f"masked_cumsum_backward: mask: expected at least 1 dim [..., D], given {mask.dim()}"
+        )
+    if dy.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"masked_cumsum_backward: dy: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {dy.dtype}"
+        )
+    if dy.dim() < 1:
+        raise ValueError(
+            f"masked_cumsum_backward: dy: expected at least 1 dim [..., D], given {dy.dim()}"
+        )
+    if dy.device != mask.device:
+        raise ValueError(
+            f"masked_cumsum_backward: dy: expected device {mask.device} (from mask), given {dy.device}"
+        )
+    D = mask.shape[-1]
+    if dy.shape[-1] != D:
+        raise ValueError(
+            f"masked_cumsum_backward: dy: dim -1 (D): expected {D} (from mask), given {dy.shape[-1]}"
+        )
+    try:
+        batch_shape = torch.broadcast_shapes(mask.shape[:-1], dy.shape[:-1])
+    except RuntimeError:
+        raise ValueError(
+            f"masked_cumsum_backward: mask: batch shape {tuple(mask.shape[:-1])} does not broadcast with {tuple(dy.shape[:-1])} (from dy)"
+        ) from None
+    if batch_shape != dy.shape[:-1]:
+        raise ValueError(
+            f"masked_cumsum_backward: mask: batch shape {tuple(mask.shape[:-1])} does not broadcast with {tuple(dy.shape[:-1])} (from dy)"
+        )
+    dx = torch.empty((*dy.shape[:-1], D), dtype=dy.dtype, device=mask.device)
+    return dx
+
+
+def masked_cumsum_backward_reference(mask: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """What masked_cumsum_backward means: its spec, line by line."""
+    T = dy.dtype
+    compute = torch.float64 if dy.dtype == torch.float64 else torch.float32
+    dy = dy.to(compute)
+    D = mask.shape[-1]
+    batch = dy.shape[:-1]
+    rows = batch.numel()
+    mask = mask.expand(*batch, -1).reshape(rows, D)
+    dy = dy.reshape(rows, D)
+
+    # dy_where[..., k < D] = sum[d >= k](dy[..., d])
+    dy_where = torch.cumsum(dy.flip(-1), -1).flip(-1)
+
+    # dx[..., k] = where(mask[..., k], dy_where[..., k], 0.0)
+    dx = torch.where(mask, dy_where, 0.0).to(T)
+
+    return dx.reshape(*batch, D)
+
+
+@runtime.op(
+    "specs/masked_cumsum.op",
+    allocate=allocate_masked_cumsum_backward,
+    reference=masked_cumsum_backward_reference,
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def masked_cumsum_backward(mask: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """dx: T[..., D] from mask: bool[..., D], dy: T[..., D].
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dx = allocate_masked_cumsum_backward(mask, dy)
+    if not _runs_kernels(mask):
+        return masked_cumsum_backward_reference(mask, dy)
+    if dx.numel() > 0:
+        with torch.cuda.device_of(mask):
+            launch_masked_cumsum_backward(mask, dy, dx)
+    return dx

@@ -56,6 +56,13 @@ def _taken(line, FIRST: tl.constexpr, STEP: tl.constexpr, EACH: tl.constexpr):
         return tl.join(even, odd).reshape(even.shape[0], 2 * even.shape[1])
 
 
+@triton.jit
+def _first_max(a, i, b, j):
+    """The larger value and its place: NaN before any number, the lower place at a tie."""
+    left = (a > b) | ((a != a) & (b == b)) | (((a == b) | ((a != a) & (b != b))) & (i < j))
+    return tl.where(left, a, b), tl.where(left, i, j)
+
+
 # Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
 @triton.jit(do_not_specialize=["N", "P", "L"])
 def max_pool1d_channels(
@@ -572,6 +579,7 @@ def max_pool1d_torch(
     allocate=allocate_max_pool1d,
     reference=max_pool1d_reference,
     equals=max_pool1d_torch,
+    backward=runtime.Backward("max_pool1d_backward", wrt=("x",), outputs=("y",)),
 )
 def max_pool1d(
     x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0, dil: int = 1
@@ -587,3 +595,686 @@ def max_pool1d(
         with torch.cuda.device_of(x):
             launch_max_pool1d(x, y, win, stride, pad, dil)
     return y
+
+
+# Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
+@triton.jit(do_not_specialize=["N", "P", "L"])
+def max_pool1d_backward_y_at_channels(
+    x_ptr,
+    y_at_ptr,
+    N,
+    P,
+    C,
+    L,
+    x_0,
+    x_1,
+    x_2,
+    y_at_0,
+    y_at_1,
+    y_at_2,
+    COMPUTE: tl.constexpr,
+    win: tl.constexpr,
+    stride: tl.constexpr,
+    pad: tl.constexpr,
+    dil: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once."""
+    tile = tl.program_id(0)
+    tiles, spans = tl.cdiv(C, BLOCK), tl.cdiv(P, STEPS)
+    row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
+    p = (tile // tiles % spans).to(tl.int64) * STEPS
+    c = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
+    n = row.to(tl.int64)
+    x_l0 = p * stride - pad
+    y_ats = ()
+    for i in tl.static_range(STEPS):
+        y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+        y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
+        for r2 in tl.static_range(win):
+            x_l = x_l0 + (i * stride + r2 * dil)
+            x = tl.load(
+                x_ptr + n * x_0 + tl.cast(c, tl.int64) * x_1 + x_l * x_2,
+                mask=((row < N) & (x_l >= 0) & (x_l < L)) & (c < C),
+                other=float("-inf"),
+            ).to(COMPUTE)
+            y_at_best, y_at = _first_max(y_at_best, y_at, x, r2)
+        y_ats = y_ats + (y_at,)
+    for i in tl.static_range(STEPS):
+        tl.store(
+            y_at_ptr + n * y_at_0 + tl.cast(c, tl.int64) * y_at_1 + (p + i) * y_at_2,
+            y_ats[i],
+            mask=(row < N) & (p + i < P) & (c < C),
+        )
+
+
+# Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
+@triton.jit(do_not_specialize=["rows", "P", "C", "L"])
+def max_pool1d_backward_y_at_runs(
+    x_ptr,
+    y_at_ptr,
+    rows,
+    P,
+    C,
+    L,
+    x_0,
+    x_1,
+    x_2,
+    y_at_0,
+    y_at_1,
+    y_at_2,
+    WIDE_Y_AT: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    stride: tl.constexpr,
+    pad: tl.constexpr,
+    dil: tl.constexpr,
+    win: tl.constexpr,
+    WIDE_X: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    EACH: tl.constexpr,
+):
+    """The windows of STEPS x ROWS x BLOCK places a program."""
+    tile = tl.program_id(0)
+    tiles = tl.cdiv(P, STEPS * BLOCK)
+    row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
+    p = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
+    P = tl.multiple_of(tl.cast(P, tl.int64), WIDE_Y_AT)
+    RUN: tl.constexpr = EACH * stride
+    FIRST: tl.constexpr = (-pad) // RUN
+    LAST: tl.constexpr = ((EACH - 1) * stride + dil * win - dil - pad) // RUN
+    x_l0 = tile % tiles * (STEPS * BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
+    n = (row // C).to(tl.int64)
+    c = (row % C).to(tl.int64)
+    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), WIDE_X)
+    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), WIDE_X)
+    L = tl.multiple_of(tl.cast(L, tl.int64), WIDE_X)
+    y_at_0 = tl.multiple_of(tl.cast(y_at_0, tl.int64), WIDE_Y_AT)
+    y_at_1 = tl.multiple_of(tl.cast(y_at_1, tl.int64), WIDE_Y_AT)
+    y_ats = ()
+    for i in tl.static_range(STEPS):
+        y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+        y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
+        x_line = ()
+        for a in tl.static_range(FIRST, LAST + 1):
+            x_l = x_l0 + i * (BLOCK * stride) + a * RUN
+            x_run = tl.load(
+                x_ptr + n * x_0 + c * x_1 + tl.cast(x_l, tl.int64) * x_2,
+                mask=(row < rows) & ((x_l >= 0) & (x_l < L)),
+                other=float("-inf"),
+            )
+            x_line = x_line + _phases(x_run, RUN)
+        for r2 in tl.static_range(win):
+            x = _taken(x_line, r2 * dil - pad - FIRST * RUN, stride, EACH).to(COMPUTE)
+            y_at_best, y_at = _first_max(y_at_best, y_at, x, r2)
+        y_ats = y_ats + (y_at,)
+    for i in tl.static_range(STEPS):
+        tl.store(
+            y_at_ptr + n * y_at_0 + c * y_at_1 + tl.cast(p + i * BLOCK, tl.int64) * y_at_2,
+            y_ats[i],
+            mask=(row < rows) & (p + i * BLOCK < P),
+        )
+
+
+# Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
+@triton.jit(do_not_specialize=["rows", "P", "C", "L"])
+def max_pool1d_backward_y_at_window(
+    x_ptr,
+    y_at_ptr,
+    rows,
+    P,
+    C,
+    L,
+    x_0,
+    x_1,
+    x_2,
+    y_at_0,
+    y_at_1,
+    y_at_2,
+    COMPUTE: tl.constexpr,
+    win: tl.constexpr,
+    stride: tl.constexpr,
+    pad: tl.constexpr,
+    dil: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The windows of STEPS x ROWS x BLOCK places a program."""
+    tile = tl.program_id(0)
+    tiles = tl.cdiv(P, STEPS * BLOCK)
+    row = tile // tiles * ROWS + tl.arange(0, ROWS)[:, None]
+    p = tile % tiles * (STEPS * BLOCK) + tl.arange(0, BLOCK)[None, :]
+    n = (row // C).to(tl.int64)
+    c = (row % C).to(tl.int64)
+    x_l0 = p * stride - pad
+    y_ats = ()
+    for i in tl.static_range(STEPS):
+        y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+        y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
+        for r2 in tl.static_range(win):
+            x_l = x_l0 + ((i * BLOCK) * stride + r2 * dil)
+            x = tl.load(
+                x_ptr + n * x_0 + c * x_1 + tl.cast(x_l, tl.int64) * x_2,
+                mask=(row < rows) & ((p + i * BLOCK < P) & (x_l >= 0) & (x_l < L)),
+                other=float("-inf"),
+            ).to(COMPUTE)
+            y_at_best, y_at = _first_max(y_at_best, y_at, x, r2)
+        y_ats = y_ats + (y_at,)
+    for i in tl.static_range(STEPS):
+        tl.store(
+            y_at_ptr + n * y_at_0 + c * y_at_1 + tl.cast(p + i * BLOCK, tl.int64) * y_at_2,
+            y_ats[i],
+            mask=(row < rows) & (p + i * BLOCK < P),
+        )
+
+
+@triton.jit
+def max_pool1d_backward_y_at_box(
+    x_ptr,
+    y_at_ptr,
+    rows,
+    P,
+    C,
+    L,
+    x_0,
+    x_1,
+    x_2,
+    y_at_0,
+    y_at_1,
+    y_at_2,
+    COMPUTE: tl.constexpr,
+    win: tl.constexpr,
+    stride: tl.constexpr,
+    dil: tl.constexpr,
+    pad: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program, reducers as loops."""
+    tiles = tl.cdiv(P, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    p = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (p < P)
+    n = row // C
+    c = row % C
+    y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+    y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
+    for r2 in range(win):
+        x_l = p * stride + r2 * dil - pad
+        x = tl.load(
+            x_ptr + n * x_0 + c * x_1 + x_l * x_2,
+            mask=inside & (x_l >= 0) & (x_l < L),
+            other=float("-inf"),
+        ).to(COMPUTE)
+        y_at_best, y_at = _first_max(y_at_best, y_at, x, r2)
+    y_at = tl.where(y_at == 2147483647, -1, y_at)
+    tl.store(y_at_ptr + n * y_at_0 + c * y_at_1 + p * y_at_2, y_at, mask=inside)
+
+
+@triton.jit
+def max_pool1d_backward_dx_box(
+    dy_ptr,
+    y_at_ptr,
+    dx_ptr,
+    rows,
+    L,
+    C,
+    P,
+    dy_0,
+    dy_1,
+    dy_2,
+    y_at_0,
+    y_at_1,
+    y_at_2,
+    dx_0,
+    dx_1,
+    dx_2,
+    COMPUTE: tl.constexpr,
+    win: tl.constexpr,
+    pad: tl.constexpr,
+    dil: tl.constexpr,
+    stride: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program, reducers as loops."""
+    tiles = tl.cdiv(L, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    l = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (l < L)
+    n = row // C
+    c = row % C
+    dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for r in range(win):
+        dy_p_num = l + pad - r * dil
+        dy = tl.load(
+            dy_ptr + n * dy_0 + c * dy_1 + dy_p_num // stride * dy_2,
+            mask=inside & (dy_p_num % stride == 0) & (dy_p_num >= 0) & (dy_p_num // stride < P),
+            other=0.0,
+        ).to(COMPUTE)
+        y_at = tl.load(
+            y_at_ptr + n * y_at_0 + c * y_at_1 + dy_p_num // stride * y_at_2,
+            mask=inside & (dy_p_num % stride == 0) & (dy_p_num >= 0) & (dy_p_num // stride < P),
+            other=-1,
+        )
+        dx_sum += tl.where(r == y_at, dy, 0.0)
+    tl.store(dx_ptr + n * dx_0 + c * dx_1 + l * dx_2, dx_sum, mask=inside)
+
+
+def choose_max_pool1d_backward_y_at(
+    terms: int,
+    outer: int,
+    lanes: int,
+    span: int,
+    along: int,
+    hop_p: int,
+    lines: int,
+    cols: int,
+    reach: int,
+    apart: int,
+    dilation: int,
+    channels_last: bool,
+    itemsize: int,
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # a window small enough to unroll, memory running along the channels
+    if channels_last and 0 < terms <= 64 and max(outer, span) < 1 << 30:
+        BLOCK = max(1, min(256, triton.next_power_of_2(lanes)))
+        return "channels", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // itemsize // BLOCK),
+            num_warps=2,
+            STEPS=max(1, min(triton.next_power_of_2(along), 16 // (hop_p * hop_p), 64 // terms)),
+        )
+    # a window small enough to unroll, lines loaded in whole runs
+    if (
+        1 <= apart <= 8
+        and triton.next_power_of_2(apart) == apart
+        and itemsize <= 2 * apart
+        and dilation >= 0
+        and 0 < terms <= 64
+        and max(lines, reach) < 1 << 30
+    ):
+        BLOCK = max(1, min(128, triton.next_power_of_2(cols)))
+        EACH = min(BLOCK, 8 // itemsize) if apart == 1 else 1
+        return "runs", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 128 // BLOCK),
+            STEPS=max(1, min(8, triton.cdiv(triton.next_power_of_2(cols), BLOCK), 64 // terms)),
+            EACH=EACH,
+            num_warps=max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64))),
+        )
+    # a window small enough to unroll
+    if 0 < terms <= 64 and max(lines, reach) < 1 << 30:
+        BLOCK = max(1, min(128, triton.next_power_of_2(cols)))
+        return "window", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 64 // BLOCK),
+            num_warps=4 if BLOCK > 64 else 1,
+            STEPS=max(1, min(8, triton.cdiv(triton.next_power_of_2(cols), BLOCK), 64 // terms)),
+        )
+    # right for every shape: reducers as loops
+    BLOCK = max(1, min(256, triton.next_power_of_2(cols)))
+    return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
+
+
+def launch_max_pool1d_backward_y_at(x, dy, y_at, dx, win, stride, pad, dil) -> None:
+    """Computes y_at by the variant that fits, unchecked."""
+    N, C, L = x.shape
+    P = dy.shape[2]
+    terms = win
+    outer = N
+    lanes = C
+    span = C
+    along = P
+    hop_p = stride
+    lines = C * N
+    cols = P
+    reach = P + P * stride + max(dil, -dil) * win
+    apart = stride
+    dilation = dil
+    rows = C * N
+    channels_last = x.stride(1) < x.stride(2)
+    itemsize = x.element_size()
+    variant, config = choose_max_pool1d_backward_y_at(
+        terms,
+        outer,
+        lanes,
+        span,
+        along,
+        hop_p,
+        lines,
+        cols,
+        reach,
+        apart,
+        dilation,
+        channels_last,
+        itemsize,
+    )
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
+    if variant == "channels":
+        max_pool1d_backward_y_at_channels[
+            (
+                triton.cdiv(N, config["ROWS"])
+                * triton.cdiv(P, config["STEPS"])
+                * triton.cdiv(C, config["BLOCK"]),
+            )
+        ](
+            x,
+            y_at,
+            N,
+            P,
+            C,
+            L,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            y_at.stride(0),
+            y_at.stride(1),
+            y_at.stride(2),
+            COMPUTE=COMPUTE,
+            win=win,
+            stride=stride,
+            pad=pad,
+            dil=dil,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "runs":
+        max_pool1d_backward_y_at_runs[
+            (
+                triton.cdiv(lines, config["ROWS"])
+                * triton.cdiv(P, config["STEPS"] * config["BLOCK"]),
+            )
+        ](
+            x,
+            y_at,
+            C * N,
+            P,
+            C,
+            L,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            y_at.stride(0),
+            y_at.stride(1),
+            y_at.stride(2),
+            WIDE_Y_AT=math.gcd(16, y_at.shape[2], y_at.stride(0), y_at.stride(1)),
+            COMPUTE=COMPUTE,
+            stride=stride,
+            pad=pad,
+            dil=dil,
+            win=win,
+            WIDE_X=math.gcd(16, x.shape[2], x.stride(0), x.stride(1)),
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "window":
+        max_pool1d_backward_y_at_window[
+            (
+                triton.cdiv(lines, config["ROWS"])
+                * triton.cdiv(P, config["STEPS"] * config["BLOCK"]),
+            )
+        ](
+            x,
+            y_at,
+            C * N,
+            P,
+            C,
+            L,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            y_at.stride(0),
+            y_at.stride(1),
+            y_at.stride(2),
+            COMPUTE=COMPUTE,
+            win=win,
+            stride=stride,
+            pad=pad,
+            dil=dil,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        max_pool1d_backward_y_at_box[
+            (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(P, config["BLOCK"]),)
+        ](
+            x,
+            y_at,
+            C * N,
+            P,
+            C,
+            L,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            y_at.stride(0),
+            y_at.stride(1),
+            y_at.stride(2),
+            COMPUTE=COMPUTE,
+            win=win,
+            stride=stride,
+            dil=dil,
+            pad=pad,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_max_pool1d_backward_dx(cols: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # right for every shape: reducers as loops
+    BLOCK = max(1, min(256, triton.next_power_of_2(cols)))
+    return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
+
+
+def launch_max_pool1d_backward_dx(x, dy, y_at, dx, win, stride, pad, dil) -> None:
+    """Computes dx by the variant that fits, unchecked."""
+    N, C, L = x.shape
+    P = dy.shape[2]
+    rows = C * N
+    cols = L
+    _, config = choose_max_pool1d_backward_dx(cols)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
+    max_pool1d_backward_dx_box[
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(L, config["BLOCK"]),)
+    ](
+        dy,
+        y_at,
+        dx,
+        C * N,
+        L,
+        C,
+        P,
+        dy.stride(0),
+        dy.stride(1),
+        dy.stride(2),
+        y_at.stride(0),
+        y_at.stride(1),
+        y_at.stride(2),
+        dx.stride(0),
+        dx.stride(1),
+        dx.stride(2),
+        COMPUTE=COMPUTE,
+        win=win,
+        pad=pad,
+        dil=dil,
+        stride=stride,
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def launch_max_pool1d_backward(x, dy, dx, win, stride, pad, dil) -> None:
+    """2 steps, unchecked; what passes between them is in scratch storage."""
+    N = x.shape[0]
+    C = x.shape[1]
+    P = dy.shape[2]
+    y_at = torch.empty((N, C, P), dtype=torch.int64, device=x.device)
+    launch_max_pool1d_backward_y_at(x, dy, y_at, dx, win, stride, pad, dil)
+    launch_max_pool1d_backward_dx(x, dy, y_at, dx, win, stride, pad, dil)
+
+
+def allocate_max_pool1d_backward(
+    x: torch.Tensor, dy: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0, dil: int = 1
+) -> torch.Tensor:
+    """Checks the operands of max_pool1d_backward and allocates what it returns."""
+    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"max_pool1d_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
+        )
+    if x.dim() != 3:
+        raise ValueError(f"max_pool1d_backward: x: expected 3 dims [N, C, L], given {x.dim()}")
+    if dy.dtype != x.dtype:
+        raise ValueError(
+            f"max_pool1d_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
+        )
+    if dy.dim() != 3:
+        raise ValueError(f"max_pool1d_backward: dy: expected 3 dims [N, C, P], given {dy.dim()}")
+    if dy.device != x.device:
+        raise ValueError(
+            f"max_pool1d_backward: dy: expected device {x.device} (from x), given {dy.device}"
+        )
+    if type(win) is not int:
+        raise ValueError(f"max_pool1d_backward: win: expected int, given {win!r}")
+    if type(stride) is not int:
+        raise ValueError(f"max_pool1d_backward: stride: expected int, given {stride!r}")
+    if type(pad) is not int:
+        raise ValueError(f"max_pool1d_backward: pad: expected int, given {pad!r}")
+    if type(dil) is not int:
+        raise ValueError(f"max_pool1d_backward: dil: expected int, given {dil!r}")
+    N, C, L = x.shape
+    P = dy.shape[2]
+    if dy.shape[0] != N:
+        raise ValueError(
+            f"max_pool1d_backward: dy: dim 0 (N): expected {N} (from x), given {dy.shape[0]}"
+        )
+    if dy.shape[1] != C:
+        raise ValueError(
+            f"max_pool1d_backward: dy: dim 1 (C): expected {C} (from x), given {dy.shape[1]}"
+        )
+    if stride < 1:
+        raise ValueError(f"max_pool1d_backward: requires stride >= 1: {stride} < {1}")
+    if P != ((L + dil + 2 * pad - dil * win - 1) // stride + 1):
+        raise ValueError(
+            f"max_pool1d_backward: requires P == (L + dil + 2 * pad - dil * win - 1) // stride + 1: {P} != {(L + dil + 2 * pad - dil * win - 1) // stride + 1}"
+        )
+    if (2 * pad) > win:
+        raise ValueError(f"max_pool1d_backward: requires 2 * pad <= win: {2 * pad} > {win}")
+    dx = torch.empty((N, C, L), dtype=x.dtype, device=x.device)
+    return dx
+
+
+def max_pool1d_backward_reference(
+    x: torch.Tensor, dy: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0, dil: int = 1
+) -> torch.Tensor:
+    """What max_pool1d_backward means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    dy = dy.to(compute)
+    N, C, L = x.shape
+    P = dy.shape[2]
+
+    def padded(tensor, fill, *index):
+        """tensor[index], and fill where an index is outside."""
+        inside, at = True, []
+        for i, size in zip(index, tensor.shape):
+            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
+            inside = inside & (i >= 0) & (i < size)
+            at.append(i.clamp(0, max(size - 1, 0)))
+        if tensor.numel() == 0:
+            return tensor.new_full(inside.shape, fill)
+        return torch.where(inside, tensor[tuple(at)], fill)
+
+    def first(largest, terms, there, start):
+        """start plus the place of the first extreme term that is there, a NaN before any; -1 where none is."""
+        if terms.shape[-1] == 0:
+            return torch.full(terms.shape[:-1], -1, device=terms.device)
+        best = terms.amax(-1, keepdim=True) if largest else terms.amin(-1, keepdim=True)
+        hit = there & ((terms == best) | (terms != terms))
+        return torch.where(hit.any(-1), start + hit.to(torch.int8).argmax(-1), -1)
+
+    def blocks(terms, *sizes):
+        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
+        room, parts = max(1, 2**19 // max(1, terms)), [()]
+        for size in sizes[::-1]:
+            length = max(1, min(size, room))
+            room = max(1, room // length)
+            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
+            parts = [(cut, *part) for cut in cuts for part in parts]
+        return parts
+
+    # y_at[n, c, p < P] = argmax[r < win](x[n, c, p * stride + r * dil - pad] else -inf)
+    r = torch.arange(win, device=x.device)
+    y_at = torch.empty((N, C, P), dtype=torch.int64, device=x.device)
+    for n_block, c_block, p_block in blocks(win, N, C, P):
+        n = torch.arange(N, device=x.device)[n_block, None, None, None]
+        c = torch.arange(C, device=x.device)[c_block, None, None]
+        p = torch.arange(P, device=x.device)[p_block, None]
+        y_at[n_block, c_block, p_block] = first(
+            True, padded(x, float("-inf"), n, c, p * stride + r * dil - pad), True, 0
+        )
+
+    # dx[n, c, l] = sum[r < win](where(r == (y_at[n, c, (l + pad - r * dil) / stride] else -1),
+    #     dy[n, c, (l + pad - r * dil) / stride] else 0.0, 0))
+    dx = torch.empty((N, C, L), dtype=T, device=x.device)
+    for n_block, c_block, l_block in blocks(win, N, C, L):
+        n = torch.arange(N, device=x.device)[n_block, None, None, None]
+        c = torch.arange(C, device=x.device)[c_block, None, None]
+        l = torch.arange(L, device=x.device)[l_block, None]
+        dx[n_block, c_block, l_block] = (
+            torch.where(
+                r
+                == padded(
+                    y_at,
+                    -1,
+                    n,
+                    c,
+                    torch.where(
+                        (l + pad - r * dil) % stride == 0, (l + pad - r * dil) // stride, -1
+                    ),
+                ),
+                padded(
+                    dy,
+                    0.0,
+                    n,
+                    c,
+                    torch.where(
+                        (l + pad - r * dil) % stride == 0, (l + pad - r * dil) // stride, -1
+                    ),
+                ),
+                0,
+            )
+            .sum(-1)
+            .to(T)
+        )
+
+    return dx
+
+
+@runtime.op(
+    "specs/max_pool1d.op",
+    allocate=allocate_max_pool1d_backward,
+    reference=max_pool1d_backward_reference,
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def max_pool1d_backward(
+    x: torch.Tensor, dy: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0, dil: int = 1
+) -> torch.Tensor:
+    """dx: T[N, C, L] from x: T[N, C, L], dy: T[N, C, P].
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dx = allocate_max_pool1d_backward(x, dy, win, stride, pad, dil)
+    if not _runs_kernels(x):
+        return max_pool1d_backward_reference(x, dy, win, stride, pad, dil)
+    if dx.numel() > 0:
+        with torch.cuda.device_of(x):
+            launch_max_pool1d_backward(x, dy, dx, win, stride, pad, dil)
+    return dx

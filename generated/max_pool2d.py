@@ -55,6 +55,13 @@ def _taken(line, FIRST: tl.constexpr, STEP: tl.constexpr, EACH: tl.constexpr):
         return tl.join(even, odd).reshape(even.shape[0], 2 * even.shape[1])
 
 
+@triton.jit
+def _first_max(a, i, b, j):
+    """The larger value and its place: NaN before any number, the lower place at a tie."""
+    left = (a > b) | ((a != a) & (b == b)) | (((a == b) | ((a != a) & (b != b))) & (i < j))
+    return tl.where(left, a, b), tl.where(left, i, j)
+
+
 # Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
 @triton.jit(do_not_specialize=["rows", "Q", "P", "H", "W"])
 def max_pool2d_channels(
@@ -634,6 +641,7 @@ def max_pool2d_torch(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 
     allocate=allocate_max_pool2d,
     reference=max_pool2d_reference,
     equals=max_pool2d_torch,
+    backward=runtime.Backward("max_pool2d_backward", wrt=("x",), outputs=("y",)),
 )
 def max_pool2d(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0) -> torch.Tensor:
     """y: T[N, C, P, Q] from x: T[N, C, H, W].
@@ -647,3 +655,782 @@ def max_pool2d(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0) -> 
         with torch.cuda.device_of(x):
             launch_max_pool2d(x, y, win, stride, pad)
     return y
+
+
+# Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
+@triton.jit(do_not_specialize=["rows", "Q", "P", "H", "W"])
+def max_pool2d_backward_y_at_channels(
+    x_ptr,
+    y_at_ptr,
+    rows,
+    Q,
+    C,
+    P,
+    H,
+    W,
+    x_0,
+    x_1,
+    x_2,
+    x_3,
+    y_at_0,
+    y_at_1,
+    y_at_2,
+    y_at_3,
+    COMPUTE: tl.constexpr,
+    win: tl.constexpr,
+    stride: tl.constexpr,
+    pad: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once."""
+    tile = tl.program_id(0)
+    tiles, spans = tl.cdiv(C, BLOCK), tl.cdiv(Q, STEPS)
+    row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
+    q = (tile // tiles % spans).to(tl.int64) * STEPS
+    c = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
+    n = (row // P).to(tl.int64)
+    p = (row % P).to(tl.int64)
+    x_h0 = p * stride - pad
+    x_w0 = q * stride - pad
+    y_ats = ()
+    for i in tl.static_range(STEPS):
+        y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+        y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
+        for r2 in tl.static_range(win):
+            for s2 in tl.static_range(win):
+                x_h = x_h0 + r2
+                x_w = x_w0 + (i * stride + s2)
+                x = tl.load(
+                    x_ptr + n * x_0 + tl.cast(c, tl.int64) * x_1 + x_h * x_2 + x_w * x_3,
+                    mask=((row < rows) & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W)) & (c < C),
+                    other=float("-inf"),
+                ).to(COMPUTE)
+                y_at_best, y_at = _first_max(y_at_best, y_at, x, r2 * win + s2)
+        y_ats = y_ats + (y_at,)
+    for i in tl.static_range(STEPS):
+        tl.store(
+            y_at_ptr + n * y_at_0 + tl.cast(c, tl.int64) * y_at_1 + p * y_at_2 + (q + i) * y_at_3,
+            y_ats[i],
+            mask=(row < rows) & (q + i < Q) & (c < C),
+        )
+
+
+# Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
+@triton.jit(do_not_specialize=["rows", "P", "Q", "C", "H", "W"])
+def max_pool2d_backward_y_at_runs(
+    x_ptr,
+    y_at_ptr,
+    rows,
+    P,
+    Q,
+    C,
+    H,
+    W,
+    x_0,
+    x_1,
+    x_2,
+    x_3,
+    y_at_0,
+    y_at_1,
+    y_at_2,
+    y_at_3,
+    WIDE_Y_AT: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    win: tl.constexpr,
+    stride: tl.constexpr,
+    pad: tl.constexpr,
+    WIDE_X: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    EACH: tl.constexpr,
+):
+    """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once, in whole runs of a line."""
+    tile = tl.program_id(0)
+    tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
+    row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
+    p = (tile // tiles % spans).to(tl.int64) * STEPS
+    q = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
+    Q = tl.multiple_of(tl.cast(Q, tl.int64), WIDE_Y_AT)
+    RUN: tl.constexpr = EACH * stride
+    FIRST: tl.constexpr = (-pad) // RUN
+    LAST: tl.constexpr = ((EACH - 1) * stride + win - pad - 1) // RUN
+    x_w0 = tile % tiles * (BLOCK * stride) + tl.arange(0, BLOCK * stride)[None, :]
+    n = (row // C).to(tl.int64)
+    c = (row % C).to(tl.int64)
+    x_h0 = p * stride - pad
+    x_0 = tl.multiple_of(tl.cast(x_0, tl.int64), WIDE_X)
+    x_1 = tl.multiple_of(tl.cast(x_1, tl.int64), WIDE_X)
+    x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), WIDE_X)
+    W = tl.multiple_of(tl.cast(W, tl.int64), WIDE_X)
+    y_at_0 = tl.multiple_of(tl.cast(y_at_0, tl.int64), WIDE_Y_AT)
+    y_at_1 = tl.multiple_of(tl.cast(y_at_1, tl.int64), WIDE_Y_AT)
+    y_at_2 = tl.multiple_of(tl.cast(y_at_2, tl.int64), WIDE_Y_AT)
+    y_ats = ()
+    for i in tl.static_range(STEPS):
+        y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+        y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
+        for r2 in tl.static_range(win):
+            x_h = x_h0 + (i * stride + r2)
+            x_line = ()
+            for a in tl.static_range(FIRST, LAST + 1):
+                x_w = x_w0 + a * RUN
+                x_run = tl.load(
+                    x_ptr + n * x_0 + c * x_1 + x_h * x_2 + tl.cast(x_w, tl.int64) * x_3,
+                    mask=((row < rows) & (x_h >= 0) & (x_h < H)) & ((x_w >= 0) & (x_w < W)),
+                    other=float("-inf"),
+                )
+                x_line = x_line + _phases(x_run, RUN)
+            for s2 in tl.static_range(win):
+                x = _taken(x_line, s2 - pad - FIRST * RUN, stride, EACH).to(COMPUTE)
+                y_at_best, y_at = _first_max(y_at_best, y_at, x, r2 * win + s2)
+        y_ats = y_ats + (y_at,)
+    for i in tl.static_range(STEPS):
+        tl.store(
+            y_at_ptr + n * y_at_0 + c * y_at_1 + (p + i) * y_at_2 + tl.cast(q, tl.int64) * y_at_3,
+            y_ats[i],
+            mask=(row < rows) & (p + i < P) & (q < Q),
+        )
+
+
+# Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
+@triton.jit(do_not_specialize=["rows", "P", "Q", "C", "H", "W"])
+def max_pool2d_backward_y_at_window(
+    x_ptr,
+    y_at_ptr,
+    rows,
+    P,
+    Q,
+    C,
+    H,
+    W,
+    x_0,
+    x_1,
+    x_2,
+    x_3,
+    y_at_0,
+    y_at_1,
+    y_at_2,
+    y_at_3,
+    COMPUTE: tl.constexpr,
+    win: tl.constexpr,
+    stride: tl.constexpr,
+    pad: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The windows of STEPS x ROWS x BLOCK places a program: what neighbours share is loaded once."""
+    tile = tl.program_id(0)
+    tiles, spans = tl.cdiv(Q, BLOCK), tl.cdiv(P, STEPS)
+    row = tile // (tiles * spans) * ROWS + tl.arange(0, ROWS)[:, None]
+    p = (tile // tiles % spans).to(tl.int64) * STEPS
+    q = tile % tiles * BLOCK + tl.arange(0, BLOCK)[None, :]
+    n = (row // C).to(tl.int64)
+    c = (row % C).to(tl.int64)
+    x_h0 = p * stride - pad
+    x_w0 = q * stride - pad
+    y_ats = ()
+    for i in tl.static_range(STEPS):
+        y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+        y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
+        for r2 in tl.static_range(win):
+            for s2 in tl.static_range(win):
+                x_h = x_h0 + (i * stride + r2)
+                x_w = x_w0 + s2
+                x = tl.load(
+                    x_ptr + n * x_0 + c * x_1 + x_h * x_2 + tl.cast(x_w, tl.int64) * x_3,
+                    mask=((row < rows) & (x_h >= 0) & (x_h < H))
+                    & ((q < Q) & (x_w >= 0) & (x_w < W)),
+                    other=float("-inf"),
+                ).to(COMPUTE)
+                y_at_best, y_at = _first_max(y_at_best, y_at, x, r2 * win + s2)
+        y_ats = y_ats + (y_at,)
+    for i in tl.static_range(STEPS):
+        tl.store(
+            y_at_ptr + n * y_at_0 + c * y_at_1 + (p + i) * y_at_2 + tl.cast(q, tl.int64) * y_at_3,
+            y_ats[i],
+            mask=(row < rows) & (p + i < P) & (q < Q),
+        )
+
+
+@triton.jit
+def max_pool2d_backward_y_at_box(
+    x_ptr,
+    y_at_ptr,
+    rows,
+    Q,
+    CP,
+    P,
+    C,
+    H,
+    W,
+    x_0,
+    x_1,
+    x_2,
+    x_3,
+    y_at_0,
+    y_at_1,
+    y_at_2,
+    y_at_3,
+    COMPUTE: tl.constexpr,
+    win: tl.constexpr,
+    stride: tl.constexpr,
+    pad: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program, reducers as loops."""
+    tiles = tl.cdiv(Q, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    q = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (q < Q)
+    n = row // CP
+    c = row // P % C
+    p = row % P
+    y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+    y_at = tl.full((ROWS, BLOCK), 2147483647, tl.int64)
+    for r2 in range(win):
+        for s2 in range(win):
+            x_h = p * stride + r2 - pad
+            x_w = q * stride + s2 - pad
+            x = tl.load(
+                x_ptr + n * x_0 + c * x_1 + x_h * x_2 + x_w * x_3,
+                mask=inside & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W),
+                other=float("-inf"),
+            ).to(COMPUTE)
+            y_at_best, y_at = _first_max(y_at_best, y_at, x, r2 * win + s2)
+    y_at = tl.where(y_at == 2147483647, -1, y_at)
+    tl.store(y_at_ptr + n * y_at_0 + c * y_at_1 + p * y_at_2 + q * y_at_3, y_at, mask=inside)
+
+
+@triton.jit
+def max_pool2d_backward_dx_box(
+    dy_ptr,
+    y_at_ptr,
+    dx_ptr,
+    rows,
+    W,
+    CH,
+    H,
+    C,
+    P,
+    Q,
+    dy_0,
+    dy_1,
+    dy_2,
+    dy_3,
+    y_at_0,
+    y_at_1,
+    y_at_2,
+    y_at_3,
+    dx_0,
+    dx_1,
+    dx_2,
+    dx_3,
+    COMPUTE: tl.constexpr,
+    win: tl.constexpr,
+    pad: tl.constexpr,
+    stride: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program, reducers as loops."""
+    tiles = tl.cdiv(W, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    w = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (w < W)
+    n = row // CH
+    c = row // H % C
+    h = row % H
+    dx_sum = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for r in range(win):
+        for s in range(win):
+            dy_p_num = h + pad - r
+            dy_q_num = w + pad - s
+            dy = tl.load(
+                dy_ptr
+                + n * dy_0
+                + c * dy_1
+                + dy_p_num // stride * dy_2
+                + dy_q_num // stride * dy_3,
+                mask=inside
+                & (dy_p_num % stride == 0)
+                & (dy_p_num >= 0)
+                & (dy_p_num // stride < P)
+                & (dy_q_num % stride == 0)
+                & (dy_q_num >= 0)
+                & (dy_q_num // stride < Q),
+                other=0.0,
+            ).to(COMPUTE)
+            y_at = tl.load(
+                y_at_ptr
+                + n * y_at_0
+                + c * y_at_1
+                + dy_p_num // stride * y_at_2
+                + dy_q_num // stride * y_at_3,
+                mask=inside
+                & (dy_p_num % stride == 0)
+                & (dy_p_num >= 0)
+                & (dy_p_num // stride < P)
+                & (dy_q_num % stride == 0)
+                & (dy_q_num >= 0)
+                & (dy_q_num // stride < Q),
+                other=-1,
+            )
+            dx_sum += tl.where(r * win + s == y_at, dy, 0.0)
+    tl.store(dx_ptr + n * dx_0 + c * dx_1 + h * dx_2 + w * dx_3, dx_sum, mask=inside)
+
+
+def choose_max_pool2d_backward_y_at(
+    terms: int,
+    outer: int,
+    lanes: int,
+    span: int,
+    along: int,
+    hop_q: int,
+    lines: int,
+    cols: int,
+    reach: int,
+    steps: int,
+    hop_p: int,
+    apart: int,
+    dilation: int,
+    channels_last: bool,
+    itemsize: int,
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # a window small enough to unroll, memory running along the channels
+    if channels_last and 0 < terms <= 64 and max(outer, span) < 1 << 30:
+        BLOCK = max(1, min(256, triton.next_power_of_2(lanes)))
+        return "channels", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // itemsize // BLOCK),
+            num_warps=2,
+            STEPS=max(1, min(triton.next_power_of_2(along), 16 // (hop_q * hop_q), 64 // terms)),
+        )
+    # a window small enough to unroll, lines loaded in whole runs
+    if (
+        1 <= apart <= 8
+        and triton.next_power_of_2(apart) == apart
+        and itemsize <= 2 * apart
+        and dilation >= 0
+        and 0 < terms <= 64
+        and max(lines, reach) < 1 << 30
+    ):
+        BLOCK = max(1, min(256, triton.next_power_of_2(cols)))
+        EACH = min(BLOCK, 8 // itemsize) if apart == 1 else 1
+        return "runs", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 128 // BLOCK),
+            STEPS=max(1, min(triton.next_power_of_2(steps), 16 // (hop_p * hop_p), 64 // terms)),
+            EACH=EACH,
+            num_warps=max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64))),
+        )
+    # a window small enough to unroll
+    if 0 < terms <= 64 and max(lines, reach) < 1 << 30:
+        BLOCK = max(1, min(256, triton.next_power_of_2(cols)))
+        return "window", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 64 // BLOCK),
+            num_warps=4 if BLOCK > 64 else 1,
+            STEPS=max(1, min(triton.next_power_of_2(steps), 16 // (hop_p * hop_p), 64 // terms)),
+        )
+    # right for every shape: reducers as loops
+    BLOCK = max(1, min(256, triton.next_power_of_2(cols)))
+    return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
+
+
+def launch_max_pool2d_backward_y_at(x, dy, y_at, dx, win, stride, pad) -> None:
+    """Computes y_at by the variant that fits, unchecked."""
+    N, C, H, W = x.shape
+    P = dy.shape[2]
+    Q = dy.shape[3]
+    terms = win * win
+    outer = N * P
+    lanes = C
+    span = C
+    along = Q
+    hop_q = stride
+    lines = C * N
+    cols = Q
+    reach = Q + Q * stride + win
+    steps = P
+    hop_p = stride
+    apart = stride
+    dilation = 1
+    rows = C * N * P
+    channels_last = x.stride(1) < x.stride(3)
+    itemsize = x.element_size()
+    variant, config = choose_max_pool2d_backward_y_at(
+        terms,
+        outer,
+        lanes,
+        span,
+        along,
+        hop_q,
+        lines,
+        cols,
+        reach,
+        steps,
+        hop_p,
+        apart,
+        dilation,
+        channels_last,
+        itemsize,
+    )
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
+    if variant == "channels":
+        max_pool2d_backward_y_at_channels[
+            (
+                triton.cdiv(outer, config["ROWS"])
+                * triton.cdiv(Q, config["STEPS"])
+                * triton.cdiv(C, config["BLOCK"]),
+            )
+        ](
+            x,
+            y_at,
+            N * P,
+            Q,
+            C,
+            P,
+            H,
+            W,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            y_at.stride(0),
+            y_at.stride(1),
+            y_at.stride(2),
+            y_at.stride(3),
+            COMPUTE=COMPUTE,
+            win=win,
+            stride=stride,
+            pad=pad,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "runs":
+        max_pool2d_backward_y_at_runs[
+            (
+                triton.cdiv(lines, config["ROWS"])
+                * triton.cdiv(P, config["STEPS"])
+                * triton.cdiv(Q, config["BLOCK"]),
+            )
+        ](
+            x,
+            y_at,
+            C * N,
+            P,
+            Q,
+            C,
+            H,
+            W,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            y_at.stride(0),
+            y_at.stride(1),
+            y_at.stride(2),
+            y_at.stride(3),
+            WIDE_Y_AT=math.gcd(16, y_at.shape[3], y_at.stride(0), y_at.stride(1), y_at.stride(2)),
+            COMPUTE=COMPUTE,
+            win=win,
+            stride=stride,
+            pad=pad,
+            WIDE_X=math.gcd(16, x.shape[3], x.stride(0), x.stride(1), x.stride(2)),
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "window":
+        max_pool2d_backward_y_at_window[
+            (
+                triton.cdiv(lines, config["ROWS"])
+                * triton.cdiv(P, config["STEPS"])
+                * triton.cdiv(Q, config["BLOCK"]),
+            )
+        ](
+            x,
+            y_at,
+            C * N,
+            P,
+            Q,
+            C,
+            H,
+            W,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            y_at.stride(0),
+            y_at.stride(1),
+            y_at.stride(2),
+            y_at.stride(3),
+            COMPUTE=COMPUTE,
+            win=win,
+            stride=stride,
+            pad=pad,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        max_pool2d_backward_y_at_box[
+            (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(Q, config["BLOCK"]),)
+        ](
+            x,
+            y_at,
+            C * N * P,
+            Q,
+            C * P,
+            P,
+            C,
+            H,
+            W,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            y_at.stride(0),
+            y_at.stride(1),
+            y_at.stride(2),
+            y_at.stride(3),
+            COMPUTE=COMPUTE,
+            win=win,
+            stride=stride,
+            pad=pad,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_max_pool2d_backward_dx(cols: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # right for every shape: reducers as loops
+    BLOCK = max(1, min(256, triton.next_power_of_2(cols)))
+    return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
+
+
+def launch_max_pool2d_backward_dx(x, dy, y_at, dx, win, stride, pad) -> None:
+    """Computes dx by the variant that fits, unchecked."""
+    N, C, H, W = x.shape
+    P = dy.shape[2]
+    Q = dy.shape[3]
+    rows = C * H * N
+    cols = W
+    _, config = choose_max_pool2d_backward_dx(cols)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
+    max_pool2d_backward_dx_box[
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(W, config["BLOCK"]),)
+    ](
+        dy,
+        y_at,
+        dx,
+        C * H * N,
+        W,
+        C * H,
+        H,
+        C,
+        P,
+        Q,
+        dy.stride(0),
+        dy.stride(1),
+        dy.stride(2),
+        dy.stride(3),
+        y_at.stride(0),
+        y_at.stride(1),
+        y_at.stride(2),
+        y_at.stride(3),
+        dx.stride(0),
+        dx.stride(1),
+        dx.stride(2),
+        dx.stride(3),
+        COMPUTE=COMPUTE,
+        win=win,
+        pad=pad,
+        stride=stride,
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def launch_max_pool2d_backward(x, dy, dx, win, stride, pad) -> None:
+    """2 steps, unchecked; what passes between them is in scratch storage."""
+    N = x.shape[0]
+    C = x.shape[1]
+    P = dy.shape[2]
+    Q = dy.shape[3]
+    y_at = torch.empty((N, C, P, Q), dtype=torch.int64, device=x.device)
+    launch_max_pool2d_backward_y_at(x, dy, y_at, dx, win, stride, pad)
+    launch_max_pool2d_backward_dx(x, dy, y_at, dx, win, stride, pad)
+
+
+def allocate_max_pool2d_backward(
+    x: torch.Tensor, dy: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0
+) -> torch.Tensor:
+    """Checks the operands of max_pool2d_backward and allocates what it returns."""
+    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"max_pool2d_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
+        )
+    if x.dim() != 4:
+        raise ValueError(f"max_pool2d_backward: x: expected 4 dims [N, C, H, W], given {x.dim()}")
+    if dy.dtype != x.dtype:
+        raise ValueError(
+            f"max_pool2d_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
+        )
+    if dy.dim() != 4:
+        raise ValueError(f"max_pool2d_backward: dy: expected 4 dims [N, C, P, Q], given {dy.dim()}")
+    if dy.device != x.device:
+        raise ValueError(
+            f"max_pool2d_backward: dy: expected device {x.device} (from x), given {dy.device}"
+        )
+    if type(win) is not int:
+        raise ValueError(f"max_pool2d_backward: win: expected int, given {win!r}")
+    if type(stride) is not int:
+        raise ValueError(f"max_pool2d_backward: stride: expected int, given {stride!r}")
+    if type(pad) is not int:
+        raise ValueError(f"max_pool2d_backward: pad: expected int, given {pad!r}")
+    N, C, H, W = x.shape
+    P = dy.shape[2]
+    Q = dy.shape[3]
+    if dy.shape[0] != N:
+        raise ValueError(
+            f"max_pool2d_backward: dy: dim 0 (N): expected {N} (from x), given {dy.shape[0]}"
+        )
+    if dy.shape[1] != C:
+        raise ValueError(
+            f"max_pool2d_backward: dy: dim 1 (C): expected {C} (from x), given {dy.shape[1]}"
+        )
+    if stride < 1:
+        raise ValueError(f"max_pool2d_backward: requires stride >= 1: {stride} < {1}")
+    if P != ((H + 2 * pad - win) // stride + 1):
+        raise ValueError(
+            f"max_pool2d_backward: requires P == (H + 2 * pad - win) // stride + 1: {P} != {(H + 2 * pad - win) // stride + 1}"
+        )
+    if Q != ((W + 2 * pad - win) // stride + 1):
+        raise ValueError(
+            f"max_pool2d_backward: requires Q == (W + 2 * pad - win) // stride + 1: {Q} != {(W + 2 * pad - win) // stride + 1}"
+        )
+    dx = torch.empty((N, C, H, W), dtype=x.dtype, device=x.device)
+    return dx
+
+
+def max_pool2d_backward_reference(
+    x: torch.Tensor, dy: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0
+) -> torch.Tensor:
+    """What max_pool2d_backward means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    dy = dy.to(compute)
+    N, C, H, W = x.shape
+    P = dy.shape[2]
+    Q = dy.shape[3]
+
+    def padded(tensor, fill, *index):
+        """tensor[index], and fill where an index is outside."""
+        inside, at = True, []
+        for i, size in zip(index, tensor.shape):
+            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
+            inside = inside & (i >= 0) & (i < size)
+            at.append(i.clamp(0, max(size - 1, 0)))
+        if tensor.numel() == 0:
+            return tensor.new_full(inside.shape, fill)
+        return torch.where(inside, tensor[tuple(at)], fill)
+
+    def first(largest, terms, there, start):
+        """start plus the place of the first extreme term that is there, a NaN before any; -1 where none is."""
+        if terms.shape[-1] == 0:
+            return torch.full(terms.shape[:-1], -1, device=terms.device)
+        best = terms.amax(-1, keepdim=True) if largest else terms.amin(-1, keepdim=True)
+        hit = there & ((terms == best) | (terms != terms))
+        return torch.where(hit.any(-1), start + hit.to(torch.int8).argmax(-1), -1)
+
+    def blocks(terms, *sizes):
+        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
+        room, parts = max(1, 2**19 // max(1, terms)), [()]
+        for size in sizes[::-1]:
+            length = max(1, min(size, room))
+            room = max(1, room // length)
+            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
+            parts = [(cut, *part) for cut in cuts for part in parts]
+        return parts
+
+    # y_at[n, c, p < P, q < Q] = argmax[r < win, s < win](x[n, c, p * stride + r - pad, q *
+    #     stride + s - pad] else -inf)
+    r = torch.arange(win, device=x.device)[:, None]
+    s = torch.arange(win, device=x.device)
+    y_at = torch.empty((N, C, P, Q), dtype=torch.int64, device=x.device)
+    for n_block, c_block, p_block, q_block in blocks(win * win, N, C, P, Q):
+        n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None]
+        c = torch.arange(C, device=x.device)[c_block, None, None, None, None]
+        p = torch.arange(P, device=x.device)[p_block, None, None, None]
+        q = torch.arange(Q, device=x.device)[q_block, None, None]
+        y_at[n_block, c_block, p_block, q_block] = first(
+            True,
+            padded(x, float("-inf"), n, c, p * stride + r - pad, q * stride + s - pad).flatten(-2),
+            True,
+            0,
+        )
+
+    # dx[n, c, h, w] = sum[r < win, s < win](where(r * win + s == (y_at[n, c, (h + pad - r) /
+    #     stride, (w + pad - s) / stride] else -1), dy[n, c, (h + pad - r) / stride, (w + pad -
+    #     s) / stride] else 0.0, 0))
+    dx = torch.empty((N, C, H, W), dtype=T, device=x.device)
+    for n_block, c_block, h_block, w_block in blocks(win * win, N, C, H, W):
+        n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None]
+        c = torch.arange(C, device=x.device)[c_block, None, None, None, None]
+        h = torch.arange(H, device=x.device)[h_block, None, None, None]
+        w = torch.arange(W, device=x.device)[w_block, None, None]
+        dx[n_block, c_block, h_block, w_block] = (
+            torch.where(
+                r * win + s
+                == padded(
+                    y_at,
+                    -1,
+                    n,
+                    c,
+                    torch.where((h + pad - r) % stride == 0, (h + pad - r) // stride, -1),
+                    torch.where((w + pad - s) % stride == 0, (w + pad - s) // stride, -1),
+                ),
+                padded(
+                    dy,
+                    0.0,
+                    n,
+                    c,
+                    torch.where((h + pad - r) % stride == 0, (h + pad - r) // stride, -1),
+                    torch.where((w + pad - s) % stride == 0, (w + pad - s) // stride, -1),
+                ),
+                0,
+            )
+            .sum((-2, -1))
+            .to(T)
+        )
+
+    return dx
+
+
+@runtime.op(
+    "specs/max_pool2d.op",
+    allocate=allocate_max_pool2d_backward,
+    reference=max_pool2d_backward_reference,
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def max_pool2d_backward(
+    x: torch.Tensor, dy: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0
+) -> torch.Tensor:
+    """dx: T[N, C, H, W] from x: T[N, C, H, W], dy: T[N, C, P, Q].
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dx = allocate_max_pool2d_backward(x, dy, win, stride, pad)
+    if not _runs_kernels(x):
+        return max_pool2d_backward_reference(x, dy, win, stride, pad)
+    if dx.numel() > 0:
+        with torch.cuda.device_of(x):
+            launch_max_pool2d_backward(x, dy, dx, win, stride, pad)
+    return dx

@@ -658,6 +658,7 @@ def max_with_index_torch(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     allocate=allocate_max_with_index,
     reference=max_with_index_reference,
     equals=max_with_index_torch,
+    backward=runtime.Backward("max_with_index_backward", wrt=("x",), outputs=("v", "i")),
 )
 def max_with_index(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """v: T[N], i: i64[N] from x: T[N, D].
@@ -679,3 +680,365 @@ def max_with_index(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             else:
                 launch_max_with_index_int(x, v, i)
     return v, i
+
+
+@triton.jit
+def max_with_index_backward_v_at_rows(
+    x_ptr,
+    v_at_ptr,
+    N,
+    D,
+    x_n,
+    x_d2,
+    v_at_n,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    d2 = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (n < N) & (d2 < D)
+    x = tl.load(x_ptr + n * x_n + d2 * x_d2, mask=inside, other=float("-inf")).to(COMPUTE)
+    place = tl.where(inside, d2, 2147483647).to(tl.int32)
+    v_at_best, v_at = tl.reduce((x, place), 1, _first_max, keep_dims=True)
+    v_at = v_at.to(tl.int64)
+    tl.store(v_at_ptr + n * v_at_n, v_at, mask=n < N)
+
+
+@triton.jit
+def max_with_index_backward_v_at_loop(
+    x_ptr,
+    v_at_ptr,
+    N,
+    D,
+    x_n,
+    x_d2,
+    v_at_n,
+    COMPUTE: tl.constexpr,
+    PLACE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    v_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+    v_at_at = tl.full((ROWS, BLOCK), -1, PLACE)
+    for start in range(0, D, BLOCK):
+        d2 = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (n < N) & (d2 < D)
+        x = tl.load(x_ptr + n * x_n + d2 * x_d2, mask=inside, other=float("-inf")).to(COMPUTE)
+        v_at_best, v_at_at = _next_max(v_at_best, v_at_at, x, d2.to(PLACE))
+    v_at_best, v_at = tl.reduce((v_at_best, v_at_at), 1, _first_max, keep_dims=True)
+    v_at = tl.where(v_at < 0, 0, v_at).to(tl.int64)
+    tl.store(v_at_ptr + n * v_at_n, v_at, mask=n < N)
+
+
+@triton.jit
+def max_with_index_backward_v_at_part(
+    x_ptr,
+    v_at_best_ptr,
+    v_at_at_ptr,
+    N,
+    D,
+    CHUNK,
+    x_n,
+    x_d2,
+    COMPUTE: tl.constexpr,
+    PLACE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): v_at over one CHUNK of ROWS rows."""
+    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, D)
+    v_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+    v_at_at = tl.full((ROWS, BLOCK), -1, PLACE)
+    for start in range(part * CHUNK, stop, BLOCK):
+        d2 = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (n < N) & (d2 < D)
+        x = tl.load(x_ptr + n * x_n + d2 * x_d2, mask=inside, other=float("-inf")).to(COMPUTE)
+        v_at_best, v_at_at = _next_max(v_at_best, v_at_at, x, d2.to(PLACE))
+    v_at_best, v_at_at = tl.reduce((v_at_best, v_at_at), 1, _first_max, keep_dims=True)
+    v_at_at = tl.where(v_at_at < 0, part * CHUNK, v_at_at).to(tl.int64)
+    tl.store(v_at_best_ptr + n * PARTS + part, v_at_best, mask=n < N)
+    tl.store(v_at_at_ptr + n * PARTS + part, v_at_at, mask=n < N)
+
+
+@triton.jit
+def max_with_index_backward_v_at_finish(
+    v_at_best_ptr, v_at_at_ptr, v_at_ptr, N, v_at_n, MERGE: tl.constexpr, PARTS: tl.constexpr
+):
+    """What the parts of MERGE rows left, merged."""
+    n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
+    v_at_bests = tl.load(
+        v_at_best_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=float("-inf")
+    )
+    v_at_ats = tl.load(
+        v_at_at_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=2147483647
+    )
+    v_at_best, v_at = tl.reduce((v_at_bests, v_at_ats), 1, _first_max, keep_dims=True)
+    tl.store(v_at_ptr + n * v_at_n, v_at, mask=n < N)
+
+
+@triton.jit
+def max_with_index_backward_dx_tile(
+    v_at_ptr,
+    dv_ptr,
+    dx_ptr,
+    N,
+    D,
+    v_at_n,
+    dv_n,
+    dx_n,
+    dx_d,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(D, BLOCK)
+    n = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    d = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (n < N) & (d < D)
+    v_at = tl.load(v_at_ptr + n * v_at_n, mask=n < N)
+    dv = tl.load(dv_ptr + n * dv_n, mask=n < N).to(COMPUTE)
+    dx = tl.where(d == v_at, dv, 0.0)
+    tl.store(dx_ptr + n * dx_n + d * dx_d, dx, mask=inside)
+
+
+def choose_max_with_index_backward_v_at(
+    rows: int, cols: int, across: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = (16 if rows > 1024 else 64) if across else 2048
+        ROWS = (64 if rows > 1024 else 32) if across else 1
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    2048,
+                    triton.cdiv(
+                        ((16 if rows > 1024 else 4) if across else 16) * sms,
+                        max(1, triton.cdiv(rows, ROWS)),
+                    ),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16,
+            num_warps=(4 if rows > 1024 else 8) if across else 8,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 128 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    return "loop", dict(
+        BLOCK=32 if across else 128 if cols <= 8192 else 1024,
+        ROWS=64 if across else 8 if cols <= 8192 else 1,
+        num_warps=8 if across else 2 if cols <= 8192 else 4,
+    )
+
+
+def launch_max_with_index_backward_v_at(x, dv, v_at, dx) -> None:
+    """Computes v_at by the variant that fits, unchecked."""
+    N, D = x.shape
+    rows = N
+    cols = D
+    across = x.stride(0) < x.stride(1)
+    sms = _multiprocessors(x.device)
+    variant, config = choose_max_with_index_backward_v_at(rows, cols, across, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dv.dtype) else tl.float32
+    if variant == "split":
+        v_at_best = torch.empty(
+            (N, config["PARTS"]),
+            dtype=torch.float64 if torch.float64 in (x.dtype, dv.dtype) else torch.float32,
+            device=x.device,
+        )
+        v_at_at = torch.empty((N, config["PARTS"]), dtype=torch.int64, device=x.device)
+        max_with_index_backward_v_at_part[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
+            x,
+            v_at_best,
+            v_at_at,
+            N,
+            D,
+            x_n=x.stride(0),
+            x_d2=x.stride(1),
+            COMPUTE=COMPUTE,
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        max_with_index_backward_v_at_finish[(triton.cdiv(N, config["MERGE"]),)](
+            v_at_best,
+            v_at_at,
+            v_at,
+            N,
+            v_at.stride(0),
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
+        )
+    elif variant in ("across", "rows"):
+        max_with_index_backward_v_at_rows[(triton.cdiv(N, config["ROWS"]),)](
+            x,
+            v_at,
+            N,
+            D,
+            x.stride(0),
+            x.stride(1),
+            v_at.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        max_with_index_backward_v_at_loop[(triton.cdiv(N, config["ROWS"]),)](
+            x,
+            v_at,
+            N,
+            D,
+            x.stride(0),
+            x.stride(1),
+            v_at.stride(0),
+            COMPUTE=COMPUTE,
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_max_with_index_backward_dx(cols: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+
+
+def launch_max_with_index_backward_dx(x, dv, v_at, dx) -> None:
+    """Computes dx by the variant that fits, unchecked."""
+    N, D = x.shape
+    cols = D
+    _, config = choose_max_with_index_backward_dx(cols)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dv.dtype) else tl.float32
+    max_with_index_backward_dx_tile[
+        (triton.cdiv(N, config["ROWS"]) * triton.cdiv(D, config["BLOCK"]),)
+    ](
+        v_at,
+        dv,
+        dx,
+        N,
+        D,
+        v_at.stride(0),
+        dv.stride(0),
+        dx.stride(0),
+        dx.stride(1),
+        COMPUTE=COMPUTE,
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def launch_max_with_index_backward(x, dv, dx) -> None:
+    """2 steps, unchecked; what passes between them is in scratch storage."""
+    N = x.shape[0]
+    v_at = torch.empty((N,), dtype=torch.int64, device=x.device)
+    launch_max_with_index_backward_v_at(x, dv, v_at, dx)
+    launch_max_with_index_backward_dx(x, dv, v_at, dx)
+
+
+def allocate_max_with_index_backward(x: torch.Tensor, dv: torch.Tensor) -> torch.Tensor:
+    """Checks the operands of max_with_index_backward and allocates what it returns."""
+    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"max_with_index_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
+        )
+    if x.dim() != 2:
+        raise ValueError(f"max_with_index_backward: x: expected 2 dims [N, D], given {x.dim()}")
+    if dv.dtype != x.dtype:
+        raise ValueError(
+            f"max_with_index_backward: dv: expected dtype {x.dtype} (T, from x), given {dv.dtype}"
+        )
+    if dv.dim() != 1:
+        raise ValueError(f"max_with_index_backward: dv: expected 1 dim [N], given {dv.dim()}")
+    if dv.device != x.device:
+        raise ValueError(
+            f"max_with_index_backward: dv: expected device {x.device} (from x), given {dv.device}"
+        )
+    N, D = x.shape
+    if dv.shape[0] != N:
+        raise ValueError(
+            f"max_with_index_backward: dv: dim 0 (N): expected {N} (from x), given {dv.shape[0]}"
+        )
+    if D <= 0:
+        raise ValueError(f"max_with_index_backward: requires D > 0 (argmax over `d`): {D} <= {0}")
+    dx = torch.empty((N, D), dtype=x.dtype, device=x.device)
+    return dx
+
+
+def max_with_index_backward_reference(x: torch.Tensor, dv: torch.Tensor) -> torch.Tensor:
+    """What max_with_index_backward means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    dv = dv.to(compute)
+    N, D = x.shape
+
+    # v_at[n] = argmax[d](x[n, d])
+    v_at = x.argmax(-1)
+
+    # dx[n, d] = where(d == v_at[n], dv[n], 0.0)
+    d = torch.arange(D, device=x.device)
+    dx = torch.where(d == v_at[:, None], dv[:, None], 0.0).to(T)
+
+    return dx
+
+
+@runtime.op(
+    "specs/max_with_index.op",
+    allocate=allocate_max_with_index_backward,
+    reference=max_with_index_backward_reference,
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def max_with_index_backward(x: torch.Tensor, dv: torch.Tensor) -> torch.Tensor:
+    """dx: T[N, D] from x: T[N, D], dv: T[N].
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dx = allocate_max_with_index_backward(x, dv)
+    if not _runs_kernels(x):
+        return max_with_index_backward_reference(x, dv)
+    if dx.numel() > 0:
+        with torch.cuda.device_of(x):
+            launch_max_with_index_backward(x, dv, dx)
+    return dx

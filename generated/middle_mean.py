@@ -25,6 +25,33 @@ def _multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
+def _three_dims(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Views of equal shape with three dims, in the order in which the last one lies in memory.
+
+    Neighbours that every tensor walks as one run are merged.
+    """
+    if all(t.is_contiguous() for t in tensors):
+        return tuple(t.view(1, 1, t.numel()) for t in tensors)
+    last = tensors[-1]
+    dims = []
+    for k in sorted(range(last.dim()), key=last.stride, reverse=True):
+        size, strides = last.shape[k], [t.stride(k) for t in tensors]
+        if dims and all(outer == size * inner for outer, inner in zip(dims[-1][1], strides)):
+            dims[-1] = (dims[-1][0] * size, strides)
+        elif size > 1:
+            dims.append((size, strides))
+    if len(dims) > 3:  # results lie alike: what differs is copied
+        return _three_dims(
+            *(
+                t if t.stride() == last.stride() else torch.empty_like(last, dtype=t.dtype).copy_(t)
+                for t in tensors
+            )
+        )
+    dims = [(1, [0] * len(tensors))] * (3 - len(dims)) + dims
+    shape = [size for size, _ in dims]
+    return tuple(t.as_strided(shape, [s[i] for _, s in dims]) for i, t in enumerate(tensors))
+
+
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
     return x.is_cuda or isinstance(middle_mean_rows, InterpretedFunction)
@@ -306,6 +333,7 @@ def middle_mean_torch(x: torch.Tensor) -> torch.Tensor:
     allocate=allocate_middle_mean,
     reference=middle_mean_reference,
     equals=middle_mean_torch,
+    backward=runtime.Backward("middle_mean_backward", wrt=("x",), outputs=("y",)),
 )
 def middle_mean(x: torch.Tensor) -> torch.Tensor:
     """y: T[B, D] from x: T[B, M, D].
@@ -319,3 +347,193 @@ def middle_mean(x: torch.Tensor) -> torch.Tensor:
         with torch.cuda.device_of(x):
             launch_middle_mean(x, y)
     return y
+
+
+@triton.jit
+def middle_mean_backward_tile(
+    dy_ptr,
+    dx_ptr,
+    rows,
+    D,
+    M,
+    dy_b,
+    dy_d,
+    dx_row,
+    dx_d,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(D, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    d = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (d < D)
+    b = row // M
+    dy = tl.load(dy_ptr + b * dy_b + d * dy_d, mask=inside).to(COMPUTE)
+    dx = dy / M
+    tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=inside)
+
+
+@triton.jit
+def middle_mean_backward_strided(
+    dy_ptr,
+    dx_ptr,
+    rows,
+    inner,
+    middle,
+    M,
+    dy_outer_at,
+    dy_middle_at,
+    dy_inner_at,
+    dx_outer_at,
+    dx_middle_at,
+    dx_inner_at,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(inner, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    inner_at = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (inner_at < inner)
+    outer_at = row // middle
+    middle_at = row % middle
+    dy = tl.load(
+        dy_ptr + outer_at * dy_outer_at + middle_at * dy_middle_at + inner_at * dy_inner_at,
+        mask=inside,
+    ).to(COMPUTE)
+    dx = dy / M
+    tl.store(
+        dx_ptr + outer_at * dx_outer_at + middle_at * dx_middle_at + inner_at * dx_inner_at,
+        dx,
+        mask=inside,
+    )
+
+
+def choose_middle_mean_backward(cols: int, in_order: bool) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # rows of the fastest axis
+    if in_order:
+        BLOCK = min(1024, max(16, triton.next_power_of_2(cols)))
+        return "tile", dict(BLOCK=BLOCK, ROWS=max(1, 2048 // BLOCK), num_warps=8)
+    # results in another order, such as channels last
+    return "strided", dict(BLOCK=64, ROWS=64, num_warps=8)
+
+
+def launch_middle_mean_backward(x, dy, dx) -> None:
+    """Computes dx by the variant that fits, unchecked."""
+    B, M, D = x.shape
+    rows = B * M
+    cols = D
+    in_order = dx.is_contiguous()
+    variant, config = choose_middle_mean_backward(cols, in_order)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
+    if variant == "tile":
+        dx = dx.view(B * M, D)
+        middle_mean_backward_tile[
+            (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(D, config["BLOCK"]),)
+        ](
+            dy,
+            dx,
+            B * M,
+            D,
+            M,
+            dy.stride(0),
+            dy.stride(1),
+            dx.stride(0),
+            dx.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        dy, dx = _three_dims(*torch.broadcast_tensors(dy[:, None, :], dx))
+        outer, middle, inner = dx.shape
+        middle_mean_backward_strided[
+            (triton.cdiv(outer * middle, config["ROWS"]) * triton.cdiv(inner, config["BLOCK"]),)
+        ](
+            dy,
+            dx,
+            middle * outer,
+            inner,
+            middle,
+            M,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def allocate_middle_mean_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """Checks the operands of middle_mean_backward and allocates what it returns."""
+    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"middle_mean_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
+        )
+    if x.dim() != 3:
+        raise ValueError(f"middle_mean_backward: x: expected 3 dims [B, M, D], given {x.dim()}")
+    if dy.dtype != x.dtype:
+        raise ValueError(
+            f"middle_mean_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
+        )
+    if dy.dim() != 2:
+        raise ValueError(f"middle_mean_backward: dy: expected 2 dims [B, D], given {dy.dim()}")
+    if dy.device != x.device:
+        raise ValueError(
+            f"middle_mean_backward: dy: expected device {x.device} (from x), given {dy.device}"
+        )
+    B, M, D = x.shape
+    if dy.shape[0] != B:
+        raise ValueError(
+            f"middle_mean_backward: dy: dim 0 (B): expected {B} (from x), given {dy.shape[0]}"
+        )
+    if dy.shape[1] != D:
+        raise ValueError(
+            f"middle_mean_backward: dy: dim 1 (D): expected {D} (from x), given {dy.shape[1]}"
+        )
+    dx = runtime.empty((B, M, D), x.dtype, dy[:, None, :])
+    return dx
+
+
+def middle_mean_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """What middle_mean_backward means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    dy = dy.to(compute)
+    B, M, D = x.shape
+
+    # dx[b, m, d] = dy[b, d] / M
+    dx = torch.broadcast_to((dy[:, None, :] / M).to(T), (B, M, D)).clone(
+        memory_format=torch.contiguous_format
+    )
+
+    return dx
+
+
+@runtime.op(
+    "specs/middle_mean.op",
+    allocate=allocate_middle_mean_backward,
+    reference=middle_mean_backward_reference,
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def middle_mean_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """dx: T[B, M, D] from x: T[B, M, D], dy: T[B, D].
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dx = allocate_middle_mean_backward(x, dy)
+    if not _runs_kernels(x):
+        return middle_mean_backward_reference(x, dy)
+    if dx.numel() > 0:
+        with torch.cuda.device_of(x):
+            launch_middle_mean_backward(x, dy, dx)
+    return dx

@@ -32,6 +32,15 @@ def _runs_kernels(x: torch.Tensor) -> bool:
 
 
 @triton.jit
+def _scalar(value, IS_TENSOR: tl.constexpr, DTYPE: tl.constexpr):
+    """A run-time scalar: the element of a 0-dim tensor, or a number."""
+    if IS_TENSOR:
+        return tl.load(value).to(DTYPE)
+    else:
+        return tl.full((), value, DTYPE)
+
+
+@triton.jit
 def mse_rows(
     x_ptr,
     t_ptr,
@@ -290,7 +299,13 @@ def mse_torch(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
     return loss.to(T)
 
 
-@runtime.op("specs/mse.op", allocate=allocate_mse, reference=mse_reference, equals=mse_torch)
+@runtime.op(
+    "specs/mse.op",
+    allocate=allocate_mse,
+    reference=mse_reference,
+    equals=mse_torch,
+    backward=runtime.Backward("mse_backward", wrt=("x", "t"), outputs=("loss",)),
+)
 def mse(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
     """loss: T from x: T[...], t: T[...].
 
@@ -303,3 +318,449 @@ def mse(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
         with torch.cuda.device_of(x):
             launch_mse(x, t, loss)
     return loss
+
+
+@triton.jit
+def mse_backward_rows(
+    x_ptr,
+    t_ptr,
+    dx_ptr,
+    dt_ptr,
+    dloss,
+    cols,
+    x_col,
+    t_col,
+    dx_col,
+    dt_col,
+    DLOSS_IS_TENSOR: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < 1) & (col < cols)
+    dloss = _scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
+    batch_ = tl.sum(tl.where(inside, tl.full((), 1, tl.int64), 0), 1, keep_dims=True)
+    div_batch_ = dloss / batch_.to(COMPUTE)
+    x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
+    t = tl.load(t_ptr + col * t_col, mask=col < cols).to(COMPUTE)
+    dx = div_batch_ * (2.0 * (x - t))
+    tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
+    dt = -(div_batch_ * (2.0 * (x - t)))
+    tl.store(dt_ptr + col * dt_col + row, dt, mask=inside)
+
+
+@triton.jit
+def mse_backward_loop(
+    x_ptr,
+    t_ptr,
+    dx_ptr,
+    dt_ptr,
+    dloss,
+    cols,
+    x_col,
+    t_col,
+    dx_col,
+    dt_col,
+    DLOSS_IS_TENSOR: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    dloss = _scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
+    batch__acc = tl.full((ROWS, BLOCK), 0, tl.int64)
+    for start in range(0, cols, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < 1) & (col < cols)
+        batch__acc += tl.where(inside, tl.full((), 1, tl.int64), 0)
+    batch_ = tl.sum(batch__acc, 1, keep_dims=True)
+    div_batch_ = dloss / batch_.to(COMPUTE)
+    for start in range(0, cols, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < 1) & (col < cols)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
+        t = tl.load(t_ptr + col * t_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
+        dx = div_batch_ * (2.0 * (x - t))
+        tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
+        dt = -(div_batch_ * (2.0 * (x - t)))
+        tl.store(dt_ptr + col * dt_col + row, dt, mask=inside)
+
+
+@triton.jit
+def mse_backward_relay(
+    turns_ptr,
+    batch__part_ptr,
+    x_ptr,
+    t_ptr,
+    dx_ptr,
+    dt_ptr,
+    dloss,
+    cols,
+    x_col,
+    t_col,
+    dx_col,
+    dt_col,
+    DLOSS_IS_TENSOR: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    LANES: tl.constexpr,
+    AHEAD: tl.constexpr,
+):
+    """Program `turn`: batch_ over a block; then a block further back, read again from L2."""
+    blocks = tl.cdiv(cols, BLOCK)
+    dloss = _scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
+    # Numbered as they start: a program waits for none that has yet to start.
+    turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
+    if turn < tl.cdiv(1, ROWS) * blocks:
+        tile, part = turn // blocks, turn % blocks
+        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        start = part * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < 1) & (col < cols)
+        batch__acc = tl.full((ROWS, BLOCK), 0, tl.int64)
+        batch__acc += tl.where(inside, tl.full((), 1, tl.int64), 0)
+        tl.store(
+            batch__part_ptr + row * blocks + part,
+            tl.sum(batch__acc, 1, keep_dims=True),
+            mask=row < 1,
+        )
+        tl.debug_barrier()  # all is stored before it counts
+        tl.atomic_add(turns_ptr + 1 + tile, 1, sem="release")
+    behind = turn - blocks - AHEAD
+    if behind >= 0:
+        tile, part = behind // blocks, behind % blocks
+        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        start = part * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < 1) & (col < cols)
+        parts = tl.arange(0, LANES)[None, :]
+        # Until every block of these rows has left its folds.
+        while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
+            pass
+        batch__parts = tl.load(
+            batch__part_ptr + row * blocks + parts, mask=(row < 1) & (parts < blocks), other=0
+        )
+        batch_ = tl.sum(batch__parts, 1, keep_dims=True)
+        div_batch_ = dloss / batch_.to(COMPUTE)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
+        t = tl.load(t_ptr + col * t_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
+        dx = div_batch_ * (2.0 * (x - t))
+        tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
+        dt = -(div_batch_ * (2.0 * (x - t)))
+        tl.store(dt_ptr + col * dt_col + row, dt, mask=inside)
+
+
+@triton.jit
+def mse_backward_part(
+    batch__part_ptr, cols, CHUNK, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr
+):
+    """Program (part, row): batch_ over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
+    batch__acc = tl.full((ROWS, BLOCK), 0, tl.int64)
+    for start in range(part * CHUNK, stop, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < 1) & (col < cols)
+        batch__acc += tl.where(inside, tl.full((), 1, tl.int64), 0)
+    tl.store(
+        batch__part_ptr + row * PARTS + part, tl.sum(batch__acc, 1, keep_dims=True), mask=row < 1
+    )
+
+
+@triton.jit
+def mse_backward_finish(
+    batch__part_ptr,
+    x_ptr,
+    t_ptr,
+    dx_ptr,
+    dt_ptr,
+    dloss,
+    cols,
+    CHUNK,
+    x_col,
+    t_col,
+    dx_col,
+    dt_col,
+    DLOSS_IS_TENSOR: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
+    parts = tl.arange(0, LANES)[None, :]
+    dloss = _scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
+    batch__parts = tl.load(
+        batch__part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0
+    )
+    batch_ = tl.sum(batch__parts, 1, keep_dims=True)
+    div_batch_ = dloss / batch_.to(COMPUTE)
+    for start in range(part * CHUNK, stop, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < 1) & (col < cols)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
+        t = tl.load(t_ptr + col * t_col, mask=col < cols).to(COMPUTE)
+        dx = div_batch_ * (2.0 * (x - t))
+        tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
+        dt = -(div_batch_ * (2.0 * (x - t)))
+        tl.store(dt_ptr + col * dt_col + row, dt, mask=inside)
+
+
+def choose_mse_backward(
+    rows: int, cols: int, across: bool, hip: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # x does not fit in L2, but what lies between its two reads does
+    if not across and not hip and 65536 < cols <= 2**22 and rows * cols > 2**25:
+        BLOCK = 8192
+        num_warps = 8
+        return "relay", dict(
+            BLOCK=BLOCK,
+            ROWS=1,
+            AHEAD=2 * sms,
+            num_warps=num_warps,
+            LANES=max(triton.next_power_of_2(triton.cdiv(cols, BLOCK)), 32 * num_warps),
+        )
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
+        BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
+        ROWS = 32 if across else 1
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    256 if across else 1024,
+                    triton.cdiv(
+                        (4 if across else 128 if cols >= 262144 else 16) * sms,
+                        max(1, triton.cdiv(rows, ROWS)),
+                    ),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256),
+            num_warps=8,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    return "loop", dict(
+        BLOCK=32 if across else 16384 if cols <= 65536 else 32768,
+        ROWS=64 if across else 1,
+        num_warps=8 if across else 16 if cols <= 65536 else 32,
+    )
+
+
+def launch_mse_backward(x, t, dx, dt, dloss) -> None:
+    """Computes dx, dt by the variant that fits, unchecked."""
+    batch_shape = dx.shape
+    batch = math.prod(batch_shape)
+    t = t.expand(batch_shape).reshape(batch)
+    x = x.expand(batch_shape).reshape(batch)
+    dx = dx.view(batch)
+    dt = dt.view(batch)
+    rows = 1
+    cols = batch
+    across = False
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(t.device)
+    variant, config = choose_mse_backward(rows, cols, across, hip, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, t.dtype) else tl.float32
+    if COMPUTE == tl.float64 and not isinstance(dloss, torch.Tensor):
+        # A Python number reaches a kernel as f32.
+        dloss = torch.full((), dloss, dtype=torch.float64, device=t.device)
+    if variant == "relay":
+        batch__part = torch.empty(
+            (rows, triton.cdiv(cols, config["BLOCK"])), dtype=torch.int64, device=t.device
+        )
+        turns = torch.zeros(
+            (1 + triton.cdiv(rows, config["ROWS"]),), dtype=torch.int32, device=t.device
+        )
+        mse_backward_relay[
+            (
+                (triton.cdiv(rows, config["ROWS"]) + 1) * triton.cdiv(cols, config["BLOCK"])
+                + config["AHEAD"],
+            )
+        ](
+            turns,
+            batch__part,
+            x,
+            t,
+            dx,
+            dt,
+            dloss,
+            batch,
+            x.stride(0),
+            t.stride(0),
+            dx.stride(0),
+            dt.stride(0),
+            DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "split":
+        batch__part = torch.empty((rows, config["PARTS"]), dtype=torch.int64, device=t.device)
+        mse_backward_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            batch__part,
+            batch,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        mse_backward_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            batch__part,
+            x,
+            t,
+            dx,
+            dt,
+            dloss,
+            batch,
+            x_col=x.stride(0),
+            t_col=t.stride(0),
+            dx_col=dx.stride(0),
+            dt_col=dt.stride(0),
+            DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("across", "rows"):
+        mse_backward_rows[(triton.cdiv(rows, config["ROWS"]),)](
+            x,
+            t,
+            dx,
+            dt,
+            dloss,
+            batch,
+            x.stride(0),
+            t.stride(0),
+            dx.stride(0),
+            dt.stride(0),
+            DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        mse_backward_loop[(triton.cdiv(rows, config["ROWS"]),)](
+            x,
+            t,
+            dx,
+            dt,
+            dloss,
+            batch,
+            x.stride(0),
+            t.stride(0),
+            dx.stride(0),
+            dt.stride(0),
+            DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def allocate_mse_backward(
+    x: torch.Tensor, t: torch.Tensor, dloss: float | torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Checks the operands of mse_backward and allocates what it returns."""
+    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"mse_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
+        )
+    if t.dtype != x.dtype:
+        raise ValueError(f"mse_backward: t: expected dtype {x.dtype} (T, from x), given {t.dtype}")
+    if t.device != x.device:
+        raise ValueError(f"mse_backward: t: expected device {x.device} (from x), given {t.device}")
+    try:
+        batch_shape = torch.broadcast_shapes(x.shape, t.shape)
+    except RuntimeError:
+        raise ValueError(
+            f"mse_backward: t: batch shape {tuple(t.shape)} does not broadcast with {tuple(x.shape)} (from x)"
+        ) from None
+    dx = torch.empty(batch_shape, dtype=x.dtype, device=x.device)
+    dt = torch.empty(batch_shape, dtype=x.dtype, device=x.device)
+    return dx, dt
+
+
+def mse_backward_reference(
+    x: torch.Tensor, t: torch.Tensor, dloss: float | torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What mse_backward means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    t = t.to(compute)
+    dloss = torch.as_tensor(dloss, dtype=compute, device=x.device)
+    batch_ = torch.broadcast_shapes(x.shape, t.shape)
+    rows = batch_.numel()
+    x = x.expand(batch_).reshape(rows)
+    t = t.expand(batch_).reshape(rows)
+
+    # batch = sum[...](1)
+    batch = torch.broadcast_to(torch.tensor(1, dtype=torch.int64, device=x.device), (rows,)).sum(-1)
+
+    # dx[...] = dloss / batch * (2.0 * (x[...] - t[...]))
+    dx = (dloss / batch.to(compute) * (2.0 * (x - t))).to(T)
+
+    # dt[...] = -(dloss / batch * (2.0 * (x[...] - t[...])))
+    dt = (-(dloss / batch.to(compute) * (2.0 * (x - t)))).to(T)
+
+    return dx.reshape(batch_), dt.reshape(batch_)
+
+
+@runtime.op(
+    "specs/mse.op",
+    allocate=allocate_mse_backward,
+    reference=mse_backward_reference,
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def mse_backward(
+    x: torch.Tensor, t: torch.Tensor, dloss: float | torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """dx: T[...], dt: T[...] from x: T[...], t: T[...].
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dx, dt = allocate_mse_backward(x, t, dloss)
+    if not _runs_kernels(x):
+        return mse_backward_reference(x, t, dloss)
+    if dx.numel() > 0 or dt.numel() > 0:
+        with torch.cuda.device_of(x):
+            launch_mse_backward(x, t, dx, dt, dloss)
+    return dx, dt

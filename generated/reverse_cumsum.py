@@ -308,6 +308,7 @@ def reverse_cumsum_torch(x: torch.Tensor) -> torch.Tensor:
     allocate=allocate_reverse_cumsum,
     reference=reverse_cumsum_reference,
     equals=reverse_cumsum_torch,
+    backward=runtime.Backward("reverse_cumsum_backward", wrt=("x",), outputs=("y",)),
 )
 def reverse_cumsum(x: torch.Tensor) -> torch.Tensor:
     """y: T[..., D] from x: T[..., D].
@@ -321,3 +322,246 @@ def reverse_cumsum(x: torch.Tensor) -> torch.Tensor:
         with torch.cuda.device_of(x):
             launch_reverse_cumsum(x, y)
     return y
+
+
+@triton.jit
+def reverse_cumsum_backward_scan(
+    dy_ptr,
+    dx_ptr,
+    rows,
+    D,
+    dy_row,
+    dy_k,
+    dx_row,
+    dx_k,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """ROWS rows a program, BLOCK elements at a time; what came before a block is in the carry."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    carry = tl.full((ROWS, 1), 0.0, COMPUTE)
+    for start in tl.range(0, D, BLOCK, num_stages=STAGES):
+        k = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (k < D)
+        dy = tl.load(dy_ptr + row * dy_row + k * dy_k, mask=inside, other=0.0).to(COMPUTE)
+        dx_sum = carry + tl.cumsum(dy, 1)
+        tl.store(dx_ptr + row * dx_row + k * dx_k, dx_sum, mask=inside)
+        carry += tl.sum(dy, 1, keep_dims=True)
+
+
+@triton.jit
+def reverse_cumsum_backward_part(
+    dy_ptr,
+    dx_sum_part_ptr,
+    rows,
+    D,
+    CHUNK,
+    dy_row,
+    dy_k,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """Program (part, rows): the total of one CHUNK of dx_sum."""
+    part = tl.program_id(0).to(tl.int64)
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
+        k = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (k < D)
+        dy = tl.load(dy_ptr + row * dy_row + k * dy_k, mask=inside, other=0.0).to(COMPUTE)
+        acc += dy
+    tl.store(dx_sum_part_ptr + row * PARTS + part, tl.sum(acc, 1, keep_dims=True), mask=row < rows)
+
+
+@triton.jit
+def reverse_cumsum_backward_finish(
+    dx_sum_part_ptr,
+    dy_ptr,
+    dx_ptr,
+    rows,
+    D,
+    CHUNK,
+    dy_row,
+    dy_k,
+    dx_row,
+    dx_k,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """Program (part, rows): one CHUNK, from the totals of the parts before it."""
+    part = tl.program_id(0).to(tl.int64)
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
+    dx_sum_parts = tl.load(
+        dx_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < part), other=0.0
+    )
+    carry = tl.sum(dx_sum_parts, 1, keep_dims=True)
+    for start in tl.range(0, CHUNK, BLOCK, num_stages=STAGES):
+        k = part * CHUNK + start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (k < D)
+        dy = tl.load(dy_ptr + row * dy_row + k * dy_k, mask=inside, other=0.0).to(COMPUTE)
+        dx_sum = carry + tl.cumsum(dy, 1)
+        tl.store(dx_ptr + row * dx_row + k * dx_k, dx_sum, mask=inside)
+        carry += tl.sum(dy, 1, keep_dims=True)
+
+
+def choose_reverse_cumsum_backward(
+    rows: int, cols: int, across: bool, itemsize: int, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 64 if across else 1) < sms and cols > (256 if across else 16384):
+        ROWS = max(1, min(32, triton.next_power_of_2(rows))) if across else 1
+        BLOCK = 32 if across else 4096
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    512 if across else 1024,
+                    triton.cdiv(8 * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            ROWS=ROWS,
+            BLOCK=BLOCK,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            STAGES=1,
+            num_warps=1 if across else 8,
+        )
+    # memory runs across the walk: rows side by side make whole lines
+    if across:
+        ROWS = max(1, min(128 if itemsize <= 2 else 64, triton.next_power_of_2(rows)))
+        return "across", dict(
+            ROWS=ROWS,
+            BLOCK=max(16, min(2048 // ROWS, triton.next_power_of_2(cols))),
+            STAGES=3 if itemsize <= 2 else 1,
+            num_warps=1 if itemsize <= 2 else 2,
+        )
+    # few rows: wide blocks keep enough bytes in flight
+    if rows < 8 * sms and cols > 4096:
+        return "few", dict(ROWS=1, BLOCK=8192, STAGES=1, num_warps=8)
+    # a row is walked in blocks, once where it fits
+    BLOCK = min(1024, max(16, triton.next_power_of_2(cols)))
+    return "blocks", dict(BLOCK=BLOCK, ROWS=max(1, 1024 // BLOCK), STAGES=1, num_warps=2)
+
+
+def launch_reverse_cumsum_backward(dy, dx) -> None:
+    """Computes dx by the variant that fits, unchecked."""
+    D = dy.shape[-1]
+    batch = math.prod(dx.shape[:-1])
+    dy = dy.reshape(batch, D)
+    dx = dx.view(batch, D)
+    rows = batch
+    cols = D
+    across = dy.stride(0) < dy.stride(1)
+    itemsize = dx.element_size()
+    sms = _multiprocessors(dy.device)
+    variant, config = choose_reverse_cumsum_backward(rows, cols, across, itemsize, sms)
+    COMPUTE = tl.float64 if dy.dtype == torch.float64 else tl.float32
+    if variant == "split":
+        dx_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=torch.float64 if dy.dtype == torch.float64 else torch.float32,
+            device=dy.device,
+        )
+        reverse_cumsum_backward_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            dy,
+            dx_sum_part,
+            batch,
+            D,
+            dy_row=dy.stride(0),
+            dy_k=dy.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+        reverse_cumsum_backward_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            dx_sum_part,
+            dy,
+            dx,
+            batch,
+            D,
+            dy_row=dy.stride(0),
+            dy_k=dy.stride(1),
+            dx_row=dx.stride(0),
+            dx_k=dx.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        reverse_cumsum_backward_scan[(triton.cdiv(rows, config["ROWS"]),)](
+            dy,
+            dx,
+            batch,
+            D,
+            dy.stride(0),
+            dy.stride(1),
+            dx.stride(0),
+            dx.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def allocate_reverse_cumsum_backward(dy: torch.Tensor) -> torch.Tensor:
+    """Checks the operands of reverse_cumsum_backward and allocates what it returns."""
+    if dy.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"reverse_cumsum_backward: dy: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {dy.dtype}"
+        )
+    if dy.dim() < 1:
+        raise ValueError(
+            f"reverse_cumsum_backward: dy: expected at least 1 dim [..., D], given {dy.dim()}"
+        )
+    D = dy.shape[-1]
+    dx = torch.empty((*dy.shape[:-1], D), dtype=dy.dtype, device=dy.device)
+    return dx
+
+
+def reverse_cumsum_backward_reference(dy: torch.Tensor) -> torch.Tensor:
+    """What reverse_cumsum_backward means: its spec, line by line."""
+    T = dy.dtype
+    compute = torch.float64 if dy.dtype == torch.float64 else torch.float32
+    dy = dy.to(compute)
+    D = dy.shape[-1]
+    batch = dy.shape[:-1]
+    rows = batch.numel()
+    dy = dy.reshape(rows, D)
+
+    # dx[..., k] = sum[d <= k](dy[..., d])
+    dx = torch.cumsum(dy, -1).to(T)
+
+    return dx.reshape(*batch, D)
+
+
+@runtime.op(
+    "specs/reverse_cumsum.op",
+    allocate=allocate_reverse_cumsum_backward,
+    reference=reverse_cumsum_backward_reference,
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def reverse_cumsum_backward(dy: torch.Tensor) -> torch.Tensor:
+    """dx: T[..., D] from dy: T[..., D].
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dx = allocate_reverse_cumsum_backward(dy)
+    if not _runs_kernels(dy):
+        return reverse_cumsum_backward_reference(dy)
+    if dx.numel() > 0:
+        with torch.cuda.device_of(dy):
+            launch_reverse_cumsum_backward(dy, dx)
+    return dx

@@ -529,6 +529,12 @@ def rms_norm_torch(
     allocate=allocate_rms_norm,
     reference=rms_norm_reference,
     equals=rms_norm_torch,
+    backward=runtime.Backward(
+        "rms_norm_backward",
+        wrt=("x", "gain", "eps"),
+        outputs=("y",),
+        flags=("need_dx", "need_dgain", "need_deps"),
+    ),
 )
 def rms_norm(
     x: torch.Tensor, gain: torch.Tensor, eps: float | torch.Tensor = 1e-06
@@ -544,3 +550,1222 @@ def rms_norm(
         with torch.cuda.device_of(x):
             launch_rms_norm(x, gain, y, eps)
     return y
+
+
+@triton.jit
+def rms_norm_backward_ms_sum_rows(
+    x_ptr,
+    ms_sum_ptr,
+    dy_ptr,
+    gain_ptr,
+    dy_rsqrt_ptr,
+    dx_ptr,
+    eps,
+    rows,
+    D,
+    x_row,
+    x_d,
+    ms_sum_row,
+    dy_row,
+    dy_d,
+    gain_d,
+    dy_rsqrt_row,
+    dx_row,
+    dx_d,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (d < D)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
+    ms_sum = tl.sum(x * x, 1, keep_dims=True)
+    tl.store(ms_sum_ptr + row * ms_sum_row, ms_sum, mask=row < rows)
+    dy = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=inside, other=0.0).to(COMPUTE)
+    gain = tl.load(gain_ptr + d * gain_d, mask=d < D, other=0.0).to(COMPUTE)
+    dy_rsqrt = tl.sum(dy * gain * x, 1, keep_dims=True)
+    tl.store(dy_rsqrt_ptr + row * dy_rsqrt_row, dy_rsqrt, mask=row < rows)
+    ms = ms_sum / D
+    y_rsqrt = _rsqrt(ms + eps)
+    dms = dy_rsqrt * (-0.5 * y_rsqrt / (ms + eps))
+    div_dms = dms / D
+    dx = dy * gain * y_rsqrt + div_dms * (2.0 * x)
+    tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=inside)
+
+
+@triton.jit
+def rms_norm_backward_ms_sum_loop(
+    x_ptr,
+    dy_ptr,
+    gain_ptr,
+    ms_sum_ptr,
+    dy_rsqrt_ptr,
+    dx_ptr,
+    eps,
+    rows,
+    D,
+    x_row,
+    x_d,
+    dy_row,
+    dy_d,
+    gain_d,
+    ms_sum_row,
+    dy_rsqrt_row,
+    dx_row,
+    dx_d,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    ms_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    dy_rsqrt_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(0, D, BLOCK):
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        x = tl.load(
+            x_ptr + row * x_row + d * x_d, mask=inside, other=0.0, eviction_policy="evict_last"
+        ).to(COMPUTE)
+        ms_sum_acc += x * x
+        dy = tl.load(
+            dy_ptr + row * dy_row + d * dy_d, mask=inside, other=0.0, eviction_policy="evict_last"
+        ).to(COMPUTE)
+        gain = tl.load(gain_ptr + d * gain_d, mask=d < D, other=0.0).to(COMPUTE)
+        dy_rsqrt_acc += dy * gain * x
+    ms_sum = tl.sum(ms_sum_acc, 1, keep_dims=True)
+    dy_rsqrt = tl.sum(dy_rsqrt_acc, 1, keep_dims=True)
+    ms = ms_sum / D
+    y_rsqrt = _rsqrt(ms + eps)
+    dms = dy_rsqrt * (-0.5 * y_rsqrt / (ms + eps))
+    div_dms = dms / D
+    tl.store(ms_sum_ptr + row * ms_sum_row, ms_sum, mask=row < rows)
+    tl.store(dy_rsqrt_ptr + row * dy_rsqrt_row, dy_rsqrt, mask=row < rows)
+    for start in range(0, D, BLOCK):
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        dy = tl.load(
+            dy_ptr + row * dy_row + d * dy_d, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
+        gain = tl.load(gain_ptr + d * gain_d, mask=d < D).to(COMPUTE)
+        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, eviction_policy="evict_first").to(
+            COMPUTE
+        )
+        dx = dy * gain * y_rsqrt + div_dms * (2.0 * x)
+        tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=inside)
+
+
+@triton.jit
+def rms_norm_backward_ms_sum_relay(
+    turns_ptr,
+    x_ptr,
+    dy_ptr,
+    gain_ptr,
+    ms_sum_part_ptr,
+    dy_rsqrt_part_ptr,
+    ms_sum_ptr,
+    dy_rsqrt_ptr,
+    dx_ptr,
+    eps,
+    rows,
+    D,
+    x_row,
+    x_d,
+    dy_row,
+    dy_d,
+    gain_d,
+    ms_sum_row,
+    dy_rsqrt_row,
+    dx_row,
+    dx_d,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    LANES: tl.constexpr,
+    AHEAD: tl.constexpr,
+):
+    """Program `turn`: ms_sum, dy_rsqrt over a block; then a block further back, read again from L2."""
+    blocks = tl.cdiv(D, BLOCK)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    # Numbered as they start: a program waits for none that has yet to start.
+    turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
+    if turn < tl.cdiv(rows, ROWS) * blocks:
+        tile, part = turn // blocks, turn % blocks
+        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        start = part * BLOCK
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        ms_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        dy_rsqrt_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        x = tl.load(
+            x_ptr + row * x_row + d * x_d, mask=inside, other=0.0, eviction_policy="evict_last"
+        ).to(COMPUTE)
+        ms_sum_acc += x * x
+        dy = tl.load(
+            dy_ptr + row * dy_row + d * dy_d, mask=inside, other=0.0, eviction_policy="evict_last"
+        ).to(COMPUTE)
+        gain = tl.load(gain_ptr + d * gain_d, mask=d < D, other=0.0).to(COMPUTE)
+        dy_rsqrt_acc += dy * gain * x
+        tl.store(
+            ms_sum_part_ptr + row * blocks + part,
+            tl.sum(ms_sum_acc, 1, keep_dims=True),
+            mask=row < rows,
+        )
+        tl.store(
+            dy_rsqrt_part_ptr + row * blocks + part,
+            tl.sum(dy_rsqrt_acc, 1, keep_dims=True),
+            mask=row < rows,
+        )
+        tl.debug_barrier()  # all is stored before it counts
+        tl.atomic_add(turns_ptr + 1 + tile, 1, sem="release")
+    behind = turn - blocks - AHEAD
+    if behind >= 0:
+        tile, part = behind // blocks, behind % blocks
+        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        start = part * BLOCK
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        parts = tl.arange(0, LANES)[None, :]
+        # Until every block of these rows has left its folds.
+        while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
+            pass
+        ms_sum_parts = tl.load(
+            ms_sum_part_ptr + row * blocks + parts, mask=(row < rows) & (parts < blocks), other=0.0
+        )
+        ms_sum = tl.sum(ms_sum_parts, 1, keep_dims=True)
+        dy_rsqrt_parts = tl.load(
+            dy_rsqrt_part_ptr + row * blocks + parts,
+            mask=(row < rows) & (parts < blocks),
+            other=0.0,
+        )
+        dy_rsqrt = tl.sum(dy_rsqrt_parts, 1, keep_dims=True)
+        ms = ms_sum / D
+        y_rsqrt = _rsqrt(ms + eps)
+        dms = dy_rsqrt * (-0.5 * y_rsqrt / (ms + eps))
+        div_dms = dms / D
+        tl.store(ms_sum_ptr + row * ms_sum_row, ms_sum, mask=(row < rows) & (part == 0))
+        tl.store(dy_rsqrt_ptr + row * dy_rsqrt_row, dy_rsqrt, mask=(row < rows) & (part == 0))
+        dy = tl.load(
+            dy_ptr + row * dy_row + d * dy_d, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
+        gain = tl.load(gain_ptr + d * gain_d, mask=d < D).to(COMPUTE)
+        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, eviction_policy="evict_first").to(
+            COMPUTE
+        )
+        dx = dy * gain * y_rsqrt + div_dms * (2.0 * x)
+        tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=inside)
+
+
+@triton.jit
+def rms_norm_backward_ms_sum_part(
+    x_ptr,
+    dy_ptr,
+    gain_ptr,
+    ms_sum_part_ptr,
+    dy_rsqrt_part_ptr,
+    rows,
+    D,
+    CHUNK,
+    x_row,
+    x_d,
+    dy_row,
+    dy_d,
+    gain_d,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): ms_sum, dy_rsqrt over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, D)
+    ms_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    dy_rsqrt_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(part * CHUNK, stop, BLOCK):
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside, other=0.0).to(COMPUTE)
+        ms_sum_acc += x * x
+        dy = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=inside, other=0.0).to(COMPUTE)
+        gain = tl.load(gain_ptr + d * gain_d, mask=d < D, other=0.0).to(COMPUTE)
+        dy_rsqrt_acc += dy * gain * x
+    tl.store(
+        ms_sum_part_ptr + row * PARTS + part, tl.sum(ms_sum_acc, 1, keep_dims=True), mask=row < rows
+    )
+    tl.store(
+        dy_rsqrt_part_ptr + row * PARTS + part,
+        tl.sum(dy_rsqrt_acc, 1, keep_dims=True),
+        mask=row < rows,
+    )
+
+
+@triton.jit
+def rms_norm_backward_ms_sum_finish(
+    ms_sum_part_ptr,
+    dy_rsqrt_part_ptr,
+    ms_sum_ptr,
+    dy_rsqrt_ptr,
+    dy_ptr,
+    gain_ptr,
+    x_ptr,
+    dx_ptr,
+    eps,
+    rows,
+    D,
+    CHUNK,
+    ms_sum_row,
+    dy_rsqrt_row,
+    dy_row,
+    dy_d,
+    gain_d,
+    x_row,
+    x_d,
+    dx_row,
+    dx_d,
+    EPS_IS_TENSOR: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, D)
+    parts = tl.arange(0, LANES)[None, :]
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    ms_sum_parts = tl.load(
+        ms_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    ms_sum = tl.sum(ms_sum_parts, 1, keep_dims=True)
+    dy_rsqrt_parts = tl.load(
+        dy_rsqrt_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    dy_rsqrt = tl.sum(dy_rsqrt_parts, 1, keep_dims=True)
+    ms = ms_sum / D
+    y_rsqrt = _rsqrt(ms + eps)
+    dms = dy_rsqrt * (-0.5 * y_rsqrt / (ms + eps))
+    div_dms = dms / D
+    tl.store(ms_sum_ptr + row * ms_sum_row, ms_sum, mask=(row < rows) & (part == 0))
+    tl.store(dy_rsqrt_ptr + row * dy_rsqrt_row, dy_rsqrt, mask=(row < rows) & (part == 0))
+    for start in range(part * CHUNK, stop, BLOCK):
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        dy = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=inside).to(COMPUTE)
+        gain = tl.load(gain_ptr + d * gain_d, mask=d < D).to(COMPUTE)
+        x = tl.load(x_ptr + row * x_row + d * x_d, mask=inside).to(COMPUTE)
+        dx = dy * gain * y_rsqrt + div_dms * (2.0 * x)
+        tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=inside)
+
+
+@triton.jit
+def rms_norm_backward_dgain_rows(
+    dy_ptr,
+    x_ptr,
+    ms_sum_ptr,
+    dgain_ptr,
+    eps,
+    D,
+    cols,
+    dy_col,
+    dy_d,
+    x_col,
+    x_d,
+    ms_sum_col,
+    dgain_d,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    d = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (d < D) & (col < cols)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    dy = tl.load(dy_ptr + col * dy_col + d * dy_d, mask=inside).to(COMPUTE)
+    x = tl.load(x_ptr + col * x_col + d * x_d, mask=inside).to(COMPUTE)
+    ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols)
+    dgain = tl.sum(tl.where(inside, dy * (x * _rsqrt(ms_sum / D + eps)), 0.0), 1, keep_dims=True)
+    tl.store(dgain_ptr + d * dgain_d, dgain, mask=d < D)
+
+
+@triton.jit
+def rms_norm_backward_dgain_loop(
+    dy_ptr,
+    x_ptr,
+    ms_sum_ptr,
+    dgain_ptr,
+    eps,
+    D,
+    cols,
+    dy_col,
+    dy_d,
+    x_col,
+    x_d,
+    ms_sum_col,
+    dgain_d,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    d = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(0, cols, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (d < D) & (col < cols)
+        dy = tl.load(dy_ptr + col * dy_col + d * dy_d, mask=inside).to(COMPUTE)
+        x = tl.load(x_ptr + col * x_col + d * x_d, mask=inside).to(COMPUTE)
+        ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols)
+        dgain_sum_acc += tl.where(inside, dy * (x * _rsqrt(ms_sum / D + eps)), 0.0)
+    dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
+    tl.store(dgain_ptr + d * dgain_d, dgain_sum, mask=d < D)
+
+
+@triton.jit
+def rms_norm_backward_dgain_part(
+    dy_ptr,
+    x_ptr,
+    ms_sum_ptr,
+    dgain_sum_part_ptr,
+    eps,
+    D,
+    cols,
+    CHUNK,
+    dy_col,
+    dy_d,
+    x_col,
+    x_d,
+    ms_sum_col,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): dgain_sum over one CHUNK of ROWS rows."""
+    d = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(part * CHUNK, stop, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (d < D) & (col < cols)
+        dy = tl.load(dy_ptr + col * dy_col + d * dy_d, mask=inside).to(COMPUTE)
+        x = tl.load(x_ptr + col * x_col + d * x_d, mask=inside).to(COMPUTE)
+        ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols)
+        dgain_sum_acc += tl.where(inside, dy * (x * _rsqrt(ms_sum / D + eps)), 0.0)
+    tl.store(
+        dgain_sum_part_ptr + d * PARTS + part, tl.sum(dgain_sum_acc, 1, keep_dims=True), mask=d < D
+    )
+
+
+@triton.jit
+def rms_norm_backward_dgain_finish(
+    dgain_sum_part_ptr, dgain_ptr, D, dgain_d, MERGE: tl.constexpr, PARTS: tl.constexpr
+):
+    """What the parts of MERGE rows left, merged."""
+    d = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
+    dgain_sum_parts = tl.load(
+        dgain_sum_part_ptr + d * PARTS + parts, mask=(d < D) & (parts < PARTS), other=0.0
+    )
+    dgain_sum = tl.sum(dgain_sum_parts, 1, keep_dims=True)
+    tl.store(dgain_ptr + d * dgain_d, dgain_sum, mask=d < D)
+
+
+@triton.jit
+def rms_norm_backward_deps_rows(
+    ms_sum_ptr,
+    dy_rsqrt_ptr,
+    deps_ptr,
+    eps,
+    cols,
+    D,
+    ms_sum_col,
+    dy_rsqrt_col,
+    EPS_IS_TENSOR: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < 1) & (col < cols)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols)
+    ms = ms_sum / D
+    y_rsqrt = _rsqrt(ms + eps)
+    dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols)
+    deps = tl.sum(
+        tl.where(inside, dy_rsqrt * (-0.5 * y_rsqrt) / (ms + eps), 0.0), 1, keep_dims=True
+    )
+    tl.store(deps_ptr + row, deps, mask=row < 1)
+
+
+@triton.jit
+def rms_norm_backward_deps_loop(
+    ms_sum_ptr,
+    dy_rsqrt_ptr,
+    deps_ptr,
+    eps,
+    cols,
+    D,
+    ms_sum_col,
+    dy_rsqrt_col,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(0, cols, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < 1) & (col < cols)
+        ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols)
+        ms = ms_sum / D
+        y_rsqrt = _rsqrt(ms + eps)
+        dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols)
+        deps_sum_acc += tl.where(inside, dy_rsqrt * (-0.5 * y_rsqrt) / (ms + eps), 0.0)
+    deps_sum = tl.sum(deps_sum_acc, 1, keep_dims=True)
+    tl.store(deps_ptr + row, deps_sum, mask=row < 1)
+
+
+@triton.jit
+def rms_norm_backward_deps_part(
+    ms_sum_ptr,
+    dy_rsqrt_ptr,
+    deps_sum_part_ptr,
+    eps,
+    cols,
+    CHUNK,
+    D,
+    ms_sum_col,
+    dy_rsqrt_col,
+    COMPUTE: tl.constexpr,
+    EPS_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): deps_sum over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
+    eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
+    deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(part * CHUNK, stop, BLOCK):
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < 1) & (col < cols)
+        ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols)
+        ms = ms_sum / D
+        y_rsqrt = _rsqrt(ms + eps)
+        dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols)
+        deps_sum_acc += tl.where(inside, dy_rsqrt * (-0.5 * y_rsqrt) / (ms + eps), 0.0)
+    tl.store(
+        deps_sum_part_ptr + row * PARTS + part,
+        tl.sum(deps_sum_acc, 1, keep_dims=True),
+        mask=row < 1,
+    )
+
+
+@triton.jit
+def rms_norm_backward_deps_finish(
+    deps_sum_part_ptr, deps_ptr, MERGE: tl.constexpr, PARTS: tl.constexpr
+):
+    """What the parts of MERGE rows left, merged."""
+    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
+    deps_sum_parts = tl.load(
+        deps_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
+    )
+    deps_sum = tl.sum(deps_sum_parts, 1, keep_dims=True)
+    tl.store(deps_ptr + row, deps_sum, mask=row < 1)
+
+
+def choose_rms_norm_backward_ms_sum(
+    rows: int, cols: int, across: bool, hip: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # x does not fit in L2, but what lies between its two reads does
+    if not across and not hip and 65536 < cols <= 2**22 and rows * cols > 2**25:
+        BLOCK = 8192
+        num_warps = 8
+        return "relay", dict(
+            BLOCK=BLOCK,
+            ROWS=1,
+            AHEAD=2 * sms,
+            num_warps=num_warps,
+            LANES=max(triton.next_power_of_2(triton.cdiv(cols, BLOCK)), 32 * num_warps),
+        )
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
+        BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
+        ROWS = 32 if across else 1
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    256 if across else 1024,
+                    triton.cdiv(
+                        (4 if across else 128 if cols >= 262144 else 16) * sms,
+                        max(1, triton.cdiv(rows, ROWS)),
+                    ),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256),
+            num_warps=8,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # rows fit in registers
+    if 0 < cols <= 16384 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=(
+                max(1, 1024 // BLOCK)
+                if BLOCK <= 512
+                else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
+            ),
+            num_warps=2 if BLOCK <= 512 else 2 if BLOCK <= 1024 else 8,
+        )
+    # any width
+    return "loop", dict(
+        BLOCK=32 if across else 16384 if cols <= 65536 else 32768,
+        ROWS=64 if across else 1,
+        num_warps=8 if across else 16 if cols <= 65536 else 32,
+    )
+
+
+def launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, dgain, deps, eps) -> None:
+    """Computes ms_sum, dy_rsqrt, dx by the variant that fits, unchecked."""
+    D = x.shape[-1]
+    batch = math.prod(dx.shape[:-1])
+    x = x.reshape(batch, D)
+    dy = dy.reshape(batch, D)
+    dx = dx.view(batch, D)
+    rows = batch
+    cols = D
+    across = x.stride(0) < x.stride(1)
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(x.device)
+    variant, config = choose_rms_norm_backward_ms_sum(rows, cols, across, hip, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
+    if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
+        # A Python number reaches a kernel as f32.
+        eps = torch.full((), eps, dtype=torch.float64, device=x.device)
+    if variant == "relay":
+        ms_sum_part = torch.empty(
+            (rows, triton.cdiv(D, config["BLOCK"])),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=x.device,
+        )
+        dy_rsqrt_part = torch.empty(
+            (rows, triton.cdiv(D, config["BLOCK"])),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=x.device,
+        )
+        turns = torch.zeros(
+            (1 + triton.cdiv(rows, config["ROWS"]),), dtype=torch.int32, device=x.device
+        )
+        rms_norm_backward_ms_sum_relay[
+            (
+                (triton.cdiv(rows, config["ROWS"]) + 1) * triton.cdiv(D, config["BLOCK"])
+                + config["AHEAD"],
+            )
+        ](
+            turns,
+            x,
+            dy,
+            gain,
+            ms_sum_part,
+            dy_rsqrt_part,
+            ms_sum,
+            dy_rsqrt,
+            dx,
+            eps,
+            batch,
+            D,
+            x.stride(0),
+            x.stride(1),
+            dy.stride(0),
+            dy.stride(1),
+            gain.stride(0),
+            ms_sum.stride(0),
+            dy_rsqrt.stride(0),
+            dx.stride(0),
+            dx.stride(1),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "split":
+        ms_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=x.device,
+        )
+        dy_rsqrt_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=x.device,
+        )
+        rms_norm_backward_ms_sum_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            x,
+            dy,
+            gain,
+            ms_sum_part,
+            dy_rsqrt_part,
+            batch,
+            D,
+            x_row=x.stride(0),
+            x_d=x.stride(1),
+            dy_row=dy.stride(0),
+            dy_d=dy.stride(1),
+            gain_d=gain.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        rms_norm_backward_ms_sum_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            ms_sum_part,
+            dy_rsqrt_part,
+            ms_sum,
+            dy_rsqrt,
+            dy,
+            gain,
+            x,
+            dx,
+            eps,
+            batch,
+            D,
+            ms_sum_row=ms_sum.stride(0),
+            dy_rsqrt_row=dy_rsqrt.stride(0),
+            dy_row=dy.stride(0),
+            dy_d=dy.stride(1),
+            gain_d=gain.stride(0),
+            x_row=x.stride(0),
+            x_d=x.stride(1),
+            dx_row=dx.stride(0),
+            dx_d=dx.stride(1),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("across", "rows"):
+        rms_norm_backward_ms_sum_rows[(triton.cdiv(rows, config["ROWS"]),)](
+            x,
+            ms_sum,
+            dy,
+            gain,
+            dy_rsqrt,
+            dx,
+            eps,
+            batch,
+            D,
+            x.stride(0),
+            x.stride(1),
+            ms_sum.stride(0),
+            dy.stride(0),
+            dy.stride(1),
+            gain.stride(0),
+            dy_rsqrt.stride(0),
+            dx.stride(0),
+            dx.stride(1),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        rms_norm_backward_ms_sum_loop[(triton.cdiv(rows, config["ROWS"]),)](
+            x,
+            dy,
+            gain,
+            ms_sum,
+            dy_rsqrt,
+            dx,
+            eps,
+            batch,
+            D,
+            x.stride(0),
+            x.stride(1),
+            dy.stride(0),
+            dy.stride(1),
+            gain.stride(0),
+            ms_sum.stride(0),
+            dy_rsqrt.stride(0),
+            dx.stride(0),
+            dx.stride(1),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_rms_norm_backward_dgain(
+    rows: int, cols: int, across: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = 64 if across else 2048
+        ROWS = 32 if across else 1
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16,
+            num_warps=8,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # rows fit in registers
+    if 0 < cols <= 16384 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=(
+                max(1, 1024 // BLOCK)
+                if BLOCK <= 512
+                else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
+            ),
+            num_warps=2 if BLOCK <= 512 else 2 if BLOCK <= 1024 else 8,
+        )
+    # any width
+    return "loop", dict(
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
+    )
+
+
+def launch_rms_norm_backward_dgain(x, gain, dy, ms_sum, dy_rsqrt, dx, dgain, deps, eps) -> None:
+    """Computes dgain by the variant that fits, unchecked."""
+    D = x.shape[-1]
+    batch = math.prod(x.shape[:-1])
+    dy = dy.reshape(batch, D)
+    x = x.reshape(batch, D)
+    rows = D
+    cols = batch
+    across = dy.stride(1) < dy.stride(0)
+    sms = _multiprocessors(dy.device)
+    variant, config = choose_rms_norm_backward_dgain(rows, cols, across, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
+    if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
+        # A Python number reaches a kernel as f32.
+        eps = torch.full((), eps, dtype=torch.float64, device=dy.device)
+    if variant == "split":
+        dgain_sum_part = torch.empty(
+            (D, config["PARTS"]),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=dy.device,
+        )
+        rms_norm_backward_dgain_part[(config["PARTS"], triton.cdiv(D, config["ROWS"]))](
+            dy,
+            x,
+            ms_sum,
+            dgain_sum_part,
+            eps,
+            D,
+            batch,
+            dy_col=dy.stride(0),
+            dy_d=dy.stride(1),
+            x_col=x.stride(0),
+            x_d=x.stride(1),
+            ms_sum_col=ms_sum.stride(0),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        rms_norm_backward_dgain_finish[(triton.cdiv(D, config["MERGE"]),)](
+            dgain_sum_part,
+            dgain,
+            D,
+            dgain.stride(0),
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
+        )
+    elif variant in ("across", "rows"):
+        rms_norm_backward_dgain_rows[(triton.cdiv(D, config["ROWS"]),)](
+            dy,
+            x,
+            ms_sum,
+            dgain,
+            eps,
+            D,
+            batch,
+            dy.stride(0),
+            dy.stride(1),
+            x.stride(0),
+            x.stride(1),
+            ms_sum.stride(0),
+            dgain.stride(0),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        rms_norm_backward_dgain_loop[(triton.cdiv(D, config["ROWS"]),)](
+            dy,
+            x,
+            ms_sum,
+            dgain,
+            eps,
+            D,
+            batch,
+            dy.stride(0),
+            dy.stride(1),
+            x.stride(0),
+            x.stride(1),
+            ms_sum.stride(0),
+            dgain.stride(0),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_rms_norm_backward_deps(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = 64 if across else 2048
+        ROWS = 32 if across else 1
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    2048,
+                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16,
+            num_warps=8,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    return "loop", dict(
+        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
+    )
+
+
+def launch_rms_norm_backward_deps(x, gain, dy, ms_sum, dy_rsqrt, dx, dgain, deps, eps) -> None:
+    """Computes deps by the variant that fits, unchecked."""
+    D = x.shape[-1]
+    batch = math.prod(x.shape[:-1])
+    rows = 1
+    cols = batch
+    across = False
+    sms = _multiprocessors(ms_sum.device)
+    variant, config = choose_rms_norm_backward_deps(rows, cols, across, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
+    if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
+        # A Python number reaches a kernel as f32.
+        eps = torch.full((), eps, dtype=torch.float64, device=ms_sum.device)
+    if variant == "split":
+        deps_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
+            ),
+            device=ms_sum.device,
+        )
+        rms_norm_backward_deps_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            ms_sum,
+            dy_rsqrt,
+            deps_sum_part,
+            eps,
+            batch,
+            D=D,
+            ms_sum_col=ms_sum.stride(0),
+            dy_rsqrt_col=dy_rsqrt.stride(0),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        rms_norm_backward_deps_finish[(triton.cdiv(rows, config["MERGE"]),)](
+            deps_sum_part,
+            deps,
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
+        )
+    elif variant in ("across", "rows"):
+        rms_norm_backward_deps_rows[(triton.cdiv(rows, config["ROWS"]),)](
+            ms_sum,
+            dy_rsqrt,
+            deps,
+            eps,
+            batch,
+            D,
+            ms_sum.stride(0),
+            dy_rsqrt.stride(0),
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        rms_norm_backward_deps_loop[(triton.cdiv(rows, config["ROWS"]),)](
+            ms_sum,
+            dy_rsqrt,
+            deps,
+            eps,
+            batch,
+            D,
+            ms_sum.stride(0),
+            dy_rsqrt.stride(0),
+            COMPUTE=COMPUTE,
+            EPS_IS_TENSOR=isinstance(eps, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def launch_rms_norm_backward(x, gain, dy, dx, dgain, deps, eps) -> None:
+    """3 steps, unchecked; what passes between them is in scratch storage."""
+    batch = math.prod(x.shape[:-1])
+    ms_sum = torch.empty(
+        (batch,),
+        dtype=torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32,
+        device=x.device,
+    )
+    dy_rsqrt = torch.empty(
+        (batch,),
+        dtype=torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32,
+        device=x.device,
+    )
+    launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, dgain, deps, eps)
+    if dgain is not None:
+        launch_rms_norm_backward_dgain(x, gain, dy, ms_sum, dy_rsqrt, dx, dgain, deps, eps)
+    if deps is not None:
+        launch_rms_norm_backward_deps(x, gain, dy, ms_sum, dy_rsqrt, dx, dgain, deps, eps)
+
+
+def allocate_rms_norm_backward(
+    x: torch.Tensor,
+    gain: torch.Tensor,
+    dy: torch.Tensor,
+    eps: float | torch.Tensor = 1e-06,
+    need_dx: bool = True,
+    need_dgain: bool = True,
+    need_deps: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """Checks the operands of rms_norm_backward and allocates what it returns."""
+    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"rms_norm_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
+        )
+    if x.dim() < 1:
+        raise ValueError(f"rms_norm_backward: x: expected at least 1 dim [..., D], given {x.dim()}")
+    if gain.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"rms_norm_backward: gain: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {gain.dtype}"
+        )
+    if gain.dim() != 1:
+        raise ValueError(f"rms_norm_backward: gain: expected 1 dim [D], given {gain.dim()}")
+    if gain.device != x.device:
+        raise ValueError(
+            f"rms_norm_backward: gain: expected device {x.device} (from x), given {gain.device}"
+        )
+    if dy.dtype != x.dtype:
+        raise ValueError(
+            f"rms_norm_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
+        )
+    if dy.dim() < 1:
+        raise ValueError(
+            f"rms_norm_backward: dy: expected at least 1 dim [..., D], given {dy.dim()}"
+        )
+    if dy.device != x.device:
+        raise ValueError(
+            f"rms_norm_backward: dy: expected device {x.device} (from x), given {dy.device}"
+        )
+    D = x.shape[-1]
+    if gain.shape[0] != D:
+        raise ValueError(
+            f"rms_norm_backward: gain: dim 0 (D): expected {D} (from x), given {gain.shape[0]}"
+        )
+    if dy.shape[-1] != D:
+        raise ValueError(
+            f"rms_norm_backward: dy: dim -1 (D): expected {D} (from x), given {dy.shape[-1]}"
+        )
+    if dy.shape[:-1] != x.shape[:-1]:
+        raise ValueError(
+            f"rms_norm_backward: dy: batch shape {tuple(dy.shape[:-1])} does not broadcast with {tuple(x.shape[:-1])} (from x)"
+        )
+    dx = (
+        torch.empty((*x.shape[:-1], D), dtype=x.dtype, device=x.device)
+        if need_dx or need_dgain or need_deps
+        else None
+    )
+    dgain = torch.empty((D,), dtype=gain.dtype, device=x.device) if need_dgain else None
+    deps = torch.empty((), dtype=torch.float32, device=x.device) if need_deps else None
+    return dx, dgain, deps
+
+
+def rms_norm_backward_reference(
+    x: torch.Tensor, gain: torch.Tensor, dy: torch.Tensor, eps: float | torch.Tensor = 1e-06
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What rms_norm_backward means: its spec, line by line."""
+    T = x.dtype
+    U = gain.dtype
+    compute = torch.float64 if torch.float64 in (gain.dtype, x.dtype) else torch.float32
+    x = x.to(compute)
+    gain = gain.to(compute)
+    dy = dy.to(compute)
+    eps = torch.as_tensor(eps, dtype=compute, device=x.device)
+    D = x.shape[-1]
+    batch = x.shape[:-1]
+    rows = batch.numel()
+    x = x.reshape(rows, D)
+    dy = dy.reshape(rows, D)
+
+    # ms[...] = mean[d](x[..., d] ** 2)
+    ms = (x**2).sum(-1) / D
+
+    # y_rsqrt[...] = rsqrt(ms[...] + eps)
+    y_rsqrt = torch.rsqrt(ms + eps)
+
+    # dy_rsqrt[...] = sum[d](dy[..., d] * gain[d] * x[..., d])
+    dy_rsqrt = torch.einsum("ab,b->a", dy * x, gain)
+
+    # dms[...] = dy_rsqrt[...] * (-0.5 * y_rsqrt[...] / (ms[...] + eps))
+    dms = dy_rsqrt * (-0.5 * y_rsqrt / (ms + eps))
+
+    # dx[..., d] = dy[..., d] * gain[d] * y_rsqrt[...] + dms[...] / D * (2.0 * x[..., d])
+    dx = (dy * gain * y_rsqrt[:, None] + dms[:, None] / D * (2.0 * x)).to(T)
+
+    # dgain[d] = sum[...](dy[..., d] * (x[..., d] * y_rsqrt[...]))
+    dgain = torch.einsum("ab,a->b", dy * x, y_rsqrt).to(U)
+
+    # deps = sum[...](dy_rsqrt[...] * (-0.5 * y_rsqrt[...]) / (ms[...] + eps))
+    deps = (dy_rsqrt * (-0.5 * y_rsqrt) / (ms + eps)).sum(-1).to(torch.float32)
+
+    return dx.reshape(*batch, D), dgain, deps
+
+
+@runtime.op(
+    "specs/rms_norm.op",
+    allocate=allocate_rms_norm_backward,
+    reference=rms_norm_backward_reference,
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def rms_norm_backward(
+    x: torch.Tensor,
+    gain: torch.Tensor,
+    dy: torch.Tensor,
+    eps: float | torch.Tensor = 1e-06,
+    need_dx: bool = True,
+    need_dgain: bool = True,
+    need_deps: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """dx: T[..., D], dgain: U[D], deps: f32 from x: T[..., D], gain: U[D], dy: T[..., D].
+
+    T is f64, f32, f16 or bf16; U is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dx, dgain, deps = allocate_rms_norm_backward(x, gain, dy, eps, need_dx, need_dgain, need_deps)
+    if not _runs_kernels(x):
+        return rms_norm_backward_reference(x, gain, dy, eps)
+    if any(t is not None and t.numel() > 0 for t in (dx, dgain, deps)):
+        with torch.cuda.device_of(x):
+            launch_rms_norm_backward(x, gain, dy, dx, dgain, deps, eps)
+    return dx, dgain, deps

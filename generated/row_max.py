@@ -37,6 +37,13 @@ def _nan_max(a, b):
 
 
 @triton.jit
+def _first_max(a, i, b, j):
+    """The larger value and its place: NaN before any number, the lower place at a tie."""
+    left = (a > b) | ((a != a) & (b == b)) | (((a == b) | ((a != a) & (b != b))) & (i < j))
+    return tl.where(left, a, b), tl.where(left, i, j)
+
+
+@triton.jit
 def row_max_float_rows(
     x_ptr,
     y_ptr,
@@ -497,7 +504,11 @@ def row_max_torch(x: torch.Tensor) -> torch.Tensor:
 
 
 @runtime.op(
-    "specs/row_max.op", allocate=allocate_row_max, reference=row_max_reference, equals=row_max_torch
+    "specs/row_max.op",
+    allocate=allocate_row_max,
+    reference=row_max_reference,
+    equals=row_max_torch,
+    backward=runtime.Backward("row_max_backward", wrt=("x",), outputs=("y",)),
 )
 def row_max(x: torch.Tensor) -> torch.Tensor:
     """y: T[N] from x: T[N, D].
@@ -519,3 +530,372 @@ def row_max(x: torch.Tensor) -> torch.Tensor:
             else:
                 launch_row_max_int(x, y)
     return y
+
+
+@triton.jit
+def row_max_backward_y_at_rows(
+    x_ptr,
+    y_at_ptr,
+    N,
+    D,
+    x_n,
+    x_d2,
+    y_at_n,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    d2 = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (n < N) & (d2 < D)
+    x = tl.load(x_ptr + n * x_n + d2 * x_d2, mask=inside, other=float("-inf")).to(COMPUTE)
+    place = tl.where(inside, d2, 2147483647).to(tl.int32)
+    y_at_best, y_at = tl.reduce((x, place), 1, _first_max, keep_dims=True)
+    y_at = tl.where(y_at == 2147483647, -1, y_at).to(tl.int64)
+    tl.store(y_at_ptr + n * y_at_n, y_at, mask=n < N)
+
+
+@triton.jit
+def row_max_backward_y_at_loop(
+    x_ptr,
+    y_at_ptr,
+    N,
+    D,
+    x_n,
+    x_d2,
+    y_at_n,
+    COMPUTE: tl.constexpr,
+    PLACE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+    y_at_at = tl.full((ROWS, BLOCK), 2147483647, PLACE)
+    for start in range(0, D, BLOCK):
+        d2 = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (n < N) & (d2 < D)
+        x = tl.load(x_ptr + n * x_n + d2 * x_d2, mask=inside, other=float("-inf")).to(COMPUTE)
+        y_at_best, y_at_at = _first_max(
+            y_at_best, y_at_at, x, tl.where(inside, d2, 2147483647).to(PLACE)
+        )
+    y_at_best, y_at = tl.reduce((y_at_best, y_at_at), 1, _first_max, keep_dims=True)
+    y_at = tl.where(y_at == 2147483647, -1, y_at).to(tl.int64)
+    tl.store(y_at_ptr + n * y_at_n, y_at, mask=n < N)
+
+
+@triton.jit
+def row_max_backward_y_at_part(
+    x_ptr,
+    y_at_best_ptr,
+    y_at_at_ptr,
+    N,
+    D,
+    CHUNK,
+    x_n,
+    x_d2,
+    COMPUTE: tl.constexpr,
+    PLACE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): y_at over one CHUNK of ROWS rows."""
+    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, D)
+    y_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+    y_at_at = tl.full((ROWS, BLOCK), 2147483647, PLACE)
+    for start in range(part * CHUNK, stop, BLOCK):
+        d2 = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (n < N) & (d2 < D)
+        x = tl.load(x_ptr + n * x_n + d2 * x_d2, mask=inside, other=float("-inf")).to(COMPUTE)
+        y_at_best, y_at_at = _first_max(
+            y_at_best, y_at_at, x, tl.where(inside, d2, 2147483647).to(PLACE)
+        )
+    y_at_best, y_at_at = tl.reduce((y_at_best, y_at_at), 1, _first_max, keep_dims=True)
+    y_at_at = y_at_at.to(tl.int64)
+    tl.store(y_at_best_ptr + n * PARTS + part, y_at_best, mask=n < N)
+    tl.store(y_at_at_ptr + n * PARTS + part, y_at_at, mask=n < N)
+
+
+@triton.jit
+def row_max_backward_y_at_finish(
+    y_at_best_ptr, y_at_at_ptr, y_at_ptr, N, y_at_n, MERGE: tl.constexpr, PARTS: tl.constexpr
+):
+    """What the parts of MERGE rows left, merged."""
+    n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
+    y_at_bests = tl.load(
+        y_at_best_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=float("-inf")
+    )
+    y_at_ats = tl.load(
+        y_at_at_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=2147483647
+    )
+    y_at_best, y_at = tl.reduce((y_at_bests, y_at_ats), 1, _first_max, keep_dims=True)
+    y_at = tl.where(y_at == 2147483647, -1, y_at)
+    tl.store(y_at_ptr + n * y_at_n, y_at, mask=n < N)
+
+
+@triton.jit
+def row_max_backward_dx_tile(
+    y_at_ptr,
+    dy_ptr,
+    dx_ptr,
+    N,
+    D,
+    y_at_n,
+    dy_n,
+    dx_n,
+    dx_d,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(D, BLOCK)
+    n = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    d = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (n < N) & (d < D)
+    y_at = tl.load(y_at_ptr + n * y_at_n, mask=n < N)
+    dy = tl.load(dy_ptr + n * dy_n, mask=n < N).to(COMPUTE)
+    dx = tl.where(d == y_at, dy, 0.0)
+    tl.store(dx_ptr + n * dx_n + d * dx_d, dx, mask=inside)
+
+
+def choose_row_max_backward_y_at(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = (16 if rows > 1024 else 64) if across else 2048
+        ROWS = (64 if rows > 1024 else 32) if across else 1
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    2048,
+                    triton.cdiv(
+                        ((16 if rows > 1024 else 4) if across else 16) * sms,
+                        max(1, triton.cdiv(rows, ROWS)),
+                    ),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16,
+            num_warps=(4 if rows > 1024 else 8) if across else 8,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 128 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    return "loop", dict(
+        BLOCK=32 if across else 128 if cols <= 8192 else 1024,
+        ROWS=64 if across else 8 if cols <= 8192 else 1,
+        num_warps=8 if across else 2 if cols <= 8192 else 4,
+    )
+
+
+def launch_row_max_backward_y_at(x, dy, y_at, dx) -> None:
+    """Computes y_at by the variant that fits, unchecked."""
+    N, D = x.shape
+    rows = N
+    cols = D
+    across = x.stride(0) < x.stride(1)
+    sms = _multiprocessors(x.device)
+    variant, config = choose_row_max_backward_y_at(rows, cols, across, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
+    if variant == "split":
+        y_at_best = torch.empty(
+            (N, config["PARTS"]),
+            dtype=torch.float64 if torch.float64 in (x.dtype, dy.dtype) else torch.float32,
+            device=x.device,
+        )
+        y_at_at = torch.empty((N, config["PARTS"]), dtype=torch.int64, device=x.device)
+        row_max_backward_y_at_part[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
+            x,
+            y_at_best,
+            y_at_at,
+            N,
+            D,
+            x_n=x.stride(0),
+            x_d2=x.stride(1),
+            COMPUTE=COMPUTE,
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        row_max_backward_y_at_finish[(triton.cdiv(N, config["MERGE"]),)](
+            y_at_best,
+            y_at_at,
+            y_at,
+            N,
+            y_at.stride(0),
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
+        )
+    elif variant in ("across", "rows"):
+        row_max_backward_y_at_rows[(triton.cdiv(N, config["ROWS"]),)](
+            x,
+            y_at,
+            N,
+            D,
+            x.stride(0),
+            x.stride(1),
+            y_at.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        row_max_backward_y_at_loop[(triton.cdiv(N, config["ROWS"]),)](
+            x,
+            y_at,
+            N,
+            D,
+            x.stride(0),
+            x.stride(1),
+            y_at.stride(0),
+            COMPUTE=COMPUTE,
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_row_max_backward_dx(cols: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+
+
+def launch_row_max_backward_dx(x, dy, y_at, dx) -> None:
+    """Computes dx by the variant that fits, unchecked."""
+    N, D = x.shape
+    cols = D
+    _, config = choose_row_max_backward_dx(cols)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
+    row_max_backward_dx_tile[(triton.cdiv(N, config["ROWS"]) * triton.cdiv(D, config["BLOCK"]),)](
+        y_at,
+        dy,
+        dx,
+        N,
+        D,
+        y_at.stride(0),
+        dy.stride(0),
+        dx.stride(0),
+        dx.stride(1),
+        COMPUTE=COMPUTE,
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def launch_row_max_backward(x, dy, dx) -> None:
+    """2 steps, unchecked; what passes between them is in scratch storage."""
+    N = x.shape[0]
+    y_at = torch.empty((N,), dtype=torch.int64, device=x.device)
+    launch_row_max_backward_y_at(x, dy, y_at, dx)
+    launch_row_max_backward_dx(x, dy, y_at, dx)
+
+
+def allocate_row_max_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """Checks the operands of row_max_backward and allocates what it returns."""
+    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"row_max_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
+        )
+    if x.dim() != 2:
+        raise ValueError(f"row_max_backward: x: expected 2 dims [N, D], given {x.dim()}")
+    if dy.dtype != x.dtype:
+        raise ValueError(
+            f"row_max_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
+        )
+    if dy.dim() != 1:
+        raise ValueError(f"row_max_backward: dy: expected 1 dim [N], given {dy.dim()}")
+    if dy.device != x.device:
+        raise ValueError(
+            f"row_max_backward: dy: expected device {x.device} (from x), given {dy.device}"
+        )
+    N, D = x.shape
+    if dy.shape[0] != N:
+        raise ValueError(
+            f"row_max_backward: dy: dim 0 (N): expected {N} (from x), given {dy.shape[0]}"
+        )
+    dx = torch.empty((N, D), dtype=x.dtype, device=x.device)
+    return dx
+
+
+def row_max_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """What row_max_backward means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    dy = dy.to(compute)
+    N, D = x.shape
+
+    def first(largest, terms, there, start):
+        """start plus the place of the first extreme term that is there, a NaN before any; -1 where none is."""
+        if terms.shape[-1] == 0:
+            return torch.full(terms.shape[:-1], -1, device=terms.device)
+        best = terms.amax(-1, keepdim=True) if largest else terms.amin(-1, keepdim=True)
+        hit = there & ((terms == best) | (terms != terms))
+        return torch.where(hit.any(-1), start + hit.to(torch.int8).argmax(-1), -1)
+
+    # y_at[n] = argmax[d < D](x[n, d])
+    y_at = first(True, x, True, 0)
+
+    # dx[n, d] = where(d == y_at[n], dy[n], 0.0)
+    d = torch.arange(D, device=x.device)
+    dx = torch.where(d == y_at[:, None], dy[:, None], 0.0).to(T)
+
+    return dx
+
+
+@runtime.op(
+    "specs/row_max.op",
+    allocate=allocate_row_max_backward,
+    reference=row_max_backward_reference,
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def row_max_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """dx: T[N, D] from x: T[N, D], dy: T[N].
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dx = allocate_row_max_backward(x, dy)
+    if not _runs_kernels(x):
+        return row_max_backward_reference(x, dy)
+    if dx.numel() > 0:
+        with torch.cuda.device_of(x):
+            launch_row_max_backward(x, dy, dx)
+    return dx

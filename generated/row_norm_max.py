@@ -37,6 +37,13 @@ def _nan_max(a, b):
 
 
 @triton.jit
+def _first_max(a, i, b, j):
+    """The larger value and its place: NaN before any number, the lower place at a tie."""
+    left = (a > b) | ((a != a) & (b == b)) | (((a == b) | ((a != a) & (b != b))) & (i < j))
+    return tl.where(left, a, b), tl.where(left, i, j)
+
+
+@triton.jit
 def row_norm_max_rows(
     x_ptr,
     y_ptr,
@@ -447,6 +454,7 @@ def row_norm_max_torch(x: torch.Tensor) -> torch.Tensor:
     allocate=allocate_row_norm_max,
     reference=row_norm_max_reference,
     equals=row_norm_max_torch,
+    backward=runtime.Backward("row_norm_max_backward", wrt=("x",), outputs=("y",)),
 )
 def row_norm_max(x: torch.Tensor) -> torch.Tensor:
     """y: T[N, D] from x: T[N, D].
@@ -460,3 +468,842 @@ def row_norm_max(x: torch.Tensor) -> torch.Tensor:
         with torch.cuda.device_of(x):
             launch_row_norm_max(x, y)
     return y
+
+
+@triton.jit
+def row_norm_max_backward_y_max_at_rows(
+    x_ptr,
+    y_max_at_ptr,
+    y_max_ptr,
+    N,
+    D,
+    x_n,
+    x_k2,
+    y_max_at_n,
+    y_max_n,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    k2 = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (n < N) & (k2 < D)
+    x = tl.load(x_ptr + n * x_n + k2 * x_k2, mask=inside, other=float("-inf")).to(COMPUTE)
+    place = tl.where(inside, k2, 2147483647).to(tl.int32)
+    y_max_at_best, y_max_at = tl.reduce((x, place), 1, _first_max, keep_dims=True)
+    y_max_at = tl.where(y_max_at == 2147483647, -1, y_max_at).to(tl.int64)
+    tl.store(y_max_at_ptr + n * y_max_at_n, y_max_at, mask=n < N)
+    y_max = tl.reduce(x, 1, _nan_max, keep_dims=True)
+    tl.store(y_max_ptr + n * y_max_n, y_max, mask=n < N)
+
+
+@triton.jit
+def row_norm_max_backward_y_max_at_loop(
+    x_ptr,
+    y_max_at_ptr,
+    y_max_ptr,
+    N,
+    D,
+    x_n,
+    x_k2,
+    y_max_at_n,
+    y_max_n,
+    COMPUTE: tl.constexpr,
+    PLACE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    y_max_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+    y_max_at_at = tl.full((ROWS, BLOCK), 2147483647, PLACE)
+    y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+    for start in range(0, D, BLOCK):
+        k2 = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (n < N) & (k2 < D)
+        x = tl.load(x_ptr + n * x_n + k2 * x_k2, mask=inside, other=float("-inf")).to(COMPUTE)
+        y_max_at_best, y_max_at_at = _first_max(
+            y_max_at_best, y_max_at_at, x, tl.where(inside, k2, 2147483647).to(PLACE)
+        )
+        y_max_acc = _nan_max(y_max_acc, x)
+    y_max_at_best, y_max_at = tl.reduce((y_max_at_best, y_max_at_at), 1, _first_max, keep_dims=True)
+    y_max_at = tl.where(y_max_at == 2147483647, -1, y_max_at).to(tl.int64)
+    y_max = tl.reduce(y_max_acc, 1, _nan_max, keep_dims=True)
+    tl.store(y_max_at_ptr + n * y_max_at_n, y_max_at, mask=n < N)
+    tl.store(y_max_ptr + n * y_max_n, y_max, mask=n < N)
+
+
+@triton.jit
+def row_norm_max_backward_y_max_at_part(
+    x_ptr,
+    y_max_at_best_ptr,
+    y_max_at_at_ptr,
+    y_max_part_ptr,
+    N,
+    D,
+    CHUNK,
+    x_n,
+    x_k2,
+    COMPUTE: tl.constexpr,
+    PLACE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): y_max_at, y_max over one CHUNK of ROWS rows."""
+    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, D)
+    y_max_at_best = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+    y_max_at_at = tl.full((ROWS, BLOCK), 2147483647, PLACE)
+    y_max_acc = tl.full((ROWS, BLOCK), float("-inf"), COMPUTE)
+    for start in range(part * CHUNK, stop, BLOCK):
+        k2 = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (n < N) & (k2 < D)
+        x = tl.load(x_ptr + n * x_n + k2 * x_k2, mask=inside, other=float("-inf")).to(COMPUTE)
+        y_max_at_best, y_max_at_at = _first_max(
+            y_max_at_best, y_max_at_at, x, tl.where(inside, k2, 2147483647).to(PLACE)
+        )
+        y_max_acc = _nan_max(y_max_acc, x)
+    y_max_at_best, y_max_at_at = tl.reduce(
+        (y_max_at_best, y_max_at_at), 1, _first_max, keep_dims=True
+    )
+    y_max_at_at = y_max_at_at.to(tl.int64)
+    tl.store(y_max_at_best_ptr + n * PARTS + part, y_max_at_best, mask=n < N)
+    tl.store(y_max_at_at_ptr + n * PARTS + part, y_max_at_at, mask=n < N)
+    tl.store(
+        y_max_part_ptr + n * PARTS + part,
+        tl.reduce(y_max_acc, 1, _nan_max, keep_dims=True),
+        mask=n < N,
+    )
+
+
+@triton.jit
+def row_norm_max_backward_y_max_at_finish(
+    y_max_at_best_ptr,
+    y_max_at_at_ptr,
+    y_max_part_ptr,
+    y_max_at_ptr,
+    y_max_ptr,
+    N,
+    y_max_at_n,
+    y_max_n,
+    MERGE: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """What the parts of MERGE rows left, merged."""
+    n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
+    y_max_at_bests = tl.load(
+        y_max_at_best_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=float("-inf")
+    )
+    y_max_at_ats = tl.load(
+        y_max_at_at_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=2147483647
+    )
+    y_max_at_best, y_max_at = tl.reduce(
+        (y_max_at_bests, y_max_at_ats), 1, _first_max, keep_dims=True
+    )
+    y_max_at = tl.where(y_max_at == 2147483647, -1, y_max_at)
+    y_max_parts = tl.load(
+        y_max_part_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=float("-inf")
+    )
+    y_max = tl.reduce(y_max_parts, 1, _nan_max, keep_dims=True)
+    tl.store(y_max_at_ptr + n * y_max_at_n, y_max_at, mask=n < N)
+    tl.store(y_max_ptr + n * y_max_n, y_max, mask=n < N)
+
+
+@triton.jit
+def row_norm_max_backward_dx_rows(
+    dy_ptr,
+    y_ptr,
+    y_max_ptr,
+    y_max_at_ptr,
+    dx_ptr,
+    N,
+    D,
+    dy_n,
+    dy_k,
+    y_n,
+    y_k,
+    y_max_n,
+    y_max_at_n,
+    dx_n,
+    dx_k,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    k = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (n < N) & (k < D)
+    dy = tl.load(dy_ptr + n * dy_n + k * dy_k, mask=inside, other=0.0).to(COMPUTE)
+    y = tl.load(y_ptr + n * y_n + k * y_k, mask=inside, other=0.0).to(COMPUTE)
+    dy_max_sum = tl.sum(dy * y, 1, keep_dims=True)
+    y_max = tl.load(y_max_ptr + n * y_max_n, mask=n < N)
+    neg_dy_max_sum = -(dy_max_sum / y_max)
+    y_max_at = tl.load(y_max_at_ptr + n * y_max_at_n, mask=n < N)
+    dx = dy / y_max + tl.where(k == y_max_at, neg_dy_max_sum, 0.0)
+    tl.store(dx_ptr + n * dx_n + k * dx_k, dx, mask=inside)
+
+
+@triton.jit
+def row_norm_max_backward_dx_loop(
+    dy_ptr,
+    y_ptr,
+    y_max_ptr,
+    y_max_at_ptr,
+    dx_ptr,
+    N,
+    D,
+    dy_n,
+    dy_k,
+    y_n,
+    y_k,
+    y_max_n,
+    y_max_at_n,
+    dx_n,
+    dx_k,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    dy_max_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(0, D, BLOCK):
+        k = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (n < N) & (k < D)
+        dy = tl.load(
+            dy_ptr + n * dy_n + k * dy_k, mask=inside, other=0.0, eviction_policy="evict_last"
+        ).to(COMPUTE)
+        y = tl.load(
+            y_ptr + n * y_n + k * y_k, mask=inside, other=0.0, eviction_policy="evict_last"
+        ).to(COMPUTE)
+        dy_max_sum_acc += dy * y
+    dy_max_sum = tl.sum(dy_max_sum_acc, 1, keep_dims=True)
+    y_max = tl.load(y_max_ptr + n * y_max_n, mask=n < N)
+    neg_dy_max_sum = -(dy_max_sum / y_max)
+    for start in range(0, D, BLOCK):
+        k = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (n < N) & (k < D)
+        dy = tl.load(dy_ptr + n * dy_n + k * dy_k, mask=inside, eviction_policy="evict_first").to(
+            COMPUTE
+        )
+        y_max_at = tl.load(y_max_at_ptr + n * y_max_at_n, mask=n < N)
+        dx = dy / y_max + tl.where(k == y_max_at, neg_dy_max_sum, 0.0)
+        tl.store(dx_ptr + n * dx_n + k * dx_k, dx, mask=inside)
+
+
+@triton.jit
+def row_norm_max_backward_dx_relay(
+    turns_ptr,
+    dy_ptr,
+    y_ptr,
+    dy_max_sum_part_ptr,
+    y_max_ptr,
+    y_max_at_ptr,
+    dx_ptr,
+    N,
+    D,
+    dy_n,
+    dy_k,
+    y_n,
+    y_k,
+    y_max_n,
+    y_max_at_n,
+    dx_n,
+    dx_k,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    LANES: tl.constexpr,
+    AHEAD: tl.constexpr,
+):
+    """Program `turn`: dy_max_sum over a block; then a block further back, read again from L2."""
+    blocks = tl.cdiv(D, BLOCK)
+    # Numbered as they start: a program waits for none that has yet to start.
+    turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
+    if turn < tl.cdiv(N, ROWS) * blocks:
+        tile, part = turn // blocks, turn % blocks
+        n = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        start = part * BLOCK
+        k = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (n < N) & (k < D)
+        dy_max_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        dy = tl.load(
+            dy_ptr + n * dy_n + k * dy_k, mask=inside, other=0.0, eviction_policy="evict_last"
+        ).to(COMPUTE)
+        y = tl.load(
+            y_ptr + n * y_n + k * y_k, mask=inside, other=0.0, eviction_policy="evict_last"
+        ).to(COMPUTE)
+        dy_max_sum_acc += dy * y
+        tl.store(
+            dy_max_sum_part_ptr + n * blocks + part,
+            tl.sum(dy_max_sum_acc, 1, keep_dims=True),
+            mask=n < N,
+        )
+        tl.debug_barrier()  # all is stored before it counts
+        tl.atomic_add(turns_ptr + 1 + tile, 1, sem="release")
+    behind = turn - blocks - AHEAD
+    if behind >= 0:
+        tile, part = behind // blocks, behind % blocks
+        n = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        start = part * BLOCK
+        k = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (n < N) & (k < D)
+        parts = tl.arange(0, LANES)[None, :]
+        # Until every block of these rows has left its folds.
+        while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
+            pass
+        dy_max_sum_parts = tl.load(
+            dy_max_sum_part_ptr + n * blocks + parts, mask=(n < N) & (parts < blocks), other=0.0
+        )
+        dy_max_sum = tl.sum(dy_max_sum_parts, 1, keep_dims=True)
+        y_max = tl.load(y_max_ptr + n * y_max_n, mask=n < N)
+        neg_dy_max_sum = -(dy_max_sum / y_max)
+        dy = tl.load(dy_ptr + n * dy_n + k * dy_k, mask=inside, eviction_policy="evict_first").to(
+            COMPUTE
+        )
+        y_max_at = tl.load(y_max_at_ptr + n * y_max_at_n, mask=n < N)
+        dx = dy / y_max + tl.where(k == y_max_at, neg_dy_max_sum, 0.0)
+        tl.store(dx_ptr + n * dx_n + k * dx_k, dx, mask=inside)
+
+
+@triton.jit
+def row_norm_max_backward_dx_part(
+    dy_ptr,
+    y_ptr,
+    dy_max_sum_part_ptr,
+    N,
+    D,
+    CHUNK,
+    dy_n,
+    dy_k,
+    y_n,
+    y_k,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): dy_max_sum over one CHUNK of ROWS rows."""
+    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, D)
+    dy_max_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(part * CHUNK, stop, BLOCK):
+        k = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (n < N) & (k < D)
+        dy = tl.load(dy_ptr + n * dy_n + k * dy_k, mask=inside, other=0.0).to(COMPUTE)
+        y = tl.load(y_ptr + n * y_n + k * y_k, mask=inside, other=0.0).to(COMPUTE)
+        dy_max_sum_acc += dy * y
+    tl.store(
+        dy_max_sum_part_ptr + n * PARTS + part,
+        tl.sum(dy_max_sum_acc, 1, keep_dims=True),
+        mask=n < N,
+    )
+
+
+@triton.jit
+def row_norm_max_backward_dx_finish(
+    dy_max_sum_part_ptr,
+    y_max_ptr,
+    dy_ptr,
+    y_max_at_ptr,
+    dx_ptr,
+    N,
+    D,
+    CHUNK,
+    y_max_n,
+    dy_n,
+    dy_k,
+    y_max_at_n,
+    dx_n,
+    dx_k,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, D)
+    parts = tl.arange(0, LANES)[None, :]
+    dy_max_sum_parts = tl.load(
+        dy_max_sum_part_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=0.0
+    )
+    dy_max_sum = tl.sum(dy_max_sum_parts, 1, keep_dims=True)
+    y_max = tl.load(y_max_ptr + n * y_max_n, mask=n < N)
+    neg_dy_max_sum = -(dy_max_sum / y_max)
+    for start in range(part * CHUNK, stop, BLOCK):
+        k = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (n < N) & (k < D)
+        dy = tl.load(dy_ptr + n * dy_n + k * dy_k, mask=inside).to(COMPUTE)
+        y_max_at = tl.load(y_max_at_ptr + n * y_max_at_n, mask=n < N)
+        dx = dy / y_max + tl.where(k == y_max_at, neg_dy_max_sum, 0.0)
+        tl.store(dx_ptr + n * dx_n + k * dx_k, dx, mask=inside)
+
+
+def choose_row_norm_max_backward_y_max_at(
+    rows: int, cols: int, across: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+        BLOCK = (16 if rows > 1024 else 64) if across else 2048
+        ROWS = (64 if rows > 1024 else 32) if across else 1
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    2048,
+                    triton.cdiv(
+                        ((16 if rows > 1024 else 4) if across else 16) * sms,
+                        max(1, triton.cdiv(rows, ROWS)),
+                    ),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            MERGE=1 if PARTS > 16 else 16,
+            num_warps=(4 if rows > 1024 else 8) if across else 8,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 128 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                1
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    return "loop", dict(
+        BLOCK=32 if across else 128 if cols <= 8192 else 1024,
+        ROWS=64 if across else 8 if cols <= 8192 else 1,
+        num_warps=8 if across else 2 if cols <= 8192 else 4,
+    )
+
+
+def launch_row_norm_max_backward_y_max_at(x, y, dy, y_max_at, y_max, dx) -> None:
+    """Computes y_max_at, y_max by the variant that fits, unchecked."""
+    N, D = x.shape
+    rows = N
+    cols = D
+    across = x.stride(0) < x.stride(1)
+    sms = _multiprocessors(x.device)
+    variant, config = choose_row_norm_max_backward_y_max_at(rows, cols, across, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, y.dtype, dy.dtype) else tl.float32
+    if variant == "split":
+        y_max_at_best = torch.empty(
+            (N, config["PARTS"]),
+            dtype=torch.float64 if torch.float64 in (x.dtype, y.dtype, dy.dtype) else torch.float32,
+            device=x.device,
+        )
+        y_max_at_at = torch.empty((N, config["PARTS"]), dtype=torch.int64, device=x.device)
+        y_max_part = torch.empty(
+            (N, config["PARTS"]),
+            dtype=torch.float64 if torch.float64 in (x.dtype, y.dtype, dy.dtype) else torch.float32,
+            device=x.device,
+        )
+        row_norm_max_backward_y_max_at_part[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
+            x,
+            y_max_at_best,
+            y_max_at_at,
+            y_max_part,
+            N,
+            D,
+            x_n=x.stride(0),
+            x_k2=x.stride(1),
+            COMPUTE=COMPUTE,
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        row_norm_max_backward_y_max_at_finish[(triton.cdiv(N, config["MERGE"]),)](
+            y_max_at_best,
+            y_max_at_at,
+            y_max_part,
+            y_max_at,
+            y_max,
+            N,
+            y_max_at.stride(0),
+            y_max.stride(0),
+            enable_fp_fusion=True,
+            PARTS=config["PARTS"],
+            MERGE=config["MERGE"],
+            num_warps=config["num_warps"],
+        )
+    elif variant in ("across", "rows"):
+        row_norm_max_backward_y_max_at_rows[(triton.cdiv(N, config["ROWS"]),)](
+            x,
+            y_max_at,
+            y_max,
+            N,
+            D,
+            x.stride(0),
+            x.stride(1),
+            y_max_at.stride(0),
+            y_max.stride(0),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        row_norm_max_backward_y_max_at_loop[(triton.cdiv(N, config["ROWS"]),)](
+            x,
+            y_max_at,
+            y_max,
+            N,
+            D,
+            x.stride(0),
+            x.stride(1),
+            y_max_at.stride(0),
+            y_max.stride(0),
+            COMPUTE=COMPUTE,
+            PLACE=tl.int32 if (D) < 2**31 else tl.int64,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_row_norm_max_backward_dx(
+    rows: int, cols: int, across: bool, hip: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # x does not fit in L2, but what lies between its two reads does
+    if not across and not hip and 65536 < cols <= 2**22 and rows * cols > 2**25:
+        BLOCK = 8192
+        num_warps = 8
+        return "relay", dict(
+            BLOCK=BLOCK,
+            ROWS=1,
+            AHEAD=2 * sms,
+            num_warps=num_warps,
+            LANES=max(triton.next_power_of_2(triton.cdiv(cols, BLOCK)), 32 * num_warps),
+        )
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
+        BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
+        ROWS = 32 if across else 1
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    256 if across else 1024,
+                    triton.cdiv(
+                        (4 if across else 128 if cols >= 262144 else 16) * sms,
+                        max(1, triton.cdiv(rows, ROWS)),
+                    ),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256),
+            num_warps=8,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                2
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    return "loop", dict(
+        BLOCK=32 if across else 16384 if cols <= 65536 else 32768,
+        ROWS=64 if across else 1,
+        num_warps=8 if across else 16 if cols <= 65536 else 32,
+    )
+
+
+def launch_row_norm_max_backward_dx(x, y, dy, y_max_at, y_max, dx) -> None:
+    """Computes dx by the variant that fits, unchecked."""
+    N, D = x.shape
+    rows = N
+    cols = D
+    across = dy.stride(0) < dy.stride(1)
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(dy.device)
+    variant, config = choose_row_norm_max_backward_dx(rows, cols, across, hip, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, y.dtype, dy.dtype) else tl.float32
+    if variant == "relay":
+        dy_max_sum_part = torch.empty(
+            (N, triton.cdiv(D, config["BLOCK"])),
+            dtype=torch.float64 if torch.float64 in (x.dtype, y.dtype, dy.dtype) else torch.float32,
+            device=dy.device,
+        )
+        turns = torch.zeros(
+            (1 + triton.cdiv(N, config["ROWS"]),), dtype=torch.int32, device=dy.device
+        )
+        row_norm_max_backward_dx_relay[
+            (
+                (triton.cdiv(N, config["ROWS"]) + 1) * triton.cdiv(D, config["BLOCK"])
+                + config["AHEAD"],
+            )
+        ](
+            turns,
+            dy,
+            y,
+            dy_max_sum_part,
+            y_max,
+            y_max_at,
+            dx,
+            N,
+            D,
+            dy.stride(0),
+            dy.stride(1),
+            y.stride(0),
+            y.stride(1),
+            y_max.stride(0),
+            y_max_at.stride(0),
+            dx.stride(0),
+            dx.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "split":
+        dy_max_sum_part = torch.empty(
+            (N, config["PARTS"]),
+            dtype=torch.float64 if torch.float64 in (x.dtype, y.dtype, dy.dtype) else torch.float32,
+            device=dy.device,
+        )
+        row_norm_max_backward_dx_part[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
+            dy,
+            y,
+            dy_max_sum_part,
+            N,
+            D,
+            dy_n=dy.stride(0),
+            dy_k=dy.stride(1),
+            y_n=y.stride(0),
+            y_k=y.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        row_norm_max_backward_dx_finish[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
+            dy_max_sum_part,
+            y_max,
+            dy,
+            y_max_at,
+            dx,
+            N,
+            D,
+            y_max_n=y_max.stride(0),
+            dy_n=dy.stride(0),
+            dy_k=dy.stride(1),
+            y_max_at_n=y_max_at.stride(0),
+            dx_n=dx.stride(0),
+            dx_k=dx.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("across", "rows"):
+        row_norm_max_backward_dx_rows[(triton.cdiv(N, config["ROWS"]),)](
+            dy,
+            y,
+            y_max,
+            y_max_at,
+            dx,
+            N,
+            D,
+            dy.stride(0),
+            dy.stride(1),
+            y.stride(0),
+            y.stride(1),
+            y_max.stride(0),
+            y_max_at.stride(0),
+            dx.stride(0),
+            dx.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        row_norm_max_backward_dx_loop[(triton.cdiv(N, config["ROWS"]),)](
+            dy,
+            y,
+            y_max,
+            y_max_at,
+            dx,
+            N,
+            D,
+            dy.stride(0),
+            dy.stride(1),
+            y.stride(0),
+            y.stride(1),
+            y_max.stride(0),
+            y_max_at.stride(0),
+            dx.stride(0),
+            dx.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def launch_row_norm_max_backward(x, y, dy, dx) -> None:
+    """2 steps, unchecked; what passes between them is in scratch storage."""
+    N = x.shape[0]
+    y_max_at = torch.empty((N,), dtype=torch.int64, device=x.device)
+    y_max = torch.empty(
+        (N,),
+        dtype=torch.float64 if torch.float64 in (x.dtype, y.dtype, dy.dtype) else torch.float32,
+        device=x.device,
+    )
+    launch_row_norm_max_backward_y_max_at(x, y, dy, y_max_at, y_max, dx)
+    launch_row_norm_max_backward_dx(x, y, dy, y_max_at, y_max, dx)
+
+
+def allocate_row_norm_max_backward(
+    x: torch.Tensor, y: torch.Tensor, dy: torch.Tensor
+) -> torch.Tensor:
+    """Checks the operands of row_norm_max_backward and allocates what it returns."""
+    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"row_norm_max_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
+        )
+    if x.dim() != 2:
+        raise ValueError(f"row_norm_max_backward: x: expected 2 dims [N, D], given {x.dim()}")
+    if y.dtype != x.dtype:
+        raise ValueError(
+            f"row_norm_max_backward: y: expected dtype {x.dtype} (T, from x), given {y.dtype}"
+        )
+    if y.dim() != 2:
+        raise ValueError(f"row_norm_max_backward: y: expected 2 dims [N, D], given {y.dim()}")
+    if y.device != x.device:
+        raise ValueError(
+            f"row_norm_max_backward: y: expected device {x.device} (from x), given {y.device}"
+        )
+    if dy.dtype != x.dtype:
+        raise ValueError(
+            f"row_norm_max_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
+        )
+    if dy.dim() != 2:
+        raise ValueError(f"row_norm_max_backward: dy: expected 2 dims [N, D], given {dy.dim()}")
+    if dy.device != x.device:
+        raise ValueError(
+            f"row_norm_max_backward: dy: expected device {x.device} (from x), given {dy.device}"
+        )
+    N, D = x.shape
+    if y.shape[0] != N:
+        raise ValueError(
+            f"row_norm_max_backward: y: dim 0 (N): expected {N} (from x), given {y.shape[0]}"
+        )
+    if y.shape[1] != D:
+        raise ValueError(
+            f"row_norm_max_backward: y: dim 1 (D): expected {D} (from x), given {y.shape[1]}"
+        )
+    if dy.shape[0] != N:
+        raise ValueError(
+            f"row_norm_max_backward: dy: dim 0 (N): expected {N} (from x), given {dy.shape[0]}"
+        )
+    if dy.shape[1] != D:
+        raise ValueError(
+            f"row_norm_max_backward: dy: dim 1 (D): expected {D} (from x), given {dy.shape[1]}"
+        )
+    dx = torch.empty((N, D), dtype=x.dtype, device=x.device)
+    return dx
+
+
+def row_norm_max_backward_reference(
+    x: torch.Tensor, y: torch.Tensor, dy: torch.Tensor
+) -> torch.Tensor:
+    """What row_norm_max_backward means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    y = y.to(compute)
+    dy = dy.to(compute)
+    N, D = x.shape
+
+    def first(largest, terms, there, start):
+        """start plus the place of the first extreme term that is there, a NaN before any; -1 where none is."""
+        if terms.shape[-1] == 0:
+            return torch.full(terms.shape[:-1], -1, device=terms.device)
+        best = terms.amax(-1, keepdim=True) if largest else terms.amin(-1, keepdim=True)
+        hit = there & ((terms == best) | (terms != terms))
+        return torch.where(hit.any(-1), start + hit.to(torch.int8).argmax(-1), -1)
+
+    # y_max_at[n] = argmax[k < D](x[n, k])
+    y_max_at = first(True, x, True, 0)
+
+    # y_max[n] = max[k](x[n, k])
+    y_max = x.amax(-1) if D > 0 else torch.full((N,), float("-inf"), dtype=compute, device=x.device)
+
+    # dy_max_sum[n] = sum[d](dy[n, d] * y[n, d])
+    dy_max_sum = (dy * y).sum(-1)
+
+    # dx[n, k] = dy[n, k] / y_max[n] + where(k == y_max_at[n], -(dy_max_sum[n] / y_max[n]), 0.0)
+    k = torch.arange(D, device=x.device)
+    dx = (
+        dy / y_max[:, None]
+        + torch.where(k == y_max_at[:, None], -(dy_max_sum[:, None] / y_max[:, None]), 0.0)
+    ).to(T)
+
+    return dx
+
+
+@runtime.op(
+    "specs/row_norm_max.op",
+    allocate=allocate_row_norm_max_backward,
+    reference=row_norm_max_backward_reference,
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def row_norm_max_backward(x: torch.Tensor, y: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """dx: T[N, D] from x: T[N, D], y: T[N, D], dy: T[N, D].
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dx = allocate_row_norm_max_backward(x, y, dy)
+    if not _runs_kernels(x):
+        return row_norm_max_backward_reference(x, y, dy)
+    if dx.numel() > 0:
+        with torch.cuda.device_of(x):
+            launch_row_norm_max_backward(x, y, dy, dx)
+    return dx

@@ -25,6 +25,33 @@ def _multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
+def _three_dims(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Views of equal shape with three dims, in the order in which the last one lies in memory.
+
+    Neighbours that every tensor walks as one run are merged.
+    """
+    if all(t.is_contiguous() for t in tensors):
+        return tuple(t.view(1, 1, t.numel()) for t in tensors)
+    last = tensors[-1]
+    dims = []
+    for k in sorted(range(last.dim()), key=last.stride, reverse=True):
+        size, strides = last.shape[k], [t.stride(k) for t in tensors]
+        if dims and all(outer == size * inner for outer, inner in zip(dims[-1][1], strides)):
+            dims[-1] = (dims[-1][0] * size, strides)
+        elif size > 1:
+            dims.append((size, strides))
+    if len(dims) > 3:  # results lie alike: what differs is copied
+        return _three_dims(
+            *(
+                t if t.stride() == last.stride() else torch.empty_like(last, dtype=t.dtype).copy_(t)
+                for t in tensors
+            )
+        )
+    dims = [(1, [0] * len(tensors))] * (3 - len(dims)) + dims
+    shape = [size for size, _ in dims]
+    return tuple(t.as_strided(shape, [s[i] for _, s in dims]) for i, t in enumerate(tensors))
+
+
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
     return x.is_cuda or isinstance(row_sum_rows, InterpretedFunction)
@@ -268,7 +295,11 @@ def row_sum_torch(x: torch.Tensor) -> torch.Tensor:
 
 
 @runtime.op(
-    "specs/row_sum.op", allocate=allocate_row_sum, reference=row_sum_reference, equals=row_sum_torch
+    "specs/row_sum.op",
+    allocate=allocate_row_sum,
+    reference=row_sum_reference,
+    equals=row_sum_torch,
+    backward=runtime.Backward("row_sum_backward", wrt=("x",), outputs=("y",)),
 )
 def row_sum(x: torch.Tensor) -> torch.Tensor:
     """y: T[N] from x: T[N, D].
@@ -282,3 +313,174 @@ def row_sum(x: torch.Tensor) -> torch.Tensor:
         with torch.cuda.device_of(x):
             launch_row_sum(x, y)
     return y
+
+
+@triton.jit
+def row_sum_backward_tile(
+    dy_ptr,
+    dx_ptr,
+    N,
+    D,
+    dy_n,
+    dx_n,
+    dx_d,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(D, BLOCK)
+    n = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    d = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (n < N) & (d < D)
+    dy = tl.load(dy_ptr + n * dy_n, mask=n < N).to(COMPUTE)
+    tl.store(dx_ptr + n * dx_n + d * dx_d, dy, mask=inside)
+
+
+@triton.jit
+def row_sum_backward_strided(
+    dy_ptr,
+    dx_ptr,
+    rows,
+    inner,
+    middle,
+    dy_outer_at,
+    dy_middle_at,
+    dy_inner_at,
+    dx_outer_at,
+    dx_middle_at,
+    dx_inner_at,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(inner, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    inner_at = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (inner_at < inner)
+    outer_at = row // middle
+    middle_at = row % middle
+    dy = tl.load(
+        dy_ptr + outer_at * dy_outer_at + middle_at * dy_middle_at + inner_at * dy_inner_at,
+        mask=inside,
+    ).to(COMPUTE)
+    tl.store(
+        dx_ptr + outer_at * dx_outer_at + middle_at * dx_middle_at + inner_at * dx_inner_at,
+        dy,
+        mask=inside,
+    )
+
+
+def choose_row_sum_backward(cols: int, in_order: bool) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    if in_order:
+        BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+        return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+    # results in another order, such as channels last
+    return "strided", dict(BLOCK=64, ROWS=64, num_warps=8)
+
+
+def launch_row_sum_backward(x, dy, dx) -> None:
+    """Computes dx by the variant that fits, unchecked."""
+    N, D = x.shape
+    cols = D
+    in_order = dx.is_contiguous()
+    variant, config = choose_row_sum_backward(cols, in_order)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
+    if variant == "tile":
+        row_sum_backward_tile[(triton.cdiv(N, config["ROWS"]) * triton.cdiv(D, config["BLOCK"]),)](
+            dy,
+            dx,
+            N,
+            D,
+            dy.stride(0),
+            dx.stride(0),
+            dx.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        dy, dx = _three_dims(*torch.broadcast_tensors(dy[:, None], dx))
+        outer, middle, inner = dx.shape
+        row_sum_backward_strided[
+            (triton.cdiv(outer * middle, config["ROWS"]) * triton.cdiv(inner, config["BLOCK"]),)
+        ](
+            dy,
+            dx,
+            middle * outer,
+            inner,
+            middle,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def allocate_row_sum_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """Checks the operands of row_sum_backward and allocates what it returns."""
+    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"row_sum_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
+        )
+    if x.dim() != 2:
+        raise ValueError(f"row_sum_backward: x: expected 2 dims [N, D], given {x.dim()}")
+    if dy.dtype != x.dtype:
+        raise ValueError(
+            f"row_sum_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
+        )
+    if dy.dim() != 1:
+        raise ValueError(f"row_sum_backward: dy: expected 1 dim [N], given {dy.dim()}")
+    if dy.device != x.device:
+        raise ValueError(
+            f"row_sum_backward: dy: expected device {x.device} (from x), given {dy.device}"
+        )
+    N, D = x.shape
+    if dy.shape[0] != N:
+        raise ValueError(
+            f"row_sum_backward: dy: dim 0 (N): expected {N} (from x), given {dy.shape[0]}"
+        )
+    dx = torch.empty((N, D), dtype=x.dtype, device=x.device)
+    return dx
+
+
+def row_sum_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """What row_sum_backward means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    dy = dy.to(compute)
+    N, D = x.shape
+
+    # dx[n, d] = dy[n]
+    dx = torch.broadcast_to(dy[:, None].to(T), (N, D)).clone(memory_format=torch.contiguous_format)
+
+    return dx
+
+
+@runtime.op(
+    "specs/row_sum.op",
+    allocate=allocate_row_sum_backward,
+    reference=row_sum_backward_reference,
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def row_sum_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """dx: T[N, D] from x: T[N, D], dy: T[N].
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dx = allocate_row_sum_backward(x, dy)
+    if not _runs_kernels(x):
+        return row_sum_backward_reference(x, dy)
+    if dx.numel() > 0:
+        with torch.cuda.device_of(x):
+            launch_row_sum_backward(x, dy, dx)
+    return dx

@@ -531,7 +531,11 @@ def softmax_torch(x: torch.Tensor) -> torch.Tensor:
 
 
 @runtime.op(
-    "specs/softmax.op", allocate=allocate_softmax, reference=softmax_reference, equals=softmax_torch
+    "specs/softmax.op",
+    allocate=allocate_softmax,
+    reference=softmax_reference,
+    equals=softmax_torch,
+    backward=runtime.Backward("softmax_backward", wrt=("x",), outputs=("y",)),
 )
 def softmax(x: torch.Tensor) -> torch.Tensor:
     """y: T[..., D] from x: T[..., D].
@@ -545,3 +549,481 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
         with torch.cuda.device_of(x):
             launch_softmax(x, y)
     return y
+
+
+@triton.jit
+def softmax_backward_rows(
+    dy_ptr,
+    y_ptr,
+    dx_ptr,
+    rows,
+    D,
+    dy_row,
+    dy_d,
+    y_row,
+    y_d,
+    dx_row,
+    dx_d,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    d = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (row < rows) & (d < D)
+    dy = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=inside, other=0.0).to(COMPUTE)
+    y = tl.load(y_ptr + row * y_row + d * y_d, mask=inside, other=0.0).to(COMPUTE)
+    dy_sum = tl.sum(dy * y, 1, keep_dims=True)
+    dx = (dy - dy_sum) * y
+    tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=inside)
+
+
+@triton.jit
+def softmax_backward_loop(
+    dy_ptr,
+    y_ptr,
+    dx_ptr,
+    rows,
+    D,
+    dy_row,
+    dy_d,
+    y_row,
+    y_d,
+    dx_row,
+    dx_d,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    dy_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(0, D, BLOCK):
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        dy = tl.load(
+            dy_ptr + row * dy_row + d * dy_d, mask=inside, other=0.0, eviction_policy="evict_last"
+        ).to(COMPUTE)
+        y = tl.load(
+            y_ptr + row * y_row + d * y_d, mask=inside, other=0.0, eviction_policy="evict_last"
+        ).to(COMPUTE)
+        dy_sum_acc += dy * y
+    dy_sum = tl.sum(dy_sum_acc, 1, keep_dims=True)
+    for start in range(0, D, BLOCK):
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        dy = tl.load(
+            dy_ptr + row * dy_row + d * dy_d, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
+        y = tl.load(y_ptr + row * y_row + d * y_d, mask=inside, eviction_policy="evict_first").to(
+            COMPUTE
+        )
+        dx = (dy - dy_sum) * y
+        tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=inside)
+
+
+@triton.jit
+def softmax_backward_relay(
+    turns_ptr,
+    dy_ptr,
+    y_ptr,
+    dy_sum_part_ptr,
+    dx_ptr,
+    rows,
+    D,
+    dy_row,
+    dy_d,
+    y_row,
+    y_d,
+    dx_row,
+    dx_d,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    LANES: tl.constexpr,
+    AHEAD: tl.constexpr,
+):
+    """Program `turn`: dy_sum over a block; then a block further back, read again from L2."""
+    blocks = tl.cdiv(D, BLOCK)
+    # Numbered as they start: a program waits for none that has yet to start.
+    turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
+    if turn < tl.cdiv(rows, ROWS) * blocks:
+        tile, part = turn // blocks, turn % blocks
+        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        start = part * BLOCK
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        dy_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        dy = tl.load(
+            dy_ptr + row * dy_row + d * dy_d, mask=inside, other=0.0, eviction_policy="evict_last"
+        ).to(COMPUTE)
+        y = tl.load(
+            y_ptr + row * y_row + d * y_d, mask=inside, other=0.0, eviction_policy="evict_last"
+        ).to(COMPUTE)
+        dy_sum_acc += dy * y
+        tl.store(
+            dy_sum_part_ptr + row * blocks + part,
+            tl.sum(dy_sum_acc, 1, keep_dims=True),
+            mask=row < rows,
+        )
+        tl.debug_barrier()  # all is stored before it counts
+        tl.atomic_add(turns_ptr + 1 + tile, 1, sem="release")
+    behind = turn - blocks - AHEAD
+    if behind >= 0:
+        tile, part = behind // blocks, behind % blocks
+        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        start = part * BLOCK
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        parts = tl.arange(0, LANES)[None, :]
+        # Until every block of these rows has left its folds.
+        while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
+            pass
+        dy_sum_parts = tl.load(
+            dy_sum_part_ptr + row * blocks + parts, mask=(row < rows) & (parts < blocks), other=0.0
+        )
+        dy_sum = tl.sum(dy_sum_parts, 1, keep_dims=True)
+        dy = tl.load(
+            dy_ptr + row * dy_row + d * dy_d, mask=inside, eviction_policy="evict_first"
+        ).to(COMPUTE)
+        y = tl.load(y_ptr + row * y_row + d * y_d, mask=inside, eviction_policy="evict_first").to(
+            COMPUTE
+        )
+        dx = (dy - dy_sum) * y
+        tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=inside)
+
+
+@triton.jit
+def softmax_backward_part(
+    dy_ptr,
+    y_ptr,
+    dy_sum_part_ptr,
+    rows,
+    D,
+    CHUNK,
+    dy_row,
+    dy_d,
+    y_row,
+    y_d,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): dy_sum over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, D)
+    dy_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(part * CHUNK, stop, BLOCK):
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        dy = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=inside, other=0.0).to(COMPUTE)
+        y = tl.load(y_ptr + row * y_row + d * y_d, mask=inside, other=0.0).to(COMPUTE)
+        dy_sum_acc += dy * y
+    tl.store(
+        dy_sum_part_ptr + row * PARTS + part, tl.sum(dy_sum_acc, 1, keep_dims=True), mask=row < rows
+    )
+
+
+@triton.jit
+def softmax_backward_finish(
+    dy_sum_part_ptr,
+    dy_ptr,
+    y_ptr,
+    dx_ptr,
+    rows,
+    D,
+    CHUNK,
+    dy_row,
+    dy_d,
+    y_row,
+    y_d,
+    dx_row,
+    dx_d,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, D)
+    parts = tl.arange(0, LANES)[None, :]
+    dy_sum_parts = tl.load(
+        dy_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    dy_sum = tl.sum(dy_sum_parts, 1, keep_dims=True)
+    for start in range(part * CHUNK, stop, BLOCK):
+        d = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (d < D)
+        dy = tl.load(dy_ptr + row * dy_row + d * dy_d, mask=inside).to(COMPUTE)
+        y = tl.load(y_ptr + row * y_row + d * y_d, mask=inside).to(COMPUTE)
+        dx = (dy - dy_sum) * y
+        tl.store(dx_ptr + row * dx_row + d * dx_d, dx, mask=inside)
+
+
+def choose_softmax_backward(
+    rows: int, cols: int, across: bool, hip: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # x does not fit in L2, but what lies between its two reads does
+    if not across and not hip and 65536 < cols <= 2**22 and rows * cols > 2**25:
+        BLOCK = 8192
+        num_warps = 8
+        return "relay", dict(
+            BLOCK=BLOCK,
+            ROWS=1,
+            AHEAD=2 * sms,
+            num_warps=num_warps,
+            LANES=max(triton.next_power_of_2(triton.cdiv(cols, BLOCK)), 32 * num_warps),
+        )
+    # too few rows to fill the GPU: several programs share one
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
+        BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
+        ROWS = 32 if across else 1
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    256 if across else 1024,
+                    triton.cdiv(
+                        (4 if across else 128 if cols >= 262144 else 16) * sms,
+                        max(1, triton.cdiv(rows, ROWS)),
+                    ),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256),
+            num_warps=8,
+        )
+    # short rows whose elements lie far apart: memory runs along the rows' own axis
+    if across and 0 < cols <= 512:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "across", dict(
+            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
+        )
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                2
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    return "loop", dict(
+        BLOCK=32 if across else 16384 if cols <= 65536 else 32768,
+        ROWS=64 if across else 1,
+        num_warps=8 if across else 16 if cols <= 65536 else 32,
+    )
+
+
+def launch_softmax_backward(y, dy, dx) -> None:
+    """Computes dx by the variant that fits, unchecked."""
+    D = y.shape[-1]
+    batch = math.prod(dx.shape[:-1])
+    dy = dy.reshape(batch, D)
+    y = y.reshape(batch, D)
+    dx = dx.view(batch, D)
+    rows = batch
+    cols = D
+    across = dy.stride(0) < dy.stride(1)
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(dy.device)
+    variant, config = choose_softmax_backward(rows, cols, across, hip, sms)
+    COMPUTE = tl.float64 if torch.float64 in (y.dtype, dy.dtype) else tl.float32
+    if variant == "relay":
+        dy_sum_part = torch.empty(
+            (rows, triton.cdiv(D, config["BLOCK"])),
+            dtype=torch.float64 if torch.float64 in (y.dtype, dy.dtype) else torch.float32,
+            device=dy.device,
+        )
+        turns = torch.zeros(
+            (1 + triton.cdiv(rows, config["ROWS"]),), dtype=torch.int32, device=dy.device
+        )
+        softmax_backward_relay[
+            (
+                (triton.cdiv(rows, config["ROWS"]) + 1) * triton.cdiv(D, config["BLOCK"])
+                + config["AHEAD"],
+            )
+        ](
+            turns,
+            dy,
+            y,
+            dy_sum_part,
+            dx,
+            batch,
+            D,
+            dy.stride(0),
+            dy.stride(1),
+            y.stride(0),
+            y.stride(1),
+            dx.stride(0),
+            dx.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "split":
+        dy_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=torch.float64 if torch.float64 in (y.dtype, dy.dtype) else torch.float32,
+            device=dy.device,
+        )
+        softmax_backward_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            dy,
+            y,
+            dy_sum_part,
+            batch,
+            D,
+            dy_row=dy.stride(0),
+            dy_d=dy.stride(1),
+            y_row=y.stride(0),
+            y_d=y.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        softmax_backward_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            dy_sum_part,
+            dy,
+            y,
+            dx,
+            batch,
+            D,
+            dy_row=dy.stride(0),
+            dy_d=dy.stride(1),
+            y_row=y.stride(0),
+            y_d=y.stride(1),
+            dx_row=dx.stride(0),
+            dx_d=dx.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("across", "rows"):
+        softmax_backward_rows[(triton.cdiv(rows, config["ROWS"]),)](
+            dy,
+            y,
+            dx,
+            batch,
+            D,
+            dy.stride(0),
+            dy.stride(1),
+            y.stride(0),
+            y.stride(1),
+            dx.stride(0),
+            dx.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        softmax_backward_loop[(triton.cdiv(rows, config["ROWS"]),)](
+            dy,
+            y,
+            dx,
+            batch,
+            D,
+            dy.stride(0),
+            dy.stride(1),
+            y.stride(0),
+            y.stride(1),
+            dx.stride(0),
+            dx.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def allocate_softmax_backward(y: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """Checks the operands of softmax_backward and allocates what it returns."""
+    if y.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"softmax_backward: y: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {y.dtype}"
+        )
+    if y.dim() < 1:
+        raise ValueError(f"softmax_backward: y: expected at least 1 dim [..., D], given {y.dim()}")
+    if dy.dtype != y.dtype:
+        raise ValueError(
+            f"softmax_backward: dy: expected dtype {y.dtype} (T, from y), given {dy.dtype}"
+        )
+    if dy.dim() < 1:
+        raise ValueError(
+            f"softmax_backward: dy: expected at least 1 dim [..., D], given {dy.dim()}"
+        )
+    if dy.device != y.device:
+        raise ValueError(
+            f"softmax_backward: dy: expected device {y.device} (from y), given {dy.device}"
+        )
+    D = y.shape[-1]
+    if dy.shape[-1] != D:
+        raise ValueError(
+            f"softmax_backward: dy: dim -1 (D): expected {D} (from y), given {dy.shape[-1]}"
+        )
+    if dy.shape[:-1] != y.shape[:-1]:
+        raise ValueError(
+            f"softmax_backward: dy: batch shape {tuple(dy.shape[:-1])} does not broadcast with {tuple(y.shape[:-1])} (from y)"
+        )
+    dx = torch.empty((*y.shape[:-1], D), dtype=y.dtype, device=y.device)
+    return dx
+
+
+def softmax_backward_reference(y: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """What softmax_backward means: its spec, line by line."""
+    T = y.dtype
+    compute = torch.float64 if y.dtype == torch.float64 else torch.float32
+    y = y.to(compute)
+    dy = dy.to(compute)
+    D = y.shape[-1]
+    batch = y.shape[:-1]
+    rows = batch.numel()
+    y = y.reshape(rows, D)
+    dy = dy.reshape(rows, D)
+
+    # dy_sum[...] = sum[d](dy[..., d] * y[..., d])
+    dy_sum = (dy * y).sum(-1)
+
+    # dx[..., d] = (dy[..., d] - dy_sum[...]) * y[..., d]
+    dx = ((dy - dy_sum[:, None]) * y).to(T)
+
+    return dx.reshape(*batch, D)
+
+
+@runtime.op(
+    "specs/softmax.op",
+    allocate=allocate_softmax_backward,
+    reference=softmax_backward_reference,
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def softmax_backward(y: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """dx: T[..., D] from y: T[..., D], dy: T[..., D].
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dx = allocate_softmax_backward(y, dy)
+    if not _runs_kernels(y):
+        return softmax_backward_reference(y, dy)
+    if dx.numel() > 0:
+        with torch.cuda.device_of(y):
+            launch_softmax_backward(y, dy, dx)
+    return dx

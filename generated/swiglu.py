@@ -267,7 +267,11 @@ def swiglu_torch(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
 
 
 @runtime.op(
-    "specs/swiglu.op", allocate=allocate_swiglu, reference=swiglu_reference, equals=swiglu_torch
+    "specs/swiglu.op",
+    allocate=allocate_swiglu,
+    reference=swiglu_reference,
+    equals=swiglu_torch,
+    backward=runtime.Backward("swiglu_backward", wrt=("gate", "up"), outputs=("y",)),
 )
 def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     """y: T[...] from gate: T[...], up: T[...].
@@ -281,3 +285,264 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
         with torch.cuda.device_of(gate):
             launch_swiglu(gate, up, y)
     return y
+
+
+@triton.jit
+def swiglu_backward_flat(
+    dy_ptr,
+    up_ptr,
+    gate_ptr,
+    dgate_ptr,
+    dup_ptr,
+    total,
+    dy_i,
+    up_i,
+    gate_i,
+    dgate_i,
+    dup_i,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """BLOCK elements a program."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < total
+    dy = tl.load(dy_ptr + i * dy_i, mask=inside).to(COMPUTE)
+    up = tl.load(up_ptr + i * up_i, mask=inside).to(COMPUTE)
+    gate = tl.load(gate_ptr + i * gate_i, mask=inside).to(COMPUTE)
+    dgate = dy * up * _sigmoid(gate, HALF) + dy * up * gate * (
+        _sigmoid(gate, HALF) * (1.0 - _sigmoid(gate))
+    )
+    tl.store(dgate_ptr + i * dgate_i, dgate, mask=inside)
+    dup = dy * (gate * _sigmoid(gate, HALF))
+    tl.store(dup_ptr + i * dup_i, dup, mask=inside)
+
+
+@triton.jit
+def swiglu_backward_strided(
+    dy_ptr,
+    up_ptr,
+    gate_ptr,
+    dgate_ptr,
+    dup_ptr,
+    rows,
+    inner,
+    middle,
+    dy_outer_at,
+    dy_middle_at,
+    dy_inner_at,
+    up_outer_at,
+    up_middle_at,
+    up_inner_at,
+    gate_outer_at,
+    gate_middle_at,
+    gate_inner_at,
+    dgate_outer_at,
+    dgate_middle_at,
+    dgate_inner_at,
+    dup_outer_at,
+    dup_middle_at,
+    dup_inner_at,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(inner, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    inner_at = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (inner_at < inner)
+    outer_at = row // middle
+    middle_at = row % middle
+    dy = tl.load(
+        dy_ptr + outer_at * dy_outer_at + middle_at * dy_middle_at + inner_at * dy_inner_at,
+        mask=inside,
+    ).to(COMPUTE)
+    up = tl.load(
+        up_ptr + outer_at * up_outer_at + middle_at * up_middle_at + inner_at * up_inner_at,
+        mask=inside,
+    ).to(COMPUTE)
+    gate = tl.load(
+        gate_ptr + outer_at * gate_outer_at + middle_at * gate_middle_at + inner_at * gate_inner_at,
+        mask=inside,
+    ).to(COMPUTE)
+    dgate = dy * up * _sigmoid(gate, HALF) + dy * up * gate * (
+        _sigmoid(gate, HALF) * (1.0 - _sigmoid(gate))
+    )
+    tl.store(
+        dgate_ptr
+        + outer_at * dgate_outer_at
+        + middle_at * dgate_middle_at
+        + inner_at * dgate_inner_at,
+        dgate,
+        mask=inside,
+    )
+    dup = dy * (gate * _sigmoid(gate, HALF))
+    tl.store(
+        dup_ptr + outer_at * dup_outer_at + middle_at * dup_middle_at + inner_at * dup_inner_at,
+        dup,
+        mask=inside,
+    )
+
+
+def choose_swiglu_backward(
+    outer: int, middle: int, inner: int, turned: bool, itemsize: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # every operand lies in one run
+    if outer * middle == 1:
+        return "flat", dict(BLOCK=4096 // itemsize, num_warps=4)
+    # any strides: a square tile where memory runs along another dim than the last
+    BLOCK = 64 if turned else min(1024, max(16, triton.next_power_of_2(inner)))
+    return "strided", dict(BLOCK=BLOCK, ROWS=max(1, 4096 // BLOCK), num_warps=8)
+
+
+def launch_swiglu_backward(gate, up, dy, dgate, dup) -> None:
+    """Computes dgate, dup by the variant that fits, unchecked."""
+    dy, up, gate, dgate, dup = _three_dims(*torch.broadcast_tensors(dy, up, gate, dgate, dup))
+    outer, middle, inner = dup.shape
+    total = dup.numel()
+    turned = any(0 < t.stride(1) < t.stride(2) for t in (dy, up, gate, dgate, dup))
+    itemsize = dy.element_size()
+    variant, config = choose_swiglu_backward(outer, middle, inner, turned, itemsize)
+    COMPUTE = tl.float64 if torch.float64 in (gate.dtype, up.dtype, dy.dtype) else tl.float32
+    if variant == "flat":
+        swiglu_backward_flat[(triton.cdiv(total, config["BLOCK"]),)](
+            dy,
+            up,
+            gate,
+            dgate,
+            dup,
+            total,
+            dy.stride(2),
+            up.stride(2),
+            gate.stride(2),
+            dgate.stride(2),
+            dup.stride(2),
+            COMPUTE=COMPUTE,
+            HALF=gate.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        swiglu_backward_strided[
+            (triton.cdiv(outer * middle, config["ROWS"]) * triton.cdiv(inner, config["BLOCK"]),)
+        ](
+            dy,
+            up,
+            gate,
+            dgate,
+            dup,
+            middle * outer,
+            inner,
+            middle,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            up.stride(0),
+            up.stride(1),
+            up.stride(2),
+            gate.stride(0),
+            gate.stride(1),
+            gate.stride(2),
+            dgate.stride(0),
+            dgate.stride(1),
+            dgate.stride(2),
+            dup.stride(0),
+            dup.stride(1),
+            dup.stride(2),
+            COMPUTE=COMPUTE,
+            HALF=gate.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def allocate_swiglu_backward(
+    gate: torch.Tensor, up: torch.Tensor, dy: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Checks the operands of swiglu_backward and allocates what it returns."""
+    if gate.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"swiglu_backward: gate: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {gate.dtype}"
+        )
+    if up.dtype != gate.dtype:
+        raise ValueError(
+            f"swiglu_backward: up: expected dtype {gate.dtype} (T, from gate), given {up.dtype}"
+        )
+    if up.device != gate.device:
+        raise ValueError(
+            f"swiglu_backward: up: expected device {gate.device} (from gate), given {up.device}"
+        )
+    if dy.dtype != gate.dtype:
+        raise ValueError(
+            f"swiglu_backward: dy: expected dtype {gate.dtype} (T, from gate), given {dy.dtype}"
+        )
+    if dy.device != gate.device:
+        raise ValueError(
+            f"swiglu_backward: dy: expected device {gate.device} (from gate), given {dy.device}"
+        )
+    try:
+        batch_shape = torch.broadcast_shapes(gate.shape, up.shape, dy.shape)
+    except RuntimeError:
+        raise ValueError(
+            f"swiglu_backward: up: batch shape {tuple(up.shape)} does not broadcast with {tuple(dy.shape)} (from dy)"
+        ) from None
+    if batch_shape != dy.shape:
+        raise ValueError(
+            f"swiglu_backward: up: batch shape {tuple(up.shape)} does not broadcast with {tuple(dy.shape)} (from dy)"
+        )
+    dgate = runtime.empty(dy.shape, gate.dtype, dy, up, gate)
+    dup = runtime.empty(dy.shape, gate.dtype, dy, up, gate)
+    return dgate, dup
+
+
+def swiglu_backward_reference(
+    gate: torch.Tensor, up: torch.Tensor, dy: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What swiglu_backward means: its spec, line by line."""
+    T = gate.dtype
+    compute = torch.float64 if gate.dtype == torch.float64 else torch.float32
+    gate = gate.to(compute)
+    up = up.to(compute)
+    dy = dy.to(compute)
+    batch = dy.shape
+    rows = batch.numel()
+    gate = gate.expand(batch).reshape(rows)
+    up = up.expand(batch).reshape(rows)
+    dy = dy.reshape(rows)
+
+    # dgate[...] = dy[...] * up[...] * sigmoid(gate[...]) + dy[...] * up[...] * gate[...] *
+    #     (sigmoid(gate[...]) * (1.0 - sigmoid(gate[...])))
+    dgate = (
+        dy * up * torch.sigmoid(gate)
+        + dy * up * gate * (torch.sigmoid(gate) * (1.0 - torch.sigmoid(gate)))
+    ).to(T)
+
+    # dup[...] = dy[...] * (gate[...] * sigmoid(gate[...]))
+    dup = (dy * (gate * torch.sigmoid(gate))).to(T)
+
+    return dgate.reshape(batch), dup.reshape(batch)
+
+
+@runtime.op(
+    "specs/swiglu.op",
+    allocate=allocate_swiglu_backward,
+    reference=swiglu_backward_reference,
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def swiglu_backward(
+    gate: torch.Tensor, up: torch.Tensor, dy: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """dgate: T[...], dup: T[...] from gate: T[...], up: T[...], dy: T[...].
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dgate, dup = allocate_swiglu_backward(gate, up, dy)
+    if not _runs_kernels(gate):
+        return swiglu_backward_reference(gate, up, dy)
+    if dgate.numel() > 0 or dup.numel() > 0:
+        with torch.cuda.device_of(gate):
+            launch_swiglu_backward(gate, up, dy, dgate, dup)
+    return dgate, dup

@@ -134,6 +134,15 @@ def _sigmoid(x, HALF: tl.constexpr = False):
 
 
 @triton.jit
+def _awaited(x):
+    """x, looked at: a product whose left factor is in registers must end before the next one is computed in them."""
+    if x.dtype == tl.float32:
+        return x.to(tl.int32, bitcast=True).to(tl.float32, bitcast=True)
+    else:
+        return x
+
+
+@triton.jit
 def swiglu_linear_persistent(
     x_tiles,
     wg_tiles,
@@ -720,6 +729,12 @@ def swiglu_linear_torch(x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor) -> 
     reference=swiglu_linear_reference,
     equals=swiglu_linear_torch,
     precision=("matmul",),
+    backward=runtime.Backward(
+        "swiglu_linear_backward",
+        wrt=("x", "wg", "wu"),
+        outputs=("y",),
+        flags=("need_dx", "need_dwg", "need_dwu"),
+    ),
 )
 def swiglu_linear(x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor) -> torch.Tensor:
     """y: T[M, N] from x: T[M, K], wg: T[N, K], wu: T[N, K].
@@ -733,3 +748,1164 @@ def swiglu_linear(x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor) -> torch.
         with torch.cuda.device_of(x):
             launch_swiglu_linear(x, wg, wu, y)
     return y
+
+
+@triton.jit
+def swiglu_linear_backward_gate_persistent(
+    x_tiles,
+    wg_tiles,
+    wu_tiles,
+    gate_tiles,
+    gate_ptr,
+    up_tiles,
+    up_ptr,
+    M,
+    N,
+    K,
+    gate_m,
+    gate_n,
+    up_m,
+    up_n,
+    X_TURNED: tl.constexpr,
+    WG_TURNED: tl.constexpr,
+    WU_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums, one after another a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(0, K, BLOCK_K):
+            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
+            wg = wg_tiles.load([first_n, start]).T if WG_TURNED else wg_tiles.load([start, first_n])
+            wu = wu_tiles.load([first_n, start]).T if WU_TURNED else wu_tiles.load([start, first_n])
+            gate = tl.dot(x, wg, gate, input_precision=PRECISION, out_dtype=COMPUTE)
+            up = tl.dot(x, wu, up, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        gate_halves = tl.split(gate.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        up_halves = tl.split(up.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+        for half in tl.static_range(2):
+            column = first_n + half * (BLOCK_N // 2)
+            n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (n < N)
+            gate = gate_halves[half]
+            up = up_halves[half]
+            if gate_tiles is None:
+                tl.store(gate_ptr + m * gate_m + n * gate_n, gate, mask=inside)
+            else:
+                gate_tiles.store([first_m, column], gate.to(gate_tiles.dtype))
+            if up_tiles is None:
+                tl.store(up_ptr + m * up_m + n * up_n, up, mask=inside)
+            else:
+                up_tiles.store([first_m, column], up.to(up_tiles.dtype))
+
+
+@triton.jit
+def swiglu_linear_backward_gate_parts(
+    x_tiles,
+    wg_tiles,
+    wu_tiles,
+    gate_parts_ptr,
+    up_parts_ptr,
+    M,
+    N,
+    K,
+    CHUNK,
+    X_TURNED: tl.constexpr,
+    WG_TURNED: tl.constexpr,
+    WU_TURNED: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Tiles of BLOCK_M x BLOCK_N sums over one CHUNK of the terms, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tiles = tiles_m * tiles_n
+    # Not flattened: where one loop sets several sums back to 0, ptxas lets no two products overlap.
+    for turn in range(tl.program_id(0), PARTS * tiles, tl.num_programs(0)):
+        tile = turn % tiles
+        part = turn // tiles
+        begin = part * CHUNK
+        # GROUP_M rows of tiles run together, so that they share what they read in L2.
+        group = tile // (GROUP_M * tiles_n)
+        size_m = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)
+        first_m = (group * GROUP_M + tile % (GROUP_M * tiles_n) % size_m) * BLOCK_M
+        first_n = tile % (GROUP_M * tiles_n) // size_m * BLOCK_N
+        gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+        for start in range(begin, tl.minimum(begin + CHUNK, K), BLOCK_K):
+            x = x_tiles.load([start, first_m]).T if X_TURNED else x_tiles.load([first_m, start])
+            wg = wg_tiles.load([first_n, start]).T if WG_TURNED else wg_tiles.load([start, first_n])
+            wu = wu_tiles.load([first_n, start]).T if WU_TURNED else wu_tiles.load([start, first_n])
+            gate = tl.dot(x, wg, gate, input_precision=PRECISION, out_dtype=COMPUTE)
+            up = tl.dot(x, wu, up, input_precision=PRECISION, out_dtype=COMPUTE)
+
+        m = first_m.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]
+        n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
+        inside = (m < M) & (n < N)
+        tl.store(gate_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, gate, mask=inside)
+        tl.store(up_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, up, mask=inside)
+
+
+@triton.jit
+def swiglu_linear_backward_gate_combine(
+    gate_parts_ptr,
+    up_parts_ptr,
+    gate_ptr,
+    up_ptr,
+    M,
+    N,
+    gate_m,
+    gate_n,
+    up_m,
+    up_n,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tile = tl.program_id(0)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    inside = (m < M) & (n < N)
+    gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for part in range(PARTS):
+        gate += tl.load(
+            gate_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
+        )
+        up += tl.load(
+            up_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
+        )
+    tl.store(gate_ptr + m * gate_m + n * gate_n, gate, mask=inside)
+    tl.store(up_ptr + m * up_m + n * up_n, up, mask=inside)
+
+
+@triton.jit
+def swiglu_linear_backward_gate_tiles(
+    x_ptr,
+    wg_ptr,
+    wu_ptr,
+    gate_ptr,
+    up_ptr,
+    M,
+    N,
+    K,
+    x_m,
+    x_k,
+    wg_n,
+    wg_k,
+    wu_n,
+    wu_k,
+    gate_m,
+    gate_n,
+    up_m,
+    up_n,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    gate = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    up = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, K, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        x = tl.load(x_ptr + m * x_m + k[None, :] * x_k, mask=(m < M) & (k[None, :] < K), other=0.0)
+        wg = tl.load(
+            wg_ptr + n * wg_n + k[:, None] * wg_k, mask=(n < N) & (k[:, None] < K), other=0.0
+        )
+        wu = tl.load(
+            wu_ptr + n * wu_n + k[:, None] * wu_k, mask=(n < N) & (k[:, None] < K), other=0.0
+        )
+        gate = tl.dot(x, wg, gate, input_precision=PRECISION, out_dtype=COMPUTE)
+        up = tl.dot(x, wu, up, input_precision=PRECISION, out_dtype=COMPUTE)
+    inside = (m < M) & (n < N)
+    tl.store(gate_ptr + m * gate_m + n * gate_n, gate, mask=inside)
+    tl.store(up_ptr + m * up_m + n * up_n, up, mask=inside)
+
+
+@triton.jit
+def swiglu_linear_backward_dx_sum_tiles(
+    dy_ptr,
+    gate_ptr,
+    wu_ptr,
+    dx_sum_ptr,
+    M,
+    K,
+    N,
+    dy_m,
+    dy_n,
+    gate_m,
+    gate_n,
+    wu_n,
+    wu_k,
+    dx_sum_m,
+    dx_sum_k,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, N, BLOCK_K):
+        n = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        dy = tl.load(
+            dy_ptr + m * dy_m + n[None, :] * dy_n, mask=(m < M) & (n[None, :] < N), other=0.0
+        ).to(COMPUTE)
+        gate = tl.load(
+            gate_ptr + m * gate_m + n[None, :] * gate_n, mask=(m < M) & (n[None, :] < N), other=0.0
+        )
+        left = dy * gate * _sigmoid(gate, HALF)
+        left = tl.where((m < M) & (n[None, :] < N), left, 0)
+        wu = tl.load(
+            wu_ptr + n[:, None] * wu_n + k * wu_k, mask=(k < K) & (n[:, None] < N), other=0.0
+        ).to(COMPUTE)
+        dx_sum = tl.dot(
+            left.to(COMPUTE), wu.to(COMPUTE), dx_sum, input_precision=PRECISION, out_dtype=COMPUTE
+        )
+        dx_sum = _awaited(dx_sum)
+    inside = (m < M) & (k < K)
+    tl.store(dx_sum_ptr + m * dx_sum_m + k * dx_sum_k, dx_sum, mask=inside)
+
+
+@triton.jit
+def swiglu_linear_backward_dx_tiles(
+    dy_ptr,
+    up_ptr,
+    gate_ptr,
+    wg_ptr,
+    dx_sum_ptr,
+    dx_ptr,
+    M,
+    K,
+    N,
+    dy_m,
+    dy_n,
+    up_m,
+    up_n,
+    gate_m,
+    gate_n,
+    wg_n,
+    wg_k,
+    dx_sum_m,
+    dx_sum_k,
+    dx_m,
+    dx_k,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    dx_sum2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, N, BLOCK_K):
+        n = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        dy = tl.load(
+            dy_ptr + m * dy_m + n[None, :] * dy_n, mask=(m < M) & (n[None, :] < N), other=0.0
+        ).to(COMPUTE)
+        up = tl.load(
+            up_ptr + m * up_m + n[None, :] * up_n, mask=(m < M) & (n[None, :] < N), other=0.0
+        )
+        gate = tl.load(
+            gate_ptr + m * gate_m + n[None, :] * gate_n, mask=(m < M) & (n[None, :] < N), other=0.0
+        )
+        left = dy * up * _sigmoid(gate, HALF) + dy * up * gate * (
+            _sigmoid(gate, HALF) * (1.0 - _sigmoid(gate))
+        )
+        left = tl.where((m < M) & (n[None, :] < N), left, 0)
+        wg = tl.load(
+            wg_ptr + n[:, None] * wg_n + k * wg_k, mask=(k < K) & (n[:, None] < N), other=0.0
+        ).to(COMPUTE)
+        dx_sum2 = tl.dot(
+            left.to(COMPUTE), wg.to(COMPUTE), dx_sum2, input_precision=PRECISION, out_dtype=COMPUTE
+        )
+        dx_sum2 = _awaited(dx_sum2)
+    inside = (m < M) & (k < K)
+    dx_sum = tl.load(dx_sum_ptr + m * dx_sum_m + k * dx_sum_k, mask=inside)
+    dx = dx_sum + dx_sum2
+    tl.store(dx_ptr + m * dx_m + k * dx_k, dx, mask=inside)
+
+
+@triton.jit
+def swiglu_linear_backward_dwg_tiles(
+    dy_ptr,
+    up_ptr,
+    gate_ptr,
+    x_ptr,
+    dwg_ptr,
+    dwu_ptr,
+    N,
+    K,
+    M,
+    dy_m,
+    dy_n,
+    up_m,
+    up_n,
+    gate_m,
+    gate_n,
+    x_m,
+    x_k,
+    dwg_n,
+    dwg_k,
+    dwu_n,
+    dwu_k,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    n = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    dwg_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    dwu_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, M, BLOCK_K):
+        m = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        dy = tl.load(
+            dy_ptr + m[None, :] * dy_m + n * dy_n, mask=(n < N) & (m[None, :] < M), other=0.0
+        ).to(COMPUTE)
+        up = tl.load(
+            up_ptr + m[None, :] * up_m + n * up_n, mask=(n < N) & (m[None, :] < M), other=0.0
+        )
+        gate = tl.load(
+            gate_ptr + m[None, :] * gate_m + n * gate_n, mask=(n < N) & (m[None, :] < M), other=0.0
+        )
+        left = dy * up * _sigmoid(gate, HALF) + dy * up * gate * (
+            _sigmoid(gate, HALF) * (1.0 - _sigmoid(gate))
+        )
+        left = tl.where((n < N) & (m[None, :] < M), left, 0)
+        x = tl.load(
+            x_ptr + m[:, None] * x_m + k * x_k, mask=(k < K) & (m[:, None] < M), other=0.0
+        ).to(COMPUTE)
+        dy2 = tl.load(
+            dy_ptr + m[None, :] * dy_m + n * dy_n, mask=(n < N) & (m[None, :] < M), other=0.0
+        ).to(COMPUTE)
+        gate2 = tl.load(
+            gate_ptr + m[None, :] * gate_m + n * gate_n, mask=(n < N) & (m[None, :] < M), other=0.0
+        )
+        left2 = dy2 * gate2 * _sigmoid(gate2, HALF)
+        left2 = tl.where((n < N) & (m[None, :] < M), left2, 0)
+        dwg_sum = tl.dot(
+            left.to(COMPUTE), x.to(COMPUTE), dwg_sum, input_precision=PRECISION, out_dtype=COMPUTE
+        )
+        dwg_sum = _awaited(dwg_sum)
+        dwu_sum = tl.dot(
+            left2.to(COMPUTE), x.to(COMPUTE), dwu_sum, input_precision=PRECISION, out_dtype=COMPUTE
+        )
+        dwu_sum = _awaited(dwu_sum)
+    inside = (n < N) & (k < K)
+    tl.store(dwg_ptr + n * dwg_n + k * dwg_k, dwg_sum, mask=inside)
+    tl.store(dwu_ptr + n * dwu_n + k * dwu_k, dwu_sum, mask=inside)
+
+
+def choose_swiglu_linear_backward_gate(
+    M: int, N: int, K: int, tma: bool, itemsize: int, stored_bytes: int, hip: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if (
+        tma
+        and itemsize <= 4
+        and K >= 4096
+        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+    ):
+        BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize if itemsize <= 2 else 32
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    sms // (triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        return "split", dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=8 if BLOCK_M * BLOCK_N >= 16384 else 4,
+            num_stages=min(6, 768 // (BLOCK_M + 2 * BLOCK_N)),
+        )
+    # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
+    if tma and M * N * K >= 2**29 and itemsize <= 2 and 16 < M <= 64:
+        BLOCK_N = 16 if N <= 16 * sms else 32 if N <= 32 * sms else 64
+        return "slender", dict(
+            BLOCK_M=max(32, triton.next_power_of_2(M)),
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=(512 if BLOCK_N == 16 else 256) // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=6 if BLOCK_N == 32 else 4,
+            PROGRAMS=1,
+        )
+    # long, and bound by memory: small tiles, three programs a multiprocessor
+    if tma and M * N * K >= 2**29 and itemsize <= 4 and M >= 64 * sms and N * K <= 128 * (N + K):
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        return "stream", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=2 if BLOCK_N == 64 and itemsize <= 2 else 3,
+            PROGRAMS=3,
+        )
+    # large, and its widest tiles fill whole waves of multiprocessors
+    if (
+        tma
+        and M * N * K >= 2**29
+        and itemsize <= 2
+        and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 64), sms)
+    ):
+        return "persistent", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=3 if stored_bytes <= 4 else 2,
+            PROGRAMS=1,
+        )
+    # large, and tiles of 128 x 128 fill the waves better
+    if (
+        tma
+        and M * N * K >= 2**29
+        and itemsize <= 4
+        and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 64), sms)
+        <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
+    ):
+        return "square", dict(
+            BLOCK_M=128,
+            BLOCK_N=64,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3,
+            PROGRAMS=1,
+        )
+    # large, but few tiles: small ones, to have one for every multiprocessor
+    if tma and M * N * K >= 2**29 and itemsize <= 2 and M > 64:
+        BLOCK_N = (
+            64
+            if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
+            <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 32), sms)
+            else 32
+        )
+        return "narrow", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=256 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4 if BLOCK_N == 64 else 6,
+            PROGRAMS=1,
+        )
+    # enough work for the widest tile on every multiprocessor
+    if not hip and itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+        return "large", dict(
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
+        )
+    # enough tiles of 128 x 128
+    if not hip and itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 64) >= sms:
+        return "medium", dict(
+            BLOCK_M=128,
+            BLOCK_N=64,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if itemsize <= 2 else 3,
+        )
+    # few rows: deep in K, narrow in N
+    if not hip and itemsize <= 4 and M <= 64:
+        return "slim", dict(
+            BLOCK_M=max(16, triton.next_power_of_2(M)),
+            BLOCK_N=32 if N <= 64 * sms else 32,
+            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4 if M <= 32 else 5,
+        )
+    # few columns: as many rows as one product of the tensor cores takes
+    if not hip and itemsize <= 4 and N <= 16:
+        return "thin", dict(
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
+        )
+    # any size
+    return "small", dict(
+        BLOCK_M=64,
+        BLOCK_N=32,
+        BLOCK_K=32,
+        GROUP_M=8,
+        num_warps=4,
+        num_stages=3 if itemsize <= 4 else 2,
+    )
+
+
+def launch_swiglu_linear_backward_gate(x, wg, wu, dy, gate, up, dx_sum, dx, dwg, dwu) -> None:
+    """Computes gate, up by the variant that fits, unchecked."""
+    M, K = x.shape
+    N = wg.shape[0]
+    PRECISION = _f32_precision("matmul")
+    tma = _takes_tiles(x, wg, wu)
+    itemsize = x.element_size()
+    stored_bytes = up.element_size()
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(wg.device)
+    variant, config = choose_swiglu_linear_backward_gate(
+        M, N, K, tma, itemsize, stored_bytes, hip, sms
+    )
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype, dy.dtype) else tl.float32
+    if variant == "split":
+        gate_parts = torch.empty(
+            (config["PARTS"], M, N),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, wg.dtype, wu.dtype, dy.dtype)
+                else torch.float32
+            ),
+            device=wg.device,
+        )
+        up_parts = torch.empty(
+            (config["PARTS"], M, N),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, wg.dtype, wu.dtype, dy.dtype)
+                else torch.float32
+            ),
+            device=wg.device,
+        )
+        x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
+        wg_tiles, wg_turned = _tiles(wg.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        wu_tiles, wu_turned = _tiles(wu.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        swiglu_linear_backward_gate_parts[
+            (
+                min(
+                    sms,
+                    config["PARTS"]
+                    * triton.cdiv(M, config["BLOCK_M"])
+                    * triton.cdiv(N, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            x_tiles,
+            wg_tiles,
+            wu_tiles,
+            gate_parts,
+            up_parts,
+            M,
+            N,
+            K,
+            X_TURNED=x_turned,
+            WG_TURNED=wg_turned,
+            WU_TURNED=wu_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+        swiglu_linear_backward_gate_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
+            gate_parts,
+            up_parts,
+            gate,
+            up,
+            M,
+            N,
+            gate.stride(0),
+            gate.stride(1),
+            up.stride(0),
+            up.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
+        )
+    elif variant in ("slender", "stream", "persistent", "square", "narrow"):
+        x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
+        wg_tiles, wg_turned = _tiles(wg.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        wu_tiles, wu_turned = _tiles(wu.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        gate_tiles = _tiles_to_store(gate, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        up_tiles = _tiles_to_store(up, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        swiglu_linear_backward_gate_persistent[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            x_tiles,
+            wg_tiles,
+            wu_tiles,
+            gate_tiles,
+            gate,
+            up_tiles,
+            up,
+            M,
+            N,
+            K,
+            gate.stride(0),
+            gate.stride(1),
+            up.stride(0),
+            up.stride(1),
+            X_TURNED=x_turned,
+            WG_TURNED=wg_turned,
+            WU_TURNED=wu_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    else:
+        swiglu_linear_backward_gate_tiles[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)
+        ](
+            x,
+            wg,
+            wu,
+            gate,
+            up,
+            M,
+            N,
+            K,
+            x.stride(0),
+            x.stride(1),
+            wg.stride(0),
+            wg.stride(1),
+            wu.stride(0),
+            wu.stride(1),
+            gate.stride(0),
+            gate.stride(1),
+            up.stride(0),
+            up.stride(1),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_swiglu_linear_backward_dx_sum(
+    M: int, N: int, itemsize: int, hip: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # enough work for the widest tile on every multiprocessor
+    if not hip and itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+        return "large", dict(
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
+        )
+    # enough tiles of 128 x 128
+    if not hip and itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+        return "medium", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if itemsize <= 2 else 3,
+        )
+    # few rows: deep in K, narrow in N
+    if not hip and itemsize <= 4 and M <= 64:
+        return "slim", dict(
+            BLOCK_M=max(16, triton.next_power_of_2(M)),
+            BLOCK_N=32 if N <= 64 * sms else 64,
+            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=4 if M <= 32 else 5,
+        )
+    # few columns: as many rows as one product of the tensor cores takes
+    if not hip and itemsize <= 4 and N <= 16:
+        return "thin", dict(
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
+        )
+    # any size
+    return "small", dict(
+        BLOCK_M=64,
+        BLOCK_N=64,
+        BLOCK_K=32,
+        GROUP_M=8,
+        num_warps=4,
+        num_stages=3 if itemsize <= 4 else 2,
+    )
+
+
+def launch_swiglu_linear_backward_dx_sum(x, wg, wu, dy, gate, up, dx_sum, dx, dwg, dwu) -> None:
+    """Computes dx_sum by the variant that fits, unchecked."""
+    M, K = x.shape
+    N = wg.shape[0]
+    PRECISION = _f32_precision("matmul")
+    itemsize = 8 if torch.float64 in (x.dtype, wg.dtype, wu.dtype, dy.dtype) else 4
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(dy.device)
+    _, config = choose_swiglu_linear_backward_dx_sum(M, K, itemsize, hip, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype, dy.dtype) else tl.float32
+    swiglu_linear_backward_dx_sum_tiles[
+        (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),)
+    ](
+        dy,
+        gate,
+        wu,
+        dx_sum,
+        M,
+        K,
+        N,
+        dy.stride(0),
+        dy.stride(1),
+        gate.stride(0),
+        gate.stride(1),
+        wu.stride(0),
+        wu.stride(1),
+        dx_sum.stride(0),
+        dx_sum.stride(1),
+        COMPUTE=COMPUTE,
+        HALF=x.element_size() == 2,
+        PRECISION=PRECISION,
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def choose_swiglu_linear_backward_dx(
+    M: int, N: int, itemsize: int, hip: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # enough work for the widest tile on every multiprocessor
+    if not hip and itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+        return "large", dict(
+            BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
+        )
+    # enough tiles of 128 x 128
+    if not hip and itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+        return "medium", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if itemsize <= 2 else 3,
+        )
+    # few rows: deep in K, narrow in N
+    if not hip and itemsize <= 4 and M <= 64:
+        return "slim", dict(
+            BLOCK_M=max(16, triton.next_power_of_2(M)),
+            BLOCK_N=32 if N <= 64 * sms else 64,
+            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=min(4 if M <= 32 else 5, 3),
+        )
+    # few columns: as many rows as one product of the tensor cores takes
+    if not hip and itemsize <= 4 and N <= 16:
+        return "thin", dict(
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
+        )
+    # any size
+    return "small", dict(
+        BLOCK_M=64,
+        BLOCK_N=64,
+        BLOCK_K=32,
+        GROUP_M=8,
+        num_warps=4,
+        num_stages=3 if itemsize <= 4 else 2,
+    )
+
+
+def launch_swiglu_linear_backward_dx(x, wg, wu, dy, gate, up, dx_sum, dx, dwg, dwu) -> None:
+    """Computes dx by the variant that fits, unchecked."""
+    M, K = x.shape
+    N = wg.shape[0]
+    PRECISION = _f32_precision("matmul")
+    itemsize = 8 if torch.float64 in (x.dtype, wg.dtype, wu.dtype, dy.dtype) else 4
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(dy.device)
+    _, config = choose_swiglu_linear_backward_dx(M, K, itemsize, hip, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype, dy.dtype) else tl.float32
+    swiglu_linear_backward_dx_tiles[
+        (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),)
+    ](
+        dy,
+        up,
+        gate,
+        wg,
+        dx_sum,
+        dx,
+        M,
+        K,
+        N,
+        dy.stride(0),
+        dy.stride(1),
+        up.stride(0),
+        up.stride(1),
+        gate.stride(0),
+        gate.stride(1),
+        wg.stride(0),
+        wg.stride(1),
+        dx_sum.stride(0),
+        dx_sum.stride(1),
+        dx.stride(0),
+        dx.stride(1),
+        COMPUTE=COMPUTE,
+        HALF=x.element_size() == 2,
+        PRECISION=PRECISION,
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def choose_swiglu_linear_backward_dwg(
+    M: int, N: int, itemsize: int, hip: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # enough work for the widest tile on every multiprocessor
+    if not hip and itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+        return "large", dict(
+            BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
+        )
+    # enough tiles of 128 x 128
+    if not hip and itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 64) >= sms:
+        return "medium", dict(
+            BLOCK_M=128,
+            BLOCK_N=64,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if itemsize <= 2 else 3,
+        )
+    # few rows: deep in K, narrow in N
+    if not hip and itemsize <= 4 and M <= 64:
+        return "slim", dict(
+            BLOCK_M=max(16, triton.next_power_of_2(M)),
+            BLOCK_N=32 if N <= 64 * sms else 32,
+            BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=min(4 if M <= 32 else 5, 3),
+        )
+    # few columns: as many rows as one product of the tensor cores takes
+    if not hip and itemsize <= 4 and N <= 16:
+        return "thin", dict(
+            BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
+        )
+    # any size
+    return "small", dict(
+        BLOCK_M=64,
+        BLOCK_N=32,
+        BLOCK_K=32,
+        GROUP_M=8,
+        num_warps=4,
+        num_stages=3 if itemsize <= 4 else 2,
+    )
+
+
+def launch_swiglu_linear_backward_dwg(x, wg, wu, dy, gate, up, dx_sum, dx, dwg, dwu) -> None:
+    """Computes dwg, dwu by the variant that fits, unchecked."""
+    M, K = x.shape
+    N = wg.shape[0]
+    PRECISION = _f32_precision("matmul")
+    itemsize = 8 if torch.float64 in (x.dtype, wg.dtype, wu.dtype, dy.dtype) else 4
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(dy.device)
+    _, config = choose_swiglu_linear_backward_dwg(N, K, itemsize, hip, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype, dy.dtype) else tl.float32
+    swiglu_linear_backward_dwg_tiles[
+        (triton.cdiv(N, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),)
+    ](
+        dy,
+        up,
+        gate,
+        x,
+        dwg,
+        dwu,
+        N,
+        K,
+        M,
+        dy.stride(0),
+        dy.stride(1),
+        up.stride(0),
+        up.stride(1),
+        gate.stride(0),
+        gate.stride(1),
+        x.stride(0),
+        x.stride(1),
+        dwg.stride(0),
+        dwg.stride(1),
+        dwu.stride(0),
+        dwu.stride(1),
+        COMPUTE=COMPUTE,
+        HALF=x.element_size() == 2,
+        PRECISION=PRECISION,
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def launch_swiglu_linear_backward(x, wg, wu, dy, dx, dwg, dwu) -> None:
+    """4 steps, unchecked; what passes between them is in scratch storage."""
+    M, K = x.shape
+    N = wg.shape[0]
+    gate = torch.empty(
+        (M, N),
+        dtype=(
+            torch.float64
+            if torch.float64 in (x.dtype, wg.dtype, wu.dtype, dy.dtype)
+            else torch.float32
+        ),
+        device=x.device,
+    )
+    up = torch.empty(
+        (M, N),
+        dtype=(
+            torch.float64
+            if torch.float64 in (x.dtype, wg.dtype, wu.dtype, dy.dtype)
+            else torch.float32
+        ),
+        device=x.device,
+    )
+    dx_sum = (
+        torch.empty(
+            (M, K),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, wg.dtype, wu.dtype, dy.dtype)
+                else torch.float32
+            ),
+            device=x.device,
+        )
+        if dx is not None
+        else None
+    )
+    launch_swiglu_linear_backward_gate(x, wg, wu, dy, gate, up, dx_sum, dx, dwg, dwu)
+    if dx is not None:
+        launch_swiglu_linear_backward_dx_sum(x, wg, wu, dy, gate, up, dx_sum, dx, dwg, dwu)
+    if dx is not None:
+        launch_swiglu_linear_backward_dx(x, wg, wu, dy, gate, up, dx_sum, dx, dwg, dwu)
+    if dwg is not None or dwu is not None:
+        launch_swiglu_linear_backward_dwg(x, wg, wu, dy, gate, up, dx_sum, dx, dwg, dwu)
+
+
+def allocate_swiglu_linear_backward(
+    x: torch.Tensor,
+    wg: torch.Tensor,
+    wu: torch.Tensor,
+    dy: torch.Tensor,
+    need_dx: bool = True,
+    need_dwg: bool = True,
+    need_dwu: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """Checks the operands of swiglu_linear_backward and allocates what it returns."""
+    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"swiglu_linear_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
+        )
+    if x.dim() != 2:
+        raise ValueError(f"swiglu_linear_backward: x: expected 2 dims [M, K], given {x.dim()}")
+    if wg.dtype != x.dtype:
+        raise ValueError(
+            f"swiglu_linear_backward: wg: expected dtype {x.dtype} (T, from x), given {wg.dtype}"
+        )
+    if wg.dim() != 2:
+        raise ValueError(f"swiglu_linear_backward: wg: expected 2 dims [N, K], given {wg.dim()}")
+    if wg.device != x.device:
+        raise ValueError(
+            f"swiglu_linear_backward: wg: expected device {x.device} (from x), given {wg.device}"
+        )
+    if wu.dtype != x.dtype:
+        raise ValueError(
+            f"swiglu_linear_backward: wu: expected dtype {x.dtype} (T, from x), given {wu.dtype}"
+        )
+    if wu.dim() != 2:
+        raise ValueError(f"swiglu_linear_backward: wu: expected 2 dims [N, K], given {wu.dim()}")
+    if wu.device != x.device:
+        raise ValueError(
+            f"swiglu_linear_backward: wu: expected device {x.device} (from x), given {wu.device}"
+        )
+    if dy.dtype != x.dtype:
+        raise ValueError(
+            f"swiglu_linear_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
+        )
+    if dy.dim() != 2:
+        raise ValueError(f"swiglu_linear_backward: dy: expected 2 dims [M, N], given {dy.dim()}")
+    if dy.device != x.device:
+        raise ValueError(
+            f"swiglu_linear_backward: dy: expected device {x.device} (from x), given {dy.device}"
+        )
+    M, K = x.shape
+    N = wg.shape[0]
+    if wg.shape[1] != K:
+        raise ValueError(
+            f"swiglu_linear_backward: wg: dim 1 (K): expected {K} (from x), given {wg.shape[1]}"
+        )
+    if wu.shape[0] != N:
+        raise ValueError(
+            f"swiglu_linear_backward: wu: dim 0 (N): expected {N} (from wg), given {wu.shape[0]}"
+        )
+    if wu.shape[1] != K:
+        raise ValueError(
+            f"swiglu_linear_backward: wu: dim 1 (K): expected {K} (from x), given {wu.shape[1]}"
+        )
+    if dy.shape[0] != M:
+        raise ValueError(
+            f"swiglu_linear_backward: dy: dim 0 (M): expected {M} (from x), given {dy.shape[0]}"
+        )
+    if dy.shape[1] != N:
+        raise ValueError(
+            f"swiglu_linear_backward: dy: dim 1 (N): expected {N} (from wg), given {dy.shape[1]}"
+        )
+    dx = torch.empty((M, K), dtype=x.dtype, device=x.device) if need_dx else None
+    dwg = torch.empty((N, K), dtype=x.dtype, device=x.device) if need_dwg or need_dwu else None
+    dwu = torch.empty((N, K), dtype=x.dtype, device=x.device) if need_dwg or need_dwu else None
+    return dx, dwg, dwu
+
+
+def swiglu_linear_backward_reference(
+    x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor, dy: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What swiglu_linear_backward means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    wg = wg.to(compute)
+    wu = wu.to(compute)
+    dy = dy.to(compute)
+    M, K = x.shape
+    N = wg.shape[0]
+
+    # gate[m, n] = sum[k](x[m, k] * wg[n, k])
+    gate = torch.einsum("mk,nk->mn", x, wg)
+
+    # up[m, n] = sum[k](x[m, k] * wu[n, k])
+    up = torch.einsum("mk,nk->mn", x, wu)
+
+    # dup[m, n] = dy[m, n] * (gate[m, n] * sigmoid(gate[m, n]))
+    dup = dy * (gate * torch.sigmoid(gate))
+
+    # dgate[m, n] = dy[m, n] * up[m, n] * sigmoid(gate[m, n]) + dy[m, n] * up[m, n] * gate[m, n]
+    #     * (sigmoid(gate[m, n]) * (1.0 - sigmoid(gate[m, n])))
+    dgate = dy * up * torch.sigmoid(gate) + dy * up * gate * (
+        torch.sigmoid(gate) * (1.0 - torch.sigmoid(gate))
+    )
+
+    # dx[m, k] = sum[n](dup[m, n] * wu[n, k]) + sum[n](dgate[m, n] * wg[n, k])
+    dx = (torch.einsum("mn,nk->mk", dup, wu) + torch.einsum("mn,nk->mk", dgate, wg)).to(T)
+
+    # dwg[n, k] = sum[m](dgate[m, n] * x[m, k])
+    dwg = torch.einsum("mn,mk->nk", dgate, x).to(T)
+
+    # dwu[n, k] = sum[m](dup[m, n] * x[m, k])
+    dwu = torch.einsum("mn,mk->nk", dup, x).to(T)
+
+    return dx, dwg, dwu
+
+
+@runtime.op(
+    "specs/swiglu_linear.op",
+    allocate=allocate_swiglu_linear_backward,
+    reference=swiglu_linear_backward_reference,
+    precision=("matmul",),
+    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+)
+def swiglu_linear_backward(
+    x: torch.Tensor,
+    wg: torch.Tensor,
+    wu: torch.Tensor,
+    dy: torch.Tensor,
+    need_dx: bool = True,
+    need_dwg: bool = True,
+    need_dwu: bool = True,
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """dx: T[M, K], dwg: T[N, K], dwu: T[N, K] from x: T[M, K], wg: T[N, K], wu: T[N, K], dy: T[M, N].
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    dx, dwg, dwu = allocate_swiglu_linear_backward(x, wg, wu, dy, need_dx, need_dwg, need_dwu)
+    if not _runs_kernels(x):
+        return swiglu_linear_backward_reference(x, wg, wu, dy)
+    if any(t is not None and t.numel() > 0 for t in (dx, dwg, dwu)):
+        with torch.cuda.device_of(x):
+            launch_swiglu_linear_backward(x, wg, wu, dy, dx, dwg, dwu)
+    return dx, dwg, dwu

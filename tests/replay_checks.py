@@ -37,7 +37,7 @@ def gpu():
 
 def load(name: str) -> SimpleNamespace:
     """A fresh copy of a spec's module: nothing is remembered of any call."""
-    built = build((SPECS / f"{name}.op").read_text(), f"{name}.op")
+    built = build((SPECS / f"{name}.op").read_text(), f"{name}.op", gradients=True)
     load.count = getattr(load, "count", 0) + 1
     module = load_text(name, f"{built.raw}\n# {load.count}\n")
     return SimpleNamespace(
@@ -226,7 +226,7 @@ class Asked(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("what", ["dispatch", "function", "deterministic", "hook", "grad"])
+@pytest.mark.parametrize("what", ["dispatch", "function", "deterministic", "hook"])
 def test_what_asks_for_more_takes_the_ordinary_path(what, monkeypatch):
     f, x = load("relu").op, torch.randn(64)
     for _ in range(3):
@@ -240,15 +240,34 @@ def test_what_asks_for_more_takes_the_ordinary_path(what, monkeypatch):
         torch.use_deterministic_algorithms(True)
         f(x)
         torch.use_deterministic_algorithms(False)
-    elif what == "hook":
+    else:
         monkeypatch.setattr(replay._enter, "calls", [print])
         f(x)
-    else:
-        assert f(x.requires_grad_()).requires_grad
-        x.requires_grad_(False)
     assert not fake_gpu.launches
     monkeypatch.undo()
     assert replays(f, x)
+
+
+@pytest.mark.parametrize(
+    "name, launched",
+    [
+        ("relu", ["relu_flat", "relu_backward_flat"]),
+        # Nobody asks for the gradient of eps.
+        (
+            "layer_norm",
+            ["layer_norm_rows", "layer_norm_backward_mu_sum_rows", "layer_norm_backward_dw_rows"],
+        ),
+    ],
+)
+def test_forward_and_backward_of_what_wants_a_gradient_are_replayed(name, launched):
+    it = load(name)
+    for _ in range(4):
+        del fake_gpu.launches[:]
+        args = {k: v.requires_grad_() for k, v in operands(it).items() if torch.is_tensor(v)}
+        y = it.op(**args)
+        y.backward(torch.ones_like(y))
+    assert fake_gpu.launches == launched
+    assert all(v.grad.shape == v.shape for v in args.values())
 
 
 def test_no_tensor_is_kept():

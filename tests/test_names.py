@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from collections import Counter
 from dataclasses import fields
@@ -82,6 +83,8 @@ def filled(template: str, random: Random) -> str:
     wanted = sorted(set(re.findall(r"%(\w+)", text)))
     lower, upper = (random.sample(names, len(wanted)) for names in identifiers())
     names = {w: (u if w[0].isupper() else v) for w, v, u in zip(wanted, lower, upper, strict=True)}
+    if hasattr(builtins, names["f"]):  # an op called as what its module calls is refused
+        names["f"] += "_op"
     if random.random() < 0.5:  # what is made of one name may be another
         names |= {"y": f"{names['x']}_ptr"}
     return re.sub(r"%(\w+)", lambda word: names[word[1]], text)

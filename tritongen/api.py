@@ -211,7 +211,7 @@ def _compile(text: str, name: str) -> Ops:
         return found
     with _lock:
         if key not in _compiled:
-            built = pipeline.build(text, name)
+            built = pipeline.build(text, name, gradients=True)
             module = load_text(built.name, built.raw)
             ops = {n: CompiledOp(module, n, built, text, name) for n in built.plans}
             _compiled[key] = Ops(name, ops)

@@ -115,7 +115,9 @@ def _compile(spec: Path, standalone: bool, formatted: bool) -> str:
 
     source = read_source(spec)
     try:
-        built = pipeline.build(source.text, str(spec), standalone, origin=shown_name(spec))
+        built = pipeline.build(
+            source.text, str(spec), standalone, origin=shown_name(spec), gradients=True
+        )
         for warning in built.warnings:
             click.echo(f"{render(warning)}\n", err=True)
         return built.source if formatted else built.raw

@@ -65,7 +65,9 @@ def open_op(spec: Path, op_name: str | None) -> Opened:
     from tritongen.cli import shown_name
     from tritongen.syntax.limits import read_source
 
-    built = pipeline.build(read_source(spec).text, str(spec), origin=shown_name(spec))
+    built = pipeline.build(
+        read_source(spec).text, str(spec), origin=shown_name(spec), gradients=True
+    )
     names = list(built.plans)
     name = names[0] if op_name is None and len(names) == 1 else op_name
     if name is None or name not in names:

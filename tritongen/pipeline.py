@@ -1,6 +1,8 @@
 """The compiler as one row of functions: read this file first.
 
     text --parse--> ast --check--> ir --plan--> plan --print--> source --black--> file
+                                   |  derive
+                                   +--> the gradient's text, which takes the same way
 
 `build` runs the row for a file of ops; each stage stands alone and prints (`tritongen show`).
 Nothing here imports torch or triton.
@@ -8,14 +10,21 @@ Nothing here imports torch or triton.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from tritongen.autodiff import NotDifferentiable, gradient
 from tritongen.check import Checked, check
-from tritongen.emit.collisions import NONE, Collisions, collisions, marked, marks_for
-from tritongen.emit.module import OpPlans, format_source, module_source, rendered
+from tritongen.emit.collisions import NONE, Collisions, Marks, collisions, marked, marks_for
+from tritongen.emit.module import (
+    OpPlans,
+    differentiated,
+    format_source,
+    module_source,
+    rendered,
+)
 from tritongen.errors import Diagnostic, SpecError
 from tritongen.ir import nodes as ir
 from tritongen.ir.batches import own_batches
@@ -26,6 +35,9 @@ from tritongen.schedule.aside import names_aside
 from tritongen.schedule.plan import Plan
 from tritongen.syntax import ast
 from tritongen.syntax.parse import parse
+
+UNREADABLE = "its text is refused: "  # `check` fails then
+SECOND = "second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,43 +71,88 @@ def build(
     standalone: bool = False,
     only: str | None = None,
     origin: str | None = None,
+    gradients: bool = False,
 ) -> Module:
     """Compile a file of ops; raises SpecError with everything that is wrong with it.
 
     Findings call the file `name`; the module calls it `origin`, where that is another.
     `only="nest"` plans every step as the general nest: what the tests hold all other variants against.
+    `gradients`: each op's stands behind it, as an op of its own: so in what is written, and in what is run.
     """
     file = parse(text, name)
     checked = check(file)
-    items = tuple(_items(file, checked, text, only))
+    items = tuple(_items(file, checked, text, only, gradients))
     stem = Path(name).stem if name != "<text>" else checked[0].name
     origin = origin or name
     raw = module_source(stem, origin, text, items, standalone)
     return Module(stem, origin, raw, items, tuple(w for c in checked for w in c.warnings))
 
 
+@dataclass(slots=True)
+class _Taken:
+    """Names of one module: of its ops, and of the functions that were printed so far."""
+
+    file: ast.File
+    ops: frozenset[str]
+    functions: set[str]
+    marks: Marks
+
+
 def _items(
-    file: ast.File, checked: Sequence[Checked], text: str, only: str | None
+    file: ast.File, checked: Sequence[Checked], text: str, only: str | None, gradients: bool
 ) -> Iterator[OpPlans]:
-    """Each op, planned with names that are nothing else in its code (`emit/collisions.py`)."""
-    marks = marks_for(text)
-    ops, made = {c.name for c in checked}, set[str]()
+    """Each op, with its gradient where it has one."""
+    names = {c.name for c in checked}
+    backs: dict[str, ir.Op | str] = {}
     for c in checked:
-        typings = tuple(marked(op, marks) for op in c.typings)
-        item = OpPlans(typings[0].name, _plans(typings, only), typings, mark=marks.own)
-        variants = (v for p in item.plans for s in p.steps for v in s.variants)
-        configs = frozenset(name for v in variants for name, _ in v.config)
-        text = rendered("", "", "", (item,))
-        found = collisions(text, c.typings[0], marks, ops - {c.name} | made, configs)
-        if clash := ops & found.outside:
-            defined = (item for item in file.items if isinstance(item, ast.OpDef))
-            raise SpecError([_reserved(o) for o in defined if o.name in clash])
-        made |= found.functions
-        own, aside = c.name + found.suffix, names_aside(c.typings[0], found.host, found.words)
-        hosts = tuple(renamed(op, aside, aside) for op in c.typings)
-        shown = {new: old for old, new in aside.items()}
-        planned = _plans(c.typings, only, own, found)
-        yield OpPlans(c.name, planned, hosts, own, shown, found.outside | found.functions)
+        backs[c.name] = _gradient(c, names) if gradients else "it was built without gradients"
+        if isinstance(back := backs[c.name], ir.Op):
+            names.add(back.name)
+    taken = _Taken(file, frozenset(names), set(), marks_for(text + str(backs)))
+    for c in checked:
+        item = _item(c.typings, only, taken)
+        match backs[c.name]:
+            case str(reason):
+                yield replace(item, no_gradient=reason)
+            case back:
+                item = replace(item, backward=_item((back,), only, taken, on_request=True))
+                yield replace(item, backward=replace(item.backward, no_gradient=SECOND))
+
+
+def _gradient(c: Checked, taken: Set[str]) -> ir.Op | str:
+    """The gradient of an op, under a name of its own, or why there is none."""
+    try:
+        back = gradient(differentiated(c.typings))
+    except NotDifferentiable as error:
+        return error.reason
+    except SpecError as error:  # a fault of ours, for which the op itself need not be refused
+        return UNREADABLE + "; ".join(f"{d.code}: {d.message}" for d in error.diagnostics)
+    while back.name in taken:
+        back = replace(back, name=f"{back.name}_op")
+    return back
+
+
+def _item(
+    typings: tuple[ir.Op, ...], only: str | None, taken: _Taken, on_request: bool = False
+) -> OpPlans:
+    """An op, planned with names that are nothing else in its code (`emit/collisions.py`)."""
+    name, marks = typings[0].name, taken.marks
+    seen = tuple(marked(op, marks) for op in typings)
+    item = OpPlans(seen[0].name, _plans(seen, only), seen, mark=marks.own, on_request=on_request)
+    variants = (v for p in item.plans for s in p.steps for v in s.variants)
+    configs = frozenset(n for v in variants for n, _ in v.config)
+    text = rendered("", "", "", (item,))
+    found = collisions(text, typings[0], marks, taken.ops - {name} | taken.functions, configs)
+    if clash := taken.ops & found.outside:
+        defined = (item for item in taken.file.items if isinstance(item, ast.OpDef))
+        raise SpecError([_reserved(o) for o in defined if o.name in clash])
+    taken.functions |= found.functions
+    own, aside = name + found.suffix, names_aside(typings[0], found.host, found.words)
+    hosts = tuple(renamed(op, aside, aside) for op in typings)
+    shown = {new: old for old, new in aside.items()}
+    planned = _plans(typings, only, own, found)
+    outside = found.outside | found.functions
+    return OpPlans(name, planned, hosts, own, shown, outside, on_request=on_request)
 
 
 def _plans(

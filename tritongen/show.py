@@ -42,7 +42,8 @@ def stage_text(
         return "\n\n".join(pprint.pformat(i, width=100) for i in parse(text, name).items)
     if stage == "ir":
         return "\n".join(print_op(op) for c in check(parse(text, name)) for op in c.typings)
-    built = pipeline.build(text, name, origin=origin)
+    written = stage == "source" and not grad
+    built = pipeline.build(text, name, origin=origin, gradients=written)
     if stage == "plan":
         return "\n\n".join(plan_text(p) for plans in built.plans.values() for p in plans)
     if stage == "source":

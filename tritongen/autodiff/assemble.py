@@ -61,6 +61,7 @@ def assemble(op: Op, nests: tuple[Nest, ...], wanted: tuple[Param, ...]) -> Op:
         doc="",
         tolerances=(),
         tune=(),
+        autocast="",
         text="",
     )
 

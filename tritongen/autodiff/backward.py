@@ -62,6 +62,7 @@ class NotDifferentiable(SpecError):
     """An op whose gradient is not to be had; says why."""
 
     def __init__(self, op: Op, reason: str, help: str = ""):
+        self.reason = reason
         message = f"the gradient of `{op.name}` cannot be derived: {reason}"
         super().__init__((Diagnostic("E701", message, help=help),))
 

@@ -8,11 +8,13 @@ those of the language put differently is as the language has it.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from tritongen.autodiff.backward import derive
 from tritongen.check import check
 from tritongen.errors import SpecError
-from tritongen.ir.nodes import Op
+from tritongen.ir.batches import batched
+from tritongen.ir.nodes import BATCH_SIZE, Op, Param, Tensor
 from tritongen.ir.print import print_op
 from tritongen.ir.print_poly import NotWritable
 from tritongen.syntax.parse import parse
@@ -32,11 +34,23 @@ def gradient(op: Op, wrt: Iterable[str] | None = None) -> Op:
         try:
             text = print_op(derived)
         except NotWritable:
-            return derived
+            break
         try:
             ((read,),) = (f.typings for f in check(parse(text, f"the gradient of {op.name}")))
-            return read
+            return _with_batches(op, read)
         except SpecError as error:
             if not {d.code for d in error.diagnostics if d.severity == "error"} <= TOO_LONG:
                 raise
-    return derived
+    return _with_batches(op, derived)
+
+
+def _with_batches(op: Op, back: Op) -> Op:
+    """The gradient, knowing what no text says: an output, and what comes in for it, has all batch dims."""
+    several = len(batched(op)) > 1
+    given = {name for o in op.outputs for name in (o.name, f"d{o.name}")}
+
+    def seen(p: Param) -> Param:
+        whole = isinstance(p, Tensor) and BATCH_SIZE in p.dims and (p.name in given or not several)
+        return replace(p, whole=True) if whole else p
+
+    return replace(back, params=tuple(map(seen, back.params)))

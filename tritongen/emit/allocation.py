@@ -20,7 +20,7 @@ from tritongen.emit.launch import TORCH_DTYPES
 from tritongen.emit.sizes import batch_slice, under, whole
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Idx, Poly, indices, substitute
-from tritongen.ir.batches import batched
+from tritongen.ir.batches import broadcasting, spanning
 from tritongen.ir.reads import reads_of
 
 ANY, CHANNELS_LAST = "any", "channels last"  # what layouts the kernels of an output can store
@@ -70,11 +70,11 @@ def _dtype(op: ir.Op, output: ir.Tensor) -> str:
 
 def _is_whole(op: ir.Op, t: ir.Tensor, output: ir.Tensor) -> bool:
     """Whether an operand has the output's shape in every call."""
-    return t.dims == output.dims and (ir.BATCH_SIZE not in t.dims or len(batched(op)) == 1)
+    return t.dims == output.dims and t not in broadcasting(op)
 
 
 def _shape(op: ir.Op, output: ir.Tensor) -> str:
-    operands = batched(op)
+    operands = spanning(op)
     parts = []
     for d in output.dims:
         if d == ir.BATCH_SIZE:

@@ -11,13 +11,13 @@ import ast
 from tritongen.emit import walked
 
 IMPORTS = {
-    "math", "functools", "torch", "triton", "triton.language", "triton.language.extra",
+    "math", "functools", "inspect", "collections.abc", "typing", "torch", "triton", "triton.language", "triton.language.extra",
     "triton.runtime.interpreter", "triton.tools.tensor_descriptor", "tritongen", "tritongen.runtime",
 }  # fmt: skip
 BARE_CALLS = {
     "range", "float", "min", "max", "isinstance", "type", "tuple", "str", "dict", "getattr", "ValueError", "len",
     "slice", "int", "bool", "abs", "all", "any", "zip", "enumerate", "list", "reversed", "sorted",
-    "TensorDescriptor", "_f32_precision",
+    "TensorDescriptor", "_f32_precision", "_differentiable",
 }  # fmt: skip
 ROOTS = {"tl", "torch", "triton", "math", "libdevice", "runtime"}
 REFUSED = (

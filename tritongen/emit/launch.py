@@ -7,6 +7,7 @@ its tensors to what the kernels walk, asks `choose`, and launches; it checks not
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tritongen.emit.body import Context
@@ -33,7 +34,7 @@ from tritongen.emit.sizes import (
 from tritongen.emit.text import launch_text
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
-from tritongen.ir.batches import batched
+from tritongen.ir.batches import broadcasting, spanning
 from tritongen.schedule import rules
 from tritongen.schedule.plan import Pack, Step, Variant, View
 
@@ -81,7 +82,6 @@ def launch_view(
     values: tuple[str, ...],
 ) -> LaunchView:
     """`tensors`, `values`: every tensor, and scalar or constant, that the launch function takes, in order."""
-    op = context.op
     facts = used_facts(step)
     names = [n for n, _ in facts]
     local = fact_names(context, step)
@@ -105,8 +105,8 @@ def launch_view(
     precision = precision_lines(step, kernels)
     body = [*view_lines, *precision, *fact_lines, call, *lines, *packing]
     everything = "\n".join([*body, *(x for _, ls in branches for x in ls)])
-    opening = size_lines(op, everything)
-    opening += batch_lines(op, everything)
+    opening = size_lines(context.measured, everything)
+    opening += batch_lines(context.measured, everything)
     return LaunchView(
         f"choose_{step.name}",
         parameters,
@@ -194,8 +194,8 @@ def view_line(context: Context, tensor: str, view: View | None) -> list[str]:
     flat = ir.BATCH_SIZE in dims
     out = tensor
     operand = next((t for t in op.tensors if t.name == tensor), None)
-    if flat and operand and len(batched(op)) > 1:
-        out = expanded(operand, "batch_shape")
+    if flat and operand in broadcasting(op):
+        out = expanded(operand, "batch_shape")  # type: ignore[arg-type]
     if view is not None:
         out += permuted(view.order)
     shape = dims if view is None else view.shape
@@ -216,7 +216,7 @@ def batch_lines(op: ir.Op, text: str) -> list[str]:
     if source is not None:
         shape = batch_slice(source)
     else:
-        shape = broadcast_text(batched(op))
+        shape = broadcast_text(spanning(op))
     if not re.search(r"\bbatch_shape\b", text):
         return [f"batch = math.prod({shape})"]
     return [f"batch_shape = {shape}", *(["batch = math.prod(batch_shape)"] if counted else [])]
@@ -350,19 +350,25 @@ def choose_branch(variant: Variant) -> tuple[str, str, tuple[str, ...], str]:
 
 
 def scratch_lines(
-    context: Context, scratch: tuple[ir.Nest, ...], alike: dict[str, str]
+    context: Context,
+    scratch: tuple[ir.Nest, ...],
+    alike: dict[str, str],
+    where: Mapping[str, str],
 ) -> list[str]:
-    """Storage for the temporaries that pass between steps; `alike`: the output that one lies as."""
+    """Storage for the temporaries that pass between steps.
+
+    `alike`: the output that one lies as; `where`: the condition under which one is wanted, if not always.
+    """
     lines = []
     first = context.op.tensors[0].name
     for nest in scratch:
         dtype = host_dtype(context, nest.dtype)
         if nest.name in alike:
-            lines.append(f"{nest.name} = torch.empty_like({alike[nest.name]}, dtype={dtype})")
-            continue
-        sizes = ", ".join(whole(d) for d in nest.dims)
-        comma = "," if len(nest.dims) == 1 else ""
-        lines.append(
-            f"{nest.name} = torch.empty(({sizes}{comma}), dtype={dtype}, device={first}.device)"
-        )
+            made = f"torch.empty_like({alike[nest.name]}, dtype={dtype})"
+        else:
+            sizes = ", ".join(whole(d) for d in nest.dims)
+            comma = "," if len(nest.dims) == 1 else ""
+            made = f"torch.empty(({sizes}{comma}), dtype={dtype}, device={first}.device)"
+        asked = f" if {where[nest.name]} else None" if where.get(nest.name) else ""
+        lines.append(f"{nest.name} = {made}{asked}")
     return lines

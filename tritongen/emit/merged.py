@@ -11,7 +11,7 @@ from tritongen.emit.body import Context
 from tritongen.emit.sizes import expanded, under, whole
 from tritongen.emit.text import tuple_text
 from tritongen.ir import nodes as ir
-from tritongen.ir.batches import batched
+from tritongen.ir.batches import broadcasting
 from tritongen.schedule.plan import Step, Variant
 
 
@@ -25,7 +25,7 @@ def merge_lines(context: Context, step: Step) -> list[str]:
     if not step.merged:
         return []
     op, last = context.op, step.stores[-1]
-    operands = {t.name: t for t in batched(op)} if len(batched(op)) > 1 else {}
+    operands = {t.name: t for t in broadcasting(op)}
     flat = [t for t in step.merged if one_batch(context, t) and ir.BATCH_SIZE in context.dims[t]]
     aligned = [t for t in step.merged if t in operands and ir.BATCH_SIZE in operands[t].dims[1:]]
     names = ", ".join(step.merged)
@@ -49,7 +49,7 @@ def broadcast_lines(context: Context, step: Step, variant: Variant) -> list[str]
     seen = [under(context.op, result, t, at) for t, at in known]
     alike = all(len(at) == len(result) for _, at in variant.merged)
     given = ", ".join(seen)
-    if not alike or ir.BATCH_SIZE in result and len(batched(context.op)) > 1:
+    if not alike or ir.BATCH_SIZE in result and broadcasting(context.op):
         given = f"*torch.broadcast_tensors({given})"
     return [
         f"{tuple_text([t for t, _ in variant.merged])} = _three_dims({given})",

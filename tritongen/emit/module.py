@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import SimpleNamespace
 
-from tritongen.emit import allow, folds, lanes, lines, paired, runs, scopes
+from tritongen.emit import allow, asked, folds, lanes, lines, paired, runs, scopes
 from tritongen.emit.allocation import ANY, CHANNELS_LAST, allocation
 from tritongen.emit.body import Context
 from tritongen.emit.facts import touched
@@ -26,13 +26,14 @@ from tritongen.emit.text import may_be_f64
 from tritongen.emit.view import KernelView
 from tritongen.emit.wrapper import as_written, check_lines, docstring, parameters
 from tritongen.ir import nodes as ir
-from tritongen.ir.batches import own_batches
+from tritongen.ir.batches import batched, own_batches
 from tritongen.ir.bounds import facts_of
 from tritongen.ir.helpers import HELPERS
 from tritongen.resources import folder, own_text
 from tritongen.schedule.plan import Pack, Plan, Step
 
 LINE_LENGTH = 100
+GRADIENTS = "# The gradients of a module that imports nothing of tritongen."
 ALL_HELPERS = HELPERS | folds.HELPERS | paired.HELPERS | runs.HELPERS
 ALL_HELPERS |= lanes.HELPERS | lines.HELPERS
 
@@ -43,6 +44,8 @@ class OpPlans:
 
     `hosts`: the typings with the names that what the public calls has for them, `shown` from those to the
     spec's. `own`: what the op's functions are called after. `outside`, `mark`: as in `Context`.
+    `on_request`: whoever calls says which results are wanted (`asked.py`). `backward`: the gradient, or
+    `no_gradient`: why there is none.
     """
 
     name: str
@@ -52,6 +55,23 @@ class OpPlans:
     shown: Mapping[str, str] = field(default_factory=dict)
     outside: frozenset[str] = frozenset()
     mark: str = ""
+    on_request: bool = False
+    backward: OpPlans | None = None
+    no_gradient: str = ""
+
+    @property
+    def differentiated(self) -> ir.Op:
+        """The typing that the gradient is of: that with the most floats."""
+        return differentiated(tuple(p.op for p in self.plans))
+
+    @property
+    def flags(self) -> dict[str, str]:
+        """The parameter that asks for each output, where there are such."""
+        return asked.flags(self.plans[0], self.hosts[0]) if self.on_request else {}
+
+
+def differentiated(typings: tuple[ir.Op, ...]) -> ir.Op:
+    return max(typings, key=lambda op: sum(p.kind == "float" for p in op.typarams))
 
 
 @lru_cache(maxsize=1)
@@ -83,16 +103,17 @@ def module_source(
     out = rendered(title, source_name, text, items, standalone)
     allow.walk(out)
     scopes.check_names(out)
-    return out
+    return out.replace(GRADIENTS, _own_page("runtime/gradients.py"))
 
 
 def rendered(
     title: str, source_name: str, text: str, items: tuple[OpPlans, ...], standalone: bool = False
 ) -> str:
     """The same, not looked at."""
-    views = [op_view(item) for item in items]
+    printed = [i for item in items for i in (item, item.backward) if i is not None]
+    views = [op_view(item) for item in printed]
     helpers = dict.fromkeys(h for v in views for h in v.helpers)
-    skeletons = {k.skeleton for i in items for p in i.plans for s in p.steps for k in s.kernels}
+    skeletons = {k.skeleton for i in printed for p in i.plans for s in p.steps for k in s.kernels}
     body = SimpleNamespace(
         title=f"{title}: {', '.join(i.name for i in items)}" if len(items) > 1 else items[0].name,
         spec=[_docstring_safe(line) for line in text.strip().splitlines()],
@@ -109,6 +130,7 @@ def rendered(
             for line in (*own.lines, *(x for _, ls in own.branches for x in ls))
         ),
         layout=_layout(views) if standalone else "",
+        gradients=GRADIENTS if standalone and any(v.backward for v in views) else "",
         uses_multiprocessors=any(
             "_multiprocessors(" in line for v in views for own in v.launches for line in own.lines
         ),
@@ -131,6 +153,14 @@ def rendered(
     return environment().get_template("module.py.j2").render(module=body)
 
 
+def _own_page(file: str) -> str:
+    """The functions of a module of the runtime, for one that imports nothing of tritongen."""
+    text = own_text(file)
+    text = text[text.index("\ndef ") :]
+    names = "|".join(re.findall(r"^def ([a-z]\w*)", text, re.M))
+    return re.sub(rf"(?<![.\w])({names})(?=\()", r"_\1", text)
+
+
 def _layout(views: list[SimpleNamespace]) -> str:
     """The text of what allocations call, for a module that imports nothing of tritongen; it is called there."""
     used = "".join(text for v in views for _, text in v.outputs)
@@ -138,8 +168,7 @@ def _layout(views: list[SimpleNamespace]) -> str:
         return ""
     for view in views:
         view.outputs = [(name, text.replace("runtime.", "_")) for name, text in view.outputs]
-    text = own_text("runtime/layout.py")
-    return re.sub(r"^def (?=[a-z])", "def _", text[text.index("def ") :], flags=re.M)
+    return _own_page("runtime/layout.py")
 
 
 def _docstring_safe(line: str) -> str:
@@ -163,6 +192,9 @@ def _imports(body, views, libdevice: bool, standalone: bool) -> list[str]:
     lines = []
     if body.patches or re.search(r"\bmath\.", everything):
         lines.append("import math")
+    if body.gradients:
+        lines += ["import functools", "import inspect"]
+        lines += ["from collections.abc import Callable, Mapping", "from typing import Any"]
     if body.uses_multiprocessors or body.describes:
         lines.append("from functools import cache")
     if lines:
@@ -185,10 +217,12 @@ def op_view(item: OpPlans) -> SimpleNamespace:
     op, host = item.plans[0].op, item.hosts[0]
     kernels, launches, sequences, libdevice = [], [], [], False
     helpers: dict[str, None] = {}
+    flags = item.flags
     for plan in item.plans:
         context = context_of(plan, item)
-        sequence_calls: list[str] = []
+        calls: list[str] = []
         inner = context.op
+        results = frozenset(o.name for o in inner.outputs) if flags else frozenset()
         tensors = (
             *(t.name for t in inner.tensors),
             *(n.name for n in plan.scratch),
@@ -200,6 +234,7 @@ def op_view(item: OpPlans) -> SimpleNamespace:
         steps: list[tuple[Step, Pack | None]] = [*packs, *((own, None) for own in plan.steps)]
         for step, pack in steps:
             known = pack_context(context, pack) if pack else step_context(context, step)
+            known = replace(known, absent=results - set(step.stores))
             views = {k.name: kernel_view(known, k) for k in step.kernels}
             for view in views.values():
                 kernels.append(render_kernel(view))
@@ -211,14 +246,19 @@ def op_view(item: OpPlans) -> SimpleNamespace:
             launch = launch_view(known, step, views, *taken)
             launches.append(_named(launch, single=len(launch.branches) == 1))
             if not pack:
-                sequence_calls.append(f"{launch.name}({launch.parameters})")
+                calls.append(f"{launch.name}({launch.parameters})")
         if len(plan.steps) > 1:
-            sequences.append(sequence(context, plan, tensors, sequence_calls))
-    params, own = parameters(op), parameters(host)
-    asked = (step.precision for plan in item.plans for step in plan.steps)
-    asks = tuple(dict.fromkeys(filter(None, asked)))
+            known = replace(context, absent=results)
+            sequences.append(sequence(known, plan, tensors, calls))
+    given = [(flag, "bool", "True") for flag in flags.values()]
+    params, own = [*parameters(op), *given], [*parameters(host), *given]
+    precisions = (step.precision for plan in item.plans for step in plan.steps)
+    asks = tuple(dict.fromkeys(filter(None, precisions)))
     names = [o.name for o in host.outputs]
-    empty = [f"{n}.numel() > 0" for n in names]
+    where = asked.allocated_for(item.plans[0], flags) if flags else {}
+    inside = dict(zip(names, (o.name for o in item.plans[0].inner.outputs), strict=True))
+    outputs = [(o.name, allocation(host, o, *kept(o, item))) for o in host.outputs]
+    some = f"any(t is not None and t.numel() > 0 for t in ({', '.join(names)}))"
     return SimpleNamespace(
         name=item.name,
         own=item.own or item.name,
@@ -227,17 +267,21 @@ def op_view(item: OpPlans) -> SimpleNamespace:
         host_parameters=_signature(own),
         host_plain=", ".join(n for n, _, _ in own),
         aside=params != own,
-        returns=_returns(len(names)),
+        returns=_returns(len(names), bool(flags)),
+        reference_parameters=", ".join(n for n, _, _ in parameters(host)),
         doc=docstring(op),
         checks=[as_written(line, item.shown) for line in check_lines(item.hosts)],
-        outputs=[(o.name, allocation(host, o, *kept(o, item))) for o in host.outputs],
+        outputs=[
+            (n, f"{text} if {where[inside[n]]} else None" if where else text) for n, text in outputs
+        ],
         output_names=", ".join(names),
-        not_empty=" or ".join(empty),
+        not_empty=some if flags else " or ".join(f"{n}.numel() > 0" for n in names),
         first=host.tensors[0].name,
         dispatch=dispatch(item),
         references=_in_torch(item, params != own),
         cpu=f"{item.own or item.name}_{'reference' if op.ref is None else 'torch'}",
         options=options(item, asks),
+        backward=backward(item),
         asks=asks,
         kernels=kernels,
         launches=launches,
@@ -254,7 +298,28 @@ def options(item: OpPlans, asks: tuple[str, ...]) -> str:
     op = item.plans[0].op
     out = f", equals={item.own or item.name}_torch" if op.ref is not None else ""
     out += f', autocast="{op.autocast}"' if op.autocast else ""
-    return f"{out}, precision={asks}" if asks else out
+    out += f", precision={asks}" if asks else ""
+    if told := backward(item):
+        return f"{out}, backward=runtime.Backward({told})"
+    return f'{out}, no_gradient="{_in_quotes(item.no_gradient)}"' if item.no_gradient else out
+
+
+def backward(item: OpPlans) -> str:
+    """How the op's gradient is called, as `runtime.Backward` takes it; "" where there is none."""
+    if item.backward is None:
+        return ""
+    op, back = item.plans[0].op, item.backward.plans[0].op
+    wrt = tuple(o.name.removeprefix("d") for o in back.outputs)
+    told = f'"{item.backward.name}", wrt={wrt}, outputs={tuple(o.name for o in op.outputs)}'
+    if flags := tuple(item.backward.flags.values()):
+        told += f", flags={flags}"
+    places = ((t, t.dims.index(ir.BATCH_SIZE)) for t in batched(op) if t.name in wrt)
+    before = {t.name: at for t, at in places if at}
+    return f"{told}, before={before}" if before else told
+
+
+def _in_quotes(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _in_torch(item: OpPlans, aside: bool) -> list[list[str]]:
@@ -277,8 +342,9 @@ def _signature(params: list[tuple[str, str, str]]) -> str:
     return ", ".join(f"{n}: {t}{f' = {d}' if d else ''}" for n, t, d in params)
 
 
-def _returns(count: int) -> str:
-    return " -> torch.Tensor" if count == 1 else f" -> tuple[{', '.join(['torch.Tensor'] * count)}]"
+def _returns(count: int, on_request: bool = False) -> str:
+    one = "torch.Tensor | None" if on_request else "torch.Tensor"
+    return " -> torch.Tensor" if count == 1 else f" -> tuple[{', '.join([one] * count)}]"
 
 
 def kept(output: ir.Tensor, item: OpPlans) -> tuple[str, tuple[str, ...]]:
@@ -373,10 +439,16 @@ def sequence(context: Context, plan: Plan, tensors, calls: list[str]) -> SimpleN
     """`launch_<op>` of an op in several steps: scratch, then each step in turn."""
     op = context.op
     scratch = {n.name for n in plan.scratch}
-    lines = [*scratch_lines(context, plan.scratch, alike(plan)), *calls]
-    text = "\n".join(lines[: len(plan.scratch)])
-    opening = size_lines(op, text)
-    opening += batch_lines(op, text)
+    where = _where(plan) if context.absent else {}
+    wanted = {n: where[s.name] for s in plan.steps for n in s.stores} if where else {}
+    like = {} if where else alike(plan)  # an output that is not asked for is no example
+    lines = scratch_lines(context, plan.scratch, like, wanted)
+    text = "\n".join(lines)
+    opening = size_lines(context.measured, text)
+    opening += batch_lines(context.measured, text)
+    for step, call in zip(plan.steps, calls, strict=True):
+        condition = where.get(step.name)
+        lines += [f"if {condition}:", f"    {call}"] if condition else [call]
     given = [t for t in tensors if t not in scratch]
     parameters_ = [*given, *(s.name for s in op.scalars), *(c.name for c in op.constants)]
     return SimpleNamespace(
@@ -386,6 +458,15 @@ def sequence(context: Context, plan: Plan, tensors, calls: list[str]) -> SimpleN
         lines=[*opening, *lines],
         branches=(),
     )
+
+
+def _where(plan: Plan) -> dict[str, str]:
+    """The condition of each step, "" where all outputs follow from it."""
+    led = asked.leads_to(plan)
+    return {
+        name: asked.any_there(outputs) if len(outputs) < len(plan.inner.outputs) else ""
+        for name, outputs in led.items()
+    }
 
 
 def dispatch(item: OpPlans) -> list[str]:

@@ -6,7 +6,7 @@ with what the launch passes. Where values lie in memory is `places.py`'s busines
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tritongen.emit.names import Names
 from tritongen.emit.text import launch_text, symbol_names
@@ -47,6 +47,13 @@ class Context:
     user_names: frozenset[str]  # names that the spec chose: lifted reducers are not among them
     outside: frozenset[str]  # what the module means by these, no variable of ours may hide
     mark: str  # behind names that we pick because they are free
+    absent: frozenset[str] = frozenset()  # outputs that may be None where this is printed
+
+    @property
+    def measured(self) -> ir.Op:
+        """The op with the tensors in whose shapes sizes are found."""
+        there = tuple(o for o in self.op.outputs if o.name not in self.absent)
+        return replace(self.op, outputs=there)
 
 
 class Parameters:

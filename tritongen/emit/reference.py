@@ -28,7 +28,7 @@ from collections.abc import Iterable
 from tritongen.emit.reference_nests import Nests
 from tritongen.emit.reference_sizes import Names, poly_code, size_names
 from tritongen.emit.sizes import broadcast_text, expanded, own_lines
-from tritongen.ir.batches import batched, own_batches
+from tritongen.ir.batches import batched, broadcasting, own_batches, spanning
 from tritongen.ir.binding import TORCH_NAMES
 from tritongen.ir.nodes import BATCH_SIZE, Constant, Op, Param, Scalar, Tensor, TypeParam, kind_of
 from tritongen.syntax.ref import parse_ref, ref_python
@@ -260,10 +260,10 @@ def _batch_lines(op: Op, names: Names) -> list[str]:
     operands = batched(op)
     if not operands:
         return []
-    lines = [f"{names.batch} = {broadcast_text(operands)}"]
+    lines = [f"{names.batch} = {broadcast_text(spanning(op))}"]
     lines.append(f"{names.rows} = {names.batch}.numel()")
     for t in operands:
-        value = expanded(t, names.batch) if len(operands) > 1 else t.name
+        value = expanded(t, names.batch) if t in broadcasting(op) else t.name
         lines.append(f"{t.name} = {value}.reshape({_join(t.dims, names, names.rows)})")
     return lines
 

@@ -10,7 +10,7 @@ import re
 from tritongen.emit.text import launch_text
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, Sym, denominator, is_fractional, numerator, symbols
-from tritongen.ir.batches import Own, batched
+from tritongen.ir.batches import Own, broadcasting
 
 
 def dim_position(tensor: ir.Tensor, dim: int) -> int:
@@ -58,7 +58,7 @@ def under(op: ir.Op, dims: tuple[Poly, ...], operand: ir.Tensor, at: tuple[int, 
     missing = [k for k in last if k not in at]
     if any(dims[k] == ir.BATCH_SIZE for k in missing):
         return ""
-    if ir.BATCH_SIZE in operand.dims[1:] and len(batched(op)) > 1:
+    if ir.BATCH_SIZE in operand.dims[1:] and operand.name in {t.name for t in broadcasting(op)}:
         return "" if missing else expanded(operand, "batch_shape")
     if not missing:
         return operand.name

@@ -32,7 +32,7 @@ from tritongen.ir.algebra import (
     numerator,
     walk,
 )
-from tritongen.ir.batches import batched
+from tritongen.ir.batches import batched, broadcasting, spanning
 from tritongen.ir.known import Facts, facts_of, plainly_nonnegative
 
 PYTHON_TYPES = {"int": "int", "float": "float", "bool": "bool"}
@@ -268,21 +268,33 @@ def dim_lines(op: ir.Op, bound) -> list[str]:
 
 
 def batch_checks(op: ir.Op) -> list[str]:
+    """Batch dims broadcast with each other, and to those of operands that have all of them."""
     operands = batched(op)
+    whole = [t for t in operands if t.whole]
     lines: list[str] = []
-    if len(operands) > 1:
+    for t in whole[1:]:
+        lines += refuse(
+            f"{batch_slice(t)} != {batch_slice(whole[0])}", _batch_message(op, t, whole[0])
+        )
+    if broadcasting(op):
+        last = broadcasting(op)[-1]
+        message = _batch_message(op, last, spanning(op)[0])
         lines += [
             "try:",
             f"    batch_shape = {broadcast_text(operands)}",
             "except RuntimeError:",
+            f'    raise ValueError(f"{message}") from None',
         ]
-        first, last = operands[0], operands[-1]
-        message = messages.BATCH.format(
-            op=op.name, operand=last.name, given=f"{{tuple({batch_slice(last)})}}",
-            expected=f"{{tuple({batch_slice(first)})}}", source=messages.SOURCE.format(operand=first.name),
-        )  # fmt: skip
-        lines.append(f'    raise ValueError(f"{message}") from None')
+        if whole:
+            lines += refuse(f"batch_shape != {batch_slice(whole[0])}", message)
     return lines
+
+
+def _batch_message(op: ir.Op, operand: ir.Tensor, first: ir.Tensor) -> str:
+    return messages.BATCH.format(
+        op=op.name, operand=operand.name, given=f"{{tuple({batch_slice(operand)})}}",
+        expected=f"{{tuple({batch_slice(first)})}}", source=messages.SOURCE.format(operand=first.name),
+    )  # fmt: skip
 
 
 def docstring(op: ir.Op) -> tuple[str, ...]:

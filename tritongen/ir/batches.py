@@ -49,6 +49,18 @@ def batched(op: Op) -> tuple[Tensor, ...]:
     return tuple(t for t in op.tensors if BATCH_SIZE in t.dims)
 
 
+def spanning(op: Op) -> tuple[Tensor, ...]:
+    """The operands whose batch dims, broadcast, are those of the call."""
+    operands = batched(op)
+    return next(((t,) for t in operands if t.whole), operands)
+
+
+def broadcasting(op: Op) -> tuple[Tensor, ...]:
+    """The operands whose batch dims may be fewer than those of the call."""
+    operands = batched(op)
+    return tuple(t for t in operands if not t.whole) if len(operands) > 1 else ()
+
+
 def own_batches(op: Op) -> tuple[Op, tuple[Own, ...]]:
     """The op as it is evaluated, nearly always the same one, and the operands that it has more."""
     if len(batched(op)) < 2 or not any(narrow(op, e) for n in op.nests for e in walk(n.body)):
@@ -89,7 +101,12 @@ def narrow(op: Op, expr: Expr) -> frozenset[str]:
     if not isinstance(expr, Reduce) or all(b.index != BATCH for b in expr.binders):
         return frozenset()
     found = read_by(op, expr)  # nothing: then only the op says how many there are
-    return found if len(found) < len(batched(op)) else frozenset()
+    every = batched(op)
+    return (
+        found
+        if len(found) < len(every) and not any(t.whole for t in every if t.name in found)
+        else frozenset()
+    )
 
 
 def _flat(own: Own) -> tuple[Poly, ...]:

@@ -51,6 +51,9 @@ class Tensor:
     name: str
     dtype: str
     dims: tuple[Poly, ...]  # BATCH_SIZE stands for any number of dims
+    whole: bool = (
+        False  # its batch dims are those of the whole call, as those of a result: it broadcasts to no others
+    )
 
 
 @dataclass(frozen=True, slots=True)

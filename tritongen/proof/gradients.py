@@ -1,13 +1,14 @@
 """The gradient that is derived from an op, proved as the op is: its sense, and its kernels.
 
-    derived = derive(op)                    # as an op of its own, built; None where there is none
-    wrong_sense(derived, Random(0))         # "dx: along a random direction 0.37, by finite differences 0.52"
-    prove(progress, op, range(4), seed=0)   # all of it; findings go where `runner` notes its own
+    derived = derived_of(item, nest, modules)     # None where there is none
+    wrong_sense(derived, Random(0))               # "dx: along a random direction 0.37, by finite differences 0.52"
+    prove(progress, derived, range(4), seed=0)    # all of it; findings go where `runner` notes its own
 
 Of its sense: `gradient(op)` in f64, by the interpreter of the IR, against finite differences of the op
 itself, and against torch's autograd of the `ref`. Of its kernels: every variant against the oracle of the
-gradient, on operands of an op that has run and an incoming gradient of any layout. Values are smooth:
-without ties and far from kinks, where derivatives are a matter of taste. Not here: the forward (`runner.py`).
+gradient, on operands of an op that has run and an incoming gradient of any layout. Of `backward()`: that it
+gives what those kernels do. Values are smooth: without ties and far from kinks, where derivatives are a
+matter of taste. Not here: the forward (`runner.py`).
 """
 
 from __future__ import annotations
@@ -22,19 +23,17 @@ from typing import Any
 
 import torch
 
-from tritongen import pipeline
-from tritongen.autodiff import NotDifferentiable, gradient
+from tritongen.autodiff import gradient
 from tritongen.check import check
-from tritongen.errors import SpecError
+from tritongen.emit.module import OpPlans
 from tritongen.ir.interp import run, run_rounded
-from tritongen.ir.nodes import Call, Op, Tensor, kind_of, walk
+from tritongen.ir.nodes import BATCH_SIZE, Call, Op, Tensor, kind_of, walk
 from tritongen.ir.print import print_op
-from tritongen.ir.print_poly import NotWritable
 from tritongen.proof.cases import Case, NoCase, arguments, draw_case, dtype_choices
 from tritongen.proof.oracle import Expected, expect
 from tritongen.proof.runner import Progress, candidates_of, problem_with, taking_turns
 from tritongen.proof.values import Filling, fill_tensor
-from tritongen.runtime.load import load_text
+from tritongen.runtime.gradients import fitted
 from tritongen.runtime.precision import precision
 from tritongen.schedule.plan import Plan
 from tritongen.syntax.parse import parse
@@ -51,7 +50,7 @@ LAYOUTS = ("contiguous", "expanded", "transposed")  # of dy: `y.sum().backward()
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """An op's gradient as an op of its own, with a module that chooses and one of general nests."""
+    """An op's gradient as an op of its own, in a module that chooses and one of general nests."""
 
     forward: Op
     plan: Plan
@@ -65,23 +64,16 @@ class Derived:
         return self.plan.op
 
 
-def derive(op: Op) -> Derived | None:
-    """The gradient of one typing, built; None where the op has none, or none that can be written.
-
-    SpecError where it does not build.
-    """
-    if not any(kind_of(p.dtype, op) == "float" for p in (*op.tensors, *op.outputs)):
+def derived_of(
+    item: OpPlans, nest: OpPlans, modules: tuple[ModuleType, ModuleType]
+) -> Derived | None:
+    """The gradient that stands behind an op in both modules; None where there is none."""
+    if item.backward is None or nest.backward is None:
         return None
-    try:
-        text = print_op(gradient(op))
-    except (NotDifferentiable, NotWritable):
-        return None
-    built, universal = pipeline.build(text), pipeline.build(text, only="nest")
-    modules = load_text(built.name, built.raw), load_text(f"{built.name}_nest", universal.raw)
-    ((plan, *_),) = built.plans.values()
-    ((nest_plan, *_),) = universal.plans.values()
+    op = item.differentiated
     wide = in_f64(op)
-    return Derived(op, plan, nest_plan, modules, wide, gradient(wide))
+    plans = item.backward.plans[0], nest.backward.plans[0]
+    return Derived(op, *plans, modules, wide, gradient(wide))
 
 
 # ---- calls ----------------------------------------------------------------------------------------
@@ -205,21 +197,14 @@ def _by_torch(
 
 
 # ---- together -----------------------------------------------------------------------------------
-def prove(progress: Progress, op: Op, share: range, seed: int, deadline: float) -> None:
-    """The gradient of one typing on a few examples; what is found goes into `progress`."""
+def prove(progress: Progress, derived: Derived, share: range, seed: int, deadline: float) -> None:
+    """The gradient of one op on a few examples; what is found goes into `progress`."""
+    op = derived.forward
     progress.say(f"{op.name}: its gradient")
-    try:
-        derived = derive(op)
-    except SpecError as error:
-        found = "; ".join(f"{d.code}: {d.message}" for d in error.diagnostics)
-        progress.failures.append(_finding(op, "gradient", f"does not build: {found}"))
-        return
     choices = dtype_choices(op, progress.device)
-    if derived is None or not choices:
-        return
     candidates = candidates_of(derived.modules, derived.plan, derived.nest_plan)
     before = len(progress.failures)
-    for k in share:
+    for k in share if choices else ():
         if time.monotonic() > deadline or len(progress.failures) > before:
             return
         random = Random(seed * 1009 + k)
@@ -233,6 +218,64 @@ def prove(progress: Progress, op: Op, share: range, seed: int, deadline: float) 
             continue
         with precision(case.precision):
             _try_kernels(progress, derived, candidates, case, args, k)
+            if problem := wrong_wiring(derived, case, progress.device):
+                finding = _finding(op, "autograd", problem)
+                progress.failures.append(finding | {"call": repr(case)})
+
+
+def wrong_wiring(derived: Derived, case: Case, device: str) -> str:
+    """How `backward()` differs from a call of the gradient on the same; empty where it does not."""
+    op, module = derived.forward, derived.modules[0]
+    args = arguments(op, case, device)
+    floats = {
+        k: v.detach().requires_grad_()
+        for k, v in args.items()
+        if isinstance(v, torch.Tensor) and v.is_floating_point()
+    }
+    given = getattr(module, op.name)(**(args | floats))
+    outputs = given if isinstance(given, tuple) else (given,)
+    named = dict(zip((o.name for o in op.outputs), outputs, strict=True))
+    dys = {
+        n: torch.linspace(-1, 1, y.numel(), device=device, dtype=torch.float64)
+        .reshape(y.shape)
+        .to(y.dtype)
+        for n, y in named.items()
+        if y.requires_grad
+    }
+    if not dys:
+        return "" if not derived.op.outputs else "no output of it requires a gradient"
+    ys = [named[n] for n in dys]
+    found = torch.autograd.grad(ys, list(floats.values()), list(dys.values()), allow_unused=True)
+    known: dict[str, Any] = args | {n: y.detach() for n, y in named.items()}
+    known |= {f"d{n}": dy for n, dy in dys.items()}
+    with torch.no_grad():
+        results = getattr(module, derived.op.name)(
+            **{p.name: known[p.name] for p in derived.op.params}
+        )
+    results = results if isinstance(results, tuple) else (results,)
+    direct = dict(zip((o.name for o in derived.op.outputs), results, strict=True))
+    for (name, leaf), theirs in zip(floats.items(), found, strict=True):
+        ours = direct.get(f"d{name}")
+        if ours is None:
+            if theirs is not None:
+                return f"d{name}: autograd has one, the gradient gives none"
+            continue
+        if theirs is None or theirs.shape != leaf.shape or theirs.dtype != leaf.dtype:
+            return (
+                f"d{name}: expected {leaf.dtype}{list(leaf.shape)}, autograd gives {theirs!r:.80}"
+            )
+        before = next(
+            (
+                t.dims.index(BATCH_SIZE)
+                for t in op.tensors
+                if t.name == name and BATCH_SIZE in t.dims
+            ),
+            0,
+        )
+        ours = fitted(ours, leaf.shape, before).to(leaf.dtype)
+        if not torch.allclose(ours.double(), theirs.double(), 1e-5, 1e-5, equal_nan=True):
+            return f"d{name}: backward() does not give what {derived.op.name} does"
+    return ""
 
 
 def _try_kernels(

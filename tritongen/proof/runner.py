@@ -122,13 +122,14 @@ def run_spec(
     start = time.monotonic()
     progress = Progress(device, attempts=0 if stop else ATTEMPTS[device], say=say)
     say(f"{name}: building")
-    built = pipeline.build(text, name)
-    universal = pipeline.build(text, name, only="nest")
+    built = pipeline.build(text, name, gradients=gradients)
+    universal = pipeline.build(text, name, only="nest", gradients=gradients)
     modules = load_text(built.name, source or built.raw), load_text(
         f"{built.name}_nest", universal.raw
     )
-    for op_name, plans in built.plans.items():
-        for plan, nest_plan in zip(plans, universal.plans[op_name], strict=True):
+    for item, nest in zip(built.items, universal.items, strict=True):
+        plans = item.plans
+        for plan, nest_plan in zip(plans, nest.plans, strict=True):
             candidates = candidates_of(modules, plan, nest_plan)
             share = seconds * (1 if len(plans) == 1 else 0.5)
             deadline = start + share if plan is plans[0] else start + seconds
@@ -138,11 +139,18 @@ def run_spec(
             if not (stop and progress.failures):
                 share_of = range(part, examples, parts)
                 _run_typing(progress, candidates, share_of, Random(seed), gradients_from, stop)
-            if gradients and source is None and not progress.failures:
-                from tritongen.proof.gradients import prove
+            if source is not None or not gradients or progress.failures:
+                continue
+            if plan.op is not item.differentiated:
+                continue
+            from tritongen.proof.gradients import derived_of, prove
 
+            if item.no_gradient.startswith(pipeline.UNREADABLE):
+                finding = {"op": item.name, "variant": "gradient", "call": "", "case": ""}
+                progress.failures.append(finding | {"problem": item.no_gradient})
+            if derived := derived_of(item, nest, modules):
                 fewer = range(part, max(2, examples // 5), parts)
-                prove(progress, plan.op, fewer, seed, deadline)
+                prove(progress, derived, fewer, seed, deadline)
     return report_of(progress, name, time.monotonic() - start)
 
 

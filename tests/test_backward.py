@@ -1,0 +1,218 @@
+"""`loss.backward()`: gradients are those of torch, of what is asked for alone, and of all shapes that broadcast."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import pytest
+import torch
+
+import tritongen
+from tritongen import pipeline
+from tritongen.runtime import registry
+from tritongen.runtime.load import load_text
+
+ROOT = Path(__file__).parent.parent
+F = torch.nn.functional
+
+
+@functools.cache
+def ops_of(text: str):
+    return load_text("backward", pipeline.build(text, gradients=True).raw)
+
+
+def spec(name: str):
+    return getattr(ops_of((ROOT / f"specs/{name}.op").read_text()), name)
+
+
+def randn(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed + sum(shape)))
+
+
+LABELS = torch.tensor([3, 0, 6, 2])
+AS_TORCH = {
+    "relu": (torch.relu, [randn(3, 7)], {}),
+    "softmax": (lambda x: torch.softmax(x, -1), [randn(2, 3, 17)], {}),
+    "layer_norm": (
+        lambda x, w, b: F.layer_norm(x, (9,), w, b),
+        [randn(4, 3, 9), randn(9), randn(9, seed=1)],
+        {},
+    ),
+    "matmul": (torch.matmul, [randn(5, 8), randn(8, 3)], {}),
+    "swiglu": (lambda a, b: F.silu(a) * b, [randn(6, 5), randn(6, 5, seed=1)], {}),
+    "max_with_index": (lambda x: torch.max(x, -1), [randn(4, 9)], {}),
+    "cross_entropy": (
+        lambda x, t: F.cross_entropy(x, t, reduction="none"),
+        [randn(4, 7), LABELS],
+        {},
+    ),
+    "embedding": (lambda w, i: F.embedding(i, w), [randn(7, 5), LABELS], {}),
+    "conv1d": (F.conv1d, [randn(2, 3, 9), randn(4, 3, 3), randn(4)], {"stride": 2}),
+}
+
+
+def gradients(function, operands, asked, **constants):
+    """Of the sum of the outputs times numbers that differ."""
+    leaves = [
+        x.clone().requires_grad_() if x.is_floating_point() and k in asked else x
+        for k, x in enumerate(operands)
+    ]
+    given = function(*leaves, **constants)
+    given = given if isinstance(given, tuple) else (given,)
+    ys = [y for y in given if y.requires_grad]
+    dys = [torch.linspace(-1, 2, y.numel()).reshape(y.shape) for y in ys]
+    wanted = [x for x in leaves if x.requires_grad]
+    return torch.autograd.grad(ys, wanted, dys)
+
+
+@pytest.mark.parametrize("name", AS_TORCH)
+def test_gradients_are_torchs(name):
+    theirs, operands, constants = AS_TORCH[name]
+    ours = spec(name)
+    floats = [k for k, x in enumerate(operands) if x.is_floating_point()]
+    for asked in [floats, *([k] for k in floats if len(floats) > 1)]:
+        found = gradients(ours, operands, asked, **constants)
+        wanted = gradients(theirs, operands, asked, **constants)
+        for got, right in zip(found, wanted, strict=True):
+            torch.testing.assert_close(got, right, rtol=1e-4, atol=1e-5)
+
+
+SCALED = """
+op scaled<T: float>(x: T[N, ...], z: T[N, ...], t: T[...], s: f32 = 2) -> (y: T[N, ...], i: i64[N]) {
+  y[n, ...] = x[n, ...] * z[n, ...] * t[...] * s
+  i[n] = n
+}
+"""
+
+
+@pytest.mark.parametrize("s", [3.0, torch.tensor(3.0)])
+@pytest.mark.parametrize(
+    "shapes", [[(2, 1), (2, 3, 4), (4,)], [(2, 3, 4), (2,), ()], [(2,), (2,), (5,)]]
+)
+def test_what_broadcast_is_summed(shapes, s):
+    operands = [randn(*shape, seed=k) for k, shape in enumerate(shapes)]
+    operands += [s] if isinstance(s, torch.Tensor) else []
+    constants = {} if isinstance(s, torch.Tensor) else {"s": s}
+
+    def torchs(x, z, t, s):
+        rank = max(x.dim() - 1, z.dim() - 1, t.dim())
+        x, z = (v.reshape(2, *[1] * (rank + 1 - v.dim()), *v.shape[1:]) for v in (x, z))
+        return x * z * t * s
+
+    asked = range(len(operands))
+    found = gradients(ops_of(SCALED).scaled, operands, asked, **constants)
+    wanted = gradients(torchs, operands, asked, **constants)
+    for got, right in zip(found, wanted, strict=True):
+        assert got.shape == right.shape
+        torch.testing.assert_close(got, right)
+
+
+def test_only_what_is_asked_for_runs(monkeypatch):
+    layer_norm = spec("layer_norm")
+    module = layer_norm.__wrapped__.__globals__
+    ran = []
+    monkeypatch.setitem(module, "_runs_kernels", lambda x: True)
+    for name in [n for n in module if n.startswith("launch_layer_norm_backward_")]:
+        monkeypatch.setitem(module, name, lambda *given, name=name: ran.append(name[25:]))
+    operands = randn(4, 9), randn(9), randn(4, 9, seed=1)
+    back = module["layer_norm_backward"]
+    dx, dw, db, deps = back(*operands, need_dx=True, need_dw=False, need_db=False, need_deps=False)
+    assert dx is not None and dw is None and db is None and deps is None
+    alone = list(ran)
+    back(*operands)
+    assert alone and set(alone) < set(ran[len(alone) :])
+
+
+def test_what_has_no_gradient_says_why():
+    assert not spec("row_argmax")(randn(3, 4).requires_grad_()).requires_grad
+    text = "op f<T: float>(x: T[N]) -> y: T[N] {\n  y[n] = x[n]\n  grad none\n}"
+    y = ops_of(text).f(randn(3).requires_grad_())
+    with pytest.raises(RuntimeError, match="f: no gradient: it says `grad none`.*grad { }"):
+        y.sum().backward()
+    x = randn(3).requires_grad_()
+    (dx,) = torch.autograd.grad(spec("relu")(x * 2).pow(2).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="relu_backward: no gradient: second derivatives"):
+        dx.sum().backward()
+
+
+def test_a_gradient_given_by_hand_runs():
+    text = (
+        "op f<T: float>(x: T[N]) -> y: T[N] {\n  y[n] = x[n] ** 2\n  grad { dx[n] = 5 * dy[n] }\n}"
+    )
+    x = randn(3).requires_grad_()
+    ops_of(text).f(x).sum().backward()
+    torch.testing.assert_close(x.grad, torch.full((3,), 5.0))
+
+
+def test_what_is_saved_may_not_change_in_place():
+    x = randn(3, 4).requires_grad_()
+    y = spec("softmax")(x)
+    y.detach().mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_an_op_beside_the_name_of_a_gradient():
+    text = """
+    op f<T: float>(x: T[N]) -> y: T[N] { y[n] = x[n] ** 2 }
+    op f_backward<T: float>(x: T[N]) -> y: T[N] { y[n] = x[n] + 1 }
+    """
+    x = randn(3).requires_grad_()
+    ops_of(text).f(x).sum().backward()
+    torch.testing.assert_close(x.grad, 2 * x.detach())
+
+
+def test_standalone_modules_have_gradients():
+    text = (ROOT / "specs/layer_norm.op").read_text()
+    module = load_text("alone", pipeline.build(text, "f.op", standalone=True, gradients=True).raw)
+    theirs, operands, _ = AS_TORCH["layer_norm"]
+    for asked in ([0, 1, 2], [1]):
+        found = gradients(module.layer_norm, operands, asked)
+        for got, right in zip(found, gradients(theirs, operands, asked), strict=True):
+            torch.testing.assert_close(got, right)
+
+
+def test_functional_transforms():
+    softmax = spec("softmax")
+    x = randn(3, 4, 5)
+
+    def loss(x):
+        return (softmax(x) * torch.arange(5.0)).sum()
+
+    right = torch.func.grad(lambda x: (torch.softmax(x, -1) * torch.arange(5.0)).sum())
+    torch.testing.assert_close(torch.func.grad(loss)(x), right(x))
+    torch.testing.assert_close(torch.func.vmap(torch.func.grad(loss))(x), torch.func.vmap(right)(x))
+
+
+def test_checkpoints_and_expressions():
+    f = tritongen.compile_expr("max(x, 0) * w + b")
+    x, w, b = randn(3, 4).requires_grad_(), randn(4).requires_grad_(), randn(1).requires_grad_()
+    y = torch.utils.checkpoint.checkpoint(f, x, w, b, use_reentrant=False)
+    found = torch.autograd.grad(y.sum(), (x, w, b))
+    wanted = torch.autograd.grad((torch.relu(x) * w + b).sum(), (x, w, b))
+    for got, right in zip(found, wanted, strict=True):
+        torch.testing.assert_close(got, right)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_torch_compile_sees_through(dynamic):
+    theirs, operands, _ = AS_TORCH["layer_norm"]
+    ours = torch.compile(spec("layer_norm"), backend="aot_eager", fullgraph=True, dynamic=dynamic)
+    for asked in ([0, 1, 2], [2]):
+        found, wanted = gradients(ours, operands, asked), gradients(theirs, operands, asked)
+        for got, right in zip(found, wanted, strict=True):
+            torch.testing.assert_close(got, right)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["layer_norm", "max_with_index", "cross_entropy"])
+def test_torchs_own_checks(name):
+    _, operands, _ = AS_TORCH[name]
+    spec(name)
+    known = [op for op in registry._REGISTERED if op.rpartition("_")[0] == name]
+    op = getattr(torch.ops.tritongen, known[-1]).default
+    leaves = [x.clone().requires_grad_() if x.is_floating_point() else x for x in operands]
+    numbers = {"layer_norm": (1e-5, None), "cross_entropy": (-100,)}.get(name, ())
+    torch.library.opcheck(op, (*leaves, *numbers))
