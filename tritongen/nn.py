@@ -146,18 +146,18 @@ class _Convolution:
 
     rank: int
 
-    def __init__(self, *args: Any, **kwargs: Any):
+    def __init__(self: Any, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         layer = type(self).__name__
         _refuse(layer, padding_mode=(self.padding_mode, ("zeros",)))
         self._constants()
 
-    def forward(self, x: Tensor) -> Tensor:
-        given = (x, self.weight) if self.bias is None else (x, self.weight, self.bias)
+    def forward(self: Any, input: Tensor) -> Tensor:
+        given = (input, self.weight) if self.bias is None else (input, self.weight, self.bias)
         text = _convolution(self.rank, self.bias is not None)
         return _op(text)(*given, **self._constants())
 
-    def _constants(self) -> dict[str, int]:
+    def _constants(self: Any) -> dict[str, int]:
         layer = type(self).__name__
         stride, dil = _one(layer, "stride", self.stride), _one(layer, "dilation", self.dilation)
         pad = self.padding
@@ -171,10 +171,10 @@ class _Convolution:
 
 
 class _Transposed(_Convolution):
-    def forward(self, x: Tensor, output_size: None = None) -> Tensor:
+    def forward(self: Any, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         if output_size is not None:
             raise ValueError(f"{type(self).__name__}: output_size: give `output_padding` instead")
-        given = (x, self.weight) if self.bias is None else (x, self.weight, self.bias)
+        given = (input, self.weight) if self.bias is None else (input, self.weight, self.bias)
         padded = _one(type(self).__name__, "output_padding", self.output_padding)
         text = _transposed(self.rank, self.bias is not None)
         return _op(text)(*given, **self._constants(), out_pad=padded)
@@ -298,7 +298,7 @@ class GroupNorm(nn.GroupNorm):
 class _BatchNorm:
     """The forward of batch norms, in front of torch's class."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self: Any, x: Tensor) -> Tensor:
         self._check_input_dim(x)
         if not self.training and self.running_mean is not None:
             text, given = _affine(BATCH_NORM_EVAL, "C", self.weight, self.bias)
@@ -310,7 +310,7 @@ class _BatchNorm:
         return y
 
     @torch.no_grad()
-    def _follow(self, mean: Tensor, variance: Tensor, count: int) -> None:
+    def _follow(self: Any, mean: Tensor, variance: Tensor, count: int) -> None:
         """The running statistics, of which the variance is the unbiased one."""
         self.num_batches_tracked.add_(1)
         share = 1 / self.num_batches_tracked if self.momentum is None else self.momentum
@@ -362,6 +362,7 @@ class Softmax(nn.Softmax):
         super().__init__(dim)
 
     def forward(self, x: Tensor) -> Tensor:
+        assert self.dim is not None
         return _op(SOFTMAX)(x.movedim(self.dim, -1)).movedim(-1, self.dim)
 
 

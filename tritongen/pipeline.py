@@ -115,8 +115,8 @@ def _items(
             case str(reason):
                 yield replace(item, no_gradient=reason)
             case back:
-                item = replace(item, backward=_item((back,), only, taken, on_request=True))
-                yield replace(item, backward=replace(item.backward, no_gradient=SECOND))
+                behind = _item((back,), only, taken, on_request=True)
+                yield replace(item, backward=replace(behind, no_gradient=SECOND))
 
 
 def _gradient(c: Checked, taken: Set[str]) -> ir.Op | str:

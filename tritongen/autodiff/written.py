@@ -50,7 +50,8 @@ def _with_batches(op: Op, back: Op) -> Op:
     given = {name for o in op.outputs for name in (o.name, f"d{o.name}")}
 
     def seen(p: Param) -> Param:
-        whole = isinstance(p, Tensor) and BATCH_SIZE in p.dims and (p.name in given or not several)
-        return replace(p, whole=True) if whole else p
+        if not isinstance(p, Tensor) or BATCH_SIZE not in p.dims:
+            return p
+        return replace(p, whole=p.name in given or not several)
 
     return replace(back, params=tuple(map(seen, back.params)))

@@ -118,7 +118,7 @@ def differentiable(
             return output
 
         members = {"forward": staticmethod(forward), "backward": staticmethod(pull)}
-        own = type(function.__name__, (torch.autograd.Function,), members)
+        own: Any = type(function.__name__, (torch.autograd.Function,), members)
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:

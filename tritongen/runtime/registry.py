@@ -367,7 +367,8 @@ def _differentiable(
             return pull(ctx, *gradients)
 
     members = {"forward": staticmethod(forward), "backward": staticmethod(run_backward)}
-    return type(function.__name__, (torch.autograd.Function,), members).apply
+    own: Any = type(function.__name__, (torch.autograd.Function,), members)
+    return own.apply
 
 
 def _for_backward(answers: Mapping[str, str]) -> Mapping[str, str]:
