@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 
 import pytest
@@ -12,8 +13,10 @@ from hypothesis import strategies as st
 from tritongen.autodiff import gradient
 from tritongen.check import check
 from tritongen.errors import SpecError
+from tritongen.ir.helpers import HELPERS
 from tritongen.ir.interp import run
 from tritongen.ir.print import print_op
+from tritongen.runtime.load import load_text
 from tritongen.syntax.parse import parse
 
 # Each is the smallest that was wrong in some kernel, its host and its oracle being right.
@@ -74,6 +77,32 @@ def test_the_last_block_of_a_gradient_is_there(interpreter):
       y[m] = sum[k](x[m, k] * s[m, k // 4])
     }"""
     proven(interpreter, print_op(gradient(op_of(text))), examples=2)
+
+
+@pytest.mark.parametrize("helper", ["_floor_div", "_floor_mod"])
+def test_each_lane_has_a_sign_of_its_own(helper):
+    """Of -16 to -1 and 16, Triton asked one lane alone whether its rest is below 0: a load before the tensor."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    module = load_text(f"lanes{helper}", LANES.format(text=HELPERS[helper], helper=helper))
+    signature, whole = {"y_ptr": "*i32", "a": "i32", "b": "i32"}, [["tt.divisibility", 16]]
+    source = ASTSource(module.kernel, signature, attrs={(k,): whole for k in range(3)})
+    built = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 1})
+    # Either is how LLVM asks for a sign; a thread has four lanes.
+    assert len(re.findall(r"setp\.lt|shr\.s32", built.asm["ptx"])) >= 4
+
+
+LANES = """
+import triton
+import triton.language as tl
+{text}
+@triton.jit
+def kernel(y_ptr, a, b):
+    k = tl.arange(0, 128)
+    tl.store(y_ptr + k, {helper}(k - a, b))
+"""
 
 
 # ---- what Python says ---------------------------------------------------------------------------

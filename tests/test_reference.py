@@ -88,6 +88,12 @@ SPECS = {
             "c": with_holes(normal(6, 3), ((2, 1), INF)),
         },
     ),
+    # What a function is called with may be a number.
+    "extremes of numbers": (
+        "fn near(a) = max(a, 0) + min(a, 2)"
+        " op f<T: float>(x: T[D]) -> y: T[D] { y[d] = near(0.5) * x[d] }",
+        lambda: {"x": normal(7)},
+    ),
     # Only one of the branches has the dim.
     "by a size": (
         "op f<T: float>(x: T[N, D], w: T[D]) -> y: T[N, D] {"

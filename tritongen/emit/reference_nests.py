@@ -219,22 +219,23 @@ class _Body(Dims):
             return Code(f"(not {values[0].text})", ATOM, True)
         if plain and is_operator and row.name not in ("div", "floordiv", "mod", "pow"):
             return Code(*fill(row.torch, [v.pair for v in values]), True)
-        if row.name in ("maximum", "minimum") and sum(v.plain for v in values) == 1:
-            return self.clamped(row.name, values)
         dtypes = [a.dtype for a in call.args]
+        if row.name in ("maximum", "minimum") and any(v.plain for v in values):
+            return self.clamped(row.name, values, dtypes[0])
         if plain:
             values[0] = self.tensor(values[0], dtypes[0])
         if row.name in NEEDS_TENSORS or (
             row.name == "clamp" and not all(v.plain for v in values[1:])
         ):
             values = [self.tensor(v, dtype) for v, dtype in zip(values, dtypes, strict=True)]
-        if row.name in ("maximum", "minimum", "clamp"):
+        if row.name == "clamp":
             values[0] = self.tensor(values[0], dtypes[0])
         return Code(*fill(row.torch, [v.pair for v in values]))
 
-    def clamped(self, name: str, values: list[Code]) -> Code:
-        """max(x, 0): torch.maximum takes no number."""
+    def clamped(self, name: str, values: list[Code], dtype: str) -> Code:
+        """max(x, 0): torch.maximum takes no number; of two numbers, one becomes a tensor."""
         bound, value = sorted(values, key=lambda v: not v.plain)
+        value = self.tensor(value, dtype)
         side = "min" if name == "maximum" else "max"
         return Code(f"torch.clamp({value.text}, {side}={bound.text})")
 
