@@ -115,13 +115,19 @@ def _runs_kernels(x: torch.Tensor) -> bool:
 @triton.jit
 def _floor_div(a, b):
     """Integer a // b rounded down; Triton's own rounds towards zero, Python's, of its numbers, does not."""
-    quotient, rest = a // b, a % b
+    # (-~a - 1) is a, but no range to Triton, which holds -16 to -1 to have one quotient by 16, as 0 to 15
+    # have, and computes one lane for all. Where b is 1, rest is 0 and the quotient still a range.
+    rest = (-~a - 1) % b
+    quotient = (a - rest) // b
     return tl.where((rest != 0) & ((rest < 0) ^ (b < 0)), quotient - 1, quotient)
 
 
 @triton.jit
 def _floor_mod(a, b):
     """Integer a % b with the sign of b; Triton's own takes the sign of a."""
+    # Still a, but no range to Triton, which holds the rests of -16 to -1 by 16 to be a range too, as those
+    # of 0 to 15 are, and asks one lane for the sign of all.
+    a = -~a - 1
     rest = a % b
     return tl.where((rest != 0) & ((rest < 0) ^ (b < 0)), rest + b, rest)
 
