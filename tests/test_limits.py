@@ -5,7 +5,7 @@ from time import process_time
 import pytest
 
 from tritongen import pipeline
-from tritongen.autodiff import gradient
+from tritongen.autodiff import NotDifferentiable, backward, gradient
 from tritongen.check import check
 from tritongen.errors import SpecError
 from tritongen.ir.print import print_op
@@ -99,3 +99,11 @@ def test_the_gradient_of_a_long_product_names_its_factors():
     back = gradient(check(parse(op(f"y = {powers}")))[0].typings[0])
     assert process_time() - start < 10
     assert len(back.nests) < 400
+
+
+def test_a_gradient_that_grows_beyond_all_sharing_is_refused(monkeypatch):
+    monkeypatch.setattr(backward, "PLAIN", 2)
+    monkeypatch.setattr(backward, "MOST", 2)
+    product = check(parse(op("y = (x + 1) * (x + 2) * (x + 3) * (x + 4)")))[0].typings[0]
+    with pytest.raises(NotDifferentiable, match="its line `y` grows beyond 2 operations"):
+        gradient(product)
