@@ -26,6 +26,7 @@ if os.environ.get("TRITON_INTERPRET") == "1":
         install_index,
         install_libdevice,
         install_one_patch,
+        install_ones,
         install_tree_reduce,
     )
 
@@ -35,6 +36,7 @@ if os.environ.get("TRITON_INTERPRET") == "1":
     install_tree_reduce()
     install_bool_splat()
     install_index()
+    install_ones()
     install_dtypes()
     install_one_patch()
 

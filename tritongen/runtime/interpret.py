@@ -8,6 +8,7 @@ whose results it holds for numbers of the type compared, and speed in reductions
     install_tree_reduce()  # tl.reduce and scans with a combiner of one's own: a few calls, not one an element
     install_bool_splat()  # (x > 0) & (s > 0), where x is a tile and s a scalar
     install_index()  # range(n), where n is held as an array of one
+    install_ones()  # ~x of unsigned integers
     install_dtypes()  # the table of numpy's types is made once
     install_one_patch()  # the language is remapped once a launch, not once a call of a helper
 
@@ -218,6 +219,17 @@ def install_index() -> None:
         tensor.__index__ = lambda self: int(self.handle.data.item())
 
     interpreter._patch_lang_tensor = patch
+
+
+# ---- bits ---------------------------------------------------------------------------------------
+def install_ones() -> None:
+    """All bits of an unsigned integer are set by its largest number: numpy 2 takes no -1 for one."""
+
+    def get_all_ones_value(self: Any, type: Any) -> TensorHandle:
+        ones = np.invert(np.zeros(1, interpreter._get_np_dtype(type)))
+        return TensorHandle(ones, type.scalar)
+
+    InterpreterBuilder.get_all_ones_value = get_all_ones_value
 
 
 # ---- speed --------------------------------------------------------------------------------------
