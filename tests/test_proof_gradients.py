@@ -20,7 +20,7 @@ def derived(text):
     built = pipeline.build(text, gradients=True)
     nests = pipeline.build(text, only="nest", gradients=True)
     modules = load_text(built.name, built.raw), load_text(f"{built.name}_nest", nests.raw)
-    return gradients.derived_of(built.items[-1], nests.items[-1], modules)
+    return gradients.derived_of(built.items[-1], built.items[-1], nests.items[-1], modules)
 
 
 @pytest.mark.parametrize("clause", ["", RIGHT])
@@ -85,7 +85,7 @@ assert built.raw.count({old!r})
 wrong = load_text("wrong", built.raw.replace({old!r}, {new!r}))
 modules = wrong, load_text("nest", nests.raw)
 progress = runner.Progress("cpu")
-derived = gradients.derived_of(built.items[0], nests.items[0], modules)
+derived = gradients.derived_of(built.items[0], built.items[0], nests.items[0], modules)
 gradients.prove(progress, derived, range(2), 0, time.monotonic() + 60)
 print([f["variant"] for f in progress.failures], progress.failures[0]["call"])
 """

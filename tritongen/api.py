@@ -85,7 +85,8 @@ class CompiledOp:
         plan = next(p for p in plans if p.op is op)
         devices = [v.device for v in values.values() if isinstance(v, torch.Tensor) and v.is_cuda]
         sms = _multiprocessors(devices[0]) if devices else 132  # an H100's, where there is no GPU
-        return explain.text(explain.explain_call(self._module, plan, values, sms))
+        forward = self._built.forwards.get(self.__name__)
+        return explain.text(explain.explain_call(self._module, plan, values, sms, forward=forward))
 
 
 class Ops:

@@ -118,8 +118,9 @@ def _explained_calls(
     module = load_text(opened.built.name, opened.built.raw)
     for op, case in calls_of(opened, shapes, dtype):
         args = meta_arguments(op, case)
-        plan = opened.plan_of(op)
-        yield explain_call(module, plan, args, sms or multiprocessors(), call=shape_text(op, case))
+        plan, forward = opened.plan_of(op), opened.built.forwards.get(opened.name)
+        call, count = shape_text(op, case), sms or multiprocessors()
+        yield explain_call(module, plan, args, count, call=call, forward=forward)
 
 
 def multiprocessors() -> int:

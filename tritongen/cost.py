@@ -104,6 +104,16 @@ def least(cost: Cost, ceilings: Ceilings) -> Least:
     return Least(max(memory, arithmetic), by, memory, arithmetic)
 
 
+@dataclass(frozen=True, slots=True)
+class KeptCost:
+    """A value that a call keeps for its gradient: what storing and loading it takes, and what computing it again."""
+
+    name: str
+    bytes: int
+    kept: Least
+    again: Least
+
+
 # ---- of a call ----------------------------------------------------------------------------------
 def op_cost(plan: Plan, args: Mapping[str, Any]) -> Cost:
     """Every operand read once, every output written once: no implementation moves less."""
@@ -116,6 +126,26 @@ def op_cost(plan: Plan, args: Mapping[str, Any]) -> Cost:
         sum(numbers.flops(n) for n in plan.nests),
         numbers.precision(plan.nests),
     )
+
+
+def kept_costs(plan: Plan, args: Mapping[str, Any], ceilings: Ceilings) -> Iterator[KeptCost]:
+    """Of the plan of an op that keeps values (`autodiff/kept.py`), in the order in which it returns them."""
+    numbers = call_numbers(plan, args)
+    lines = {n.name: n for n in numbers.op.nests}
+    for public, own in zip(plan.op.outputs, numbers.op.outputs, strict=True):
+        if public.name in plan.op.kept:
+            (copied,) = tensors_read(lines[own.name].body)
+            line, stored = lines[copied], numbers.bytes_of(own.name)
+            sums = tuple(
+                replace(line, body=e) for e in ir.walk(line.body) if isinstance(e, ir.Reduce)
+            )
+            read = {
+                t: numbers.bytes_read((line,), t)
+                for t in tensors_read(line.body) & numbers.operands.keys()
+            }
+            again = Cost(read, {}, numbers.flops(line), numbers.precision(sums))
+            twice = Cost({own.name: stored}, {own.name: stored}, 0)
+            yield KeptCost(copied, stored, least(twice, ceilings), least(again, ceilings))
 
 
 def step_costs(plan: Plan, args: Mapping[str, Any], calls: Calls) -> tuple[StepCost, ...]:

@@ -84,11 +84,22 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """A value kept for the gradient: microseconds, at least, to store and load it and to compute it again."""
+
+    name: str
+    bytes: int
+    microseconds: float
+    again: float
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     op: str
     call: str
     steps: tuple[StepView, ...]
     totals: Totals | None
+    kept: tuple[Kept, ...] = ()
 
 
 def explain_op(plan: Plan) -> Explanation:
@@ -120,17 +131,19 @@ def explain_call(
     sms: int,
     ceilings: Ceilings | None = None,
     call: str = "",
+    forward: Plan | None = None,
 ) -> Explanation:
-    """What one call would launch; its tensors may be meta tensors."""
-    from tritongen.cost import H200, op_cost, step_costs
+    """What one call would launch; its tensors may be meta tensors. `forward`: the plan that keeps values."""
+    from tritongen.cost import H200, kept_costs, op_cost, step_costs
     from tritongen.trace import trace
 
     ceilings = ceilings or H200
     found = step_costs(plan, args, trace(module, plan.op.name, args, sms))
     steps = tuple(_step_view(plan, s, ceilings) for s in found)
-    return Explanation(
-        plan.op.name, call, steps, _totals(op_cost(plan, args), found, steps, ceilings)
-    )
+    costs = kept_costs(forward, args, ceilings) if forward is not None else ()
+    kept = tuple(Kept(k.name, k.bytes, k.kept.seconds * 1e6, k.again.seconds * 1e6) for k in costs)
+    totals = _totals(op_cost(plan, args), found, steps, ceilings)
+    return Explanation(plan.op.name, call, steps, totals, kept)
 
 
 def _multiplies_f32(found: StepCost) -> bool:
@@ -242,6 +255,11 @@ def lines(e: Explanation) -> Lines:
     if e.totals is not None:
         yield "", ""
         yield from _total_lines(e.totals)
+    for kept in e.kept:
+        yield "", (
+            f"for the gradient: keeps {kept.name}, {bytes_text(kept.bytes)}: to store and load it takes at least "
+            f"{time_text(kept.microseconds)}, to compute it again {time_text(kept.again)}"
+        )
 
 
 def _many(count: int, what: str) -> str:

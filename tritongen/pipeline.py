@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from tritongen.autodiff import NotDifferentiable, gradient
+from tritongen.autodiff import NotDifferentiable, gradient, with_gradient
 from tritongen.check import Checked, check
 from tritongen.emit.collisions import NONE, Collisions, Marks, collisions, marked, marks_for
 from tritongen.emit.module import (
@@ -63,6 +63,11 @@ class Module:
     def plans(self) -> dict[str, tuple[Plan, ...]]:
         return {item.name: item.plans for item in self.items}
 
+    @property
+    def forwards(self) -> dict[str, Plan]:
+        """Of ops that keep values for their gradients: the plan of what runs in their place then."""
+        return {item.name: item.forward.plans[0] for item in self.items if item.forward is not None}
+
 
 @lru_cache(maxsize=16)  # a spec is looked at in many ways: shown, proven, explained
 def build(
@@ -103,33 +108,45 @@ def _items(
 ) -> Iterator[OpPlans]:
     """Each op, with its gradient where it has one."""
     names = {c.name for c in checked}
-    backs: dict[str, ir.Op | str] = {}
+    pairs: dict[str, tuple[ir.Op, ir.Op] | str] = {}
     for c in checked:
-        backs[c.name] = _gradient(c, names) if gradients else "it was built without gradients"
-        if isinstance(back := backs[c.name], ir.Op):
-            names.add(back.name)
-    taken = _Taken(file, frozenset(names), set(), marks_for(text + str(backs)))
+        pairs[c.name] = _pair(c, names) if gradients else "it was built without gradients"
+        if not isinstance(pair := pairs[c.name], str):
+            names |= {op.name for op in pair}
+    taken = _Taken(file, frozenset(names), set(), marks_for(text + str(pairs)))
     for c in checked:
         item = _item(c.typings, only, taken)
-        match backs[c.name]:
+        match pairs[c.name]:
             case str(reason):
                 yield replace(item, no_gradient=reason)
-            case back:
-                behind = _item((back,), only, taken, on_request=True)
-                yield replace(item, backward=replace(behind, no_gradient=SECOND))
+            case forward, back:
+                behind = replace(_item((back,), only, taken, on_request=True), no_gradient=SECOND)
+                if forward.kept:
+                    keeps = _item((forward,), only, taken)
+                    yield replace(item, forward=replace(keeps, backward=behind))
+                else:
+                    yield replace(item, backward=behind)
 
 
-def _gradient(c: Checked, taken: Set[str]) -> ir.Op | str:
-    """The gradient of an op, under a name of its own, or why there is none."""
+def _pair(c: Checked, taken: Set[str]) -> tuple[ir.Op, ir.Op] | str:
+    """What runs where a gradient is wanted and that, under names of their own; or why there is none."""
     try:
-        back = gradient(differentiated(c.typings))
+        op = differentiated(c.typings)
+        # What keeps values has one typing: it cannot run in the place of an op with several.
+        forward, back = with_gradient(op) if len(c.typings) == 1 else (op, gradient(op))
     except NotDifferentiable as error:
         return error.reason
     except SpecError as error:  # a fault of ours, for which the op itself need not be refused
         return UNREADABLE + "; ".join(f"{d.code}: {d.message}" for d in error.diagnostics)
-    while back.name in taken:
-        back = replace(back, name=f"{back.name}_op")
-    return back
+    if forward.kept:
+        forward = _called_apart(forward, taken)
+    return forward, _called_apart(back, taken)
+
+
+def _called_apart(op: ir.Op, taken: Set[str]) -> ir.Op:
+    while op.name in taken:
+        op = replace(op, name=f"{op.name}_op")
+    return op
 
 
 def _item(

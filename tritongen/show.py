@@ -52,13 +52,18 @@ def stage_text(
 
 
 def gradient_text(text: str, name: str) -> str:
-    """The backward ops of a file, in the language."""
-    from tritongen.autodiff import gradient
+    """The backward ops of a file, in the language; before each what runs for it in the op's place, where it keeps values."""
+    from tritongen.autodiff import with_gradient
 
     ops = [op for c in check(parse(text, name)) for op in c.typings if _is_float(op)]
     if not ops:
         raise CannotShow("no op here has a floating operand to differentiate")
-    return "\n".join(_printed(gradient(op)) for op in ops)
+    pairs = ((op, *with_gradient(op)) for op in ops)
+    return "\n".join(
+        _printed(each)
+        for op, forward, back in pairs
+        for each in ((back,) if forward is op else (forward, back))
+    )
 
 
 def _printed(back: ir.Op) -> str:

@@ -63,6 +63,7 @@ def assemble(op: Op, nests: tuple[Nest, ...], wanted: tuple[Param, ...]) -> Op:
         tune=(),
         autocast="",
         text="",
+        kept=(),
     )
 
 

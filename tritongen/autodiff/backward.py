@@ -46,6 +46,7 @@ from tritongen.ir.nodes import (
     ScalarRef,
     Tensor,
     kind_of,
+    rebuild,
     walk,
 )
 from tritongen.ir.prune import pruned
@@ -90,6 +91,13 @@ def derive(op: Op, wrt: Iterable[str] | None = None, shared: bool = False) -> Op
         raise NotDifferentiable(op, reason, "give parts of it lines of their own") from None
 
 
+def forward_lines(op: Op) -> tuple[Nest, ...]:
+    """The op's lines as its gradient has them: each value that it wants is a line's."""
+    wanted = _wanted(op, None)
+    tape = _Tape(_stepped_aside(op, wanted), facts_of(op), wanted, PLAIN)
+    return lift(tape.op, tape.facts, tape.free_name)
+
+
 def _derived(op: Op, wanted: tuple[Param, ...], most: int, shared: bool = False) -> Op:
     tape = _Tape(op, facts_of(op), wanted, most)
     tape.forward = lift(op, tape.facts, tape.free_name, shared)
@@ -97,7 +105,7 @@ def _derived(op: Op, wanted: tuple[Param, ...], most: int, shared: bool = False)
     for nest in reversed(tape.forward):
         tape.pull(nest)
     nests = (*tape.values, *tape.backward, *(tape.operand(p) for p in wanted))
-    back = assemble(op, _tidied(op, nests, {f"d{p.name}" for p in wanted}), wanted)
+    back = assemble(op, _tidied(op, _from_kept(op, nests), {f"d{p.name}" for p in wanted}), wanted)
     back = assemble(op, _pruned(back).nests, wanted)  # again: what is never inside is not read
     tape.refuse(batches.sums_over_fewer(op, back, {nest.name for nest in tape.values}))
     tape.refuse(batches.unbound(op, back))
@@ -137,6 +145,21 @@ def _tidied(op: Op, nests: tuple[Nest, ...], gradients: set[str]) -> tuple[Nest,
     read = set().union(*(tensors_read(nest.body) for nest in used))
     known = quotients(tuple(nest for nest in nests if nest.name in given & read))
     return use_quotients(inline(used, gradients | {nest.name for nest in op.nests}), known)
+
+
+def _from_kept(op: Op, nests: tuple[Nest, ...]) -> tuple[Nest, ...]:
+    """The lines, reading what the op keeps in place of the temporaries that it copied."""
+    copies = {n.name: n for n in op.nests if n.name in op.kept}
+    kept = {e.tensor: n for n in copies.values() for e in walk(n.body) if isinstance(e, Read)}
+
+    def change(expr: Expr) -> Expr:
+        match expr:
+            case Read(tensor, dtype=dtype) if tensor in kept:
+                read = replace(expr, tensor=kept[tensor].name, dtype=kept[tensor].dtype)
+                return exprs.cast(read, dtype)
+        return expr
+
+    return tuple(n if n.name in copies else replace(n, body=rebuild(n.body, change)) for n in nests)
 
 
 def _wanted(op: Op, wrt: Iterable[str] | None) -> tuple[Param, ...]:
@@ -273,7 +296,7 @@ class _Tape:
         terms = self._surviving(nest.name, self.parts.pop(nest.name, []))
         output = next((o for o in self.op.outputs if o.name == nest.name), None)
         given: Expr | None = None
-        if output is not None:
+        if output is not None and output.name not in self.op.kept:
             given = Read(cotangent(output).name, nest.coords, None, output.dtype)
             given = exprs.cast(given, exprs.compute_dtype(output.dtype))
             given = exprs.cast(given, exprs.COMPUTE)

@@ -1,8 +1,8 @@
-"""The gradient of an op as its text says it.
+"""The gradient of an op as its text says it, and the op that runs before it.
 
-Input: an op. Output: its backward op, written down and read as any spec is. What a user sees, proves
-and pastes is then the op that is built: a literal, a cast or a guard that the rules of derivation and
-those of the language put differently is as the language has it.
+Input: an op. Output: its backward op, or the forward one that keeps values for it (`kept.py`), written down and
+read as any spec is. What a user sees, proves and pastes is then the op that is built: a literal, a cast or a guard
+that the rules of derivation and those of the language put differently is as the language has it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tritongen.autodiff.backward import derive
+from tritongen.autodiff.kept import keeping
 from tritongen.check import check
 from tritongen.errors import SpecError
 from tritongen.ir.batches import batched
@@ -32,16 +33,33 @@ def gradient(op: Op, wrt: Iterable[str] | None = None) -> Op:
     for shared in (False, True):
         derived = derive(op, wanted, shared)
         try:
-            text = print_op(derived)
+            return _with_batches(op, _as_text_says(derived, f"the gradient of {op.name}"))
         except NotWritable:
             break
-        try:
-            ((read,),) = (f.typings for f in check(parse(text, f"the gradient of {op.name}")))
-            return _with_batches(op, read)
         except SpecError as error:
             if not {d.code for d in error.diagnostics if d.severity == "error"} <= TOO_LONG:
                 raise
     return _with_batches(op, derived)
+
+
+def with_gradient(op: Op) -> tuple[Op, Op]:
+    """What runs where a gradient is wanted, and that gradient: the op itself, or one that keeps values for it."""
+    back = gradient(op)
+    forward = keeping(op, back)
+    if forward is None:
+        return op, back
+    try:
+        read = _as_text_says(forward, f"{op.name}, keeping values for its gradient")
+        forward = replace(read, kept=forward.kept)
+    except NotWritable:
+        pass
+    return forward, replace(gradient(forward), name=back.name)
+
+
+def _as_text_says(op: Op, file: str) -> Op:
+    """Raises NotWritable where the language has no text for it, SpecError where it refuses that."""
+    ((read,),) = (f.typings for f in check(parse(print_op(op), file)))
+    return read
 
 
 def _with_batches(op: Op, back: Op) -> Op:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import SimpleNamespace
@@ -45,7 +45,8 @@ class OpPlans:
     `hosts`: the typings with the names that what the public calls has for them, `shown` from those to the
     spec's. `own`: what the op's functions are called after. `outside`, `mark`: as in `Context`.
     `on_request`: whoever calls says which results are wanted (`asked.py`). `backward`: the gradient, or
-    `no_gradient`: why there is none.
+    `no_gradient`: why there is none. `forward`: what runs in its place where a gradient is wanted, that is then
+    behind it: it keeps values.
     """
 
     name: str
@@ -57,12 +58,21 @@ class OpPlans:
     mark: str = ""
     on_request: bool = False
     backward: OpPlans | None = None
+    forward: OpPlans | None = None
     no_gradient: str = ""
 
     @property
     def differentiated(self) -> ir.Op:
         """The typing that the gradient is of: that with the most floats."""
         return differentiated(tuple(p.op for p in self.plans))
+
+    @property
+    def printed(self) -> Iterator[OpPlans]:
+        """The op, and those behind it."""
+        yield self
+        for other in (self.forward, self.backward):
+            if other is not None:
+                yield from other.printed
 
     @property
     def flags(self) -> dict[str, str]:
@@ -110,7 +120,7 @@ def rendered(
     title: str, source_name: str, text: str, items: tuple[OpPlans, ...], standalone: bool = False
 ) -> str:
     """The same, not looked at."""
-    printed = [i for item in items for i in (item, item.backward) if i is not None]
+    printed = [own for item in items for own in item.printed]
     views = [op_view(item) for item in printed]
     helpers = dict.fromkeys(h for v in views for h in v.helpers)
     skeletons = {k.skeleton for i in printed for p in i.plans for s in p.steps for k in s.kernels}
@@ -282,6 +292,7 @@ def op_view(item: OpPlans) -> SimpleNamespace:
         cpu=f"{item.own or item.name}_{'reference' if op.ref is None else 'torch'}",
         options=options(item, asks),
         backward=backward(item),
+        forward=f'"{item.forward.name}", {len(names)}' if item.forward else "",
         asks=asks,
         kernels=kernels,
         launches=launches,
@@ -299,6 +310,8 @@ def options(item: OpPlans, asks: tuple[str, ...]) -> str:
     out = f", equals={item.own or item.name}_torch" if op.ref is not None else ""
     out += f', autocast="{op.autocast}"' if op.autocast else ""
     out += f", precision={asks}" if asks else ""
+    if item.forward is not None:
+        return f'{out}, forward="{item.forward.name}"'
     if told := backward(item):
         return f"{out}, backward=runtime.Backward({told})"
     return f'{out}, no_gradient="{_in_quotes(item.no_gradient)}"' if item.no_gradient else out

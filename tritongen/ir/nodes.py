@@ -268,6 +268,7 @@ class Op:
     tolerances: tuple[Tolerance, ...] = ()
     tune: tuple[tuple[str, tuple[float, ...]], ...] = ()
     text: str = ""  # the spec, as written
+    kept: tuple[str, ...] = ()  # outputs that copy temporaries, for the gradient alone
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

@@ -1,6 +1,6 @@
 """The gradient that is derived from an op, proved as the op is: its sense, and its kernels.
 
-    derived = derived_of(item, nest, modules)     # None where there is none
+    derived = derived_of(item, item, nest, modules)  # None where there is none
     wrong_sense(derived, Random(0))               # "dx: along a random direction 0.37, by finite differences 0.52"
     prove(progress, derived, range(4), seed=0)    # all of it; findings go where `runner` notes its own
 
@@ -58,6 +58,7 @@ class Derived:
     modules: tuple[ModuleType, ModuleType]
     wide: Op  # the forward in f64,
     wide_back: Op  # and the gradient of that
+    of: Op  # the spec's: of fewer results, where the forward keeps values for the gradient behind them
 
     @property
     def op(self) -> Op:
@@ -65,15 +66,18 @@ class Derived:
 
 
 def derived_of(
-    item: OpPlans, nest: OpPlans, modules: tuple[ModuleType, ModuleType]
+    of: OpPlans, item: OpPlans, nest: OpPlans, modules: tuple[ModuleType, ModuleType]
 ) -> Derived | None:
-    """The gradient that stands behind an op in both modules; None where there is none."""
+    """The gradient that stands behind `item` in both modules; None where there is none.
+
+    `item` is the op `of` the spec, or what runs in its place.
+    """
     if item.backward is None or nest.backward is None:
         return None
     op = item.differentiated
-    wide = in_f64(op)
+    wide = replace(in_f64(op), kept=op.kept)
     plans = item.backward.plans[0], nest.backward.plans[0]
-    return Derived(op, *plans, modules, wide, gradient(wide))
+    return Derived(op, *plans, modules, wide, gradient(wide), of.differentiated)
 
 
 # ---- calls ----------------------------------------------------------------------------------------
@@ -130,7 +134,7 @@ def wrong_sense(derived: Derived, random: Random) -> str:
         outputs = run(wide, args)
     except (ValueError, IndexError):
         return ""  # no call of the op
-    floats = [o.name for o in wide.outputs if kind_of(o.dtype, wide) == "float"]
+    floats = [o.name for o in _results(wide) if kind_of(o.dtype, wide) == "float"]
     if not all(bool(outputs[name].isfinite().all()) for name in floats):
         return ""
     seed = torch.Generator().manual_seed(case.seed)
@@ -144,13 +148,13 @@ def wrong_sense(derived: Derived, random: Random) -> str:
         ours = found[o.name]
         if (problem := _by_differences(wide, args, dys, name, ours, seed)) is not None:
             return f"{o.name}: {problem} ({case!r})"
-    theirs = _by_torch(wide, args, dys, [o.name[1:] for o in back.outputs])
+    theirs = _by_torch(derived, args, dys, [o.name[1:] for o in back.outputs])
     for name, grad in theirs.items():
         ours = found[f"d{name}"].sum_to_size(grad.shape)
         room = 1e-6 * (1 + float(grad.abs().max())) if grad.numel() else 0.0
         if grad.isfinite().all() and not bool(((ours - grad).abs() <= room).all()):
             off = float((ours - grad).abs().max())
-            return f"d{name}: {off:.2g} off torch's gradient of ref {wide.ref!r} ({case!r})"
+            return f"d{name}: {off:.2g} off torch's gradient of ref {derived.of.ref!r} ({case!r})"
     return ""
 
 
@@ -175,20 +179,28 @@ def _by_differences(
     return f"along a random direction {said:.8g}, by finite differences {seen[0]:.8g}"
 
 
+def _results(op: Op) -> tuple[Tensor, ...]:
+    """What a caller gets: without what is kept for the gradient."""
+    return tuple(o for o in op.outputs if o.name not in op.kept)
+
+
 def _by_torch(
-    op: Op, args: dict[str, Any], dys: dict[str, torch.Tensor], names: list[str]
+    derived: Derived, args: dict[str, Any], dys: dict[str, torch.Tensor], names: list[str]
 ) -> dict[str, torch.Tensor]:
     """Autograd of the op's `ref`; nothing where there is none, or torch refuses the call."""
-    if op.ref is None:
+    op, ref = derived.wide, derived.of.ref
+    if ref is None:
         return {}
     leaves = {n: args[n].clone().requires_grad_() for n in names if torch.is_tensor(args.get(n))}
-    *steps, result = ref_python(parse_ref(op.ref)).split("\n")
+    *steps, result = ref_python(parse_ref(ref)).split("\n")
     scope = {**args, **leaves, "torch": torch}
     try:
         exec("\n".join(steps), scope)
         given = eval(result, scope)
         given = given if isinstance(given, tuple) else (given,)
-        pairs = [(y, dys[o.name]) for o, y in zip(op.outputs, given, strict=True) if o.name in dys]
+        pairs = [
+            (y, dys[o.name]) for o, y in zip(_results(op), given, strict=True) if o.name in dys
+        ]
         ys, cotangents = zip(*pairs, strict=True)
         found = torch.autograd.grad(ys, list(leaves.values()), cotangents, allow_unused=True)
     except Exception:  # torch refuses some calls that the op takes: those say nothing
@@ -225,7 +237,7 @@ def prove(progress: Progress, derived: Derived, share: range, seed: int, deadlin
 
 def wrong_wiring(derived: Derived, case: Case, device: str) -> str:
     """How `backward()` differs from a call of the gradient on the same; empty where it does not."""
-    op, module = derived.forward, derived.modules[0]
+    op, module = derived.of, derived.modules[0]
     args = arguments(op, case, device)
     floats = {
         k: v.detach().requires_grad_()
@@ -249,6 +261,9 @@ def wrong_wiring(derived: Derived, case: Case, device: str) -> str:
     known: dict[str, Any] = args | {n: y.detach() for n, y in named.items()}
     known |= {f"d{n}": dy for n, dy in dys.items()}
     with torch.no_grad():
+        if derived.forward.kept:
+            values = getattr(module, derived.forward.name)(**args)
+            known |= dict(zip((o.name for o in derived.forward.outputs), values, strict=True))
         results = getattr(module, derived.op.name)(
             **{p.name: known[p.name] for p in derived.op.params}
         )

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from types import ModuleType
@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from tritongen import pipeline
+from tritongen.emit.module import OpPlans
 from tritongen.proof.cases import Case, NoCase, arguments, draw_case, dtype_choices, simpler
 from tritongen.proof.eager import against_torch, on_host
 from tritongen.proof.excuses import excused
@@ -127,31 +128,41 @@ def run_spec(
     modules = load_text(built.name, source or built.raw), load_text(
         f"{built.name}_nest", universal.raw
     )
-    for item, nest in zip(built.items, universal.items, strict=True):
-        plans = item.plans
-        for plan, nest_plan in zip(plans, nest.plans, strict=True):
-            candidates = candidates_of(modules, plan, nest_plan)
-            share = seconds * (1 if len(plans) == 1 else 0.5)
-            deadline = start + share if plan is plans[0] else start + seconds
-            gradients_from = deadline - share * (0.3 if gradients else 0)
-            if source is None and part == 0:
-                progress.failures += disagreements(plan.op, modules[0], seed)
-            if not (stop and progress.failures):
-                share_of = range(part, examples, parts)
-                _run_typing(progress, candidates, share_of, Random(seed), gradients_from, stop)
-            if source is not None or not gradients or progress.failures:
-                continue
-            if plan.op is not item.differentiated:
-                continue
-            from tritongen.proof.gradients import derived_of, prove
+    typings = list(_typings(built, universal))
+    for k, (of, item, nest, plan, nest_plan) in enumerate(typings):
+        candidates = candidates_of(modules, plan, nest_plan)
+        share = seconds / len(typings)
+        deadline = start + share * (k + 1)
+        gradients_from = deadline - share * (0.3 if gradients else 0)
+        if source is None and part == 0:
+            progress.failures += disagreements(plan.op, modules[0], seed)
+        if not (stop and progress.failures):
+            share_of = range(part, examples, parts)
+            _run_typing(progress, candidates, share_of, Random(seed), gradients_from, stop)
+        if source is not None or not gradients or progress.failures:
+            continue
+        if plan.op is not item.differentiated:
+            continue
+        from tritongen.proof.gradients import derived_of, prove
 
-            if item.no_gradient.startswith(pipeline.UNREADABLE):
-                finding = {"op": item.name, "variant": "gradient", "call": "", "case": ""}
-                progress.failures.append(finding | {"problem": item.no_gradient})
-            if derived := derived_of(item, nest, modules):
-                fewer = range(part, max(2, examples // 5), parts)
-                prove(progress, derived, fewer, seed, deadline)
+        if item.no_gradient.startswith(pipeline.UNREADABLE):
+            finding = {"op": item.name, "variant": "gradient", "call": "", "case": ""}
+            progress.failures.append(finding | {"problem": item.no_gradient})
+        if derived := derived_of(of, item, nest, modules):
+            fewer = range(part, max(2, examples // 5), parts)
+            prove(progress, derived, fewer, seed, deadline)
     return report_of(progress, name, time.monotonic() - start)
+
+
+def _typings(
+    built: pipeline.Module, universal: pipeline.Module
+) -> Iterator[tuple[OpPlans, OpPlans, OpPlans, Plan, Plan]]:
+    """Each op: its own typings in both modules, then those of what runs in its place where a gradient is wanted."""
+    for pair in zip(built.items, universal.items, strict=True):
+        for item, nest in (pair, tuple(own.forward for own in pair)):
+            if item is not None and nest is not None:
+                for plan, nest_plan in zip(item.plans, nest.plans, strict=True):
+                    yield pair[0], item, nest, plan, nest_plan
 
 
 def report_of(progress: Progress, name: str, seconds: float) -> dict[str, Any]:

@@ -3,7 +3,8 @@
     @differentiable("softmax_backward", wrt=("x",), outputs=("y",))
     def softmax(x): ...
 
-The gradient is an op of the same module, found by its name when it is first wanted. Its parameters say what is
+The gradient is an op of the same module, found by its name when it is first wanted. An op that computes what its
+gradient would compute again has a twin that gives this too, and runs in its place (`first_results`). Its parameters say what is
 saved: operands, scalars and constants of the op, its outputs, and `dy`, the gradient of output y. What
 autograd does not ask for is not computed, where the gradient has flags for it. It has the batch dims of the
 whole call: here it is summed to an operand that was broadcast.
@@ -91,6 +92,16 @@ def keep_and_pull(
     return keep, pull
 
 
+def first_results(module: Mapping[str, Any], forward: str, count: int) -> Callable[..., Any]:
+    """Calls the op that keeps values for a gradient, behind its first `count` results, and gives those."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        results = module[forward](*args, **kwargs)
+        return results[0] if count == 1 else results[:count]
+
+    return call
+
+
 def fitted(gradient: torch.Tensor, shape: torch.Size, before: int) -> torch.Tensor:
     """The gradient of an operand of this shape: summed over batch dims that it lacks, or has but once.
 
@@ -125,6 +136,25 @@ def differentiable(
             given = signature.bind(*args, **kwargs)
             given.apply_defaults()
             return own.apply(*given.args)
+
+        return call
+
+    return decorate
+
+
+def differentiable_by(
+    forward: str, count: int
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorates a function in whose place another of its module runs where a gradient is wanted."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        kept = first_results(function.__globals__, forward, count)
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            given = (*args, *kwargs.values())
+            wanted = any(isinstance(v, torch.Tensor) and v.requires_grad for v in given)
+            return (kept if wanted and torch.is_grad_enabled() else function)(*args, **kwargs)
 
         return call
 

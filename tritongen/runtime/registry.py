@@ -26,7 +26,7 @@ from torch.autograd import forward_ad
 
 from tritongen.runtime import tuned
 from tritongen.runtime.autocast import cast, disabled
-from tritongen.runtime.gradients import Backward, keep_and_pull
+from tritongen.runtime.gradients import Backward, first_results, keep_and_pull
 from tritongen.runtime.precision import SWITCHES, answers_to, decided, f32_precision
 from tritongen.runtime.replay import Replay
 
@@ -48,14 +48,16 @@ def op(
     reference: Callable[..., Any],
     equals: Callable[..., Any] | None = None,
     backward: Backward | None = None,
+    forward: str = "",
     no_gradient: str = "it was given none",
     autocast: str = "",
     precision: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorates the function of one generated op; `allocate` and `reference` take its parameters.
 
-    `equals`: the spec's `ref`. `backward`: its gradient, or `no_gradient`: why there is none. `autocast`: "low" or "f32", where the spec says what torch.autocast makes of
-    the operands. `precision`: what the function asks `f32_precision`; the torch op takes the answers as arguments.
+    `equals`: the spec's `ref`. `backward`: its gradient, or `no_gradient`: why there is none. `forward`: the op of
+    its module that runs in its place where a gradient is wanted: the same results, and what it keeps for that.
+    `autocast`: "low" or "f32", where the spec says what torch.autocast makes of the operands. `precision`: what the function asks `f32_precision`; the torch op takes the answers as arguments.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -70,6 +72,12 @@ def op(
             if autocast:
                 args, kwargs = cast(args, kwargs, autocast)
             if _is_compiling():
+                if (
+                    keeping is not None
+                    and _is_grad_enabled()
+                    and _wants_gradient((*args, *kwargs.values()))
+                ):
+                    return keeping(*args, **kwargs)
                 return registered(*args, **kwargs)
             try:
                 return eager(*args, **kwargs)
@@ -79,14 +87,18 @@ def op(
 
         def otherwise(*args: Any, **kwargs: Any) -> Any:
             values = (*args, *kwargs.values())
+            wanted = _is_grad_enabled() and _wants_gradient(values)
+            if wanted and keeping is not None:
+                return keeping(*args, **kwargs)
             if not _plain(values):
                 return registered(*args, **kwargs)
-            if _is_grad_enabled() and _wants_gradient(values):
+            if wanted:
                 return differentiable(*in_order(args, kwargs))
             with disabled():
                 return function(*args, **kwargs)
 
         in_order = _binder(function.__name__, params)
+        keeping = _keeping(function, forward) if forward else None
         eager = replay.over(otherwise)
         # Code of its own: torch.compile counts recompilations per code object, not per function.
         call.__code__ = call.__code__.replace(co_name=function.__name__)
@@ -97,6 +109,13 @@ def op(
         return call
 
     return decorate
+
+
+def _keeping(function: Callable[..., Any], forward: str) -> Callable[..., Any]:
+    """What gives the results of `forward` that are also the function's."""
+    returned = inspect.signature(function, eval_str=True).return_annotation
+    count = 1 if returned is torch.Tensor else len(returned.__args__)
+    return first_results(function.__globals__, forward, count)
 
 
 def _scalars(function: Callable[..., Any]) -> frozenset[str]:
