@@ -2636,12 +2636,7 @@ def conv_group_norm_silu_torch(
     reference=conv_group_norm_silu_reference,
     equals=conv_group_norm_silu_torch,
     precision=("conv",),
-    backward=runtime.Backward(
-        "conv_group_norm_silu_backward",
-        wrt=("x", "w", "b", "gain", "bias"),
-        outputs=("y",),
-        flags=("need_dx", "need_dw", "need_db", "need_dgain", "need_dbias"),
-    ),
+    forward="conv_group_norm_silu_forward",
 )
 def conv_group_norm_silu(
     x: torch.Tensor,
@@ -2666,7 +2661,7 @@ def conv_group_norm_silu(
 
 
 @triton.jit
-def conv_group_norm_silu_backward_conv2d_x_packed_tile(
+def conv_group_norm_silu_forward_conv2d_x_packed_tile(
     x_ptr,
     x_packed_ptr,
     rows,
@@ -2692,7 +2687,7 @@ def conv_group_norm_silu_backward_conv2d_x_packed_tile(
 
 
 @triton.jit
-def conv_group_norm_silu_backward_conv2d_w_packed_tile(
+def conv_group_norm_silu_forward_conv2d_w_packed_tile(
     w_ptr,
     w_packed_ptr,
     rows,
@@ -2718,57 +2713,12 @@ def conv_group_norm_silu_backward_conv2d_w_packed_tile(
 
 
 @triton.jit
-def conv_group_norm_silu_backward_dw_x_packed_tile(
-    x_ptr,
-    x_packed_ptr,
-    rows,
-    N,
-    x_i0,
-    x_row,
-    x_packed_row,
-    x_packed_i0,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(N, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < N)
-    x = tl.load(x_ptr + i0 * x_i0 + row * x_row, mask=inside)
-    tl.store(x_packed_ptr + row * x_packed_row + i0 * x_packed_i0, x, mask=inside)
-
-
-@triton.jit
-def conv_group_norm_silu_backward_dw_dconv2d_packed_tile(
-    dconv2d_ptr,
-    dconv2d_packed_ptr,
-    rows,
-    N,
-    dconv2d_i0,
-    dconv2d_row,
-    dconv2d_packed_row,
-    dconv2d_packed_i0,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(N, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < N)
-    dconv2d = tl.load(dconv2d_ptr + i0 * dconv2d_i0 + row * dconv2d_row, mask=inside)
-    tl.store(
-        dconv2d_packed_ptr + row * dconv2d_packed_row + i0 * dconv2d_packed_i0, dconv2d, mask=inside
-    )
-
-
-@triton.jit
-def conv_group_norm_silu_backward_conv2d_patches(
+def conv_group_norm_silu_forward_conv2d_patches(
     x_patches,
     w_tiles,
     b_ptr,
     conv2d_ptr,
+    conv2d_kept_ptr,
     N2,
     C,
     N,
@@ -2780,6 +2730,10 @@ def conv_group_norm_silu_backward_conv2d_patches(
     conv2d_1,
     conv2d_2,
     conv2d_3,
+    conv2d_kept_0,
+    conv2d_kept_1,
+    conv2d_kept_2,
+    conv2d_kept_3,
     R: tl.constexpr,
     S: tl.constexpr,
     PATCH_N: tl.constexpr,
@@ -2827,21 +2781,26 @@ def conv_group_norm_silu_backward_conv2d_patches(
         q = tl.cast(first_q, tl.int64) + place % PATCH_Q
         n2 = tl.cast(first_n2, tl.int64) + tl.arange(0, BLOCK_N)[:, None]
         inside = (n < N) & (p < P) & (q < Q) & (n2 < N2)
-        c0 = n2 % Cg
-        c1 = n2 // Cg
+        f0 = n2 % Cg
+        f1 = n2 // Cg
         conv2d_places = conv2d_ptr + n * conv2d_0 + p * conv2d_2 + q * conv2d_3
-        b_f = c0 + c1 * Cg
+        conv2d_kept_places = (
+            conv2d_kept_ptr + n * conv2d_kept_0 + p * conv2d_kept_2 + q * conv2d_kept_3
+        )
+        b_f = f0 + f1 * Cg
         b = tl.load(b_ptr + b_f * b_0, mask=n2 < N2).to(COMPUTE)
         conv2d = b + conv2d_sum
         tl.store(conv2d_places + b_f * conv2d_1, conv2d, mask=inside)
+        tl.store(conv2d_kept_places + b_f * conv2d_kept_1, conv2d, mask=inside)
 
 
 @triton.jit
-def conv_group_norm_silu_backward_conv2d_taps(
+def conv_group_norm_silu_forward_conv2d_taps(
     x_ptr,
     w_ptr,
     b_ptr,
     conv2d_ptr,
+    conv2d_kept_ptr,
     M,
     N2,
     C,
@@ -2863,6 +2822,10 @@ def conv_group_norm_silu_backward_conv2d_taps(
     conv2d_1,
     conv2d_2,
     conv2d_3,
+    conv2d_kept_0,
+    conv2d_kept_1,
+    conv2d_kept_2,
+    conv2d_kept_3,
     R: tl.constexpr,
     S: tl.constexpr,
     INDEX: tl.constexpr,
@@ -2923,6 +2886,12 @@ def conv_group_norm_silu_backward_conv2d_taps(
         + tl.cast(p, tl.int64) * conv2d_2
         + tl.cast(q, tl.int64) * conv2d_3
     )
+    conv2d_kept_rows = (
+        conv2d_kept_ptr
+        + tl.cast(n, tl.int64) * conv2d_kept_0
+        + tl.cast(p, tl.int64) * conv2d_kept_2
+        + tl.cast(q, tl.int64) * conv2d_kept_3
+    )
     conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
         conv2d_sum = conv2d_sum_halves[half]
@@ -2934,18 +2903,20 @@ def conv_group_norm_silu_backward_conv2d_taps(
         inside = (m < M) & (n2 < N2)
         b = tl.load(b_ptr + n2 * b_n, mask=n2 < N2).to(COMPUTE)
         conv2d = b + conv2d_sum
-        c0 = n2 % Cg
-        c1 = n2 // Cg
-        conv2d_f = c0 + c1 * Cg
+        f0 = n2 % Cg
+        f1 = n2 // Cg
+        conv2d_f = f0 + f1 * Cg
         tl.store(conv2d_rows + conv2d_f * conv2d_1, conv2d, mask=inside)
+        tl.store(conv2d_kept_rows + conv2d_f * conv2d_kept_1, conv2d, mask=inside)
 
 
 @triton.jit
-def conv_group_norm_silu_backward_conv2d_lanes(
+def conv_group_norm_silu_forward_conv2d_lanes(
     x_lanes_ptr,
     w_lanes_ptr,
     b_ptr,
     conv2d_ptr,
+    conv2d_kept_ptr,
     M,
     N2,
     PQ,
@@ -2965,6 +2936,10 @@ def conv_group_norm_silu_backward_conv2d_lanes(
     conv2d_1,
     conv2d_2,
     conv2d_3,
+    conv2d_kept_0,
+    conv2d_kept_1,
+    conv2d_kept_2,
+    conv2d_kept_3,
     R: tl.constexpr,
     S: tl.constexpr,
     c2_lanes: tl.constexpr,
@@ -3042,6 +3017,12 @@ def conv_group_norm_silu_backward_conv2d_lanes(
         + tl.cast(p, tl.int64) * conv2d_2
         + tl.cast(q, tl.int64) * conv2d_3
     )
+    conv2d_kept_rows = (
+        conv2d_kept_ptr
+        + tl.cast(n, tl.int64) * conv2d_kept_0
+        + tl.cast(p, tl.int64) * conv2d_kept_2
+        + tl.cast(q, tl.int64) * conv2d_kept_3
+    )
     conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
         conv2d_sum = conv2d_sum_halves[half]
@@ -3053,25 +3034,30 @@ def conv_group_norm_silu_backward_conv2d_lanes(
         inside = (m < M) & (n2 < N2)
         b = tl.load(b_ptr + n2 * b_n, mask=n2 < N2).to(COMPUTE)
         conv2d = b + conv2d_sum
-        c0 = n2 % Cg
-        c1 = n2 // Cg
-        conv2d_f = c0 + c1 * Cg
+        f0 = n2 % Cg
+        f1 = n2 // Cg
+        conv2d_f = f0 + f1 * Cg
         tl.store(conv2d_rows + conv2d_f * conv2d_1, conv2d, mask=inside)
+        tl.store(conv2d_kept_rows + conv2d_f * conv2d_kept_1, conv2d, mask=inside)
 
 
 @triton.jit
-def conv_group_norm_silu_backward_conv2d_rows(
+def conv_group_norm_silu_forward_conv2d_rows(
     x_tiles,
     w_tiles,
     b_ptr,
     conv2d_tiles,
     conv2d_ptr,
+    conv2d_kept_tiles,
+    conv2d_kept_ptr,
     M,
     N2,
     C,
     b_n,
     conv2d_m,
     conv2d_n,
+    conv2d_kept_m,
+    conv2d_kept_n,
     X_TURNED: tl.constexpr,
     W_TURNED: tl.constexpr,
     COMPUTE: tl.constexpr,
@@ -3110,14 +3096,21 @@ def conv_group_norm_silu_backward_conv2d_rows(
                 tl.store(conv2d_ptr + m * conv2d_m + n2 * conv2d_n, conv2d, mask=inside)
             else:
                 conv2d_tiles.store([first_m, column], conv2d.to(conv2d_tiles.dtype))
+            if conv2d_kept_tiles is None:
+                tl.store(
+                    conv2d_kept_ptr + m * conv2d_kept_m + n2 * conv2d_kept_n, conv2d, mask=inside
+                )
+            else:
+                conv2d_kept_tiles.store([first_m, column], conv2d.to(conv2d_kept_tiles.dtype))
 
 
 @triton.jit
-def conv_group_norm_silu_backward_conv2d_planes(
+def conv_group_norm_silu_forward_conv2d_planes(
     x_tiles,
     w_tiles,
     b_ptr,
     conv2d_ptr,
+    conv2d_kept_ptr,
     N,
     M,
     N2,
@@ -3126,6 +3119,9 @@ def conv_group_norm_silu_backward_conv2d_planes(
     conv2d_n,
     conv2d_n2,
     conv2d_m,
+    conv2d_kept_n,
+    conv2d_kept_n2,
+    conv2d_kept_m,
     X_TURNED: tl.constexpr,
     W_TURNED: tl.constexpr,
     COMPUTE: tl.constexpr,
@@ -3167,14 +3163,20 @@ def conv_group_norm_silu_backward_conv2d_planes(
             b = tl.load(b_ptr + n2 * b_n, mask=n2 < N2).to(COMPUTE)
             conv2d = b + conv2d_sum
             tl.store(conv2d_ptr + n * conv2d_n + n2 * conv2d_n2 + m * conv2d_m, conv2d, mask=inside)
+            tl.store(
+                conv2d_kept_ptr + n * conv2d_kept_n + n2 * conv2d_kept_n2 + m * conv2d_kept_m,
+                conv2d,
+                mask=inside,
+            )
 
 
 @triton.jit
-def conv_group_norm_silu_backward_conv2d_tiles(
+def conv_group_norm_silu_forward_conv2d_tiles(
     x_ptr,
     w_ptr,
     b_ptr,
     conv2d_ptr,
+    conv2d_kept_ptr,
     M,
     N2,
     PQ,
@@ -3195,6 +3197,10 @@ def conv_group_norm_silu_backward_conv2d_tiles(
     conv2d_1,
     conv2d_2,
     conv2d_3,
+    conv2d_kept_0,
+    conv2d_kept_1,
+    conv2d_kept_2,
+    conv2d_kept_3,
     C: tl.constexpr,
     R: tl.constexpr,
     S: tl.constexpr,
@@ -3271,6 +3277,12 @@ def conv_group_norm_silu_backward_conv2d_tiles(
         + tl.cast(p, tl.int64) * conv2d_2
         + tl.cast(q, tl.int64) * conv2d_3
     )
+    conv2d_kept_rows = (
+        conv2d_kept_ptr
+        + tl.cast(n, tl.int64) * conv2d_kept_0
+        + tl.cast(p, tl.int64) * conv2d_kept_2
+        + tl.cast(q, tl.int64) * conv2d_kept_3
+    )
     conv2d_sum_halves = tl.split(conv2d_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
         conv2d_sum = conv2d_sum_halves[half]
@@ -3282,35 +3294,30 @@ def conv_group_norm_silu_backward_conv2d_tiles(
         inside = (m < M) & (n2 < N2)
         b = tl.load(b_ptr + n2 * b_n, mask=n2 < N2).to(COMPUTE)
         conv2d = b + conv2d_sum
-        c0 = n2 % Cg
-        c1 = n2 // Cg
-        conv2d_f = c0 + c1 * Cg
+        f0 = n2 % Cg
+        f1 = n2 // Cg
+        conv2d_f = f0 + f1 * Cg
         tl.store(conv2d_rows + conv2d_f * conv2d_1, conv2d, mask=inside)
+        tl.store(conv2d_kept_rows + conv2d_f * conv2d_kept_1, conv2d, mask=inside)
 
 
 @triton.jit
-def conv_group_norm_silu_backward_mu_sum_rows(
+def conv_group_norm_silu_forward_y_rows(
     conv2d_ptr,
-    mu_sum_ptr,
-    var_sum_ptr,
     gain_ptr,
     bias_ptr,
-    dy_ptr,
-    dmu_sum_ptr,
+    y_ptr,
     rows,
     cols,
     PQ,
     conv2d_row,
     conv2d_col,
-    mu_sum_row,
-    var_sum_row,
-    gain_c1,
-    gain_c0,
-    bias_c1,
-    bias_c0,
-    dy_row,
-    dy_col,
-    dmu_sum_row,
+    gain_f1,
+    gain_f0,
+    bias_f1,
+    bias_f0,
+    y_row,
+    y_col,
     groups: tl.constexpr,
     COMPUTE: tl.constexpr,
     HALF: tl.constexpr,
@@ -3321,20 +3328,1987 @@ def conv_group_norm_silu_backward_mu_sum_rows(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (col < cols)
+    f1 = row % groups
+    f0 = (col // PQ).to(tl.int64)
+    conv2d = tl.load(
+        conv2d_ptr + row * conv2d_row + col.to(tl.int64) * conv2d_col, mask=inside, other=0.0
+    )
+    mu = tl.sum(conv2d, 1, keep_dims=True) / cols
+    t = conv2d - mu
+    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
+    rsqrt_var = _rsqrt(var + 1e-05)
+    gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside, other=0.0).to(COMPUTE)
+    bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside, other=0.0).to(COMPUTE)
+    group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+    y = group_norm * _sigmoid(group_norm, HALF)
+    tl.store(y_ptr + row * y_row + col.to(tl.int64) * y_col, y, mask=inside)
+
+
+@triton.jit
+def conv_group_norm_silu_forward_y_lines(
+    conv2d_ptr,
+    gain_ptr,
+    bias_ptr,
+    y_ptr,
+    Cg,
+    cols,
+    count,
+    conv2d_row,
+    conv2d_col,
+    gain_f1,
+    gain_f0,
+    bias_f1,
+    bias_f0,
+    y_row,
+    y_col,
+    groups: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    WIDE: tl.constexpr,
+    LINES: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """One row a program, held in registers as LINES lines of BLOCK elements."""
+    row = tl.program_id(0).to(tl.int64)
+    f0 = tl.arange(0, LINES)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
+    cols = cols // WIDE * WIDE  # says what it is a multiple of
+    conv2d_row = tl.multiple_of(tl.cast(conv2d_row, tl.int64), WIDE)
+    f0pq = f0 * cols + col
+    f1 = row % groups
+    y_row = tl.multiple_of(tl.cast(y_row, tl.int64), WIDE)
+    inside = (f0 < Cg) & (col < cols)
+
+    conv2d = tl.load(
+        conv2d_ptr + row * conv2d_row + tl.cast(f0pq, tl.int64) * conv2d_col, mask=inside, other=0.0
+    )
+    mu = tl.sum(conv2d) / count
+    t = conv2d - mu
+    var = tl.sum(tl.where(inside, t * t, 0.0)) / count
+    rsqrt_var = _rsqrt(var + 1e-05)
+    gain = tl.load(gain_ptr + f1 * gain_f1 + tl.cast(f0, tl.int64) * gain_f0, mask=f0 < Cg).to(
+        COMPUTE
+    )
+    bias = tl.load(bias_ptr + f1 * bias_f1 + tl.cast(f0, tl.int64) * bias_f0, mask=f0 < Cg).to(
+        COMPUTE
+    )
+    group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+    y = group_norm * _sigmoid(group_norm, HALF)
+    tl.store(y_ptr + row * y_row + tl.cast(f0pq, tl.int64) * y_col, y, mask=inside)
+
+
+@triton.jit
+def conv_group_norm_silu_forward_y_lines_loop(
+    conv2d_ptr,
+    gain_ptr,
+    bias_ptr,
+    y_ptr,
+    Cg,
+    cols,
+    count,
+    conv2d_row,
+    conv2d_col,
+    gain_f1,
+    gain_f0,
+    bias_f1,
+    bias_f0,
+    y_row,
+    y_col,
+    COMPUTE: tl.constexpr,
+    groups: tl.constexpr,
+    HALF: tl.constexpr,
+    WIDE: tl.constexpr,
+    LINES: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """One row a program, LINES lines of BLOCK elements at a time: two passes over each row."""
+    row = tl.program_id(0).to(tl.int64)
+    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    cols = tl.multiple_of(tl.cast(cols, tl.int64), WIDE)
+    conv2d_row = tl.multiple_of(tl.cast(conv2d_row, tl.int64), WIDE)
+    f1 = row % groups
+    y_row = tl.multiple_of(tl.cast(y_row, tl.int64), WIDE)
+    mu_sum = tl.full((), 0.0, COMPUTE)
+    var_sum = tl.full((), 0.0, COMPUTE)
+    var_sum_count = tl.full((), 0.0, COMPUTE)
+    for start in range(0, Cg, LINES):
+        f0 = start + tl.arange(0, LINES)[:, None].to(tl.int64)
+        inside = (f0 < Cg) & (col < cols)
+        f0pq = f0 * cols + col
+        conv2d = tl.load(
+            conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
+            mask=inside,
+            other=0.0,
+            eviction_policy="evict_last",
+        )
+        mu_sum, var_sum, var_sum_count = _take_lines(
+            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(Cg - start, LINES) * cols
+        )
+    mu = mu_sum / count
+    var = var_sum / count
+    rsqrt_var = _rsqrt(var + 1e-05)
+    for start in range(0, Cg, LINES):
+        f0 = start + tl.arange(0, LINES)[:, None].to(tl.int64)
+        inside = (f0 < Cg) & (col < cols)
+        f0pq = f0 * cols + col
+        conv2d = tl.load(
+            conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
+            mask=inside,
+            eviction_policy="evict_first",
+        )
+        gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=f0 < Cg).to(COMPUTE)
+        bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=f0 < Cg).to(COMPUTE)
+        group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+        y = group_norm * _sigmoid(group_norm, HALF)
+        tl.store(y_ptr + row * y_row + f0pq * y_col, y, mask=inside)
+
+
+@triton.jit
+def conv_group_norm_silu_forward_y_loop(
+    conv2d_ptr,
+    gain_ptr,
+    bias_ptr,
+    y_ptr,
+    rows,
+    Cg,
+    cols,
+    P,
+    Q,
+    count,
+    conv2d_row,
+    conv2d_col,
+    gain_f1,
+    gain_f0,
+    bias_f1,
+    bias_f0,
+    y_row,
+    y_col,
+    COMPUTE: tl.constexpr,
+    groups: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(cols, BLOCK)
+    f1 = row % groups
+    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+    for step in range(0, Cg * blocks):
+        f0 = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        f0pq = f0 * (P * Q) + col
+        conv2d = tl.load(
+            conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
+            mask=inside,
+            other=0.0,
+            eviction_policy="evict_last",
+        )
+        mu_sum, var_sum, var_sum_count = _take_moments(
+            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols - start, BLOCK)
+        )
+    mu = mu_sum / count
+    var = var_sum / count
+    rsqrt_var = _rsqrt(var + 1e-05)
+    for step in range(0, Cg * blocks):
+        f0 = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        f0pq = f0 * (P * Q) + col
+        conv2d = tl.load(
+            conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
+            mask=inside,
+            eviction_policy="evict_first",
+        )
+        gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=row < rows).to(COMPUTE)
+        bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=row < rows).to(COMPUTE)
+        group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+        y = group_norm * _sigmoid(group_norm, HALF)
+        tl.store(y_ptr + row * y_row + f0pq * y_col, y, mask=inside)
+
+
+@triton.jit
+def conv_group_norm_silu_forward_y_part(
+    conv2d_ptr,
+    mu_sum_part_ptr,
+    var_sum_part_ptr,
+    var_sum_count_ptr,
+    rows,
+    Cg,
+    cols,
+    CHUNK,
+    P,
+    Q,
+    conv2d_row,
+    conv2d_col,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(cols, BLOCK)
+    part = tl.program_id(0)
+    stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
+    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+    for step in range(part * CHUNK, stop):
+        f0 = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        f0pq = f0 * (P * Q) + col
+        conv2d = tl.load(conv2d_ptr + row * conv2d_row + f0pq * conv2d_col, mask=inside, other=0.0)
+        mu_sum, var_sum, var_sum_count = _take_moments(
+            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols - start, BLOCK)
+        )
+    tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
+    tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
+
+
+@triton.jit
+def conv_group_norm_silu_forward_y_finish(
+    mu_sum_part_ptr,
+    var_sum_part_ptr,
+    var_sum_count_ptr,
+    conv2d_ptr,
+    gain_ptr,
+    bias_ptr,
+    y_ptr,
+    rows,
+    Cg,
+    cols,
+    CHUNK,
+    count,
+    P,
+    Q,
+    conv2d_row,
+    conv2d_col,
+    gain_f1,
+    gain_f0,
+    bias_f1,
+    bias_f0,
+    y_row,
+    y_col,
+    groups: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    blocks = tl.cdiv(cols, BLOCK)
+    part = tl.program_id(0)
+    stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
+    parts = tl.arange(0, LANES)[None, :]
+    f1 = row % groups
+    mu_sum_parts = tl.load(
+        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    var_sum_parts = tl.load(
+        var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    var_sum_counts = tl.load(
+        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    mu = mu_sum / count
+    var = var_sum / count
+    rsqrt_var = _rsqrt(var + 1e-05)
+    for step in range(part * CHUNK, stop):
+        f0 = tl.cast(step // blocks, tl.int64)
+        start = step % blocks * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < rows) & (col < cols)
+        f0pq = f0 * (P * Q) + col
+        conv2d = tl.load(conv2d_ptr + row * conv2d_row + f0pq * conv2d_col, mask=inside)
+        gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=row < rows).to(COMPUTE)
+        bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=row < rows).to(COMPUTE)
+        group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+        y = group_norm * _sigmoid(group_norm, HALF)
+        tl.store(y_ptr + row * y_row + f0pq * y_col, y, mask=inside)
+
+
+@triton.jit
+def conv_group_norm_silu_forward_y_channels_part(
+    conv2d_ptr,
+    mu_sum_part_ptr,
+    var_sum_part_ptr,
+    var_sum_count_ptr,
+    rows,
+    cols,
+    CHUNK,
+    Cg,
+    conv2d_n,
+    conv2d_f1,
+    conv2d_f0,
+    conv2d_pq,
+    PLACE: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    groups: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
+    n = row // groups
+    f1 = row % groups
+    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+    for start in range(part * CHUNK, stop, BLOCK):
+        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
+        inside = (row < rows) & (col < cols)
+        f0 = (col % Cg).to(tl.int64)
+        pq = (col // Cg).to(tl.int64)
+        conv2d = tl.load(
+            conv2d_ptr + n * conv2d_n + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
+            mask=inside,
+            other=0.0,
+        )
+        mu_sum, var_sum, var_sum_count = _take_moments(
+            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(stop - start, BLOCK)
+        )
+    tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
+    tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
+    tl.store(var_sum_count_ptr + row * PARTS + part, var_sum_count, mask=row < rows)
+
+
+@triton.jit
+def conv_group_norm_silu_forward_y_channels_finish(
+    mu_sum_part_ptr,
+    var_sum_part_ptr,
+    var_sum_count_ptr,
+    conv2d_ptr,
+    gain_ptr,
+    bias_ptr,
+    y_ptr,
+    rows,
+    cols,
+    CHUNK,
+    Cg,
+    conv2d_n,
+    conv2d_f1,
+    conv2d_f0,
+    conv2d_pq,
+    gain_f1,
+    gain_f0,
+    bias_f1,
+    bias_f0,
+    y_n,
+    y_f1,
+    y_f0,
+    y_pq,
+    PLACE: tl.constexpr,
+    groups: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
+    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
+    parts = tl.arange(0, LANES)[None, :]
+    n = row // groups
+    f1 = row % groups
+    mu_sum_parts = tl.load(
+        mu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    var_sum_parts = tl.load(
+        var_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    var_sum_counts = tl.load(
+        var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
+    )
+    mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
+    mu = mu_sum / cols
+    var = var_sum / cols
+    rsqrt_var = _rsqrt(var + 1e-05)
+    for start in range(part * CHUNK, stop, BLOCK):
+        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
+        inside = (row < rows) & (col < cols)
+        f0 = (col % Cg).to(tl.int64)
+        pq = (col // Cg).to(tl.int64)
+        conv2d = tl.load(
+            conv2d_ptr + n * conv2d_n + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
+            mask=inside,
+        )
+        gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside).to(COMPUTE)
+        bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside).to(COMPUTE)
+        group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+        y = group_norm * _sigmoid(group_norm, HALF)
+        tl.store(y_ptr + n * y_n + f1 * y_f1 + f0 * y_f0 + pq * y_pq, y, mask=inside)
+
+
+@triton.jit
+def conv_group_norm_silu_forward_y_channels_rows(
+    conv2d_ptr,
+    gain_ptr,
+    bias_ptr,
+    y_ptr,
+    rows,
+    cols,
+    Cg,
+    conv2d_n,
+    conv2d_f1,
+    conv2d_f0,
+    conv2d_pq,
+    gain_f1,
+    gain_f0,
+    bias_f1,
+    bias_f0,
+    y_n,
+    y_f1,
+    y_f0,
+    y_pq,
+    groups: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < cols)
+    n = row // groups
+    f1 = row % groups
+    f0 = (col % Cg).to(tl.int64)
+    pq = (col // Cg).to(tl.int64)
+    conv2d = tl.load(
+        conv2d_ptr + n * conv2d_n + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
+        mask=inside,
+        other=0.0,
+    )
+    mu = tl.sum(conv2d, 1, keep_dims=True) / cols
+    t = conv2d - mu
+    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
+    rsqrt_var = _rsqrt(var + 1e-05)
+    gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside, other=0.0).to(COMPUTE)
+    bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside, other=0.0).to(COMPUTE)
+    group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+    y = group_norm * _sigmoid(group_norm, HALF)
+    tl.store(y_ptr + n * y_n + f1 * y_f1 + f0 * y_f0 + pq * y_pq, y, mask=inside)
+
+
+@triton.jit
+def conv_group_norm_silu_forward_y_channels_loop(
+    conv2d_ptr,
+    gain_ptr,
+    bias_ptr,
+    y_ptr,
+    rows,
+    cols,
+    Cg,
+    conv2d_n,
+    conv2d_f1,
+    conv2d_f0,
+    conv2d_pq,
+    gain_f1,
+    gain_f0,
+    bias_f1,
+    bias_f0,
+    y_n,
+    y_f1,
+    y_f0,
+    y_pq,
+    PLACE: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    groups: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    n = row // groups
+    f1 = row % groups
+    mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
+    var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
+    for start in range(0, cols, BLOCK):
+        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
+        inside = (row < rows) & (col < cols)
+        f0 = (col % Cg).to(tl.int64)
+        pq = (col // Cg).to(tl.int64)
+        conv2d = tl.load(
+            conv2d_ptr + n * conv2d_n + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
+            mask=inside,
+            other=0.0,
+            eviction_policy="evict_last",
+        )
+        mu_sum, var_sum, var_sum_count = _take_moments(
+            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols - start, BLOCK)
+        )
+    mu = mu_sum / cols
+    var = var_sum / cols
+    rsqrt_var = _rsqrt(var + 1e-05)
+    for start in range(0, cols, BLOCK):
+        col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
+        inside = (row < rows) & (col < cols)
+        f0 = (col % Cg).to(tl.int64)
+        pq = (col // Cg).to(tl.int64)
+        conv2d = tl.load(
+            conv2d_ptr + n * conv2d_n + f1 * conv2d_f1 + f0 * conv2d_f0 + pq * conv2d_pq,
+            mask=inside,
+            eviction_policy="evict_first",
+        )
+        gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside).to(COMPUTE)
+        bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside).to(COMPUTE)
+        group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+        y = group_norm * _sigmoid(group_norm, HALF)
+        tl.store(y_ptr + n * y_n + f1 * y_f1 + f0 * y_f0 + pq * y_pq, y, mask=inside)
+
+
+def choose_conv_group_norm_silu_forward_conv2d_x_packed(cols: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+
+
+def launch_conv_group_norm_silu_forward_conv2d_x_packed(x, x_packed) -> None:
+    """Computes x_packed by the variant that fits, unchecked."""
+    N, C, H, W = x.shape
+    x = x.reshape(N, C, H * W)
+    x_packed = x_packed.view(H * N * W, C)
+    rows = H * N * W
+    cols = C
+    _, config = choose_conv_group_norm_silu_forward_conv2d_x_packed(cols)
+    conv_group_norm_silu_forward_conv2d_x_packed_tile[
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
+    ](
+        x,
+        x_packed,
+        H * N * W,
+        C,
+        H * W,
+        x.stride(0),
+        x.stride(1),
+        x.stride(2),
+        x_packed.stride(0),
+        x_packed.stride(1),
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def choose_conv_group_norm_silu_forward_conv2d_w_packed(cols: int) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # operands disagree on the fastest axis: a square tile reads and writes whole lines
+    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
+    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
+
+
+def launch_conv_group_norm_silu_forward_conv2d_w_packed(w, w_packed) -> None:
+    """Computes w_packed by the variant that fits, unchecked."""
+    F, C, R, S = w.shape
+    w = w.reshape(F, C, R * S)
+    w_packed = w_packed.view(F * R * S, C)
+    rows = F * R * S
+    cols = C
+    _, config = choose_conv_group_norm_silu_forward_conv2d_w_packed(cols)
+    conv_group_norm_silu_forward_conv2d_w_packed_tile[
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
+    ](
+        w,
+        w_packed,
+        F * R * S,
+        C,
+        R * S,
+        w.stride(0),
+        w.stride(1),
+        w.stride(2),
+        w_packed.stride(0),
+        w_packed.stride(1),
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
+def choose_conv_group_norm_silu_forward_conv2d(
+    M: int,
+    N: int,
+    channels: int,
+    depth: int,
+    taps: int,
+    images: int,
+    places: int,
+    one_tap: bool,
+    as_rows: bool,
+    patched: bool,
+    itemsize: int,
+    stored_bytes: int,
+    hip: bool,
+    sms: int,
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # one tap, so a product whose rows are the positions of all images; long, and bound by memory: small tiles, three programs a multiprocessor
+    if (
+        one_tap
+        and as_rows
+        and M < 2**31
+        and M * N * channels >= 2**29
+        and itemsize <= 4
+        and M >= 64 * sms
+        and N * channels <= 128 * (N + channels)
+    ):
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "rows_stream", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+            PROGRAMS=3,
+        )
+    # one tap, so a product whose rows are the positions of all images; large, and its widest tiles fill whole waves of multiprocessors
+    if (
+        one_tap
+        and as_rows
+        and M < 2**31
+        and M * N * channels >= 2**29
+        and itemsize <= 2
+        and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "rows_persistent", dict(
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if stored_bytes <= 2 else 3 if stored_bytes <= 4 else 2,
+            PROGRAMS=1,
+        )
+    # one tap, so a product whose rows are the positions of all images; large, and tiles of 128 x 128 fill the waves better
+    if (
+        one_tap
+        and as_rows
+        and M < 2**31
+        and M * N * channels >= 2**29
+        and itemsize <= 4
+        and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
+    ):
+        return "rows_square", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3,
+            PROGRAMS=1,
+        )
+    # one tap, so a product whose rows are the positions of one image; long, and bound by memory: small tiles, three programs a multiprocessor
+    if (
+        one_tap
+        and places < 2**31
+        and images * places * N * channels >= 2**29
+        and itemsize <= 4
+        and images * places >= 64 * sms
+        and N * channels <= 128 * (N + channels)
+    ):
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "planes_stream", dict(
+            BLOCK_M=64,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=4,
+            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
+            PROGRAMS=3,
+        )
+    # one tap, so a product whose rows are the positions of one image; large, and its widest tiles fill whole waves of multiprocessors
+    if (
+        one_tap
+        and places < 2**31
+        and images * places * N * channels >= 2**29
+        and itemsize <= 2
+        and 9 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 256), sms)
+        <= 5 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
+    ):
+        return "planes_persistent", dict(
+            BLOCK_M=128,
+            BLOCK_N=256,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=4 if stored_bytes <= 2 else 3 if stored_bytes <= 4 else 2,
+            PROGRAMS=1,
+        )
+    # one tap, so a product whose rows are the positions of one image; large, and tiles of 128 x 128 fill the waves better
+    if (
+        one_tap
+        and places < 2**31
+        and images * places * N * channels >= 2**29
+        and itemsize <= 4
+        and 8 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
+        <= 5 * triton.cdiv(images * triton.cdiv(places, 64) * triton.cdiv(N, 128), sms)
+    ):
+        return "planes_square", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=5 if itemsize <= 2 else 3,
+            PROGRAMS=1,
+        )
+    # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
+    if patched and 2 <= itemsize <= 4 and channels % 16 == 0 and M * N * channels >= 2**26:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        BLOCK_K = min(
+            128 // itemsize, 64 if channels % 64 == 0 else 32 if channels % 32 == 0 else 16
+        )
+        return "patches", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=(
+                256
+                if itemsize <= 2
+                and BLOCK_N == 128
+                and triton.cdiv(M, 256) * triton.cdiv(N, 128) >= 4 * sms
+                else 128
+            ),
+            BLOCK_K=BLOCK_K,
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(channels, BLOCK_K) <= 16,
+            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
+            num_stages=3,
+        )
+    # many channels out: each gathered tile serves 256 of them
+    if (
+        not hip
+        and itemsize <= 2
+        and channels >= 32
+        and N > 128
+        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
+        return "wide", dict(
+            BLOCK_N=256,
+            BLOCK_M=128,
+            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=3,
+        )
+    # a few channels: several taps and their channels fill a tile
+    if not hip and itemsize <= 4 and 4 <= channels and channels * itemsize < 128:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "mixed", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=3,
+        )
+    # channels enough for a tile of them at each tap of the window
+    if not hip and itemsize <= 4 and channels >= 8:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "taps", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128 if triton.cdiv(M, 128) * triton.cdiv(N, BLOCK_N) >= sms else 64,
+            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
+            GROUP_M=8,
+            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
+            num_stages=3,
+        )
+    # two or three channels, stored as four: a load takes all of a tap
+    if not hip and itemsize <= 4 and 1 < channels < 4:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "lanes", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=32,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=4 if depth > 128 else 1,
+        )
+    # hardly any channels
+    if not hip and itemsize <= 4:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "terms", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=64 // itemsize,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=4,
+        )
+    # any size
+    return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
+
+
+def launch_conv_group_norm_silu_forward_conv2d(
+    x, w, b, gain, bias, conv2d, y, conv2d_kept, pad, groups
+) -> None:
+    """Computes conv2d, conv2d_kept by the variant that fits, unchecked."""
+    N, C, H, W = x.shape
+    F = w.shape[0]
+    R = w.shape[2]
+    S = w.shape[3]
+    P = conv2d_kept.shape[2]
+    Q = conv2d_kept.shape[3]
+    Cg = F // groups
+    c2_lanes = 4 * ((C + 3) // 4)
+    PRECISION = _f32_precision("conv")
+    M = N * P * Q
+    N_ = Cg * groups
+    channels = C
+    depth = C * R * S
+    taps = R * S
+    images = N
+    places = P * Q
+    one_tap = R * S == 1 and pad == 0 and _takes_tiles(x, w)
+    as_rows = (
+        x.permute(0, 2, 3, 1).is_contiguous()
+        and conv2d.permute(0, 2, 3, 1).is_contiguous()
+        and conv2d_kept.permute(0, 2, 3, 1).is_contiguous()
+    )
+    patched = _takes_patches(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
+    itemsize = x.element_size()
+    stored_bytes = conv2d_kept.element_size()
+    hip = torch.version.hip is not None
+    sms = _multiprocessors(w.device)
+    variant, config = choose_conv_group_norm_silu_forward_conv2d(
+        M,
+        N_,
+        channels,
+        depth,
+        taps,
+        images,
+        places,
+        one_tap,
+        as_rows,
+        patched,
+        itemsize,
+        stored_bytes,
+        hip,
+        sms,
+    )
+    COMPUTE = (
+        tl.float64
+        if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
+        else tl.float32
+    )
+    INDEX = tl.int32 if max(N * P * Q, C * R * S, *x.shape) < 2_000_000_000 else tl.int64
+    if variant in ("patches", "wide", "mixed", "taps"):
+        if x.stride(1) != 1:  # its channels lie apart
+            x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
+            launch_conv_group_norm_silu_forward_conv2d_x_packed(x, x_packed)
+            x = x_packed.permute(0, 3, 1, 2)
+        if w.stride(1) != 1:  # its channels lie apart
+            w_packed = torch.empty((F, R, S, C), dtype=w.dtype, device=w.device)
+            launch_conv_group_norm_silu_forward_conv2d_w_packed(w, w_packed)
+            w = w_packed.permute(0, 3, 1, 2)
+    if variant in ("rows_stream", "rows_persistent", "rows_square"):
+        w = w.reshape(Cg * groups, C)
+        x = x.permute(0, 2, 3, 1).reshape(N * P * Q, C)
+        b = b.reshape(Cg * groups)
+        conv2d = conv2d.permute(0, 2, 3, 1).view(N * P * Q, Cg * groups)
+        conv2d_kept = conv2d_kept.permute(0, 2, 3, 1).view(N * P * Q, Cg * groups)
+        x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        conv2d_tiles = _tiles_to_store(conv2d, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        conv2d_kept_tiles = _tiles_to_store(conv2d_kept, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        conv_group_norm_silu_forward_conv2d_rows[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            x_tiles,
+            w_tiles,
+            b,
+            conv2d_tiles,
+            conv2d,
+            conv2d_kept_tiles,
+            conv2d_kept,
+            N * P * Q,
+            Cg * groups,
+            C,
+            b.stride(0),
+            conv2d.stride(0),
+            conv2d.stride(1),
+            conv2d_kept.stride(0),
+            conv2d_kept.stride(1),
+            X_TURNED=x_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant in ("planes_stream", "planes_persistent", "planes_square"):
+        w = w.reshape(Cg * groups, C)
+        x = x.reshape(N, C, P * Q)
+        b = b.reshape(Cg * groups)
+        conv2d = conv2d.view(N, Cg * groups, P * Q)
+        conv2d_kept = conv2d_kept.view(N, Cg * groups, P * Q)
+        x_tiles, x_turned = _tiles(x.mT, config["BLOCK_M"], config["BLOCK_K"])
+        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
+        conv_group_norm_silu_forward_conv2d_planes[
+            (
+                min(
+                    config["PROGRAMS"] * sms,
+                    N * triton.cdiv(places, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),
+                ),
+            )
+        ](
+            x_tiles,
+            w_tiles,
+            b,
+            conv2d,
+            conv2d_kept,
+            N,
+            P * Q,
+            Cg * groups,
+            C,
+            b.stride(0),
+            conv2d.stride(0),
+            conv2d.stride(1),
+            conv2d.stride(2),
+            conv2d_kept.stride(0),
+            conv2d_kept.stride(1),
+            conv2d_kept.stride(2),
+            X_TURNED=x_turned,
+            W_TURNED=w_turned,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            BLOCK_M=config["BLOCK_M"],
+            BLOCK_N=config["BLOCK_N"],
+            BLOCK_K=config["BLOCK_K"],
+            GROUP_M=config["GROUP_M"],
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    elif variant == "patches":
+        PATCH_N, PATCH_P, PATCH_Q = _patch(config["BLOCK_M"], N, P, Q)
+        PATCHES = triton.cdiv(N, PATCH_N) * triton.cdiv(P, PATCH_P) * triton.cdiv(Q, PATCH_Q)
+        x_patches = _descriptor(x.permute(0, 2, 3, 1), PATCH_N, PATCH_P, PATCH_Q, config["BLOCK_K"])
+        w_tiles = _descriptor(
+            w.permute(0, 2, 3, 1).reshape(F, C * R * S), config["BLOCK_N"], config["BLOCK_K"]
+        )
+        conv_group_norm_silu_forward_conv2d_patches[
+            (
+                (
+                    min(3 * sms, PATCHES * triton.cdiv(N_, config["BLOCK_N"]))
+                    if config["FLAT"]
+                    else PATCHES * triton.cdiv(N_, config["BLOCK_N"])
+                ),
+            )
+        ](
+            x_patches,
+            w_tiles,
+            b,
+            conv2d,
+            conv2d_kept,
+            Cg * groups,
+            C,
+            N,
+            P,
+            Q,
+            Cg,
+            b.stride(0),
+            conv2d.stride(0),
+            conv2d.stride(1),
+            conv2d.stride(2),
+            conv2d.stride(3),
+            conv2d_kept.stride(0),
+            conv2d_kept.stride(1),
+            conv2d_kept.stride(2),
+            conv2d_kept.stride(3),
+            R=R,
+            S=S,
+            PATCH_N=PATCH_N,
+            PATCH_P=PATCH_P,
+            PATCH_Q=PATCH_Q,
+            pad=pad,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("wide", "taps"):
+        w = w.reshape(Cg * groups, C, R * S)
+        b = b.reshape(Cg * groups)
+        conv_group_norm_silu_forward_conv2d_taps[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
+        ](
+            x,
+            w,
+            b,
+            conv2d,
+            conv2d_kept,
+            N * P * Q,
+            Cg * groups,
+            C,
+            P * Q,
+            Q,
+            P,
+            H,
+            W,
+            Cg,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            b.stride(0),
+            conv2d.stride(0),
+            conv2d.stride(1),
+            conv2d.stride(2),
+            conv2d.stride(3),
+            conv2d_kept.stride(0),
+            conv2d_kept.stride(1),
+            conv2d_kept.stride(2),
+            conv2d_kept.stride(3),
+            R=R,
+            S=S,
+            INDEX=INDEX,
+            pad=pad,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant in ("mixed", "terms", "small"):
+        w = w.reshape(Cg * groups, C, R * S)
+        b = b.reshape(Cg * groups)
+        conv_group_norm_silu_forward_conv2d_tiles[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
+        ](
+            x,
+            w,
+            b,
+            conv2d,
+            conv2d_kept,
+            N * P * Q,
+            Cg * groups,
+            P * Q,
+            Q,
+            P,
+            H,
+            W,
+            Cg,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            b.stride(0),
+            conv2d.stride(0),
+            conv2d.stride(1),
+            conv2d.stride(2),
+            conv2d.stride(3),
+            conv2d_kept.stride(0),
+            conv2d_kept.stride(1),
+            conv2d_kept.stride(2),
+            conv2d_kept.stride(3),
+            C=C,
+            R=R,
+            S=S,
+            INDEX=INDEX,
+            STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
+            pad=pad,
+            STEP_W=math.gcd(16, w.stride(0), w.stride(2)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        # c2_lanes channels where x has C: zeros behind those.
+        x_lanes = torch.zeros((N, H, W, c2_lanes), dtype=x.dtype, device=x.device)
+        launch_conv_group_norm_silu_forward_conv2d_x_packed(x, x_lanes[..., :C])
+        # c2_lanes channels where w has C: zeros behind those.
+        w_lanes = torch.zeros((F, R, S, c2_lanes), dtype=w.dtype, device=w.device)
+        launch_conv_group_norm_silu_forward_conv2d_w_packed(w, w_lanes[..., :C])
+        b = b.reshape(Cg * groups)
+        w_lanes = w_lanes.view(Cg * groups, R * S * c2_lanes)
+        conv_group_norm_silu_forward_conv2d_lanes[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
+        ](
+            x_lanes,
+            w_lanes,
+            b,
+            conv2d,
+            conv2d_kept,
+            N * P * Q,
+            Cg * groups,
+            P * Q,
+            Q,
+            P,
+            H,
+            W,
+            Cg,
+            x_lanes.stride(0),
+            x_lanes.stride(1),
+            x_lanes.stride(2),
+            x_lanes.stride(3),
+            w_lanes.stride(0),
+            w_lanes.stride(1),
+            b.stride(0),
+            conv2d.stride(0),
+            conv2d.stride(1),
+            conv2d.stride(2),
+            conv2d.stride(3),
+            conv2d_kept.stride(0),
+            conv2d_kept.stride(1),
+            conv2d_kept.stride(2),
+            conv2d_kept.stride(3),
+            R=R,
+            S=S,
+            c2_lanes=c2_lanes,
+            INDEX=INDEX,
+            STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2)),
+            pad=pad,
+            STEP_W_LANES=math.gcd(16, w_lanes.stride(0)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def choose_conv_group_norm_silu_forward_y(
+    rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, across: bool, sms: int
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # short runs: many of them a tile
+    if (
+        not channels_last
+        and sms <= rows
+        and 16 <= col_run <= 1024
+        and triton.next_power_of_2(col_runs) * max(16, triton.next_power_of_2(col_run)) > 16384
+        and not across
+    ):
+        BLOCK = max(16, triton.next_power_of_2(col_run))
+        return "lines_loop", dict(BLOCK=BLOCK, LINES=16384 // BLOCK, num_warps=8)
+    # a row fits in registers, its runs as lines
+    if (
+        not channels_last
+        and 512 <= cols
+        and triton.next_power_of_2(col_runs) * max(16, triton.next_power_of_2(col_run))
+        <= min(32768, 2 * triton.next_power_of_2(cols))
+        and not across
+    ):
+        LINES = triton.next_power_of_2(col_runs)
+        BLOCK = max(16, triton.next_power_of_2(col_run))
+        return "lines", dict(
+            LINES=LINES, BLOCK=BLOCK, num_warps=min(16, max(1, LINES * BLOCK // 1024))
+        )
+    # too few rows to fill the GPU: several programs share one
+    if not channels_last and rows < 2 * sms and cols > 8192:
+        BLOCK = min(1024, max(16, triton.next_power_of_2(col_run)))
+        ROWS = min(16, 4096 // BLOCK)
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    256,
+                    triton.cdiv(16 * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=triton.cdiv(col_runs * triton.cdiv(col_run, BLOCK), PARTS),
+            LANES=max(PARTS, 256),
+            num_warps=4,
+        )
+    # a row fits in registers
+    if not channels_last and 0 < cols <= 32768 and not across:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                2
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # any width
+    if not channels_last:
+        BLOCK = min(256 if across else 4096, max(16, triton.next_power_of_2(col_run)))
+        return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 4096 // BLOCK, num_warps=8)
+    # a row fits in registers
+    if 0 < cols <= 32768 and not across and cols <= 4096:
+        BLOCK = max(16, triton.next_power_of_2(cols))
+        return "channels_rows", dict(
+            BLOCK=BLOCK,
+            ROWS=max(1, 1024 // BLOCK),
+            num_warps=(
+                2
+                if BLOCK <= 1024
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
+        )
+    # groups of a few channels: a tile holds eight, and several programs share them
+    if cols > 4096:
+        BLOCK = 256
+        ROWS = 8
+        PARTS = triton.next_power_of_2(
+            max(
+                1,
+                min(
+                    256,
+                    triton.cdiv(8 * sms, max(1, triton.cdiv(rows, ROWS))),
+                    triton.cdiv(cols, BLOCK),
+                ),
+            )
+        )
+        return "channels_split", dict(
+            BLOCK=BLOCK,
+            ROWS=ROWS,
+            PARTS=PARTS,
+            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
+            LANES=max(PARTS, 256),
+            num_warps=4,
+        )
+    # any width
+    return "channels_loop", dict(
+        BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8
+    )
+
+
+def launch_conv_group_norm_silu_forward_y(
+    x, w, b, gain, bias, conv2d, y, conv2d_kept, pad, groups
+) -> None:
+    """Computes y by the variant that fits, unchecked."""
+    N = x.shape[0]
+    P = conv2d_kept.shape[2]
+    Q = conv2d_kept.shape[3]
+    F = w.shape[0]
+    Cg = F // groups
+    bias = bias.reshape(groups, Cg)
+    gain = gain.reshape(groups, Cg)
+    rows = N * groups
+    cols = Cg * P * Q
+    col_run = P * Q
+    col_runs = Cg
+    channels_last = y.stride(1) < y.stride(-1)
+    across = False
+    sms = _multiprocessors(conv2d.device)
+    variant, config = choose_conv_group_norm_silu_forward_y(
+        rows, cols, col_run, col_runs, channels_last, across, sms
+    )
+    COMPUTE = (
+        tl.float64
+        if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
+        else tl.float32
+    )
+    if variant == "lines_loop":
+        conv2d = conv2d.view(N * groups, Cg * P * Q)
+        y = y.view(N * groups, Cg * P * Q)
+        conv_group_norm_silu_forward_y_lines_loop[(rows,)](
+            conv2d,
+            gain,
+            bias,
+            y,
+            Cg,
+            P * Q,
+            Cg * P * Q,
+            conv2d.stride(0),
+            conv2d.stride(1),
+            gain.stride(0),
+            gain.stride(1),
+            bias.stride(0),
+            bias.stride(1),
+            y.stride(0),
+            y.stride(1),
+            COMPUTE=COMPUTE,
+            groups=groups,
+            HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)),
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "lines":
+        conv2d = conv2d.view(N * groups, Cg * P * Q)
+        y = y.view(N * groups, Cg * P * Q)
+        conv_group_norm_silu_forward_y_lines[(rows,)](
+            conv2d,
+            gain,
+            bias,
+            y,
+            Cg,
+            P * Q,
+            Cg * P * Q,
+            conv2d.stride(0),
+            conv2d.stride(1),
+            gain.stride(0),
+            gain.stride(1),
+            bias.stride(0),
+            bias.stride(1),
+            y.stride(0),
+            y.stride(1),
+            groups=groups,
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            WIDE=math.gcd(16, P * Q, conv2d.stride(0), y.stride(0)),
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "split":
+        conv2d = conv2d.view(N * groups, Cg * P * Q)
+        y = y.view(N * groups, Cg * P * Q)
+        mu_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
+                else torch.float32
+            ),
+            device=conv2d.device,
+        )
+        var_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
+                else torch.float32
+            ),
+            device=conv2d.device,
+        )
+        var_sum_count = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
+                else torch.float32
+            ),
+            device=conv2d.device,
+        )
+        conv_group_norm_silu_forward_y_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            conv2d,
+            mu_sum_part,
+            var_sum_part,
+            var_sum_count,
+            N * groups,
+            Cg,
+            P * Q,
+            P=P,
+            Q=Q,
+            conv2d_row=conv2d.stride(0),
+            conv2d_col=conv2d.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        conv_group_norm_silu_forward_y_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
+            mu_sum_part,
+            var_sum_part,
+            var_sum_count,
+            conv2d,
+            gain,
+            bias,
+            y,
+            N * groups,
+            Cg,
+            P * Q,
+            count=Cg * P * Q,
+            P=P,
+            Q=Q,
+            conv2d_row=conv2d.stride(0),
+            conv2d_col=conv2d.stride(1),
+            gain_f1=gain.stride(0),
+            gain_f0=gain.stride(1),
+            bias_f1=bias.stride(0),
+            bias_f0=bias.stride(1),
+            y_row=y.stride(0),
+            y_col=y.stride(1),
+            groups=groups,
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "rows":
+        conv2d = conv2d.view(N * groups, Cg * P * Q)
+        y = y.view(N * groups, Cg * P * Q)
+        conv_group_norm_silu_forward_y_rows[(triton.cdiv(rows, config["ROWS"]),)](
+            conv2d,
+            gain,
+            bias,
+            y,
+            N * groups,
+            Cg * P * Q,
+            P * Q,
+            conv2d.stride(0),
+            conv2d.stride(1),
+            gain.stride(0),
+            gain.stride(1),
+            bias.stride(0),
+            bias.stride(1),
+            y.stride(0),
+            y.stride(1),
+            groups=groups,
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "loop":
+        conv2d = conv2d.view(N * groups, Cg * P * Q)
+        y = y.view(N * groups, Cg * P * Q)
+        conv_group_norm_silu_forward_y_loop[(triton.cdiv(rows, config["ROWS"]),)](
+            conv2d,
+            gain,
+            bias,
+            y,
+            N * groups,
+            Cg,
+            P * Q,
+            P,
+            Q,
+            Cg * P * Q,
+            conv2d.stride(0),
+            conv2d.stride(1),
+            gain.stride(0),
+            gain.stride(1),
+            bias.stride(0),
+            bias.stride(1),
+            y.stride(0),
+            y.stride(1),
+            COMPUTE=COMPUTE,
+            groups=groups,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "channels_rows":
+        conv2d = conv2d.view(N, groups, Cg, P * Q)
+        y = y.view(N, groups, Cg, P * Q)
+        conv_group_norm_silu_forward_y_channels_rows[(triton.cdiv(rows, config["ROWS"]),)](
+            conv2d,
+            gain,
+            bias,
+            y,
+            N * groups,
+            Cg * P * Q,
+            Cg,
+            conv2d.stride(0),
+            conv2d.stride(1),
+            conv2d.stride(2),
+            conv2d.stride(3),
+            gain.stride(0),
+            gain.stride(1),
+            bias.stride(0),
+            bias.stride(1),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            y.stride(3),
+            groups=groups,
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "channels_split":
+        conv2d = conv2d.view(N, groups, Cg, P * Q)
+        y = y.view(N, groups, Cg, P * Q)
+        mu_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
+                else torch.float32
+            ),
+            device=conv2d.device,
+        )
+        var_sum_part = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
+                else torch.float32
+            ),
+            device=conv2d.device,
+        )
+        var_sum_count = torch.empty(
+            (rows, config["PARTS"]),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
+                else torch.float32
+            ),
+            device=conv2d.device,
+        )
+        conv_group_norm_silu_forward_y_channels_part[
+            (config["PARTS"], triton.cdiv(rows, config["ROWS"]))
+        ](
+            conv2d,
+            mu_sum_part,
+            var_sum_part,
+            var_sum_count,
+            N * groups,
+            Cg * P * Q,
+            Cg=Cg,
+            conv2d_n=conv2d.stride(0),
+            conv2d_f1=conv2d.stride(1),
+            conv2d_f0=conv2d.stride(2),
+            conv2d_pq=conv2d.stride(3),
+            PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64,
+            COMPUTE=COMPUTE,
+            groups=groups,
+            enable_fp_fusion=True,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
+        )
+        conv_group_norm_silu_forward_y_channels_finish[
+            (config["PARTS"], triton.cdiv(rows, config["ROWS"]))
+        ](
+            mu_sum_part,
+            var_sum_part,
+            var_sum_count,
+            conv2d,
+            gain,
+            bias,
+            y,
+            N * groups,
+            Cg * P * Q,
+            Cg=Cg,
+            conv2d_n=conv2d.stride(0),
+            conv2d_f1=conv2d.stride(1),
+            conv2d_f0=conv2d.stride(2),
+            conv2d_pq=conv2d.stride(3),
+            gain_f1=gain.stride(0),
+            gain_f0=gain.stride(1),
+            bias_f1=bias.stride(0),
+            bias_f0=bias.stride(1),
+            y_n=y.stride(0),
+            y_f1=y.stride(1),
+            y_f0=y.stride(2),
+            y_pq=y.stride(3),
+            PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64,
+            groups=groups,
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        conv2d = conv2d.view(N, groups, Cg, P * Q)
+        y = y.view(N, groups, Cg, P * Q)
+        conv_group_norm_silu_forward_y_channels_loop[(triton.cdiv(rows, config["ROWS"]),)](
+            conv2d,
+            gain,
+            bias,
+            y,
+            N * groups,
+            Cg * P * Q,
+            Cg,
+            conv2d.stride(0),
+            conv2d.stride(1),
+            conv2d.stride(2),
+            conv2d.stride(3),
+            gain.stride(0),
+            gain.stride(1),
+            bias.stride(0),
+            bias.stride(1),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            y.stride(3),
+            PLACE=tl.int32 if (Cg * P * Q) < 2**31 else tl.int64,
+            COMPUTE=COMPUTE,
+            groups=groups,
+            HALF=x.element_size() == 2,
+            enable_fp_fusion=True,
+            **config,
+        )
+
+
+def launch_conv_group_norm_silu_forward(x, w, b, gain, bias, y, conv2d_kept, pad, groups) -> None:
+    """2 steps, unchecked; what passes between them is in scratch storage."""
+    conv2d = torch.empty_like(
+        conv2d_kept,
+        dtype=(
+            torch.float64
+            if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype)
+            else torch.float32
+        ),
+    )
+    launch_conv_group_norm_silu_forward_conv2d(
+        x, w, b, gain, bias, conv2d, y, conv2d_kept, pad, groups
+    )
+    launch_conv_group_norm_silu_forward_y(x, w, b, gain, bias, conv2d, y, conv2d_kept, pad, groups)
+
+
+def allocate_conv_group_norm_silu_forward(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    b: torch.Tensor,
+    gain: torch.Tensor,
+    bias: torch.Tensor,
+    pad: int = 1,
+    groups: int = 8,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Checks the operands of conv_group_norm_silu_forward and allocates what it returns."""
+    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"conv_group_norm_silu_forward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
+        )
+    if x.dim() != 4:
+        raise ValueError(
+            f"conv_group_norm_silu_forward: x: expected 4 dims [N, C, H, W], given {x.dim()}"
+        )
+    if w.dtype != x.dtype:
+        raise ValueError(
+            f"conv_group_norm_silu_forward: w: expected dtype {x.dtype} (T, from x), given {w.dtype}"
+        )
+    if w.dim() != 4:
+        raise ValueError(
+            f"conv_group_norm_silu_forward: w: expected 4 dims [F, C, R, S], given {w.dim()}"
+        )
+    if w.device != x.device:
+        raise ValueError(
+            f"conv_group_norm_silu_forward: w: expected device {x.device} (from x), given {w.device}"
+        )
+    if b.dtype != x.dtype:
+        raise ValueError(
+            f"conv_group_norm_silu_forward: b: expected dtype {x.dtype} (T, from x), given {b.dtype}"
+        )
+    if b.dim() != 1:
+        raise ValueError(f"conv_group_norm_silu_forward: b: expected 1 dim [F], given {b.dim()}")
+    if b.device != x.device:
+        raise ValueError(
+            f"conv_group_norm_silu_forward: b: expected device {x.device} (from x), given {b.device}"
+        )
+    if gain.dtype != x.dtype:
+        raise ValueError(
+            f"conv_group_norm_silu_forward: gain: expected dtype {x.dtype} (T, from x), given {gain.dtype}"
+        )
+    if gain.dim() != 1:
+        raise ValueError(
+            f"conv_group_norm_silu_forward: gain: expected 1 dim [F], given {gain.dim()}"
+        )
+    if gain.device != x.device:
+        raise ValueError(
+            f"conv_group_norm_silu_forward: gain: expected device {x.device} (from x), given {gain.device}"
+        )
+    if bias.dtype != x.dtype:
+        raise ValueError(
+            f"conv_group_norm_silu_forward: bias: expected dtype {x.dtype} (T, from x), given {bias.dtype}"
+        )
+    if bias.dim() != 1:
+        raise ValueError(
+            f"conv_group_norm_silu_forward: bias: expected 1 dim [F], given {bias.dim()}"
+        )
+    if bias.device != x.device:
+        raise ValueError(
+            f"conv_group_norm_silu_forward: bias: expected device {x.device} (from x), given {bias.device}"
+        )
+    if type(pad) is not int:
+        raise ValueError(f"conv_group_norm_silu_forward: pad: expected int, given {pad!r}")
+    if type(groups) is not int:
+        raise ValueError(f"conv_group_norm_silu_forward: groups: expected int, given {groups!r}")
+    N, C, H, W = x.shape
+    F = w.shape[0]
+    R = w.shape[2]
+    S = w.shape[3]
+    if w.shape[1] != C:
+        raise ValueError(
+            f"conv_group_norm_silu_forward: w: dim 1 (C): expected {C} (from x), given {w.shape[1]}"
+        )
+    if b.shape[0] != F:
+        raise ValueError(
+            f"conv_group_norm_silu_forward: b: dim 0 (F): expected {F} (from w), given {b.shape[0]}"
+        )
+    if gain.shape[0] != F:
+        raise ValueError(
+            f"conv_group_norm_silu_forward: gain: dim 0 (F): expected {F} (from w), given {gain.shape[0]}"
+        )
+    if bias.shape[0] != F:
+        raise ValueError(
+            f"conv_group_norm_silu_forward: bias: dim 0 (F): expected {F} (from w), given {bias.shape[0]}"
+        )
+    P = H + 2 * pad - R + 1
+    if P < 0:
+        raise ValueError(
+            f"conv_group_norm_silu_forward: size P = H + 2 * pad - R + 1 is negative: {P}"
+        )
+    Q = W + 2 * pad - S + 1
+    if Q < 0:
+        raise ValueError(
+            f"conv_group_norm_silu_forward: size Q = W + 2 * pad - S + 1 is negative: {Q}"
+        )
+    if groups < 1:
+        raise ValueError(f"conv_group_norm_silu_forward: requires groups >= 1: {groups} < {1}")
+    Cg = F // groups
+    if Cg < 0:
+        raise ValueError(f"conv_group_norm_silu_forward: size Cg = F // groups is negative: {Cg}")
+    if (F % groups) != 0:
+        raise ValueError(
+            f"conv_group_norm_silu_forward: requires F % groups == 0: {F % groups} != {0}"
+        )
+    y = torch.empty(
+        (N, F, P, Q), dtype=x.dtype, device=x.device, memory_format=runtime.memory_format(x, w)
+    )
+    conv2d_kept = torch.empty(
+        (N, F, P, Q), dtype=x.dtype, device=x.device, memory_format=runtime.memory_format(x, w)
+    )
+    return y, conv2d_kept
+
+
+def conv_group_norm_silu_forward_reference(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    b: torch.Tensor,
+    gain: torch.Tensor,
+    bias: torch.Tensor,
+    pad: int = 1,
+    groups: int = 8,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What conv_group_norm_silu_forward means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    w = w.to(compute)
+    b = b.to(compute)
+    gain = gain.to(compute)
+    bias = bias.to(compute)
+    N, C, H, W = x.shape
+    F = w.shape[0]
+    R = w.shape[2]
+    S = w.shape[3]
+    P = H + 2 * pad + 1 - R
+    Q = W + 2 * pad + 1 - S
+    Cg = F // groups
+
+    def padded(tensor, fill, *index):
+        """tensor[index], and fill where an index is outside."""
+        inside, at = True, []
+        for i, size in zip(index, tensor.shape):
+            i = torch.as_tensor(i, dtype=torch.int64, device=tensor.device)
+            inside = inside & (i >= 0) & (i < size)
+            at.append(i.clamp(0, max(size - 1, 0)))
+        if tensor.numel() == 0:
+            return tensor.new_full(inside.shape, fill)
+        return torch.where(inside, tensor[tuple(at)], fill)
+
+    def blocks(terms, *sizes):
+        """Slices that cover a box in parts of at most 2 ** 19 terms, so many to a point."""
+        room, parts = max(1, 2**19 // max(1, terms)), [()]
+        for size in sizes[::-1]:
+            length = max(1, min(size, room))
+            room = max(1, room // length)
+            cuts = [slice(i, min(i + length, size)) for i in range(0, size, length)]
+            parts = [(cut, *part) for cut in cuts for part in parts]
+        return parts
+
+    # conv2d[n, f, p < P, q < Q] = b[f] + sum[c, r, s]((x[n, c, p + r - pad, q + s - pad] else
+    #     0.0) * w[f, c, r, s])
+    c = torch.arange(C, device=x.device)[:, None, None, None, None]
+    r = torch.arange(R, device=x.device)[:, None]
+    s = torch.arange(S, device=x.device)
+    conv2d = torch.empty((N, F, P, Q), dtype=compute, device=x.device)
+    for n_block, p_block, q_block in blocks(C * R * S, N, P, Q):
+        n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None]
+        p = torch.arange(P, device=x.device)[p_block, None, None, None]
+        q = torch.arange(Q, device=x.device)[q_block, None, None]
+        conv2d[n_block, :, p_block, q_block] = b[:, None, None] + torch.einsum(
+            "ncpqrs,fcrs->nfpq", padded(x, 0.0, n, c, p + r - pad, q + s - pad), w
+        )
+
+    # conv2d_kept[n, f, p, q] = conv2d[n, f, p, q]
+    conv2d_kept = conv2d.to(T).clone(memory_format=torch.contiguous_format)
+
+    # mu[n, g < groups] = mean[c < Cg, p, q](conv2d[n, c + g * Cg, p, q])
+    mu = conv2d.unflatten(1, (groups, Cg)).sum((-3, -2, -1)) / (Cg * P * Q)
+
+    # var[n, g] = mean[c < Cg, p, q]((conv2d[n, c + g * Cg, p, q] - mu[n, g]) ** 2)
+    var = ((conv2d.unflatten(1, (groups, Cg)) - mu[:, :, None, None, None]) ** 2).sum(
+        (-3, -2, -1)
+    ) / (Cg * P * Q)
+
+    # group_norm[n, c, p, q] = (conv2d[n, c, p, q] - mu[n, c // Cg]) * rsqrt(var[n, c // Cg] +
+    #     1e-05) * gain[c] + bias[c]
+    n = torch.arange(N, device=x.device)[:, None, None, None]
+    c = torch.arange(F, device=x.device)[:, None, None]
+    group_norm = (conv2d - mu[n, c // Cg]) * torch.rsqrt(var[n, c // Cg] + 1e-05) * gain[
+        :, None, None
+    ] + bias[:, None, None]
+
+    # y[n, f, p, q] = group_norm[n, f, p, q] * sigmoid(group_norm[n, f, p, q])
+    y = (group_norm * torch.sigmoid(group_norm)).to(T)
+
+    return y, conv2d_kept
+
+
+@runtime.op(
+    "specs/conv_group_norm_silu.op",
+    allocate=allocate_conv_group_norm_silu_forward,
+    reference=conv_group_norm_silu_forward_reference,
+    precision=("conv",),
+    backward=runtime.Backward(
+        "conv_group_norm_silu_backward",
+        wrt=("x", "w", "b", "gain", "bias"),
+        outputs=("y", "conv2d_kept"),
+        flags=("need_dx", "need_dw", "need_db", "need_dgain", "need_dbias"),
+    ),
+)
+def conv_group_norm_silu_forward(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    b: torch.Tensor,
+    gain: torch.Tensor,
+    bias: torch.Tensor,
+    pad: int = 1,
+    groups: int = 8,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """conv_group_norm_silu, keeping conv2d for its gradient.
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    y, conv2d_kept = allocate_conv_group_norm_silu_forward(x, w, b, gain, bias, pad, groups)
+    if not _runs_kernels(x):
+        return conv_group_norm_silu_forward_reference(x, w, b, gain, bias, pad, groups)
+    if y.numel() > 0 or conv2d_kept.numel() > 0:
+        with torch.cuda.device_of(x):
+            launch_conv_group_norm_silu_forward(x, w, b, gain, bias, y, conv2d_kept, pad, groups)
+    return y, conv2d_kept
+
+
+@triton.jit
+def conv_group_norm_silu_backward_dw_x_packed_tile(
+    x_ptr,
+    x_packed_ptr,
+    rows,
+    N,
+    x_i0,
+    x_row,
+    x_packed_row,
+    x_packed_i0,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(N, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (i0 < N)
+    x = tl.load(x_ptr + i0 * x_i0 + row * x_row, mask=inside)
+    tl.store(x_packed_ptr + row * x_packed_row + i0 * x_packed_i0, x, mask=inside)
+
+
+@triton.jit
+def conv_group_norm_silu_backward_dw_dconv2d_packed_tile(
+    dconv2d_ptr,
+    dconv2d_packed_ptr,
+    rows,
+    N,
+    dconv2d_i0,
+    dconv2d_row,
+    dconv2d_packed_row,
+    dconv2d_packed_i0,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(N, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (i0 < N)
+    dconv2d = tl.load(dconv2d_ptr + i0 * dconv2d_i0 + row * dconv2d_row, mask=inside)
+    tl.store(
+        dconv2d_packed_ptr + row * dconv2d_packed_row + i0 * dconv2d_packed_i0, dconv2d, mask=inside
+    )
+
+
+@triton.jit
+def conv_group_norm_silu_backward_mu_sum_rows(
+    conv2d_kept_ptr,
+    mu_sum_ptr,
+    var_sum_ptr,
+    gain_ptr,
+    bias_ptr,
+    dy_ptr,
+    dmu_sum_ptr,
+    rows,
+    cols,
+    PQ,
+    conv2d_kept_row,
+    conv2d_kept_col,
+    mu_sum_row,
+    var_sum_row,
+    gain_c1,
+    gain_c0,
+    bias_c1,
+    bias_c0,
+    dy_row,
+    dy_col,
+    dmu_sum_row,
+    COMPUTE: tl.constexpr,
+    groups: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (col < cols)
     c1 = row % groups
     c0 = (col // PQ).to(tl.int64)
-    conv2d = tl.load(conv2d_ptr + row * conv2d_row + col.to(tl.int64) * conv2d_col, mask=inside)
-    mu_sum = tl.sum(tl.where(inside, conv2d, 0.0), 1, keep_dims=True)
+    conv2d_kept = tl.load(
+        conv2d_kept_ptr + row * conv2d_kept_row + col.to(tl.int64) * conv2d_kept_col, mask=inside
+    ).to(COMPUTE)
+    mu_sum = tl.sum(tl.where(inside, conv2d_kept, 0.0), 1, keep_dims=True)
     tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
     mu = mu_sum / cols
-    t = conv2d - mu
+    t = conv2d_kept - mu
     var_sum = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True)
     tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
     var = var_sum / cols
     rsqrt_var = _rsqrt(var + 1e-05)
     gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside).to(COMPUTE)
     bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=inside).to(COMPUTE)
-    group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+    group_norm = (conv2d_kept - mu) * rsqrt_var * gain + bias
     dy = tl.load(dy_ptr + row * dy_row + col.to(tl.int64) * dy_col, mask=inside).to(COMPUTE)
     dgroup_norm = dy * _sigmoid(group_norm, HALF) + dy * group_norm * (
         _sigmoid(group_norm, HALF) * (1.0 - _sigmoid(group_norm))
@@ -3347,7 +5321,7 @@ def conv_group_norm_silu_backward_mu_sum_rows(
 
 @triton.jit
 def conv_group_norm_silu_backward_mu_sum_loop(
-    conv2d_ptr,
+    conv2d_kept_ptr,
     mu_sum_ptr,
     var_sum_ptr,
     gain_ptr,
@@ -3360,8 +5334,8 @@ def conv_group_norm_silu_backward_mu_sum_loop(
     P,
     Q,
     count,
-    conv2d_row,
-    conv2d_col,
+    conv2d_kept_row,
+    conv2d_kept_col,
     mu_sum_row,
     var_sum_row,
     gain_c1,
@@ -3390,9 +5364,11 @@ def conv_group_norm_silu_backward_mu_sum_loop(
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
         c0pq = c0 * (P * Q) + col
-        conv2d = tl.load(conv2d_ptr + row * conv2d_row + c0pq * conv2d_col, mask=inside, other=0.0)
+        conv2d_kept = tl.load(
+            conv2d_kept_ptr + row * conv2d_kept_row + c0pq * conv2d_kept_col, mask=inside, other=0.0
+        ).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, conv2d_kept, inside, tl.minimum(cols - start, BLOCK)
         )
     mu = mu_sum / count
     var = var_sum / count
@@ -3406,10 +5382,12 @@ def conv_group_norm_silu_backward_mu_sum_loop(
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
         c0pq = c0 * (P * Q) + col
-        conv2d = tl.load(conv2d_ptr + row * conv2d_row + c0pq * conv2d_col, mask=inside, other=0.0)
+        conv2d_kept = tl.load(
+            conv2d_kept_ptr + row * conv2d_kept_row + c0pq * conv2d_kept_col, mask=inside, other=0.0
+        ).to(COMPUTE)
         gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=row < rows).to(COMPUTE)
-        group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+        group_norm = (conv2d_kept - mu) * rsqrt_var * gain + bias
         dy = tl.load(dy_ptr + row * dy_row + c0pq * dy_col, mask=inside, other=0.0).to(COMPUTE)
         dgroup_norm = dy * _sigmoid(group_norm, HALF) + dy * group_norm * (
             _sigmoid(group_norm, HALF) * (1.0 - _sigmoid(group_norm))
@@ -3421,7 +5399,7 @@ def conv_group_norm_silu_backward_mu_sum_loop(
 
 @triton.jit
 def conv_group_norm_silu_backward_mu_sum_part1(
-    conv2d_ptr,
+    conv2d_kept_ptr,
     mu_sum_part_ptr,
     var_sum_part_ptr,
     var_sum_count_ptr,
@@ -3431,8 +5409,8 @@ def conv_group_norm_silu_backward_mu_sum_part1(
     CHUNK,
     P,
     Q,
-    conv2d_row,
-    conv2d_col,
+    conv2d_kept_row,
+    conv2d_kept_col,
     COMPUTE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -3452,9 +5430,11 @@ def conv_group_norm_silu_backward_mu_sum_part1(
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
         c0pq = c0 * (P * Q) + col
-        conv2d = tl.load(conv2d_ptr + row * conv2d_row + c0pq * conv2d_col, mask=inside, other=0.0)
+        conv2d_kept = tl.load(
+            conv2d_kept_ptr + row * conv2d_kept_row + c0pq * conv2d_kept_col, mask=inside, other=0.0
+        ).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, conv2d_kept, inside, tl.minimum(cols - start, BLOCK)
         )
     tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
     tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
@@ -3466,7 +5446,7 @@ def conv_group_norm_silu_backward_mu_sum_part2(
     mu_sum_part_ptr,
     var_sum_part_ptr,
     var_sum_count_ptr,
-    conv2d_ptr,
+    conv2d_kept_ptr,
     gain_ptr,
     bias_ptr,
     dy_ptr,
@@ -3478,8 +5458,8 @@ def conv_group_norm_silu_backward_mu_sum_part2(
     count,
     P,
     Q,
-    conv2d_row,
-    conv2d_col,
+    conv2d_kept_row,
+    conv2d_kept_col,
     gain_c1,
     gain_c0,
     bias_c1,
@@ -3521,10 +5501,12 @@ def conv_group_norm_silu_backward_mu_sum_part2(
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
         c0pq = c0 * (P * Q) + col
-        conv2d = tl.load(conv2d_ptr + row * conv2d_row + c0pq * conv2d_col, mask=inside, other=0.0)
+        conv2d_kept = tl.load(
+            conv2d_kept_ptr + row * conv2d_kept_row + c0pq * conv2d_kept_col, mask=inside, other=0.0
+        ).to(COMPUTE)
         gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=row < rows).to(COMPUTE)
-        group_norm = (conv2d - mu) * rsqrt_var * gain + bias
+        group_norm = (conv2d_kept - mu) * rsqrt_var * gain + bias
         dy = tl.load(dy_ptr + row * dy_row + c0pq * dy_col, mask=inside, other=0.0).to(COMPUTE)
         dgroup_norm = dy * _sigmoid(group_norm, HALF) + dy * group_norm * (
             _sigmoid(group_norm, HALF) * (1.0 - _sigmoid(group_norm))
@@ -3582,7 +5564,7 @@ def conv_group_norm_silu_backward_mu_sum_finish(
 @triton.jit
 def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows(
     var_sum_ptr,
-    conv2d_ptr,
+    conv2d_kept_ptr,
     mu_sum_ptr,
     gain_ptr,
     bias_ptr,
@@ -3594,8 +5576,8 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows(
     count,
     Cg_groups,
     var_sum_nc1,
-    conv2d_row,
-    conv2d_col,
+    conv2d_kept_row,
+    conv2d_kept_col,
     mu_sum_nc1,
     gain_c1c0,
     bias_c1c0,
@@ -3615,17 +5597,19 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows(
     c1c0 = row % Cg_groups
     var_sum = tl.load(var_sum_ptr + nc1 * var_sum_nc1, mask=row < rows)
     group_norm_rsqrt = _rsqrt(var_sum / count + 1e-05)
-    conv2d = tl.load(conv2d_ptr + row * conv2d_row + col * conv2d_col, mask=inside)
+    conv2d_kept = tl.load(
+        conv2d_kept_ptr + row * conv2d_kept_row + col * conv2d_kept_col, mask=inside
+    ).to(COMPUTE)
     mu_sum = tl.load(mu_sum_ptr + nc1 * mu_sum_nc1, mask=row < rows)
     gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=row < rows).to(COMPUTE)
     bias = tl.load(bias_ptr + c1c0 * bias_c1c0, mask=row < rows).to(COMPUTE)
-    group_norm = (conv2d - mu_sum / count) * group_norm_rsqrt * gain + bias
+    group_norm = (conv2d_kept - mu_sum / count) * group_norm_rsqrt * gain + bias
     dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
     dgroup_norm = dy * _sigmoid(group_norm, HALF) + dy * group_norm * (
         _sigmoid(group_norm, HALF) * (1.0 - _sigmoid(group_norm))
     )
     dgroup_norm_rsqrt_sum = tl.sum(
-        tl.where(inside, dgroup_norm * (conv2d - mu_sum / count), 0.0), 1, keep_dims=True
+        tl.where(inside, dgroup_norm * (conv2d_kept - mu_sum / count), 0.0), 1, keep_dims=True
     )
     tl.store(
         dgroup_norm_rsqrt_sum_ptr + row * dgroup_norm_rsqrt_sum_row,
@@ -3637,7 +5621,7 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows(
 @triton.jit
 def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
     var_sum_ptr,
-    conv2d_ptr,
+    conv2d_kept_ptr,
     mu_sum_ptr,
     gain_ptr,
     bias_ptr,
@@ -3649,8 +5633,8 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
     count,
     Cg_groups,
     var_sum_nc1,
-    conv2d_row,
-    conv2d_col,
+    conv2d_kept_row,
+    conv2d_kept_col,
     mu_sum_nc1,
     gain_c1c0,
     bias_c1c0,
@@ -3672,16 +5656,20 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        conv2d = tl.load(conv2d_ptr + row * conv2d_row + col * conv2d_col, mask=inside)
+        conv2d_kept = tl.load(
+            conv2d_kept_ptr + row * conv2d_kept_row + col * conv2d_kept_col, mask=inside
+        ).to(COMPUTE)
         mu_sum = tl.load(mu_sum_ptr + nc1 * mu_sum_nc1, mask=row < rows)
         gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + c1c0 * bias_c1c0, mask=row < rows).to(COMPUTE)
-        group_norm = (conv2d - mu_sum / count) * group_norm_rsqrt * gain + bias
+        group_norm = (conv2d_kept - mu_sum / count) * group_norm_rsqrt * gain + bias
         dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
         dgroup_norm = dy * _sigmoid(group_norm, HALF) + dy * group_norm * (
             _sigmoid(group_norm, HALF) * (1.0 - _sigmoid(group_norm))
         )
-        dgroup_norm_rsqrt_sum_acc += tl.where(inside, dgroup_norm * (conv2d - mu_sum / count), 0.0)
+        dgroup_norm_rsqrt_sum_acc += tl.where(
+            inside, dgroup_norm * (conv2d_kept - mu_sum / count), 0.0
+        )
     dgroup_norm_rsqrt_sum = tl.sum(dgroup_norm_rsqrt_sum_acc, 1, keep_dims=True)
     tl.store(
         dgroup_norm_rsqrt_sum_ptr + row * dgroup_norm_rsqrt_sum_row,
@@ -3693,7 +5681,7 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
 @triton.jit
 def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_part(
     var_sum_ptr,
-    conv2d_ptr,
+    conv2d_kept_ptr,
     mu_sum_ptr,
     gain_ptr,
     bias_ptr,
@@ -3706,8 +5694,8 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_part(
     count,
     Cg_groups,
     var_sum_nc1,
-    conv2d_row,
-    conv2d_col,
+    conv2d_kept_row,
+    conv2d_kept_col,
     mu_sum_nc1,
     gain_c1c0,
     bias_c1c0,
@@ -3731,16 +5719,20 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_part(
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        conv2d = tl.load(conv2d_ptr + row * conv2d_row + col * conv2d_col, mask=inside)
+        conv2d_kept = tl.load(
+            conv2d_kept_ptr + row * conv2d_kept_row + col * conv2d_kept_col, mask=inside
+        ).to(COMPUTE)
         mu_sum = tl.load(mu_sum_ptr + nc1 * mu_sum_nc1, mask=row < rows)
         gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + c1c0 * bias_c1c0, mask=row < rows).to(COMPUTE)
-        group_norm = (conv2d - mu_sum / count) * group_norm_rsqrt * gain + bias
+        group_norm = (conv2d_kept - mu_sum / count) * group_norm_rsqrt * gain + bias
         dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
         dgroup_norm = dy * _sigmoid(group_norm, HALF) + dy * group_norm * (
             _sigmoid(group_norm, HALF) * (1.0 - _sigmoid(group_norm))
         )
-        dgroup_norm_rsqrt_sum_acc += tl.where(inside, dgroup_norm * (conv2d - mu_sum / count), 0.0)
+        dgroup_norm_rsqrt_sum_acc += tl.where(
+            inside, dgroup_norm * (conv2d_kept - mu_sum / count), 0.0
+        )
     tl.store(
         dgroup_norm_rsqrt_sum_part_ptr + row * PARTS + part,
         tl.sum(dgroup_norm_rsqrt_sum_acc, 1, keep_dims=True),
@@ -3945,7 +5937,7 @@ def conv_group_norm_silu_backward_dvar_sum_finish(
 
 @triton.jit
 def conv_group_norm_silu_backward_dconv2d_rows(
-    conv2d_ptr,
+    conv2d_kept_ptr,
     mu_sum_ptr,
     var_sum_ptr,
     gain_ptr,
@@ -3962,9 +5954,9 @@ def conv_group_norm_silu_backward_dconv2d_rows(
     PQ,
     Cg,
     count,
-    conv2d_n,
-    conv2d_row,
-    conv2d_pq,
+    conv2d_kept_n,
+    conv2d_kept_row,
+    conv2d_kept_pq,
     mu_sum_n,
     mu_sum_c1,
     var_sum_n,
@@ -3996,12 +5988,15 @@ def conv_group_norm_silu_backward_dconv2d_rows(
     n = (col // PQ).to(tl.int64)
     pq = (col % PQ).to(tl.int64)
     c1 = row // Cg
-    conv2d = tl.load(conv2d_ptr + n * conv2d_n + row * conv2d_row + pq * conv2d_pq, mask=inside)
+    conv2d_kept = tl.load(
+        conv2d_kept_ptr + n * conv2d_kept_n + row * conv2d_kept_row + pq * conv2d_kept_pq,
+        mask=inside,
+    ).to(COMPUTE)
     mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
     var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
     gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
     bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
-    group_norm = (conv2d - mu_sum / count) * _rsqrt(var_sum / count + 1e-05) * gain + bias
+    group_norm = (conv2d_kept - mu_sum / count) * _rsqrt(var_sum / count + 1e-05) * gain + bias
     dy = tl.load(dy_ptr + n * dy_n + row * dy_row + pq * dy_pq, mask=inside).to(COMPUTE)
     dgroup_norm = dy * _sigmoid(group_norm, HALF) + dy * group_norm * (
         _sigmoid(group_norm, HALF) * (1.0 - _sigmoid(group_norm))
@@ -4010,7 +6005,7 @@ def conv_group_norm_silu_backward_dconv2d_rows(
     dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
     dconv2d = (
         dgroup_norm * gain * _rsqrt(var_sum / count + 1e-05)
-        + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d - mu_sum / count))
+        + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
         - dmu_sum / count
     )
     tl.store(
@@ -4020,7 +6015,9 @@ def conv_group_norm_silu_backward_dconv2d_rows(
     tl.store(db_ptr + row * db_row, db, mask=row < rows)
     dgain = tl.sum(
         tl.where(
-            inside, dgroup_norm * ((conv2d - mu_sum / count) * _rsqrt(var_sum / count + 1e-05)), 0.0
+            inside,
+            dgroup_norm * ((conv2d_kept - mu_sum / count) * _rsqrt(var_sum / count + 1e-05)),
+            0.0,
         ),
         1,
         keep_dims=True,
@@ -4032,7 +6029,7 @@ def conv_group_norm_silu_backward_dconv2d_rows(
 
 @triton.jit
 def conv_group_norm_silu_backward_dconv2d_lines(
-    conv2d_ptr,
+    conv2d_kept_ptr,
     mu_sum_ptr,
     var_sum_ptr,
     gain_ptr,
@@ -4048,9 +6045,9 @@ def conv_group_norm_silu_backward_dconv2d_lines(
     cols,
     Cg,
     count,
-    conv2d_n,
-    conv2d_row,
-    conv2d_pq,
+    conv2d_kept_n,
+    conv2d_kept_row,
+    conv2d_kept_pq,
     mu_sum_n,
     mu_sum_c1,
     var_sum_n,
@@ -4081,8 +6078,8 @@ def conv_group_norm_silu_backward_dconv2d_lines(
     n = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     cols = cols // WIDE * WIDE  # says what it is a multiple of
-    conv2d_n = tl.multiple_of(tl.cast(conv2d_n, tl.int64), WIDE)
-    conv2d_row = tl.multiple_of(tl.cast(conv2d_row, tl.int64), WIDE)
+    conv2d_kept_n = tl.multiple_of(tl.cast(conv2d_kept_n, tl.int64), WIDE)
+    conv2d_kept_row = tl.multiple_of(tl.cast(conv2d_kept_row, tl.int64), WIDE)
     c1 = row // Cg
     dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), WIDE)
     dy_row = tl.multiple_of(tl.cast(dy_row, tl.int64), WIDE)
@@ -4090,18 +6087,18 @@ def conv_group_norm_silu_backward_dconv2d_lines(
     dconv2d_row = tl.multiple_of(tl.cast(dconv2d_row, tl.int64), WIDE)
     inside = (n < N) & (col < cols)
 
-    conv2d = tl.load(
-        conv2d_ptr
-        + tl.cast(n, tl.int64) * conv2d_n
-        + row * conv2d_row
-        + tl.cast(col, tl.int64) * conv2d_pq,
+    conv2d_kept = tl.load(
+        conv2d_kept_ptr
+        + tl.cast(n, tl.int64) * conv2d_kept_n
+        + row * conv2d_kept_row
+        + tl.cast(col, tl.int64) * conv2d_kept_pq,
         mask=inside,
-    )
+    ).to(COMPUTE)
     mu_sum = tl.load(mu_sum_ptr + tl.cast(n, tl.int64) * mu_sum_n + c1 * mu_sum_c1, mask=n < N)
     var_sum = tl.load(var_sum_ptr + tl.cast(n, tl.int64) * var_sum_n + c1 * var_sum_c1, mask=n < N)
     gain = tl.load(gain_ptr + row * gain_row).to(COMPUTE)
     bias = tl.load(bias_ptr + row * bias_row).to(COMPUTE)
-    group_norm = (conv2d - mu_sum / count) * _rsqrt(var_sum / count + 1e-05) * gain + bias
+    group_norm = (conv2d_kept - mu_sum / count) * _rsqrt(var_sum / count + 1e-05) * gain + bias
     dy = tl.load(
         dy_ptr + tl.cast(n, tl.int64) * dy_n + row * dy_row + tl.cast(col, tl.int64) * dy_pq,
         mask=inside,
@@ -4115,7 +6112,7 @@ def conv_group_norm_silu_backward_dconv2d_lines(
     dmu_sum = tl.load(dmu_sum_ptr + tl.cast(n, tl.int64) * dmu_sum_n + c1 * dmu_sum_c1, mask=n < N)
     dconv2d = (
         dgroup_norm * gain * _rsqrt(var_sum / count + 1e-05)
-        + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d - mu_sum / count))
+        + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
         - dmu_sum / count
     )
     tl.store(
@@ -4130,7 +6127,9 @@ def conv_group_norm_silu_backward_dconv2d_lines(
     tl.store(db_ptr + row * db_row, db)
     dgain = tl.sum(
         tl.where(
-            inside, dgroup_norm * ((conv2d - mu_sum / count) * _rsqrt(var_sum / count + 1e-05)), 0.0
+            inside,
+            dgroup_norm * ((conv2d_kept - mu_sum / count) * _rsqrt(var_sum / count + 1e-05)),
+            0.0,
         )
     )
     tl.store(dgain_ptr + row * dgain_row, dgain)
@@ -4140,7 +6139,7 @@ def conv_group_norm_silu_backward_dconv2d_lines(
 
 @triton.jit
 def conv_group_norm_silu_backward_dconv2d_loop(
-    conv2d_ptr,
+    conv2d_kept_ptr,
     mu_sum_ptr,
     var_sum_ptr,
     gain_ptr,
@@ -4157,9 +6156,9 @@ def conv_group_norm_silu_backward_dconv2d_loop(
     cols,
     Cg,
     count,
-    conv2d_n,
-    conv2d_row,
-    conv2d_pq,
+    conv2d_kept_n,
+    conv2d_kept_row,
+    conv2d_kept_pq,
     mu_sum_n,
     mu_sum_c1,
     var_sum_n,
@@ -4196,16 +6195,16 @@ def conv_group_norm_silu_backward_dconv2d_loop(
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        conv2d = tl.load(
-            conv2d_ptr + n * conv2d_n + row * conv2d_row + col * conv2d_pq,
+        conv2d_kept = tl.load(
+            conv2d_kept_ptr + n * conv2d_kept_n + row * conv2d_kept_row + col * conv2d_kept_pq,
             mask=inside,
             eviction_policy="evict_last",
-        )
+        ).to(COMPUTE)
         mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=row < rows)
         var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=row < rows)
         gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
-        group_norm = (conv2d - mu_sum / count) * _rsqrt(var_sum / count + 1e-05) * gain + bias
+        group_norm = (conv2d_kept - mu_sum / count) * _rsqrt(var_sum / count + 1e-05) * gain + bias
         dy = tl.load(
             dy_ptr + n * dy_n + row * dy_row + col * dy_pq,
             mask=inside,
@@ -4218,12 +6217,14 @@ def conv_group_norm_silu_backward_dconv2d_loop(
         dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=row < rows)
         dconv2d = (
             dgroup_norm * gain * _rsqrt(var_sum / count + 1e-05)
-            + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d - mu_sum / count))
+            + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
             - dmu_sum / count
         )
         db_sum_acc += tl.where(inside, dconv2d, 0.0)
         dgain_sum_acc += tl.where(
-            inside, dgroup_norm * ((conv2d - mu_sum / count) * _rsqrt(var_sum / count + 1e-05)), 0.0
+            inside,
+            dgroup_norm * ((conv2d_kept - mu_sum / count) * _rsqrt(var_sum / count + 1e-05)),
+            0.0,
         )
         dbias_sum_acc += tl.where(inside, dgroup_norm, 0.0)
     db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
@@ -4237,16 +6238,16 @@ def conv_group_norm_silu_backward_dconv2d_loop(
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        conv2d = tl.load(
-            conv2d_ptr + n * conv2d_n + row * conv2d_row + col * conv2d_pq,
+        conv2d_kept = tl.load(
+            conv2d_kept_ptr + n * conv2d_kept_n + row * conv2d_kept_row + col * conv2d_kept_pq,
             mask=inside,
             eviction_policy="evict_first",
-        )
+        ).to(COMPUTE)
         mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=row < rows)
         var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=row < rows)
         gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
-        group_norm = (conv2d - mu_sum / count) * _rsqrt(var_sum / count + 1e-05) * gain + bias
+        group_norm = (conv2d_kept - mu_sum / count) * _rsqrt(var_sum / count + 1e-05) * gain + bias
         dy = tl.load(
             dy_ptr + n * dy_n + row * dy_row + col * dy_pq,
             mask=inside,
@@ -4259,7 +6260,7 @@ def conv_group_norm_silu_backward_dconv2d_loop(
         dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=row < rows)
         dconv2d = (
             dgroup_norm * gain * _rsqrt(var_sum / count + 1e-05)
-            + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d - mu_sum / count))
+            + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
             - dmu_sum / count
         )
         tl.store(
@@ -4269,7 +6270,7 @@ def conv_group_norm_silu_backward_dconv2d_loop(
 
 @triton.jit
 def conv_group_norm_silu_backward_dconv2d_part(
-    conv2d_ptr,
+    conv2d_kept_ptr,
     mu_sum_ptr,
     var_sum_ptr,
     gain_ptr,
@@ -4286,9 +6287,9 @@ def conv_group_norm_silu_backward_dconv2d_part(
     CHUNK,
     Cg,
     count,
-    conv2d_n,
-    conv2d_row,
-    conv2d_pq,
+    conv2d_kept_n,
+    conv2d_kept_row,
+    conv2d_kept_pq,
     mu_sum_n,
     mu_sum_c1,
     var_sum_n,
@@ -4322,14 +6323,15 @@ def conv_group_norm_silu_backward_dconv2d_part(
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        conv2d = tl.load(
-            conv2d_ptr + n * conv2d_n + row * conv2d_row + col * conv2d_pq, mask=inside
-        )
+        conv2d_kept = tl.load(
+            conv2d_kept_ptr + n * conv2d_kept_n + row * conv2d_kept_row + col * conv2d_kept_pq,
+            mask=inside,
+        ).to(COMPUTE)
         mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=row < rows)
         var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=row < rows)
         gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
-        group_norm = (conv2d - mu_sum / count) * _rsqrt(var_sum / count + 1e-05) * gain + bias
+        group_norm = (conv2d_kept - mu_sum / count) * _rsqrt(var_sum / count + 1e-05) * gain + bias
         dy = tl.load(dy_ptr + n * dy_n + row * dy_row + col * dy_pq, mask=inside).to(COMPUTE)
         dgroup_norm = dy * _sigmoid(group_norm, HALF) + dy * group_norm * (
             _sigmoid(group_norm, HALF) * (1.0 - _sigmoid(group_norm))
@@ -4338,12 +6340,14 @@ def conv_group_norm_silu_backward_dconv2d_part(
         dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=row < rows)
         dconv2d = (
             dgroup_norm * gain * _rsqrt(var_sum / count + 1e-05)
-            + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d - mu_sum / count))
+            + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
             - dmu_sum / count
         )
         db_sum_acc += tl.where(inside, dconv2d, 0.0)
         dgain_sum_acc += tl.where(
-            inside, dgroup_norm * ((conv2d - mu_sum / count) * _rsqrt(var_sum / count + 1e-05)), 0.0
+            inside,
+            dgroup_norm * ((conv2d_kept - mu_sum / count) * _rsqrt(var_sum / count + 1e-05)),
+            0.0,
         )
         dbias_sum_acc += tl.where(inside, dgroup_norm, 0.0)
     tl.store(
@@ -4369,7 +6373,7 @@ def conv_group_norm_silu_backward_dconv2d_finish(
     db_ptr,
     dgain_ptr,
     dbias_ptr,
-    conv2d_ptr,
+    conv2d_kept_ptr,
     mu_sum_ptr,
     var_sum_ptr,
     gain_ptr,
@@ -4387,9 +6391,9 @@ def conv_group_norm_silu_backward_dconv2d_finish(
     db_row,
     dgain_row,
     dbias_row,
-    conv2d_n,
-    conv2d_row,
-    conv2d_pq,
+    conv2d_kept_n,
+    conv2d_kept_row,
+    conv2d_kept_pq,
     mu_sum_n,
     mu_sum_c1,
     var_sum_n,
@@ -4440,14 +6444,15 @@ def conv_group_norm_silu_backward_dconv2d_finish(
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < rows) & (col < cols)
-        conv2d = tl.load(
-            conv2d_ptr + n * conv2d_n + row * conv2d_row + col * conv2d_pq, mask=inside
-        )
+        conv2d_kept = tl.load(
+            conv2d_kept_ptr + n * conv2d_kept_n + row * conv2d_kept_row + col * conv2d_kept_pq,
+            mask=inside,
+        ).to(COMPUTE)
         mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=row < rows)
         var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=row < rows)
         gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
-        group_norm = (conv2d - mu_sum / count) * _rsqrt(var_sum / count + 1e-05) * gain + bias
+        group_norm = (conv2d_kept - mu_sum / count) * _rsqrt(var_sum / count + 1e-05) * gain + bias
         dy = tl.load(dy_ptr + n * dy_n + row * dy_row + col * dy_pq, mask=inside).to(COMPUTE)
         dgroup_norm = dy * _sigmoid(group_norm, HALF) + dy * group_norm * (
             _sigmoid(group_norm, HALF) * (1.0 - _sigmoid(group_norm))
@@ -4456,7 +6461,7 @@ def conv_group_norm_silu_backward_dconv2d_finish(
         dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=row < rows)
         dconv2d = (
             dgroup_norm * gain * _rsqrt(var_sum / count + 1e-05)
-            + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d - mu_sum / count))
+            + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
             - dmu_sum / count
         )
         tl.store(
@@ -4466,7 +6471,7 @@ def conv_group_norm_silu_backward_dconv2d_finish(
 
 @triton.jit
 def conv_group_norm_silu_backward_dconv2d_channels_part(
-    conv2d_ptr,
+    conv2d_kept_ptr,
     mu_sum_ptr,
     var_sum_ptr,
     gain_ptr,
@@ -4483,9 +6488,9 @@ def conv_group_norm_silu_backward_dconv2d_channels_part(
     PQ,
     Cg,
     count,
-    conv2d_n,
-    conv2d_row,
-    conv2d_pq,
+    conv2d_kept_n,
+    conv2d_kept_row,
+    conv2d_kept_pq,
     mu_sum_n,
     mu_sum_c1,
     var_sum_n,
@@ -4519,12 +6524,15 @@ def conv_group_norm_silu_backward_dconv2d_channels_part(
         inside = (row < rows) & (col < cols)
         n = (col // PQ).to(tl.int64)
         pq = (col % PQ).to(tl.int64)
-        conv2d = tl.load(conv2d_ptr + n * conv2d_n + row * conv2d_row + pq * conv2d_pq, mask=inside)
+        conv2d_kept = tl.load(
+            conv2d_kept_ptr + n * conv2d_kept_n + row * conv2d_kept_row + pq * conv2d_kept_pq,
+            mask=inside,
+        ).to(COMPUTE)
         mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
         var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
         gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
-        group_norm = (conv2d - mu_sum / count) * _rsqrt(var_sum / count + 1e-05) * gain + bias
+        group_norm = (conv2d_kept - mu_sum / count) * _rsqrt(var_sum / count + 1e-05) * gain + bias
         dy = tl.load(dy_ptr + n * dy_n + row * dy_row + pq * dy_pq, mask=inside).to(COMPUTE)
         dgroup_norm = dy * _sigmoid(group_norm, HALF) + dy * group_norm * (
             _sigmoid(group_norm, HALF) * (1.0 - _sigmoid(group_norm))
@@ -4533,12 +6541,14 @@ def conv_group_norm_silu_backward_dconv2d_channels_part(
         dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
         dconv2d = (
             dgroup_norm * gain * _rsqrt(var_sum / count + 1e-05)
-            + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d - mu_sum / count))
+            + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
             - dmu_sum / count
         )
         db_sum_acc += tl.where(inside, dconv2d, 0.0)
         dgain_sum_acc += tl.where(
-            inside, dgroup_norm * ((conv2d - mu_sum / count) * _rsqrt(var_sum / count + 1e-05)), 0.0
+            inside,
+            dgroup_norm * ((conv2d_kept - mu_sum / count) * _rsqrt(var_sum / count + 1e-05)),
+            0.0,
         )
         dbias_sum_acc += tl.where(inside, dgroup_norm, 0.0)
     tl.store(
@@ -4564,7 +6574,7 @@ def conv_group_norm_silu_backward_dconv2d_channels_finish(
     db_ptr,
     dgain_ptr,
     dbias_ptr,
-    conv2d_ptr,
+    conv2d_kept_ptr,
     mu_sum_ptr,
     var_sum_ptr,
     gain_ptr,
@@ -4582,9 +6592,9 @@ def conv_group_norm_silu_backward_dconv2d_channels_finish(
     db_row,
     dgain_row,
     dbias_row,
-    conv2d_n,
-    conv2d_row,
-    conv2d_pq,
+    conv2d_kept_n,
+    conv2d_kept_row,
+    conv2d_kept_pq,
     mu_sum_n,
     mu_sum_c1,
     var_sum_n,
@@ -4635,12 +6645,15 @@ def conv_group_norm_silu_backward_dconv2d_channels_finish(
         inside = (row < rows) & (col < cols)
         n = (col // PQ).to(tl.int64)
         pq = (col % PQ).to(tl.int64)
-        conv2d = tl.load(conv2d_ptr + n * conv2d_n + row * conv2d_row + pq * conv2d_pq, mask=inside)
+        conv2d_kept = tl.load(
+            conv2d_kept_ptr + n * conv2d_kept_n + row * conv2d_kept_row + pq * conv2d_kept_pq,
+            mask=inside,
+        ).to(COMPUTE)
         mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
         var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
         gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
-        group_norm = (conv2d - mu_sum / count) * _rsqrt(var_sum / count + 1e-05) * gain + bias
+        group_norm = (conv2d_kept - mu_sum / count) * _rsqrt(var_sum / count + 1e-05) * gain + bias
         dy = tl.load(dy_ptr + n * dy_n + row * dy_row + pq * dy_pq, mask=inside).to(COMPUTE)
         dgroup_norm = dy * _sigmoid(group_norm, HALF) + dy * group_norm * (
             _sigmoid(group_norm, HALF) * (1.0 - _sigmoid(group_norm))
@@ -4649,7 +6662,7 @@ def conv_group_norm_silu_backward_dconv2d_channels_finish(
         dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
         dconv2d = (
             dgroup_norm * gain * _rsqrt(var_sum / count + 1e-05)
-            + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d - mu_sum / count))
+            + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
             - dmu_sum / count
         )
         tl.store(
@@ -4659,7 +6672,7 @@ def conv_group_norm_silu_backward_dconv2d_channels_finish(
 
 @triton.jit
 def conv_group_norm_silu_backward_dconv2d_channels_rows(
-    conv2d_ptr,
+    conv2d_kept_ptr,
     mu_sum_ptr,
     var_sum_ptr,
     gain_ptr,
@@ -4676,9 +6689,9 @@ def conv_group_norm_silu_backward_dconv2d_channels_rows(
     PQ,
     Cg,
     count,
-    conv2d_n,
-    conv2d_row,
-    conv2d_pq,
+    conv2d_kept_n,
+    conv2d_kept_row,
+    conv2d_kept_pq,
     mu_sum_n,
     mu_sum_c1,
     var_sum_n,
@@ -4710,12 +6723,15 @@ def conv_group_norm_silu_backward_dconv2d_channels_rows(
     n = (col // PQ).to(tl.int64)
     pq = (col % PQ).to(tl.int64)
     c1 = row // Cg
-    conv2d = tl.load(conv2d_ptr + n * conv2d_n + row * conv2d_row + pq * conv2d_pq, mask=inside)
+    conv2d_kept = tl.load(
+        conv2d_kept_ptr + n * conv2d_kept_n + row * conv2d_kept_row + pq * conv2d_kept_pq,
+        mask=inside,
+    ).to(COMPUTE)
     mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
     var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
     gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
     bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
-    group_norm = (conv2d - mu_sum / count) * _rsqrt(var_sum / count + 1e-05) * gain + bias
+    group_norm = (conv2d_kept - mu_sum / count) * _rsqrt(var_sum / count + 1e-05) * gain + bias
     dy = tl.load(dy_ptr + n * dy_n + row * dy_row + pq * dy_pq, mask=inside).to(COMPUTE)
     dgroup_norm = dy * _sigmoid(group_norm, HALF) + dy * group_norm * (
         _sigmoid(group_norm, HALF) * (1.0 - _sigmoid(group_norm))
@@ -4724,7 +6740,7 @@ def conv_group_norm_silu_backward_dconv2d_channels_rows(
     dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
     dconv2d = (
         dgroup_norm * gain * _rsqrt(var_sum / count + 1e-05)
-        + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d - mu_sum / count))
+        + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
         - dmu_sum / count
     )
     tl.store(
@@ -4734,7 +6750,9 @@ def conv_group_norm_silu_backward_dconv2d_channels_rows(
     tl.store(db_ptr + row * db_row, db, mask=row < rows)
     dgain = tl.sum(
         tl.where(
-            inside, dgroup_norm * ((conv2d - mu_sum / count) * _rsqrt(var_sum / count + 1e-05)), 0.0
+            inside,
+            dgroup_norm * ((conv2d_kept - mu_sum / count) * _rsqrt(var_sum / count + 1e-05)),
+            0.0,
         ),
         1,
         keep_dims=True,
@@ -4746,7 +6764,7 @@ def conv_group_norm_silu_backward_dconv2d_channels_rows(
 
 @triton.jit
 def conv_group_norm_silu_backward_dconv2d_channels_loop(
-    conv2d_ptr,
+    conv2d_kept_ptr,
     mu_sum_ptr,
     var_sum_ptr,
     gain_ptr,
@@ -4763,9 +6781,9 @@ def conv_group_norm_silu_backward_dconv2d_channels_loop(
     PQ,
     Cg,
     count,
-    conv2d_n,
-    conv2d_row,
-    conv2d_pq,
+    conv2d_kept_n,
+    conv2d_kept_row,
+    conv2d_kept_pq,
     mu_sum_n,
     mu_sum_c1,
     var_sum_n,
@@ -4802,16 +6820,16 @@ def conv_group_norm_silu_backward_dconv2d_channels_loop(
         inside = (row < rows) & (col < cols)
         n = (col // PQ).to(tl.int64)
         pq = (col % PQ).to(tl.int64)
-        conv2d = tl.load(
-            conv2d_ptr + n * conv2d_n + row * conv2d_row + pq * conv2d_pq,
+        conv2d_kept = tl.load(
+            conv2d_kept_ptr + n * conv2d_kept_n + row * conv2d_kept_row + pq * conv2d_kept_pq,
             mask=inside,
             eviction_policy="evict_last",
-        )
+        ).to(COMPUTE)
         mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
         var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
         gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
-        group_norm = (conv2d - mu_sum / count) * _rsqrt(var_sum / count + 1e-05) * gain + bias
+        group_norm = (conv2d_kept - mu_sum / count) * _rsqrt(var_sum / count + 1e-05) * gain + bias
         dy = tl.load(
             dy_ptr + n * dy_n + row * dy_row + pq * dy_pq, mask=inside, eviction_policy="evict_last"
         ).to(COMPUTE)
@@ -4822,12 +6840,14 @@ def conv_group_norm_silu_backward_dconv2d_channels_loop(
         dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
         dconv2d = (
             dgroup_norm * gain * _rsqrt(var_sum / count + 1e-05)
-            + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d - mu_sum / count))
+            + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
             - dmu_sum / count
         )
         db_sum_acc += tl.where(inside, dconv2d, 0.0)
         dgain_sum_acc += tl.where(
-            inside, dgroup_norm * ((conv2d - mu_sum / count) * _rsqrt(var_sum / count + 1e-05)), 0.0
+            inside,
+            dgroup_norm * ((conv2d_kept - mu_sum / count) * _rsqrt(var_sum / count + 1e-05)),
+            0.0,
         )
         dbias_sum_acc += tl.where(inside, dgroup_norm, 0.0)
     db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
@@ -4841,16 +6861,16 @@ def conv_group_norm_silu_backward_dconv2d_channels_loop(
         inside = (row < rows) & (col < cols)
         n = (col // PQ).to(tl.int64)
         pq = (col % PQ).to(tl.int64)
-        conv2d = tl.load(
-            conv2d_ptr + n * conv2d_n + row * conv2d_row + pq * conv2d_pq,
+        conv2d_kept = tl.load(
+            conv2d_kept_ptr + n * conv2d_kept_n + row * conv2d_kept_row + pq * conv2d_kept_pq,
             mask=inside,
             eviction_policy="evict_first",
-        )
+        ).to(COMPUTE)
         mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
         var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
         gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + row * bias_row, mask=row < rows).to(COMPUTE)
-        group_norm = (conv2d - mu_sum / count) * _rsqrt(var_sum / count + 1e-05) * gain + bias
+        group_norm = (conv2d_kept - mu_sum / count) * _rsqrt(var_sum / count + 1e-05) * gain + bias
         dy = tl.load(
             dy_ptr + n * dy_n + row * dy_row + pq * dy_pq,
             mask=inside,
@@ -4863,7 +6883,7 @@ def conv_group_norm_silu_backward_dconv2d_channels_loop(
         dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
         dconv2d = (
             dgroup_norm * gain * _rsqrt(var_sum / count + 1e-05)
-            + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d - mu_sum / count))
+            + dvar_sum / (var_sum / count + 1e-05) / count * (2.0 * (conv2d_kept - mu_sum / count))
             - dmu_sum / count
         )
         tl.store(
@@ -4890,7 +6910,7 @@ def conv_group_norm_silu_backward_dx_taps(
     dconv2d_2,
     dconv2d_3,
     w_k,
-    w_c2,
+    w_c3,
     w_tap,
     dx_0,
     dx_1,
@@ -4917,7 +6937,7 @@ def conv_group_norm_silu_backward_dx_taps(
     tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    c2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    c3 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n = m // HW
     h = m // W % H
     dconv2d_p0 = h + pad
@@ -4936,16 +6956,16 @@ def conv_group_norm_silu_backward_dx_taps(
         k = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         c0 = k[None, :] % Cg
         c1 = k[None, :] // Cg
-        r = tap // S
-        s = tap % S
+        r2 = tap // S
+        s2 = tap % S
         dconv2d_terms = (
             (c0 + c1 * Cg) * dconv2d_1
-            + tl.cast(-r, tl.int64) * dconv2d_2
-            + tl.cast(-s, tl.int64) * dconv2d_3
+            + tl.cast(-r2, tl.int64) * dconv2d_2
+            + tl.cast(-s2, tl.int64) * dconv2d_3
         )
         dconv2d_f = c0 + c1 * Cg
-        dconv2d_p = dconv2d_p0 - r
-        dconv2d_q = dconv2d_q0 - s
+        dconv2d_p = dconv2d_p0 - r2
+        dconv2d_q = dconv2d_q0 - s2
         dconv2d = tl.load(
             dconv2d_rows + dconv2d_terms,
             mask=(m < M)
@@ -4957,8 +6977,8 @@ def conv_group_norm_silu_backward_dx_taps(
             other=0.0,
         )
         w = tl.load(
-            w_ptr + k[:, None] * w_k + c2 * w_c2 + tl.cast(tap, tl.int64) * w_tap,
-            mask=(c2 < C) & (k[:, None] < K),
+            w_ptr + k[:, None] * w_k + c3 * w_c3 + tl.cast(tap, tl.int64) * w_tap,
+            mask=(c3 < C) & (k[:, None] < K),
             other=0.0,
         ).to(COMPUTE)
         dx_sum = tl.dot(
@@ -4974,13 +6994,13 @@ def conv_group_norm_silu_backward_dx_taps(
     dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
         dx_sum = dx_sum_halves[half]
-        c2 = (
+        c3 = (
             tile_n.to(tl.int64) * BLOCK_N
             + half * (BLOCK_N // 2)
             + tl.arange(0, BLOCK_N // 2)[None, :]
         )
-        inside = (m < M) & (c2 < C)
-        tl.store(dx_rows + c2 * dx_1, dx_sum, mask=inside)
+        inside = (m < M) & (c3 < C)
+        tl.store(dx_rows + c3 * dx_1, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -4993,7 +7013,7 @@ def conv_group_norm_silu_backward_dx_rows(
     C,
     K,
     dx_m,
-    dx_c2,
+    dx_c3,
     DCONV2D_TURNED: tl.constexpr,
     W_TURNED: tl.constexpr,
     COMPUTE: tl.constexpr,
@@ -5036,11 +7056,11 @@ def conv_group_norm_silu_backward_dx_rows(
         dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            c2 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (c2 < C)
+            c3 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (c3 < C)
             dx_sum = dx_sum_halves[half]
             if dx_tiles is None:
-                tl.store(dx_ptr + m * dx_m + c2 * dx_c2, dx_sum, mask=inside)
+                tl.store(dx_ptr + m * dx_m + c3 * dx_c3, dx_sum, mask=inside)
             else:
                 dx_tiles.store([first_m, column], dx_sum.to(dx_tiles.dtype))
 
@@ -5055,7 +7075,7 @@ def conv_group_norm_silu_backward_dx_planes(
     C,
     K,
     dx_n,
-    dx_c2,
+    dx_c3,
     dx_m,
     DCONV2D_TURNED: tl.constexpr,
     W_TURNED: tl.constexpr,
@@ -5101,10 +7121,10 @@ def conv_group_norm_silu_backward_dx_planes(
         dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
         for half in tl.static_range(2):
             column = first_n + half * (BLOCK_N // 2)
-            c2 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
-            inside = (m < M) & (c2 < C)
+            c3 = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
+            inside = (m < M) & (c3 < C)
             dx_sum = dx_sum_halves[half]
-            tl.store(dx_ptr + n * dx_n + c2 * dx_c2 + m * dx_m, dx_sum, mask=inside)
+            tl.store(dx_ptr + n * dx_n + c3 * dx_c3 + m * dx_m, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -5124,8 +7144,8 @@ def conv_group_norm_silu_backward_dx_tiles(
     dconv2d_2,
     dconv2d_3,
     w_c1c0,
-    w_c2,
-    w_rs,
+    w_c3,
+    w_r2s2,
     dx_0,
     dx_1,
     dx_2,
@@ -5153,7 +7173,7 @@ def conv_group_norm_silu_backward_dx_tiles(
     tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
     tile_n = tile % (GROUP_M * tiles_n) // size_m
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    c2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    c3 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n = m // HW
     h = m // W % H
     dconv2d_p0 = h + pad
@@ -5170,16 +7190,16 @@ def conv_group_norm_silu_backward_dx_tiles(
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         c0 = k[None, :] % Cg
         c1 = k[None, :] // Cg % groups
-        r = k[None, :] // (Cg * S * groups)
-        s = k[None, :] // (Cg * groups) % S
+        r2 = k[None, :] // (Cg * S * groups)
+        s2 = k[None, :] // (Cg * groups) % S
         dconv2d_terms = (
             tl.cast(c0 + c1 * Cg, tl.int64) * dconv2d_1
-            + tl.cast(-r, tl.int64) * dconv2d_2
-            + tl.cast(-s, tl.int64) * dconv2d_3
+            + tl.cast(-r2, tl.int64) * dconv2d_2
+            + tl.cast(-s2, tl.int64) * dconv2d_3
         )
         dconv2d_f = c0 + c1 * Cg
-        dconv2d_p = dconv2d_p0 - r
-        dconv2d_q = dconv2d_q0 - s
+        dconv2d_p = dconv2d_p0 - r2
+        dconv2d_q = dconv2d_q0 - s2
         dconv2d = tl.load(
             dconv2d_rows + dconv2d_terms,
             mask=(m < M)
@@ -5191,10 +7211,10 @@ def conv_group_norm_silu_backward_dx_tiles(
             other=0.0,
         )
         c1c0 = k[:, None] % (Cg * groups)
-        rs = k[:, None] // (Cg * groups)
+        r2s2 = k[:, None] // (Cg * groups)
         w = tl.load(
-            w_ptr + tl.cast(c1c0, tl.int64) * w_c1c0 + c2 * w_c2 + tl.cast(rs, tl.int64) * w_rs,
-            mask=(c2 < C) & (k[:, None] < Cg * R * S * groups),
+            w_ptr + tl.cast(c1c0, tl.int64) * w_c1c0 + c3 * w_c3 + tl.cast(r2s2, tl.int64) * w_r2s2,
+            mask=(c3 < C) & (k[:, None] < Cg * R * S * groups),
             other=0.0,
         ).to(COMPUTE)
         dx_sum = tl.dot(
@@ -5210,13 +7230,13 @@ def conv_group_norm_silu_backward_dx_tiles(
     dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
         dx_sum = dx_sum_halves[half]
-        c2 = (
+        c3 = (
             tile_n.to(tl.int64) * BLOCK_N
             + half * (BLOCK_N // 2)
             + tl.arange(0, BLOCK_N // 2)[None, :]
         )
-        inside = (m < M) & (c2 < C)
-        tl.store(dx_rows + c2 * dx_1, dx_sum, mask=inside)
+        inside = (m < M) & (c3 < C)
+        tl.store(dx_rows + c3 * dx_1, dx_sum, mask=inside)
 
 
 @triton.jit
@@ -5568,72 +7588,6 @@ def conv_group_norm_silu_backward_dw_tiles(
         tl.store(dw_rows + dw_f * dw_0, dw_sum, mask=inside)
 
 
-def choose_conv_group_norm_silu_backward_conv2d_x_packed(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
-
-
-def launch_conv_group_norm_silu_backward_conv2d_x_packed(x, x_packed) -> None:
-    """Computes x_packed by the variant that fits, unchecked."""
-    N, C, H, W = x.shape
-    x = x.reshape(N, C, H * W)
-    x_packed = x_packed.view(H * N * W, C)
-    rows = H * N * W
-    cols = C
-    _, config = choose_conv_group_norm_silu_backward_conv2d_x_packed(cols)
-    conv_group_norm_silu_backward_conv2d_x_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
-    ](
-        x,
-        x_packed,
-        H * N * W,
-        C,
-        H * W,
-        x.stride(0),
-        x.stride(1),
-        x.stride(2),
-        x_packed.stride(0),
-        x_packed.stride(1),
-        enable_fp_fusion=True,
-        **config,
-    )
-
-
-def choose_conv_group_norm_silu_backward_conv2d_w_packed(cols: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
-
-
-def launch_conv_group_norm_silu_backward_conv2d_w_packed(w, w_packed) -> None:
-    """Computes w_packed by the variant that fits, unchecked."""
-    F, C, R, S = w.shape
-    w = w.reshape(F, C, R * S)
-    w_packed = w_packed.view(F * R * S, C)
-    rows = F * R * S
-    cols = C
-    _, config = choose_conv_group_norm_silu_backward_conv2d_w_packed(cols)
-    conv_group_norm_silu_backward_conv2d_w_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
-    ](
-        w,
-        w_packed,
-        F * R * S,
-        C,
-        R * S,
-        w.stride(0),
-        w.stride(1),
-        w.stride(2),
-        w_packed.stride(0),
-        w_packed.stride(1),
-        enable_fp_fusion=True,
-        **config,
-    )
-
-
 def choose_conv_group_norm_silu_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # operands disagree on the fastest axis: a square tile reads and writes whole lines
@@ -5696,548 +7650,6 @@ def launch_conv_group_norm_silu_backward_dw_dconv2d_packed(dconv2d, dconv2d_pack
     )
 
 
-def choose_conv_group_norm_silu_backward_conv2d(
-    M: int,
-    N: int,
-    channels: int,
-    depth: int,
-    taps: int,
-    images: int,
-    places: int,
-    one_tap: bool,
-    as_rows: bool,
-    patched: bool,
-    itemsize: int,
-    stored_bytes: int,
-    hip: bool,
-    sms: int,
-) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # one tap, so a product whose rows are the positions of all images; long, and bound by memory: small tiles, three programs a multiprocessor
-    if (
-        one_tap
-        and as_rows
-        and M < 2**31
-        and M * N * channels >= 2**29
-        and itemsize <= 4
-        and M >= 64 * sms
-        and N * channels <= 128 * (N + channels)
-    ):
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "rows_stream", dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
-    # one tap, so a product whose rows are the positions of all images; large, and its widest tiles fill whole waves of multiprocessors
-    if (
-        one_tap
-        and as_rows
-        and M < 2**31
-        and M * N * channels >= 2**29
-        and itemsize <= 2
-        and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-    ):
-        return "rows_persistent", dict(
-            BLOCK_M=128,
-            BLOCK_N=256,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=4 if stored_bytes <= 2 else 3 if stored_bytes <= 4 else 2,
-            PROGRAMS=1,
-        )
-    # one tap, so a product whose rows are the positions of all images; large, and tiles of 128 x 128 fill the waves better
-    if (
-        one_tap
-        and as_rows
-        and M < 2**31
-        and M * N * channels >= 2**29
-        and itemsize <= 4
-        and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
-    ):
-        return "rows_square", dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3,
-            PROGRAMS=1,
-        )
-    # one tap, so a product whose rows are the positions of one image; long, and bound by memory: small tiles, three programs a multiprocessor
-    if (
-        one_tap
-        and places < 2**31
-        and images * places * N * channels >= 2**29
-        and itemsize <= 4
-        and images * places >= 64 * sms
-        and N * channels <= 128 * (N + channels)
-    ):
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "planes_stream", dict(
-            BLOCK_M=64,
-            BLOCK_N=BLOCK_N,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=4,
-            num_stages=2 if BLOCK_N == 128 and itemsize <= 2 else 3,
-            PROGRAMS=3,
-        )
-    # one tap, so a product whose rows are the positions of one image; large, and its widest tiles fill whole waves of multiprocessors
-    if (
-        one_tap
-        and places < 2**31
-        and images * places * N * channels >= 2**29
-        and itemsize <= 2
-        and 9 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 256), sms)
-        <= 5 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
-    ):
-        return "planes_persistent", dict(
-            BLOCK_M=128,
-            BLOCK_N=256,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=4 if stored_bytes <= 2 else 3 if stored_bytes <= 4 else 2,
-            PROGRAMS=1,
-        )
-    # one tap, so a product whose rows are the positions of one image; large, and tiles of 128 x 128 fill the waves better
-    if (
-        one_tap
-        and places < 2**31
-        and images * places * N * channels >= 2**29
-        and itemsize <= 4
-        and 8 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
-        <= 5 * triton.cdiv(images * triton.cdiv(places, 64) * triton.cdiv(N, 128), sms)
-    ):
-        return "planes_square", dict(
-            BLOCK_M=128,
-            BLOCK_N=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=5 if itemsize <= 2 else 3,
-            PROGRAMS=1,
-        )
-    # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
-    if patched and 2 <= itemsize <= 4 and channels % 16 == 0 and M * N * channels >= 2**26:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        BLOCK_K = min(
-            128 // itemsize, 64 if channels % 64 == 0 else 32 if channels % 32 == 0 else 16
-        )
-        return "patches", dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=(
-                256
-                if itemsize <= 2
-                and BLOCK_N == 128
-                and triton.cdiv(M, 256) * triton.cdiv(N, 128) >= 4 * sms
-                else 128
-            ),
-            BLOCK_K=BLOCK_K,
-            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(channels, BLOCK_K) <= 16,
-            num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
-            num_stages=3,
-        )
-    # many channels out: each gathered tile serves 256 of them
-    if (
-        not hip
-        and itemsize <= 2
-        and channels >= 32
-        and N > 128
-        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
-    ):
-        return "wide", dict(
-            BLOCK_N=256,
-            BLOCK_M=128,
-            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
-            GROUP_M=8,
-            num_warps=8,
-            num_stages=3,
-        )
-    # a few channels: several taps and their channels fill a tile
-    if not hip and itemsize <= 4 and 4 <= channels and channels * itemsize < 128:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "mixed", dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=128 // itemsize,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=3,
-        )
-    # channels enough for a tile of them at each tap of the window
-    if not hip and itemsize <= 4 and channels >= 8:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "taps", dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128 if triton.cdiv(M, 128) * triton.cdiv(N, BLOCK_N) >= sms else 64,
-            BLOCK_K=min(128 // itemsize, max(16, 32 // itemsize, triton.next_power_of_2(channels))),
-            GROUP_M=8,
-            num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
-            num_stages=3,
-        )
-    # two or three channels, stored as four: a load takes all of a tap
-    if not hip and itemsize <= 4 and 1 < channels < 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "lanes", dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=32,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=4 if depth > 128 else 1,
-        )
-    # hardly any channels
-    if not hip and itemsize <= 4:
-        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        return "terms", dict(
-            BLOCK_N=BLOCK_N,
-            BLOCK_M=128,
-            BLOCK_K=64 // itemsize,
-            GROUP_M=8,
-            num_warps=8 if BLOCK_N == 128 else 4,
-            num_stages=4,
-        )
-    # any size
-    return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
-
-
-def launch_conv_group_norm_silu_backward_conv2d(
-    x,
-    w,
-    b,
-    gain,
-    bias,
-    dy,
-    conv2d,
-    mu_sum,
-    var_sum,
-    dmu_sum,
-    dgroup_norm_rsqrt_sum,
-    dvar_sum,
-    dconv2d,
-    dx,
-    dw,
-    db,
-    dgain,
-    dbias,
-    pad,
-    groups,
-) -> None:
-    """Computes conv2d by the variant that fits, unchecked."""
-    N, C, H, W = x.shape
-    F = w.shape[0]
-    R = w.shape[2]
-    S = w.shape[3]
-    P = dy.shape[2]
-    Q = dy.shape[3]
-    Cg = F // groups
-    c2_lanes = 4 * ((C + 3) // 4)
-    PRECISION = _f32_precision("conv")
-    M = N * P * Q
-    N_ = Cg * groups
-    channels = C
-    depth = C * R * S
-    taps = R * S
-    images = N
-    places = P * Q
-    one_tap = R * S == 1 and pad == 0 and _takes_tiles(x, w)
-    as_rows = x.permute(0, 2, 3, 1).is_contiguous() and conv2d.permute(0, 2, 3, 1).is_contiguous()
-    patched = _takes_patches(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
-    itemsize = x.element_size()
-    stored_bytes = conv2d.element_size()
-    hip = torch.version.hip is not None
-    sms = _multiprocessors(w.device)
-    variant, config = choose_conv_group_norm_silu_backward_conv2d(
-        M,
-        N_,
-        channels,
-        depth,
-        taps,
-        images,
-        places,
-        one_tap,
-        as_rows,
-        patched,
-        itemsize,
-        stored_bytes,
-        hip,
-        sms,
-    )
-    COMPUTE = (
-        tl.float64
-        if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
-        else tl.float32
-    )
-    INDEX = tl.int32 if max(N * P * Q, C * R * S, *x.shape) < 2_000_000_000 else tl.int64
-    if variant in ("patches", "wide", "mixed", "taps"):
-        if x.stride(1) != 1:  # its channels lie apart
-            x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
-            launch_conv_group_norm_silu_backward_conv2d_x_packed(x, x_packed)
-            x = x_packed.permute(0, 3, 1, 2)
-        if w.stride(1) != 1:  # its channels lie apart
-            w_packed = torch.empty((F, R, S, C), dtype=w.dtype, device=w.device)
-            launch_conv_group_norm_silu_backward_conv2d_w_packed(w, w_packed)
-            w = w_packed.permute(0, 3, 1, 2)
-    if variant in ("rows_stream", "rows_persistent", "rows_square"):
-        w = w.reshape(Cg * groups, C)
-        x = x.permute(0, 2, 3, 1).reshape(N * P * Q, C)
-        b = b.reshape(Cg * groups)
-        conv2d = conv2d.permute(0, 2, 3, 1).view(N * P * Q, Cg * groups)
-        x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        conv2d_tiles = _tiles_to_store(conv2d, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        conv_group_norm_silu_backward_conv2d_rows[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            x_tiles,
-            w_tiles,
-            b,
-            conv2d_tiles,
-            conv2d,
-            N * P * Q,
-            Cg * groups,
-            C,
-            b.stride(0),
-            conv2d.stride(0),
-            conv2d.stride(1),
-            X_TURNED=x_turned,
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
-        )
-    elif variant in ("planes_stream", "planes_persistent", "planes_square"):
-        w = w.reshape(Cg * groups, C)
-        x = x.reshape(N, C, P * Q)
-        b = b.reshape(Cg * groups)
-        conv2d = conv2d.view(N, Cg * groups, P * Q)
-        x_tiles, x_turned = _tiles(x.mT, config["BLOCK_M"], config["BLOCK_K"])
-        w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        conv_group_norm_silu_backward_conv2d_planes[
-            (
-                min(
-                    config["PROGRAMS"] * sms,
-                    N * triton.cdiv(places, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),
-                ),
-            )
-        ](
-            x_tiles,
-            w_tiles,
-            b,
-            conv2d,
-            N,
-            P * Q,
-            Cg * groups,
-            C,
-            b.stride(0),
-            conv2d.stride(0),
-            conv2d.stride(1),
-            conv2d.stride(2),
-            X_TURNED=x_turned,
-            W_TURNED=w_turned,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            BLOCK_M=config["BLOCK_M"],
-            BLOCK_N=config["BLOCK_N"],
-            BLOCK_K=config["BLOCK_K"],
-            GROUP_M=config["GROUP_M"],
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
-        )
-    elif variant == "patches":
-        PATCH_N, PATCH_P, PATCH_Q = _patch(config["BLOCK_M"], N, P, Q)
-        PATCHES = triton.cdiv(N, PATCH_N) * triton.cdiv(P, PATCH_P) * triton.cdiv(Q, PATCH_Q)
-        x_patches = _descriptor(x.permute(0, 2, 3, 1), PATCH_N, PATCH_P, PATCH_Q, config["BLOCK_K"])
-        w_tiles = _descriptor(
-            w.permute(0, 2, 3, 1).reshape(F, C * R * S), config["BLOCK_N"], config["BLOCK_K"]
-        )
-        conv_group_norm_silu_backward_conv2d_patches[
-            (
-                (
-                    min(3 * sms, PATCHES * triton.cdiv(N_, config["BLOCK_N"]))
-                    if config["FLAT"]
-                    else PATCHES * triton.cdiv(N_, config["BLOCK_N"])
-                ),
-            )
-        ](
-            x_patches,
-            w_tiles,
-            b,
-            conv2d,
-            Cg * groups,
-            C,
-            N,
-            P,
-            Q,
-            Cg,
-            b.stride(0),
-            conv2d.stride(0),
-            conv2d.stride(1),
-            conv2d.stride(2),
-            conv2d.stride(3),
-            R=R,
-            S=S,
-            PATCH_N=PATCH_N,
-            PATCH_P=PATCH_P,
-            PATCH_Q=PATCH_Q,
-            pad=pad,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant in ("wide", "taps"):
-        w = w.reshape(Cg * groups, C, R * S)
-        b = b.reshape(Cg * groups)
-        conv_group_norm_silu_backward_conv2d_taps[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
-        ](
-            x,
-            w,
-            b,
-            conv2d,
-            N * P * Q,
-            Cg * groups,
-            C,
-            P * Q,
-            Q,
-            P,
-            H,
-            W,
-            Cg,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            b.stride(0),
-            conv2d.stride(0),
-            conv2d.stride(1),
-            conv2d.stride(2),
-            conv2d.stride(3),
-            R=R,
-            S=S,
-            INDEX=INDEX,
-            pad=pad,
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant in ("mixed", "terms", "small"):
-        w = w.reshape(Cg * groups, C, R * S)
-        b = b.reshape(Cg * groups)
-        conv_group_norm_silu_backward_conv2d_tiles[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
-        ](
-            x,
-            w,
-            b,
-            conv2d,
-            N * P * Q,
-            Cg * groups,
-            P * Q,
-            Q,
-            P,
-            H,
-            W,
-            Cg,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            b.stride(0),
-            conv2d.stride(0),
-            conv2d.stride(1),
-            conv2d.stride(2),
-            conv2d.stride(3),
-            C=C,
-            R=R,
-            S=S,
-            INDEX=INDEX,
-            STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
-            pad=pad,
-            STEP_W=math.gcd(16, w.stride(0), w.stride(2)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
-    else:
-        # c2_lanes channels where x has C: zeros behind those.
-        x_lanes = torch.zeros((N, H, W, c2_lanes), dtype=x.dtype, device=x.device)
-        launch_conv_group_norm_silu_backward_conv2d_x_packed(x, x_lanes[..., :C])
-        # c2_lanes channels where w has C: zeros behind those.
-        w_lanes = torch.zeros((F, R, S, c2_lanes), dtype=w.dtype, device=w.device)
-        launch_conv_group_norm_silu_backward_conv2d_w_packed(w, w_lanes[..., :C])
-        b = b.reshape(Cg * groups)
-        w_lanes = w_lanes.view(Cg * groups, R * S * c2_lanes)
-        conv_group_norm_silu_backward_conv2d_lanes[
-            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
-        ](
-            x_lanes,
-            w_lanes,
-            b,
-            conv2d,
-            N * P * Q,
-            Cg * groups,
-            P * Q,
-            Q,
-            P,
-            H,
-            W,
-            Cg,
-            x_lanes.stride(0),
-            x_lanes.stride(1),
-            x_lanes.stride(2),
-            x_lanes.stride(3),
-            w_lanes.stride(0),
-            w_lanes.stride(1),
-            b.stride(0),
-            conv2d.stride(0),
-            conv2d.stride(1),
-            conv2d.stride(2),
-            conv2d.stride(3),
-            R=R,
-            S=S,
-            c2_lanes=c2_lanes,
-            INDEX=INDEX,
-            STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2)),
-            pad=pad,
-            STEP_W_LANES=math.gcd(16, w_lanes.stride(0)),
-            COMPUTE=COMPUTE,
-            PRECISION=PRECISION,
-            enable_fp_fusion=True,
-            **config,
-        )
-
-
 def choose_conv_group_norm_silu_backward_mu_sum(
     rows: int, cols: int, col_run: int, col_runs: int, across: bool, sms: int
 ) -> tuple[str, dict]:
@@ -6291,11 +7703,10 @@ def choose_conv_group_norm_silu_backward_mu_sum(
 def launch_conv_group_norm_silu_backward_mu_sum(
     x,
     w,
-    b,
     gain,
     bias,
+    conv2d_kept,
     dy,
-    conv2d,
     mu_sum,
     var_sum,
     dmu_sum,
@@ -6312,11 +7723,11 @@ def launch_conv_group_norm_silu_backward_mu_sum(
 ) -> None:
     """Computes mu_sum, var_sum, dmu_sum by the variant that fits, unchecked."""
     N = x.shape[0]
-    P = dy.shape[2]
-    Q = dy.shape[3]
+    P = conv2d_kept.shape[2]
+    Q = conv2d_kept.shape[3]
     F = w.shape[0]
     Cg = F // groups
-    conv2d = conv2d.view(N * groups, Cg * P * Q)
+    conv2d_kept = conv2d_kept.reshape(N * groups, Cg * P * Q)
     bias = bias.reshape(groups, Cg)
     gain = gain.reshape(groups, Cg)
     dy = dy.reshape(N * groups, Cg * P * Q)
@@ -6327,14 +7738,14 @@ def launch_conv_group_norm_silu_backward_mu_sum(
     cols = Cg * P * Q
     col_run = P * Q
     col_runs = Cg
-    across = conv2d.stride(0) < conv2d.stride(1)
-    sms = _multiprocessors(conv2d.device)
+    across = conv2d_kept.stride(0) < conv2d_kept.stride(1)
+    sms = _multiprocessors(conv2d_kept.device)
     variant, config = choose_conv_group_norm_silu_backward_mu_sum(
         rows, cols, col_run, col_runs, across, sms
     )
     COMPUTE = (
         tl.float64
-        if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+        if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
         else tl.float32
     )
     if variant == "split":
@@ -6342,42 +7753,46 @@ def launch_conv_group_norm_silu_backward_mu_sum(
             (rows, config["PARTS"]),
             dtype=(
                 torch.float64
-                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+                if torch.float64
+                in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
                 else torch.float32
             ),
-            device=conv2d.device,
+            device=conv2d_kept.device,
         )
         var_sum_part = torch.empty(
             (rows, config["PARTS"]),
             dtype=(
                 torch.float64
-                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+                if torch.float64
+                in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
                 else torch.float32
             ),
-            device=conv2d.device,
+            device=conv2d_kept.device,
         )
         var_sum_count = torch.empty(
             (rows, config["PARTS"]),
             dtype=(
                 torch.float64
-                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+                if torch.float64
+                in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
                 else torch.float32
             ),
-            device=conv2d.device,
+            device=conv2d_kept.device,
         )
         dmu_sum_part = torch.empty(
             (rows, config["PARTS"]),
             dtype=(
                 torch.float64
-                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+                if torch.float64
+                in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
                 else torch.float32
             ),
-            device=conv2d.device,
+            device=conv2d_kept.device,
         )
         conv_group_norm_silu_backward_mu_sum_part1[
             (config["PARTS"], triton.cdiv(rows, config["ROWS"]))
         ](
-            conv2d,
+            conv2d_kept,
             mu_sum_part,
             var_sum_part,
             var_sum_count,
@@ -6386,8 +7801,8 @@ def launch_conv_group_norm_silu_backward_mu_sum(
             P * Q,
             P=P,
             Q=Q,
-            conv2d_row=conv2d.stride(0),
-            conv2d_col=conv2d.stride(1),
+            conv2d_kept_row=conv2d_kept.stride(0),
+            conv2d_kept_col=conv2d_kept.stride(1),
             COMPUTE=COMPUTE,
             enable_fp_fusion=True,
             BLOCK=config["BLOCK"],
@@ -6402,7 +7817,7 @@ def launch_conv_group_norm_silu_backward_mu_sum(
             mu_sum_part,
             var_sum_part,
             var_sum_count,
-            conv2d,
+            conv2d_kept,
             gain,
             bias,
             dy,
@@ -6413,8 +7828,8 @@ def launch_conv_group_norm_silu_backward_mu_sum(
             count=Cg * P * Q,
             P=P,
             Q=Q,
-            conv2d_row=conv2d.stride(0),
-            conv2d_col=conv2d.stride(1),
+            conv2d_kept_row=conv2d_kept.stride(0),
+            conv2d_kept_col=conv2d_kept.stride(1),
             gain_c1=gain.stride(0),
             gain_c0=gain.stride(1),
             bias_c1=bias.stride(0),
@@ -6452,7 +7867,7 @@ def launch_conv_group_norm_silu_backward_mu_sum(
         )
     elif variant in ("across", "rows"):
         conv_group_norm_silu_backward_mu_sum_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            conv2d,
+            conv2d_kept,
             mu_sum,
             var_sum,
             gain,
@@ -6462,8 +7877,8 @@ def launch_conv_group_norm_silu_backward_mu_sum(
             N * groups,
             Cg * P * Q,
             P * Q,
-            conv2d.stride(0),
-            conv2d.stride(1),
+            conv2d_kept.stride(0),
+            conv2d_kept.stride(1),
             mu_sum.stride(0),
             var_sum.stride(0),
             gain.stride(0),
@@ -6473,15 +7888,15 @@ def launch_conv_group_norm_silu_backward_mu_sum(
             dy.stride(0),
             dy.stride(1),
             dmu_sum.stride(0),
-            groups=groups,
             COMPUTE=COMPUTE,
+            groups=groups,
             HALF=x.element_size() == 2,
             enable_fp_fusion=True,
             **config,
         )
     else:
         conv_group_norm_silu_backward_mu_sum_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            conv2d,
+            conv2d_kept,
             mu_sum,
             var_sum,
             gain,
@@ -6494,8 +7909,8 @@ def launch_conv_group_norm_silu_backward_mu_sum(
             P,
             Q,
             Cg * P * Q,
-            conv2d.stride(0),
-            conv2d.stride(1),
+            conv2d_kept.stride(0),
+            conv2d_kept.stride(1),
             mu_sum.stride(0),
             var_sum.stride(0),
             gain.stride(0),
@@ -6566,11 +7981,10 @@ def choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
 def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
     x,
     w,
-    b,
     gain,
     bias,
+    conv2d_kept,
     dy,
-    conv2d,
     mu_sum,
     var_sum,
     dmu_sum,
@@ -6587,27 +8001,27 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
 ) -> None:
     """Computes dgroup_norm_rsqrt_sum by the variant that fits, unchecked."""
     N = x.shape[0]
-    P = dy.shape[2]
-    Q = dy.shape[3]
+    P = conv2d_kept.shape[2]
+    Q = conv2d_kept.shape[3]
     F = w.shape[0]
     Cg = F // groups
     var_sum = var_sum.view(N * groups)
     bias = bias.reshape(Cg * groups)
-    conv2d = conv2d.view(Cg * N * groups, P * Q)
+    conv2d_kept = conv2d_kept.reshape(Cg * N * groups, P * Q)
     gain = gain.reshape(Cg * groups)
     mu_sum = mu_sum.view(N * groups)
     dy = dy.reshape(Cg * N * groups, P * Q)
     dgroup_norm_rsqrt_sum = dgroup_norm_rsqrt_sum.view(Cg * N * groups)
     rows = Cg * N * groups
     cols = P * Q
-    across = conv2d.stride(0) < conv2d.stride(1)
+    across = conv2d_kept.stride(0) < conv2d_kept.stride(1)
     sms = _multiprocessors(var_sum.device)
     variant, config = choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
         rows, cols, across, sms
     )
     COMPUTE = (
         tl.float64
-        if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+        if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
         else tl.float32
     )
     if variant == "split":
@@ -6615,7 +8029,8 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
             (rows, config["PARTS"]),
             dtype=(
                 torch.float64
-                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+                if torch.float64
+                in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
                 else torch.float32
             ),
             device=var_sum.device,
@@ -6624,7 +8039,7 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
             (config["PARTS"], triton.cdiv(rows, config["ROWS"]))
         ](
             var_sum,
-            conv2d,
+            conv2d_kept,
             mu_sum,
             gain,
             bias,
@@ -6636,8 +8051,8 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
             count=Cg * P * Q,
             Cg_groups=Cg * groups,
             var_sum_nc1=var_sum.stride(0),
-            conv2d_row=conv2d.stride(0),
-            conv2d_col=conv2d.stride(1),
+            conv2d_kept_row=conv2d_kept.stride(0),
+            conv2d_kept_col=conv2d_kept.stride(1),
             mu_sum_nc1=mu_sum.stride(0),
             gain_c1c0=gain.stride(0),
             bias_c1c0=bias.stride(0),
@@ -6673,7 +8088,7 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
             (triton.cdiv(rows, config["ROWS"]),)
         ](
             var_sum,
-            conv2d,
+            conv2d_kept,
             mu_sum,
             gain,
             bias,
@@ -6685,8 +8100,8 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
             Cg * P * Q,
             Cg * groups,
             var_sum.stride(0),
-            conv2d.stride(0),
-            conv2d.stride(1),
+            conv2d_kept.stride(0),
+            conv2d_kept.stride(1),
             mu_sum.stride(0),
             gain.stride(0),
             bias.stride(0),
@@ -6703,7 +8118,7 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
             (triton.cdiv(rows, config["ROWS"]),)
         ](
             var_sum,
-            conv2d,
+            conv2d_kept,
             mu_sum,
             gain,
             bias,
@@ -6715,8 +8130,8 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
             Cg * P * Q,
             Cg * groups,
             var_sum.stride(0),
-            conv2d.stride(0),
-            conv2d.stride(1),
+            conv2d_kept.stride(0),
+            conv2d_kept.stride(1),
             mu_sum.stride(0),
             gain.stride(0),
             bias.stride(0),
@@ -6783,11 +8198,10 @@ def choose_conv_group_norm_silu_backward_dvar_sum(
 def launch_conv_group_norm_silu_backward_dvar_sum(
     x,
     w,
-    b,
     gain,
     bias,
+    conv2d_kept,
     dy,
-    conv2d,
     mu_sum,
     var_sum,
     dmu_sum,
@@ -6804,8 +8218,8 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
 ) -> None:
     """Computes dvar_sum by the variant that fits, unchecked."""
     N = x.shape[0]
-    P = dy.shape[2]
-    Q = dy.shape[3]
+    P = conv2d_kept.shape[2]
+    Q = conv2d_kept.shape[3]
     F = w.shape[0]
     Cg = F // groups
     var_sum = var_sum.view(N * groups)
@@ -6819,7 +8233,7 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
     variant, config = choose_conv_group_norm_silu_backward_dvar_sum(rows, cols, across, sms)
     COMPUTE = (
         tl.float64
-        if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+        if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
         else tl.float32
     )
     if variant == "split":
@@ -6827,7 +8241,8 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
             (rows, config["PARTS"]),
             dtype=(
                 torch.float64
-                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+                if torch.float64
+                in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
                 else torch.float32
             ),
             device=var_sum.device,
@@ -7018,11 +8433,10 @@ def choose_conv_group_norm_silu_backward_dconv2d(
 def launch_conv_group_norm_silu_backward_dconv2d(
     x,
     w,
-    b,
     gain,
     bias,
+    conv2d_kept,
     dy,
-    conv2d,
     mu_sum,
     var_sum,
     dmu_sum,
@@ -7039,12 +8453,12 @@ def launch_conv_group_norm_silu_backward_dconv2d(
 ) -> None:
     """Computes dconv2d, db, dgain, dbias by the variant that fits, unchecked."""
     N = x.shape[0]
-    P = dy.shape[2]
-    Q = dy.shape[3]
+    P = conv2d_kept.shape[2]
+    Q = conv2d_kept.shape[3]
     F = w.shape[0]
     Cg = F // groups
     bias = bias.reshape(Cg * groups)
-    conv2d = conv2d.view(N, Cg * groups, P * Q)
+    conv2d_kept = conv2d_kept.reshape(N, Cg * groups, P * Q)
     gain = gain.reshape(Cg * groups)
     dy = dy.reshape(N, Cg * groups, P * Q)
     dconv2d = dconv2d.view(N, Cg * groups, P * Q)
@@ -7063,12 +8477,12 @@ def launch_conv_group_norm_silu_backward_dconv2d(
     )
     COMPUTE = (
         tl.float64
-        if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+        if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
         else tl.float32
     )
     if variant == "lines":
         conv_group_norm_silu_backward_dconv2d_lines[(rows,)](
-            conv2d,
+            conv2d_kept,
             mu_sum,
             var_sum,
             gain,
@@ -7084,9 +8498,9 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             P * Q,
             Cg,
             Cg * P * Q,
-            conv2d.stride(0),
-            conv2d.stride(1),
-            conv2d.stride(2),
+            conv2d_kept.stride(0),
+            conv2d_kept.stride(1),
+            conv2d_kept.stride(2),
             mu_sum.stride(0),
             mu_sum.stride(1),
             var_sum.stride(0),
@@ -7111,8 +8525,8 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             WIDE=math.gcd(
                 16,
                 P * Q,
-                conv2d.stride(0),
-                conv2d.stride(1),
+                conv2d_kept.stride(0),
+                conv2d_kept.stride(1),
                 dy.stride(0),
                 dy.stride(1),
                 dconv2d.stride(0),
@@ -7126,7 +8540,8 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             (rows, config["PARTS"]),
             dtype=(
                 torch.float64
-                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+                if torch.float64
+                in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
                 else torch.float32
             ),
             device=bias.device,
@@ -7135,7 +8550,8 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             (rows, config["PARTS"]),
             dtype=(
                 torch.float64
-                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+                if torch.float64
+                in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
                 else torch.float32
             ),
             device=bias.device,
@@ -7144,7 +8560,8 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             (rows, config["PARTS"]),
             dtype=(
                 torch.float64
-                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+                if torch.float64
+                in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
                 else torch.float32
             ),
             device=bias.device,
@@ -7152,7 +8569,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
         conv_group_norm_silu_backward_dconv2d_part[
             (config["PARTS"], triton.cdiv(rows, config["ROWS"]))
         ](
-            conv2d,
+            conv2d_kept,
             mu_sum,
             var_sum,
             gain,
@@ -7168,9 +8585,9 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             P * Q,
             Cg=Cg,
             count=Cg * P * Q,
-            conv2d_n=conv2d.stride(0),
-            conv2d_row=conv2d.stride(1),
-            conv2d_pq=conv2d.stride(2),
+            conv2d_kept_n=conv2d_kept.stride(0),
+            conv2d_kept_row=conv2d_kept.stride(1),
+            conv2d_kept_pq=conv2d_kept.stride(2),
             mu_sum_n=mu_sum.stride(0),
             mu_sum_c1=mu_sum.stride(1),
             var_sum_n=var_sum.stride(0),
@@ -7202,7 +8619,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             db,
             dgain,
             dbias,
-            conv2d,
+            conv2d_kept,
             mu_sum,
             var_sum,
             gain,
@@ -7219,9 +8636,9 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             db_row=db.stride(0),
             dgain_row=dgain.stride(0),
             dbias_row=dbias.stride(0),
-            conv2d_n=conv2d.stride(0),
-            conv2d_row=conv2d.stride(1),
-            conv2d_pq=conv2d.stride(2),
+            conv2d_kept_n=conv2d_kept.stride(0),
+            conv2d_kept_row=conv2d_kept.stride(1),
+            conv2d_kept_pq=conv2d_kept.stride(2),
             mu_sum_n=mu_sum.stride(0),
             mu_sum_c1=mu_sum.stride(1),
             var_sum_n=var_sum.stride(0),
@@ -7245,7 +8662,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
         )
     elif variant == "rows":
         conv_group_norm_silu_backward_dconv2d_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            conv2d,
+            conv2d_kept,
             mu_sum,
             var_sum,
             gain,
@@ -7262,9 +8679,9 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             P * Q,
             Cg,
             Cg * P * Q,
-            conv2d.stride(0),
-            conv2d.stride(1),
-            conv2d.stride(2),
+            conv2d_kept.stride(0),
+            conv2d_kept.stride(1),
+            conv2d_kept.stride(2),
             mu_sum.stride(0),
             mu_sum.stride(1),
             var_sum.stride(0),
@@ -7291,7 +8708,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
         )
     elif variant == "loop":
         conv_group_norm_silu_backward_dconv2d_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            conv2d,
+            conv2d_kept,
             mu_sum,
             var_sum,
             gain,
@@ -7308,9 +8725,9 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             P * Q,
             Cg,
             Cg * P * Q,
-            conv2d.stride(0),
-            conv2d.stride(1),
-            conv2d.stride(2),
+            conv2d_kept.stride(0),
+            conv2d_kept.stride(1),
+            conv2d_kept.stride(2),
             mu_sum.stride(0),
             mu_sum.stride(1),
             var_sum.stride(0),
@@ -7340,7 +8757,8 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             (rows, config["PARTS"]),
             dtype=(
                 torch.float64
-                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+                if torch.float64
+                in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
                 else torch.float32
             ),
             device=bias.device,
@@ -7349,7 +8767,8 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             (rows, config["PARTS"]),
             dtype=(
                 torch.float64
-                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+                if torch.float64
+                in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
                 else torch.float32
             ),
             device=bias.device,
@@ -7358,7 +8777,8 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             (rows, config["PARTS"]),
             dtype=(
                 torch.float64
-                if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+                if torch.float64
+                in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
                 else torch.float32
             ),
             device=bias.device,
@@ -7366,7 +8786,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
         conv_group_norm_silu_backward_dconv2d_channels_part[
             (config["PARTS"], triton.cdiv(rows, config["ROWS"]))
         ](
-            conv2d,
+            conv2d_kept,
             mu_sum,
             var_sum,
             gain,
@@ -7382,9 +8802,9 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             PQ=P * Q,
             Cg=Cg,
             count=Cg * P * Q,
-            conv2d_n=conv2d.stride(0),
-            conv2d_row=conv2d.stride(1),
-            conv2d_pq=conv2d.stride(2),
+            conv2d_kept_n=conv2d_kept.stride(0),
+            conv2d_kept_row=conv2d_kept.stride(1),
+            conv2d_kept_pq=conv2d_kept.stride(2),
             mu_sum_n=mu_sum.stride(0),
             mu_sum_c1=mu_sum.stride(1),
             var_sum_n=var_sum.stride(0),
@@ -7417,7 +8837,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             db,
             dgain,
             dbias,
-            conv2d,
+            conv2d_kept,
             mu_sum,
             var_sum,
             gain,
@@ -7434,9 +8854,9 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             db_row=db.stride(0),
             dgain_row=dgain.stride(0),
             dbias_row=dbias.stride(0),
-            conv2d_n=conv2d.stride(0),
-            conv2d_row=conv2d.stride(1),
-            conv2d_pq=conv2d.stride(2),
+            conv2d_kept_n=conv2d_kept.stride(0),
+            conv2d_kept_row=conv2d_kept.stride(1),
+            conv2d_kept_pq=conv2d_kept.stride(2),
             mu_sum_n=mu_sum.stride(0),
             mu_sum_c1=mu_sum.stride(1),
             var_sum_n=var_sum.stride(0),
@@ -7461,7 +8881,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
         )
     elif variant in ("channels_across", "channels_rows"):
         conv_group_norm_silu_backward_dconv2d_channels_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            conv2d,
+            conv2d_kept,
             mu_sum,
             var_sum,
             gain,
@@ -7478,9 +8898,9 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             P * Q,
             Cg,
             Cg * P * Q,
-            conv2d.stride(0),
-            conv2d.stride(1),
-            conv2d.stride(2),
+            conv2d_kept.stride(0),
+            conv2d_kept.stride(1),
+            conv2d_kept.stride(2),
             mu_sum.stride(0),
             mu_sum.stride(1),
             var_sum.stride(0),
@@ -7507,7 +8927,7 @@ def launch_conv_group_norm_silu_backward_dconv2d(
         )
     else:
         conv_group_norm_silu_backward_dconv2d_channels_loop[(triton.cdiv(rows, config["ROWS"]),)](
-            conv2d,
+            conv2d_kept,
             mu_sum,
             var_sum,
             gain,
@@ -7524,9 +8944,9 @@ def launch_conv_group_norm_silu_backward_dconv2d(
             P * Q,
             Cg,
             Cg * P * Q,
-            conv2d.stride(0),
-            conv2d.stride(1),
-            conv2d.stride(2),
+            conv2d_kept.stride(0),
+            conv2d_kept.stride(1),
+            conv2d_kept.stride(2),
             mu_sum.stride(0),
             mu_sum.stride(1),
             var_sum.stride(0),
@@ -7736,11 +9156,10 @@ def choose_conv_group_norm_silu_backward_dx(
 def launch_conv_group_norm_silu_backward_dx(
     x,
     w,
-    b,
     gain,
     bias,
+    conv2d_kept,
     dy,
-    conv2d,
     mu_sum,
     var_sum,
     dmu_sum,
@@ -7759,8 +9178,8 @@ def launch_conv_group_norm_silu_backward_dx(
     N, C, H, W = x.shape
     R = w.shape[2]
     S = w.shape[3]
-    P = dy.shape[2]
-    Q = dy.shape[3]
+    P = conv2d_kept.shape[2]
+    Q = conv2d_kept.shape[3]
     F = w.shape[0]
     Cg = F // groups
     PRECISION = _f32_precision("conv")
@@ -7771,7 +9190,9 @@ def launch_conv_group_norm_silu_backward_dx(
     one_tap = R * S == 1 and pad == 0 and _takes_tiles(dconv2d, w)
     as_rows = dconv2d.permute(0, 2, 3, 1).is_contiguous() and dx.permute(0, 2, 3, 1).is_contiguous()
     itemsize = (
-        8 if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype) else 4
+        8
+        if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
+        else 4
     )
     hip = torch.version.hip is not None
     sms = _multiprocessors(dconv2d.device)
@@ -7780,7 +9201,7 @@ def launch_conv_group_norm_silu_backward_dx(
     )
     COMPUTE = (
         tl.float64
-        if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+        if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
         else tl.float32
     )
     INDEX = (
@@ -8007,11 +9428,10 @@ def choose_conv_group_norm_silu_backward_dw(
 def launch_conv_group_norm_silu_backward_dw(
     x,
     w,
-    b,
     gain,
     bias,
+    conv2d_kept,
     dy,
-    conv2d,
     mu_sum,
     var_sum,
     dmu_sum,
@@ -8031,8 +9451,8 @@ def launch_conv_group_norm_silu_backward_dw(
     F = w.shape[0]
     R = w.shape[2]
     S = w.shape[3]
-    P = dy.shape[2]
-    Q = dy.shape[3]
+    P = conv2d_kept.shape[2]
+    Q = conv2d_kept.shape[3]
     Cg = F // groups
     n_lanes = 4 * ((N + 3) // 4)
     PRECISION = _f32_precision("conv")
@@ -8041,7 +9461,9 @@ def launch_conv_group_norm_silu_backward_dw(
     channels = N
     depth = N * P * Q
     itemsize = (
-        8 if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype) else 4
+        8
+        if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
+        else 4
     )
     hip = torch.version.hip is not None
     sms = _multiprocessors(dconv2d.device)
@@ -8050,7 +9472,7 @@ def launch_conv_group_norm_silu_backward_dw(
     )
     COMPUTE = (
         tl.float64
-        if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+        if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
         else tl.float32
     )
     INDEX = tl.int32 if max(C * R * S, N * P * Q, *x.shape) < 2_000_000_000 else tl.int64
@@ -8186,27 +9608,19 @@ def launch_conv_group_norm_silu_backward_dw(
 
 
 def launch_conv_group_norm_silu_backward(
-    x, w, b, gain, bias, dy, dx, dw, db, dgain, dbias, pad, groups
+    x, w, gain, bias, conv2d_kept, dy, dx, dw, db, dgain, dbias, pad, groups
 ) -> None:
-    """7 steps, unchecked; what passes between them is in scratch storage."""
+    """6 steps, unchecked; what passes between them is in scratch storage."""
     N = x.shape[0]
     F = w.shape[0]
-    P = dy.shape[2]
-    Q = dy.shape[3]
-    conv2d = torch.empty(
-        (N, F, P, Q),
-        dtype=(
-            torch.float64
-            if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
-            else torch.float32
-        ),
-        device=x.device,
-    )
+    P = conv2d_kept.shape[2]
+    Q = conv2d_kept.shape[3]
     mu_sum = torch.empty(
         (N, groups),
         dtype=(
             torch.float64
-            if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+            if torch.float64
+            in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
             else torch.float32
         ),
         device=x.device,
@@ -8215,7 +9629,8 @@ def launch_conv_group_norm_silu_backward(
         (N, groups),
         dtype=(
             torch.float64
-            if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+            if torch.float64
+            in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
             else torch.float32
         ),
         device=x.device,
@@ -8224,7 +9639,8 @@ def launch_conv_group_norm_silu_backward(
         (N, groups),
         dtype=(
             torch.float64
-            if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+            if torch.float64
+            in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
             else torch.float32
         ),
         device=x.device,
@@ -8233,7 +9649,8 @@ def launch_conv_group_norm_silu_backward(
         (N, F),
         dtype=(
             torch.float64
-            if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+            if torch.float64
+            in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
             else torch.float32
         ),
         device=x.device,
@@ -8242,7 +9659,8 @@ def launch_conv_group_norm_silu_backward(
         (N, groups),
         dtype=(
             torch.float64
-            if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+            if torch.float64
+            in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
             else torch.float32
         ),
         device=x.device,
@@ -8251,41 +9669,19 @@ def launch_conv_group_norm_silu_backward(
         (N, F, P, Q),
         dtype=(
             torch.float64
-            if torch.float64 in (x.dtype, w.dtype, b.dtype, gain.dtype, bias.dtype, dy.dtype)
+            if torch.float64
+            in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
             else torch.float32
         ),
         device=x.device,
     )
-    launch_conv_group_norm_silu_backward_conv2d(
-        x,
-        w,
-        b,
-        gain,
-        bias,
-        dy,
-        conv2d,
-        mu_sum,
-        var_sum,
-        dmu_sum,
-        dgroup_norm_rsqrt_sum,
-        dvar_sum,
-        dconv2d,
-        dx,
-        dw,
-        db,
-        dgain,
-        dbias,
-        pad,
-        groups,
-    )
     launch_conv_group_norm_silu_backward_mu_sum(
         x,
         w,
-        b,
         gain,
         bias,
+        conv2d_kept,
         dy,
-        conv2d,
         mu_sum,
         var_sum,
         dmu_sum,
@@ -8303,11 +9699,10 @@ def launch_conv_group_norm_silu_backward(
     launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
         x,
         w,
-        b,
         gain,
         bias,
+        conv2d_kept,
         dy,
-        conv2d,
         mu_sum,
         var_sum,
         dmu_sum,
@@ -8325,11 +9720,10 @@ def launch_conv_group_norm_silu_backward(
     launch_conv_group_norm_silu_backward_dvar_sum(
         x,
         w,
-        b,
         gain,
         bias,
+        conv2d_kept,
         dy,
-        conv2d,
         mu_sum,
         var_sum,
         dmu_sum,
@@ -8347,11 +9741,10 @@ def launch_conv_group_norm_silu_backward(
     launch_conv_group_norm_silu_backward_dconv2d(
         x,
         w,
-        b,
         gain,
         bias,
+        conv2d_kept,
         dy,
-        conv2d,
         mu_sum,
         var_sum,
         dmu_sum,
@@ -8370,11 +9763,10 @@ def launch_conv_group_norm_silu_backward(
         launch_conv_group_norm_silu_backward_dx(
             x,
             w,
-            b,
             gain,
             bias,
+            conv2d_kept,
             dy,
-            conv2d,
             mu_sum,
             var_sum,
             dmu_sum,
@@ -8393,11 +9785,10 @@ def launch_conv_group_norm_silu_backward(
         launch_conv_group_norm_silu_backward_dw(
             x,
             w,
-            b,
             gain,
             bias,
+            conv2d_kept,
             dy,
-            conv2d,
             mu_sum,
             var_sum,
             dmu_sum,
@@ -8417,9 +9808,9 @@ def launch_conv_group_norm_silu_backward(
 def allocate_conv_group_norm_silu_backward(
     x: torch.Tensor,
     w: torch.Tensor,
-    b: torch.Tensor,
     gain: torch.Tensor,
     bias: torch.Tensor,
+    conv2d_kept: torch.Tensor,
     dy: torch.Tensor,
     pad: int = 1,
     groups: int = 8,
@@ -8456,16 +9847,6 @@ def allocate_conv_group_norm_silu_backward(
         raise ValueError(
             f"conv_group_norm_silu_backward: w: expected device {x.device} (from x), given {w.device}"
         )
-    if b.dtype != x.dtype:
-        raise ValueError(
-            f"conv_group_norm_silu_backward: b: expected dtype {x.dtype} (T, from x), given {b.dtype}"
-        )
-    if b.dim() != 1:
-        raise ValueError(f"conv_group_norm_silu_backward: b: expected 1 dim [F], given {b.dim()}")
-    if b.device != x.device:
-        raise ValueError(
-            f"conv_group_norm_silu_backward: b: expected device {x.device} (from x), given {b.device}"
-        )
     if gain.dtype != x.dtype:
         raise ValueError(
             f"conv_group_norm_silu_backward: gain: expected dtype {x.dtype} (T, from x), given {gain.dtype}"
@@ -8490,6 +9871,18 @@ def allocate_conv_group_norm_silu_backward(
         raise ValueError(
             f"conv_group_norm_silu_backward: bias: expected device {x.device} (from x), given {bias.device}"
         )
+    if conv2d_kept.dtype != x.dtype:
+        raise ValueError(
+            f"conv_group_norm_silu_backward: conv2d_kept: expected dtype {x.dtype} (T, from x), given {conv2d_kept.dtype}"
+        )
+    if conv2d_kept.dim() != 4:
+        raise ValueError(
+            f"conv_group_norm_silu_backward: conv2d_kept: expected 4 dims [N, F, P, Q], given {conv2d_kept.dim()}"
+        )
+    if conv2d_kept.device != x.device:
+        raise ValueError(
+            f"conv_group_norm_silu_backward: conv2d_kept: expected device {x.device} (from x), given {conv2d_kept.device}"
+        )
     if dy.dtype != x.dtype:
         raise ValueError(
             f"conv_group_norm_silu_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
@@ -8510,15 +9903,11 @@ def allocate_conv_group_norm_silu_backward(
     F = w.shape[0]
     R = w.shape[2]
     S = w.shape[3]
-    P = dy.shape[2]
-    Q = dy.shape[3]
+    P = conv2d_kept.shape[2]
+    Q = conv2d_kept.shape[3]
     if w.shape[1] != C:
         raise ValueError(
             f"conv_group_norm_silu_backward: w: dim 1 (C): expected {C} (from x), given {w.shape[1]}"
-        )
-    if b.shape[0] != F:
-        raise ValueError(
-            f"conv_group_norm_silu_backward: b: dim 0 (F): expected {F} (from w), given {b.shape[0]}"
         )
     if gain.shape[0] != F:
         raise ValueError(
@@ -8528,6 +9917,14 @@ def allocate_conv_group_norm_silu_backward(
         raise ValueError(
             f"conv_group_norm_silu_backward: bias: dim 0 (F): expected {F} (from w), given {bias.shape[0]}"
         )
+    if conv2d_kept.shape[0] != N:
+        raise ValueError(
+            f"conv_group_norm_silu_backward: conv2d_kept: dim 0 (N): expected {N} (from x), given {conv2d_kept.shape[0]}"
+        )
+    if conv2d_kept.shape[1] != F:
+        raise ValueError(
+            f"conv_group_norm_silu_backward: conv2d_kept: dim 1 (F): expected {F} (from w), given {conv2d_kept.shape[1]}"
+        )
     if dy.shape[0] != N:
         raise ValueError(
             f"conv_group_norm_silu_backward: dy: dim 0 (N): expected {N} (from x), given {dy.shape[0]}"
@@ -8535,6 +9932,14 @@ def allocate_conv_group_norm_silu_backward(
     if dy.shape[1] != F:
         raise ValueError(
             f"conv_group_norm_silu_backward: dy: dim 1 (F): expected {F} (from w), given {dy.shape[1]}"
+        )
+    if dy.shape[2] != P:
+        raise ValueError(
+            f"conv_group_norm_silu_backward: dy: dim 2 (P): expected {P} (from conv2d_kept), given {dy.shape[2]}"
+        )
+    if dy.shape[3] != Q:
+        raise ValueError(
+            f"conv_group_norm_silu_backward: dy: dim 3 (Q): expected {Q} (from conv2d_kept), given {dy.shape[3]}"
         )
     if P != (H + 2 * pad - R + 1):
         raise ValueError(
@@ -8558,7 +9963,7 @@ def allocate_conv_group_norm_silu_backward(
             (N, C, H, W),
             dtype=x.dtype,
             device=x.device,
-            memory_format=runtime.memory_format(dy, x, w),
+            memory_format=runtime.memory_format(dy, conv2d_kept, w),
         )
         if need_dx
         else None
@@ -8568,7 +9973,7 @@ def allocate_conv_group_norm_silu_backward(
             (F, C, R, S),
             dtype=x.dtype,
             device=x.device,
-            memory_format=runtime.memory_format(dy, x, w),
+            memory_format=runtime.memory_format(dy, conv2d_kept, x),
         )
         if need_dw
         else None
@@ -8594,9 +9999,9 @@ def allocate_conv_group_norm_silu_backward(
 def conv_group_norm_silu_backward_reference(
     x: torch.Tensor,
     w: torch.Tensor,
-    b: torch.Tensor,
     gain: torch.Tensor,
     bias: torch.Tensor,
+    conv2d_kept: torch.Tensor,
     dy: torch.Tensor,
     pad: int = 1,
     groups: int = 8,
@@ -8606,16 +10011,16 @@ def conv_group_norm_silu_backward_reference(
     compute = torch.float64 if x.dtype == torch.float64 else torch.float32
     x = x.to(compute)
     w = w.to(compute)
-    b = b.to(compute)
     gain = gain.to(compute)
     bias = bias.to(compute)
+    conv2d_kept = conv2d_kept.to(compute)
     dy = dy.to(compute)
     N, C, H, W = x.shape
     F = w.shape[0]
     R = w.shape[2]
     S = w.shape[3]
-    P = dy.shape[2]
-    Q = dy.shape[3]
+    P = conv2d_kept.shape[2]
+    Q = conv2d_kept.shape[3]
     Cg = F // groups
 
     def padded(tensor, fill, *index):
@@ -8639,25 +10044,11 @@ def conv_group_norm_silu_backward_reference(
             parts = [(cut, *part) for cut in cuts for part in parts]
         return parts
 
-    # conv2d[n, f, p < P, q < Q] = b[f] + sum[c, r, s]((x[n, c, p + r - pad, q + s - pad] else
-    #     0.0) * w[f, c, r, s])
-    c = torch.arange(C, device=x.device)[:, None, None, None, None]
-    r = torch.arange(R, device=x.device)[:, None]
-    s = torch.arange(S, device=x.device)
-    conv2d = torch.empty((N, F, P, Q), dtype=compute, device=x.device)
-    for n_block, p_block, q_block in blocks(C * R * S, N, P, Q):
-        n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None]
-        p = torch.arange(P, device=x.device)[p_block, None, None, None]
-        q = torch.arange(Q, device=x.device)[q_block, None, None]
-        conv2d[n_block, :, p_block, q_block] = b[:, None, None] + torch.einsum(
-            "ncpqrs,fcrs->nfpq", padded(x, 0.0, n, c, p + r - pad, q + s - pad), w
-        )
+    # mu[n, g < groups] = mean[c < Cg, p, q](conv2d_kept[n, c + g * Cg, p, q])
+    mu = conv2d_kept.unflatten(1, (groups, Cg)).sum((-3, -2, -1)) / (Cg * P * Q)
 
-    # mu[n, g < groups] = mean[c < Cg, p, q](conv2d[n, c + g * Cg, p, q])
-    mu = conv2d.unflatten(1, (groups, Cg)).sum((-3, -2, -1)) / (Cg * P * Q)
-
-    # var[n, g] = mean[c < Cg, p, q]((conv2d[n, c + g * Cg, p, q] - mu[n, g]) ** 2)
-    var = ((conv2d.unflatten(1, (groups, Cg)) - mu[:, :, None, None, None]) ** 2).sum(
+    # var[n, g] = mean[c < Cg, p, q]((conv2d_kept[n, c + g * Cg, p, q] - mu[n, g]) ** 2)
+    var = ((conv2d_kept.unflatten(1, (groups, Cg)) - mu[:, :, None, None, None]) ** 2).sum(
         (-3, -2, -1)
     ) / (Cg * P * Q)
 
@@ -8666,11 +10057,11 @@ def conv_group_norm_silu_backward_reference(
     c = torch.arange(F, device=x.device)
     group_norm_rsqrt = torch.rsqrt(var[n, c // Cg] + 1e-05)
 
-    # group_norm[n, c, p, q] = (conv2d[n, c, p, q] - mu[n, c // Cg]) * group_norm_rsqrt[n, c] *
-    #     gain[c] + bias[c]
+    # group_norm[n, c, p, q] = (conv2d_kept[n, c, p, q] - mu[n, c // Cg]) * group_norm_rsqrt[n,
+    #     c] * gain[c] + bias[c]
     n = torch.arange(N, device=x.device)[:, None, None, None]
     c = torch.arange(F, device=x.device)[:, None, None]
-    group_norm = (conv2d - mu[n, c // Cg]) * group_norm_rsqrt[:, :, None, None] * gain[
+    group_norm = (conv2d_kept - mu[n, c // Cg]) * group_norm_rsqrt[:, :, None, None] * gain[
         :, None, None
     ] + bias[:, None, None]
 
@@ -8681,9 +10072,9 @@ def conv_group_norm_silu_backward_reference(
         torch.sigmoid(group_norm) * (1.0 - torch.sigmoid(group_norm))
     )
 
-    # dgroup_norm_rsqrt_sum[n, c] = sum[p, q](dgroup_norm[n, c, p, q] * (conv2d[n, c, p, q] -
-    #     mu[n, c // Cg]))
-    dgroup_norm_rsqrt_sum = (dgroup_norm * (conv2d - mu[n, c // Cg])).sum((-2, -1))
+    # dgroup_norm_rsqrt_sum[n, c] = sum[p, q](dgroup_norm[n, c, p, q] * (conv2d_kept[n, c, p, q]
+    #     - mu[n, c // Cg]))
+    dgroup_norm_rsqrt_sum = (dgroup_norm * (conv2d_kept - mu[n, c // Cg])).sum((-2, -1))
 
     # dvar_sum[n, g < groups] = sum[c < Cg](dgroup_norm_rsqrt_sum[n, c + g * Cg] * gain[c + g *
     #     Cg] * (-0.5 * group_norm_rsqrt[n, c + g * Cg]))
@@ -8704,21 +10095,23 @@ def conv_group_norm_silu_backward_reference(
     ).sum((-3, -2, -1))
 
     # dconv2d[n, f, p, q] = dgroup_norm[n, f, p, q] * gain[f] * group_norm_rsqrt[n, f] +
-    #     dvar_sum[n, f // Cg] / (var[n, f // Cg] + 1e-05) / (Cg * P * Q) * (2.0 * (conv2d[n, f,
-    #     p, q] - mu[n, f // Cg])) - dmu_sum[n, f // Cg] / (Cg * P * Q)
+    #     dvar_sum[n, f // Cg] / (var[n, f // Cg] + 1e-05) / (Cg * P * Q) * (2.0 *
+    #     (conv2d_kept[n, f, p, q] - mu[n, f // Cg])) - dmu_sum[n, f // Cg] / (Cg * P * Q)
     f = torch.arange(F, device=x.device)[:, None, None]
     dconv2d = (
         dgroup_norm * gain[:, None, None] * group_norm_rsqrt[:, :, None, None]
         + dvar_sum[n, f // Cg]
         / (var[n, f // Cg] + 1e-05)
         / (Cg * P * Q)
-        * (2.0 * (conv2d - mu[n, f // Cg]))
+        * (2.0 * (conv2d_kept - mu[n, f // Cg]))
         - dmu_sum[n, f // Cg] / (Cg * P * Q)
     )
 
     # dx[n, c, h, w2] = sum[f, r, s]((dconv2d[n, f, h + pad - r, w2 + pad - s] else 0.0) * w[f,
     #     c, r, s])
     f = torch.arange(F, device=x.device)[:, None, None, None, None]
+    r = torch.arange(R, device=x.device)[:, None]
+    s = torch.arange(S, device=x.device)
     dx = torch.empty((N, C, H, W), dtype=T, device=x.device)
     for n_block, h_block, w2_block in blocks(F * R * S, N, H, W):
         n = torch.arange(N, device=x.device)[n_block, None, None, None, None, None]
@@ -8745,14 +10138,17 @@ def conv_group_norm_silu_backward_reference(
     # db[f] = sum[n, p, q](dconv2d[n, f, p, q])
     db = dconv2d.permute(1, 0, 2, 3).sum((-3, -2, -1)).to(T)
 
-    # dgain[c] = sum[n, p, q](dgroup_norm[n, c, p, q] * ((conv2d[n, c, p, q] - mu[n, c // Cg]) *
-    #     group_norm_rsqrt[n, c]))
+    # dgain[c] = sum[n, p, q](dgroup_norm[n, c, p, q] * ((conv2d_kept[n, c, p, q] - mu[n, c //
+    #     Cg]) * group_norm_rsqrt[n, c]))
     c = torch.arange(F, device=x.device)[:, None, None, None]
     n = torch.arange(N, device=x.device)[:, None, None]
     dgain = (
         (
             dgroup_norm.permute(1, 0, 2, 3)
-            * ((conv2d.permute(1, 0, 2, 3) - mu[n, c // Cg]) * group_norm_rsqrt.T[:, :, None, None])
+            * (
+                (conv2d_kept.permute(1, 0, 2, 3) - mu[n, c // Cg])
+                * group_norm_rsqrt.T[:, :, None, None]
+            )
         )
         .sum((-3, -2, -1))
         .to(T)
@@ -8774,9 +10170,9 @@ def conv_group_norm_silu_backward_reference(
 def conv_group_norm_silu_backward(
     x: torch.Tensor,
     w: torch.Tensor,
-    b: torch.Tensor,
     gain: torch.Tensor,
     bias: torch.Tensor,
+    conv2d_kept: torch.Tensor,
     dy: torch.Tensor,
     pad: int = 1,
     groups: int = 8,
@@ -8792,18 +10188,32 @@ def conv_group_norm_silu_backward(
     torch.Tensor | None,
     torch.Tensor | None,
 ]:
-    """dx: T[N, C, H, W], dw: T[F, C, R, S], db: T[F], dgain: T[F], dbias: T[F] from x: T[N, C, H, W], w: T[F, C, R, S], b: T[F], gain: T[F], bias: T[F], dy: T[N, F, P, Q].
+    """dx: T[N, C, H, W], dw: T[F, C, R, S], db: T[F], dgain: T[F], dbias: T[F] from x: T[N, C, H, W], w: T[F, C, R, S], gain: T[F], bias: T[F], conv2d_kept: T[N, F, P, Q], dy: T[N, F, P, Q].
 
     T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
     """
     dx, dw, db, dgain, dbias = allocate_conv_group_norm_silu_backward(
-        x, w, b, gain, bias, dy, pad, groups, need_dx, need_dw, need_db, need_dgain, need_dbias
+        x,
+        w,
+        gain,
+        bias,
+        conv2d_kept,
+        dy,
+        pad,
+        groups,
+        need_dx,
+        need_dw,
+        need_db,
+        need_dgain,
+        need_dbias,
     )
     if not _runs_kernels(x):
-        return conv_group_norm_silu_backward_reference(x, w, b, gain, bias, dy, pad, groups)
+        return conv_group_norm_silu_backward_reference(
+            x, w, gain, bias, conv2d_kept, dy, pad, groups
+        )
     if any(t is not None and t.numel() > 0 for t in (dx, dw, db, dgain, dbias)):
         with torch.cuda.device_of(x):
             launch_conv_group_norm_silu_backward(
-                x, w, b, gain, bias, dy, dx, dw, db, dgain, dbias, pad, groups
+                x, w, gain, bias, conv2d_kept, dy, dx, dw, db, dgain, dbias, pad, groups
             )
     return dx, dw, db, dgain, dbias

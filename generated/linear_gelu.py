@@ -1295,12 +1295,7 @@ def linear_gelu_torch(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torc
     reference=linear_gelu_reference,
     equals=linear_gelu_torch,
     precision=("matmul",),
-    backward=runtime.Backward(
-        "linear_gelu_backward",
-        wrt=("x", "w", "b"),
-        outputs=("y",),
-        flags=("need_dx", "need_dw", "need_db"),
-    ),
+    forward="linear_gelu_forward",
 )
 def linear_gelu(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """y: T[M, N] from x: T[M, K], w: T[N, K], b: T[N].
@@ -1317,17 +1312,24 @@ def linear_gelu(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tens
 
 
 @triton.jit
-def linear_gelu_backward_acc_tf32x3(
+def linear_gelu_forward_tf32x3(
     x_tiles,
     w_tiles,
-    acc_tiles,
-    acc_ptr,
+    acc_kept_tiles,
+    acc_kept_ptr,
+    b_ptr,
+    y_tiles,
+    y_ptr,
     M,
     N,
     K,
-    acc_m,
-    acc_n,
+    acc_kept_m,
+    acc_kept_n,
+    b_n,
+    y_m,
+    y_n,
     COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -1368,25 +1370,38 @@ def linear_gelu_backward_acc_tf32x3(
                 n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 4)[None, :]
                 inside = (m < M) & (n < N)
                 acc = acc_quarters[quarter]
-                if acc_tiles is None:
-                    tl.store(acc_ptr + m * acc_m + n * acc_n, acc, mask=inside)
+                if acc_kept_tiles is None:
+                    tl.store(acc_kept_ptr + m * acc_kept_m + n * acc_kept_n, acc, mask=inside)
                 else:
-                    acc_tiles.store([first_m, column], acc.to(acc_tiles.dtype))
+                    acc_kept_tiles.store([first_m, column], acc.to(acc_kept_tiles.dtype))
+                b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+                y = _times_ndtr(acc + b, HALF)
+                if y_tiles is None:
+                    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
+                else:
+                    y_tiles.store([first_m, column], y.to(y_tiles.dtype))
 
 
 @triton.jit
-def linear_gelu_backward_acc_left_ahead(
+def linear_gelu_forward_left_ahead(
     w_tiles,
     x_tiles,
-    acc_tiles,
-    acc_ptr,
+    acc_kept_tiles,
+    acc_kept_ptr,
+    b_ptr,
+    y_tiles,
+    y_ptr,
     M,
     N,
     K,
-    acc_m,
-    acc_n,
+    acc_kept_m,
+    acc_kept_n,
+    b_n,
+    y_m,
+    y_n,
     W_TURNED: tl.constexpr,
     COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -1421,25 +1436,38 @@ def linear_gelu_backward_acc_left_ahead(
             n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
             inside = (m < M) & (n < N)
             acc = acc_halves[half]
-            if acc_tiles is None:
-                tl.store(acc_ptr + m * acc_m + n * acc_n, acc, mask=inside)
+            if acc_kept_tiles is None:
+                tl.store(acc_kept_ptr + m * acc_kept_m + n * acc_kept_n, acc, mask=inside)
             else:
-                acc_tiles.store([first_m, column], acc.to(acc_tiles.dtype))
+                acc_kept_tiles.store([first_m, column], acc.to(acc_kept_tiles.dtype))
+            b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+            y = _times_ndtr(acc + b, HALF)
+            if y_tiles is None:
+                tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
+            else:
+                y_tiles.store([first_m, column], y.to(y_tiles.dtype))
 
 
 @triton.jit
-def linear_gelu_backward_acc_right_ahead(
+def linear_gelu_forward_right_ahead(
     x_tiles,
     w_tiles,
-    acc_tiles,
-    acc_ptr,
+    acc_kept_tiles,
+    acc_kept_ptr,
+    b_ptr,
+    y_tiles,
+    y_ptr,
     M,
     N,
     K,
-    acc_m,
-    acc_n,
+    acc_kept_m,
+    acc_kept_n,
+    b_n,
+    y_m,
+    y_n,
     X_TURNED: tl.constexpr,
     COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -1473,27 +1501,40 @@ def linear_gelu_backward_acc_right_ahead(
             n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
             inside = (m < M) & (n < N)
             acc = acc_halves[half]
-            if acc_tiles is None:
-                tl.store(acc_ptr + m * acc_m + n * acc_n, acc, mask=inside)
+            if acc_kept_tiles is None:
+                tl.store(acc_kept_ptr + m * acc_kept_m + n * acc_kept_n, acc, mask=inside)
             else:
-                acc_tiles.store([first_m, column], acc.to(acc_tiles.dtype))
+                acc_kept_tiles.store([first_m, column], acc.to(acc_kept_tiles.dtype))
+            b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+            y = _times_ndtr(acc + b, HALF)
+            if y_tiles is None:
+                tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
+            else:
+                y_tiles.store([first_m, column], y.to(y_tiles.dtype))
 
 
 @triton.jit
-def linear_gelu_backward_acc_persistent(
+def linear_gelu_forward_persistent(
     x_tiles,
     w_tiles,
-    acc_tiles,
-    acc_ptr,
+    acc_kept_tiles,
+    acc_kept_ptr,
+    b_ptr,
+    y_tiles,
+    y_ptr,
     M,
     N,
     K,
-    acc_m,
-    acc_n,
+    acc_kept_m,
+    acc_kept_n,
+    b_n,
+    y_m,
+    y_n,
     X_TURNED: tl.constexpr,
     W_TURNED: tl.constexpr,
     COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr,
+    HALF: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -1522,27 +1563,40 @@ def linear_gelu_backward_acc_persistent(
             n = column.to(tl.int64) + tl.arange(0, BLOCK_N // 2)[None, :]
             inside = (m < M) & (n < N)
             acc = acc_halves[half]
-            if acc_tiles is None:
-                tl.store(acc_ptr + m * acc_m + n * acc_n, acc, mask=inside)
+            if acc_kept_tiles is None:
+                tl.store(acc_kept_ptr + m * acc_kept_m + n * acc_kept_n, acc, mask=inside)
             else:
-                acc_tiles.store([first_m, column], acc.to(acc_tiles.dtype))
+                acc_kept_tiles.store([first_m, column], acc.to(acc_kept_tiles.dtype))
+            b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+            y = _times_ndtr(acc + b, HALF)
+            if y_tiles is None:
+                tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
+            else:
+                y_tiles.store([first_m, column], y.to(y_tiles.dtype))
 
 
 @triton.jit
-def linear_gelu_backward_acc_strips(
+def linear_gelu_forward_strips(
     x_tiles,
     w_tiles,
-    acc_tiles,
-    acc_ptr,
+    acc_kept_tiles,
+    acc_kept_ptr,
+    b_ptr,
+    y_tiles,
+    y_ptr,
     M,
     N,
     K,
-    acc_m,
-    acc_n,
+    acc_kept_m,
+    acc_kept_n,
+    b_n,
+    y_m,
+    y_n,
     X_TURNED: tl.constexpr,
     W_TURNED: tl.constexpr,
     COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr,
+    HALF: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -1584,14 +1638,20 @@ def linear_gelu_backward_acc_strips(
             n = first_n.to(tl.int64) + tl.arange(0, BLOCK_N)[None, :]
             inside = (m < M) & (n < N)
             acc = (acc_0, acc_1, acc_2)[strip]
-            if acc_tiles is None:
-                tl.store(acc_ptr + m * acc_m + n * acc_n, acc, mask=inside)
+            if acc_kept_tiles is None:
+                tl.store(acc_kept_ptr + m * acc_kept_m + n * acc_kept_n, acc, mask=inside)
             else:
-                acc_tiles.store([first_row, first_n], acc.to(acc_tiles.dtype))
+                acc_kept_tiles.store([first_row, first_n], acc.to(acc_kept_tiles.dtype))
+            b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+            y = _times_ndtr(acc + b, HALF)
+            if y_tiles is None:
+                tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
+            else:
+                y_tiles.store([first_row, first_n], y.to(y_tiles.dtype))
 
 
 @triton.jit
-def linear_gelu_backward_acc_parts(
+def linear_gelu_forward_parts(
     x_tiles,
     w_tiles,
     acc_parts_ptr,
@@ -1635,14 +1695,20 @@ def linear_gelu_backward_acc_parts(
 
 
 @triton.jit
-def linear_gelu_backward_acc_combine(
+def linear_gelu_forward_combine(
     acc_parts_ptr,
-    acc_ptr,
+    acc_kept_ptr,
+    b_ptr,
+    y_ptr,
     M,
     N,
-    acc_m,
-    acc_n,
+    acc_kept_m,
+    acc_kept_n,
+    b_n,
+    y_m,
+    y_n,
     COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr,
@@ -1658,14 +1724,19 @@ def linear_gelu_backward_acc_combine(
         acc += tl.load(
             acc_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
         )
-    tl.store(acc_ptr + m * acc_m + n * acc_n, acc, mask=inside)
+    tl.store(acc_kept_ptr + m * acc_kept_m + n * acc_kept_n, acc, mask=inside)
+    b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+    y = _times_ndtr(acc + b, HALF)
+    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
 
 @triton.jit
-def linear_gelu_backward_acc_tiles(
+def linear_gelu_forward_tiles(
     x_ptr,
     w_ptr,
-    acc_ptr,
+    acc_kept_ptr,
+    b_ptr,
+    y_ptr,
     M,
     N,
     K,
@@ -1673,10 +1744,14 @@ def linear_gelu_backward_acc_tiles(
     x_k,
     w_n,
     w_k,
-    acc_m,
-    acc_n,
+    acc_kept_m,
+    acc_kept_n,
+    b_n,
+    y_m,
+    y_n,
     COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr,
+    HALF: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -1700,267 +1775,13 @@ def linear_gelu_backward_acc_tiles(
         w = tl.load(w_ptr + n * w_n + k[:, None] * w_k, mask=(n < N) & (k[:, None] < K), other=0.0)
         acc = tl.dot(x, w, acc, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < N)
-    tl.store(acc_ptr + m * acc_m + n * acc_n, acc, mask=inside)
-
-
-@triton.jit
-def linear_gelu_backward_dx_tiles(
-    dy_ptr,
-    acc_ptr,
-    b_ptr,
-    w_ptr,
-    dx_ptr,
-    M,
-    K,
-    N,
-    dy_m,
-    dy_n,
-    acc_m,
-    acc_n,
-    b_n,
-    w_n,
-    w_k,
-    dx_m,
-    dx_k,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    tile = tl.program_id(0)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
-    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, N, BLOCK_K):
-        n = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        dy = tl.load(
-            dy_ptr + m * dy_m + n[None, :] * dy_n, mask=(m < M) & (n[None, :] < N), other=0.0
-        ).to(COMPUTE)
-        acc = tl.load(
-            acc_ptr + m * acc_m + n[None, :] * acc_n, mask=(m < M) & (n[None, :] < N), other=0.0
-        )
-        b = tl.load(b_ptr + n[None, :] * b_n, mask=n[None, :] < N, other=0.0).to(COMPUTE)
-        left = dy * _ndtr(acc + b, HALF) + dy * (acc + b) * (
-            0.3989422804014327 * _exp(-0.5 * (acc + b) * (acc + b), HALF)
-        )
-        left = tl.where((m < M) & (n[None, :] < N), left, 0)
-        w = tl.load(
-            w_ptr + n[:, None] * w_n + k * w_k, mask=(k < K) & (n[:, None] < N), other=0.0
-        ).to(COMPUTE)
-        dx_sum = tl.dot(
-            left.to(COMPUTE), w.to(COMPUTE), dx_sum, input_precision=PRECISION, out_dtype=COMPUTE
-        )
-        dx_sum = _awaited(dx_sum)
-    inside = (m < M) & (k < K)
-    tl.store(dx_ptr + m * dx_m + k * dx_k, dx_sum, mask=inside)
-
-
-@triton.jit
-def linear_gelu_backward_dw_tiles(
-    b_ptr,
-    dy_ptr,
-    acc_ptr,
-    x_ptr,
-    dw_ptr,
-    N,
-    K,
-    M,
-    b_n,
-    dy_m,
-    dy_n,
-    acc_m,
-    acc_n,
-    x_m,
-    x_k,
-    dw_n,
-    dw_k,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    tile = tl.program_id(0)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
-    n = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    tl.store(acc_kept_ptr + m * acc_kept_m + n * acc_kept_n, acc, mask=inside)
     b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
-    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, M, BLOCK_K):
-        m = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        dy = tl.load(
-            dy_ptr + m[None, :] * dy_m + n * dy_n, mask=(n < N) & (m[None, :] < M), other=0.0
-        ).to(COMPUTE)
-        acc = tl.load(
-            acc_ptr + m[None, :] * acc_m + n * acc_n, mask=(n < N) & (m[None, :] < M), other=0.0
-        )
-        left = dy * _ndtr(acc + b, HALF) + dy * (acc + b) * (
-            0.3989422804014327 * _exp(-0.5 * (acc + b) * (acc + b), HALF)
-        )
-        left = tl.where((n < N) & (m[None, :] < M), left, 0)
-        x = tl.load(
-            x_ptr + m[:, None] * x_m + k * x_k, mask=(k < K) & (m[:, None] < M), other=0.0
-        ).to(COMPUTE)
-        dw_sum = tl.dot(
-            left.to(COMPUTE), x.to(COMPUTE), dw_sum, input_precision=PRECISION, out_dtype=COMPUTE
-        )
-        dw_sum = _awaited(dw_sum)
-    inside = (n < N) & (k < K)
-    tl.store(dw_ptr + n * dw_n + k * dw_k, dw_sum, mask=inside)
+    y = _times_ndtr(acc + b, HALF)
+    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
 
-@triton.jit
-def linear_gelu_backward_db_rows(
-    dy_ptr,
-    acc_ptr,
-    b_ptr,
-    db_ptr,
-    N,
-    M,
-    dy_m,
-    dy_n,
-    acc_m,
-    acc_n,
-    b_n,
-    db_n,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    m = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (n < N) & (m < M)
-    dy = tl.load(dy_ptr + m * dy_m + n * dy_n, mask=inside).to(COMPUTE)
-    acc = tl.load(acc_ptr + m * acc_m + n * acc_n, mask=inside)
-    b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
-    db = tl.sum(
-        tl.where(
-            inside,
-            dy * _ndtr(acc + b, HALF)
-            + dy * (acc + b) * (0.3989422804014327 * _exp(-0.5 * (acc + b) * (acc + b), HALF)),
-            0.0,
-        ),
-        1,
-        keep_dims=True,
-    )
-    tl.store(db_ptr + n * db_n, db, mask=n < N)
-
-
-@triton.jit
-def linear_gelu_backward_db_loop(
-    dy_ptr,
-    acc_ptr,
-    b_ptr,
-    db_ptr,
-    N,
-    M,
-    dy_m,
-    dy_n,
-    acc_m,
-    acc_n,
-    b_n,
-    db_n,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, M, BLOCK):
-        m = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (m < M)
-        dy = tl.load(dy_ptr + m * dy_m + n * dy_n, mask=inside).to(COMPUTE)
-        acc = tl.load(acc_ptr + m * acc_m + n * acc_n, mask=inside)
-        b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
-        db_sum_acc += tl.where(
-            inside,
-            dy * _ndtr(acc + b, HALF)
-            + dy * (acc + b) * (0.3989422804014327 * _exp(-0.5 * (acc + b) * (acc + b), HALF)),
-            0.0,
-        )
-    db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
-    tl.store(db_ptr + n * db_n, db_sum, mask=n < N)
-
-
-@triton.jit
-def linear_gelu_backward_db_part(
-    dy_ptr,
-    acc_ptr,
-    b_ptr,
-    db_sum_part_ptr,
-    N,
-    M,
-    CHUNK,
-    dy_m,
-    dy_n,
-    acc_m,
-    acc_n,
-    b_n,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-):
-    """Program (part, row): db_sum over one CHUNK of ROWS rows."""
-    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, M)
-    db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        m = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (m < M)
-        dy = tl.load(dy_ptr + m * dy_m + n * dy_n, mask=inside).to(COMPUTE)
-        acc = tl.load(acc_ptr + m * acc_m + n * acc_n, mask=inside)
-        b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
-        db_sum_acc += tl.where(
-            inside,
-            dy * _ndtr(acc + b, HALF)
-            + dy * (acc + b) * (0.3989422804014327 * _exp(-0.5 * (acc + b) * (acc + b), HALF)),
-            0.0,
-        )
-    tl.store(db_sum_part_ptr + n * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=n < N)
-
-
-@triton.jit
-def linear_gelu_backward_db_finish(
-    db_sum_part_ptr, db_ptr, N, db_n, MERGE: tl.constexpr, PARTS: tl.constexpr
-):
-    """What the parts of MERGE rows left, merged."""
-    n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    db_sum_parts = tl.load(
-        db_sum_part_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=0.0
-    )
-    db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
-    tl.store(db_ptr + n * db_n, db_sum, mask=n < N)
-
-
-def choose_linear_gelu_backward_acc(
+def choose_linear_gelu_forward(
     M: int,
     N: int,
     K: int,
@@ -2111,8 +1932,7 @@ def choose_linear_gelu_backward_acc(
         tma
         and M * N * K >= 2**29
         and itemsize == 2
-        and 5 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
-        <= 6 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
+        and triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms) == 1
         and 8 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
         <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
     ):
@@ -2124,6 +1944,27 @@ def choose_linear_gelu_backward_acc(
             num_warps=4,
             num_stages=4,
             PROGRAMS=1,
+        )
+    # few waves, with work behind the sums: two programs a multiprocessor take turns
+    if (
+        tma
+        and M * N * K >= 2**29
+        and itemsize <= 2
+        and (
+            triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms) == 1
+            or triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms) <= 3
+            and K <= 3072
+        )
+        and 4 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 7 * sms
+    ):
+        return "twin", dict(
+            BLOCK_M=128,
+            BLOCK_N=128,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=3,
+            PROGRAMS=2,
         )
     # large, and its widest tiles fill whole waves of multiprocessors
     if (
@@ -2139,7 +1980,7 @@ def choose_linear_gelu_backward_acc(
             BLOCK_K=128 // itemsize,
             GROUP_M=8,
             num_warps=8,
-            num_stages=3 if stored_bytes <= 4 else 2,
+            num_stages=4 if stored_bytes <= 2 else 3,
             PROGRAMS=1,
         )
     # large, and tiles of 128 x 128 fill the waves better
@@ -2217,26 +2058,27 @@ def choose_linear_gelu_backward_acc(
     )
 
 
-def launch_linear_gelu_backward_acc(x, w, b, dy, acc, dx, dw, db) -> None:
-    """Computes acc by the variant that fits, unchecked."""
+def launch_linear_gelu_forward(x, w, b, y, acc_kept) -> None:
+    """Computes acc_kept, y by the variant that fits, unchecked."""
     M, K = x.shape
     N = w.shape[0]
     PRECISION = _f32_precision("matmul")
     tma = _takes_tiles(x, w)
     tf32x3 = PRECISION == "tf32x3"
     itemsize = x.element_size()
-    stored_bytes = acc.element_size()
+    stored_bytes = y.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
-    variant, config = choose_linear_gelu_backward_acc(
+    variant, config = choose_linear_gelu_forward(
         M, N, K, tma, tf32x3, itemsize, stored_bytes, hip, sms
     )
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype, dy.dtype) else tl.float32
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     if variant == "left_ahead":
         w_tiles, w_turned = _tiles(w, config["BLOCK_N"], config["BLOCK_K"])
         x_tiles = _tf32_tiles(x, config["BLOCK_M"], config["BLOCK_K"])
-        acc_tiles = _tiles_to_store(acc, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        linear_gelu_backward_acc_left_ahead[
+        acc_kept_tiles = _tiles_to_store(acc_kept, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        linear_gelu_forward_left_ahead[
             (
                 min(
                     config["PROGRAMS"] * sms,
@@ -2246,15 +2088,22 @@ def launch_linear_gelu_backward_acc(x, w, b, dy, acc, dx, dw, db) -> None:
         ](
             w_tiles,
             x_tiles,
-            acc_tiles,
-            acc,
+            acc_kept_tiles,
+            acc_kept,
+            b,
+            y_tiles,
+            y,
             M,
             N,
             K,
-            acc.stride(0),
-            acc.stride(1),
+            acc_kept.stride(0),
+            acc_kept.stride(1),
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
             W_TURNED=w_turned,
             COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
             enable_fp_fusion=True,
             BLOCK_M=config["BLOCK_M"],
             BLOCK_N=config["BLOCK_N"],
@@ -2266,8 +2115,9 @@ def launch_linear_gelu_backward_acc(x, w, b, dy, acc, dx, dw, db) -> None:
     elif variant == "prepared":
         x_tiles = _tf32_tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles = _tf32_tiles(w, config["BLOCK_N"], config["BLOCK_K"])
-        acc_tiles = _tiles_to_store(acc, config["BLOCK_M"], config["BLOCK_N"] // 4)
-        linear_gelu_backward_acc_tf32x3[
+        acc_kept_tiles = _tiles_to_store(acc_kept, config["BLOCK_M"], config["BLOCK_N"] // 4)
+        y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 4)
+        linear_gelu_forward_tf32x3[
             (
                 min(
                     config["PROGRAMS"] * sms,
@@ -2277,14 +2127,21 @@ def launch_linear_gelu_backward_acc(x, w, b, dy, acc, dx, dw, db) -> None:
         ](
             x_tiles,
             w_tiles,
-            acc_tiles,
-            acc,
+            acc_kept_tiles,
+            acc_kept,
+            b,
+            y_tiles,
+            y,
             M,
             N,
             K,
-            acc.stride(0),
-            acc.stride(1),
+            acc_kept.stride(0),
+            acc_kept.stride(1),
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
             COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
             enable_fp_fusion=True,
             BLOCK_M=config["BLOCK_M"],
             BLOCK_N=config["BLOCK_N"],
@@ -2297,8 +2154,9 @@ def launch_linear_gelu_backward_acc(x, w, b, dy, acc, dx, dw, db) -> None:
     elif variant == "right_ahead":
         x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles = _tf32_tiles(w, config["BLOCK_N"], config["BLOCK_K"])
-        acc_tiles = _tiles_to_store(acc, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        linear_gelu_backward_acc_right_ahead[
+        acc_kept_tiles = _tiles_to_store(acc_kept, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        linear_gelu_forward_right_ahead[
             (
                 min(
                     config["PROGRAMS"] * sms,
@@ -2308,15 +2166,22 @@ def launch_linear_gelu_backward_acc(x, w, b, dy, acc, dx, dw, db) -> None:
         ](
             x_tiles,
             w_tiles,
-            acc_tiles,
-            acc,
+            acc_kept_tiles,
+            acc_kept,
+            b,
+            y_tiles,
+            y,
             M,
             N,
             K,
-            acc.stride(0),
-            acc.stride(1),
+            acc_kept.stride(0),
+            acc_kept.stride(1),
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
             X_TURNED=x_turned,
             COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
             enable_fp_fusion=True,
             BLOCK_M=config["BLOCK_M"],
             BLOCK_N=config["BLOCK_N"],
@@ -2328,16 +2193,12 @@ def launch_linear_gelu_backward_acc(x, w, b, dy, acc, dx, dw, db) -> None:
     elif variant == "split":
         acc_parts = torch.empty(
             (config["PARTS"], M, N),
-            dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, w.dtype, b.dtype, dy.dtype)
-                else torch.float32
-            ),
+            dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else torch.float32,
             device=w.device,
         )
         x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        linear_gelu_backward_acc_parts[
+        linear_gelu_forward_parts[
             (
                 min(
                     sms,
@@ -2360,24 +2221,31 @@ def launch_linear_gelu_backward_acc(x, w, b, dy, acc, dx, dw, db) -> None:
             enable_fp_fusion=True,
             **config,
         )
-        linear_gelu_backward_acc_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
+        linear_gelu_forward_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
             acc_parts,
-            acc,
+            acc_kept,
+            b,
+            y,
             M,
             N,
-            acc.stride(0),
-            acc.stride(1),
+            acc_kept.stride(0),
+            acc_kept.stride(1),
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
             COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
             enable_fp_fusion=True,
             BLOCK_M=2,
             BLOCK_N=256,
             PARTS=config["PARTS"],
         )
-    elif variant in ("slender", "stream", "persistent", "square", "narrow"):
+    elif variant in ("slender", "stream", "twin", "persistent", "square", "narrow"):
         x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        acc_tiles = _tiles_to_store(acc, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        linear_gelu_backward_acc_persistent[
+        acc_kept_tiles = _tiles_to_store(acc_kept, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        linear_gelu_forward_persistent[
             (
                 min(
                     config["PROGRAMS"] * sms,
@@ -2387,17 +2255,24 @@ def launch_linear_gelu_backward_acc(x, w, b, dy, acc, dx, dw, db) -> None:
         ](
             x_tiles,
             w_tiles,
-            acc_tiles,
-            acc,
+            acc_kept_tiles,
+            acc_kept,
+            b,
+            y_tiles,
+            y,
             M,
             N,
             K,
-            acc.stride(0),
-            acc.stride(1),
+            acc_kept.stride(0),
+            acc_kept.stride(1),
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
             X_TURNED=x_turned,
             W_TURNED=w_turned,
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
+            HALF=x.element_size() == 2,
             enable_fp_fusion=True,
             BLOCK_M=config["BLOCK_M"],
             BLOCK_N=config["BLOCK_N"],
@@ -2409,8 +2284,9 @@ def launch_linear_gelu_backward_acc(x, w, b, dy, acc, dx, dw, db) -> None:
     elif variant == "strips":
         x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         w_tiles, w_turned = _tiles(w.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        acc_tiles = _tiles_to_store(acc, config["BLOCK_M"], config["BLOCK_N"])
-        linear_gelu_backward_acc_strips[
+        acc_kept_tiles = _tiles_to_store(acc_kept, config["BLOCK_M"], config["BLOCK_N"])
+        y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"])
+        linear_gelu_forward_strips[
             (
                 min(
                     config["PROGRAMS"] * sms,
@@ -2420,17 +2296,24 @@ def launch_linear_gelu_backward_acc(x, w, b, dy, acc, dx, dw, db) -> None:
         ](
             x_tiles,
             w_tiles,
-            acc_tiles,
-            acc,
+            acc_kept_tiles,
+            acc_kept,
+            b,
+            y_tiles,
+            y,
             M,
             N,
             K,
-            acc.stride(0),
-            acc.stride(1),
+            acc_kept.stride(0),
+            acc_kept.stride(1),
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
             X_TURNED=x_turned,
             W_TURNED=w_turned,
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
+            HALF=x.element_size() == 2,
             enable_fp_fusion=True,
             BLOCK_M=config["BLOCK_M"],
             BLOCK_N=config["BLOCK_N"],
@@ -2440,12 +2323,14 @@ def launch_linear_gelu_backward_acc(x, w, b, dy, acc, dx, dw, db) -> None:
             num_stages=config["num_stages"],
         )
     else:
-        linear_gelu_backward_acc_tiles[
+        linear_gelu_forward_tiles[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)
         ](
             x,
             w,
-            acc,
+            acc_kept,
+            b,
+            y,
             M,
             N,
             K,
@@ -2453,13 +2338,377 @@ def launch_linear_gelu_backward_acc(x, w, b, dy, acc, dx, dw, db) -> None:
             x.stride(1),
             w.stride(0),
             w.stride(1),
-            acc.stride(0),
-            acc.stride(1),
+            acc_kept.stride(0),
+            acc_kept.stride(1),
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
+            HALF=x.element_size() == 2,
             enable_fp_fusion=True,
             **config,
         )
+
+
+def allocate_linear_gelu_forward(
+    x: torch.Tensor, w: torch.Tensor, b: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Checks the operands of linear_gelu_forward and allocates what it returns."""
+    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"linear_gelu_forward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
+        )
+    if x.dim() != 2:
+        raise ValueError(f"linear_gelu_forward: x: expected 2 dims [M, K], given {x.dim()}")
+    if w.dtype != x.dtype:
+        raise ValueError(
+            f"linear_gelu_forward: w: expected dtype {x.dtype} (T, from x), given {w.dtype}"
+        )
+    if w.dim() != 2:
+        raise ValueError(f"linear_gelu_forward: w: expected 2 dims [N, K], given {w.dim()}")
+    if w.device != x.device:
+        raise ValueError(
+            f"linear_gelu_forward: w: expected device {x.device} (from x), given {w.device}"
+        )
+    if b.dtype != x.dtype:
+        raise ValueError(
+            f"linear_gelu_forward: b: expected dtype {x.dtype} (T, from x), given {b.dtype}"
+        )
+    if b.dim() != 1:
+        raise ValueError(f"linear_gelu_forward: b: expected 1 dim [N], given {b.dim()}")
+    if b.device != x.device:
+        raise ValueError(
+            f"linear_gelu_forward: b: expected device {x.device} (from x), given {b.device}"
+        )
+    M, K = x.shape
+    N = w.shape[0]
+    if w.shape[1] != K:
+        raise ValueError(
+            f"linear_gelu_forward: w: dim 1 (K): expected {K} (from x), given {w.shape[1]}"
+        )
+    if b.shape[0] != N:
+        raise ValueError(
+            f"linear_gelu_forward: b: dim 0 (N): expected {N} (from w), given {b.shape[0]}"
+        )
+    y = torch.empty((M, N), dtype=x.dtype, device=x.device)
+    acc_kept = torch.empty((M, N), dtype=x.dtype, device=x.device)
+    return y, acc_kept
+
+
+def linear_gelu_forward_reference(
+    x: torch.Tensor, w: torch.Tensor, b: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What linear_gelu_forward means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    w = w.to(compute)
+    b = b.to(compute)
+    M, K = x.shape
+    N = w.shape[0]
+
+    # acc[m, n] = sum[k](x[m, k] * w[n, k])
+    acc = torch.einsum("mk,nk->mn", x, w)
+
+    # acc_kept[m, n] = acc[m, n]
+    acc_kept = acc.to(T).clone(memory_format=torch.contiguous_format)
+
+    # y[m, n] = (acc[m, n] + b[n]) * ndtr(acc[m, n] + b[n])
+    y = ((acc + b) * (0.5 * torch.erfc((acc + b) * -0.7071067811865476))).to(T)
+
+    return y, acc_kept
+
+
+@runtime.op(
+    "specs/linear_gelu.op",
+    allocate=allocate_linear_gelu_forward,
+    reference=linear_gelu_forward_reference,
+    precision=("matmul",),
+    backward=runtime.Backward(
+        "linear_gelu_backward",
+        wrt=("x", "w", "b"),
+        outputs=("y", "acc_kept"),
+        flags=("need_dx", "need_dw", "need_db"),
+    ),
+)
+def linear_gelu_forward(
+    x: torch.Tensor, w: torch.Tensor, b: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """linear_gelu, keeping acc for its gradient.
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    y, acc_kept = allocate_linear_gelu_forward(x, w, b)
+    if not _runs_kernels(x):
+        return linear_gelu_forward_reference(x, w, b)
+    if y.numel() > 0 or acc_kept.numel() > 0:
+        with torch.cuda.device_of(x):
+            launch_linear_gelu_forward(x, w, b, y, acc_kept)
+    return y, acc_kept
+
+
+@triton.jit
+def linear_gelu_backward_dx_tiles(
+    dy_ptr,
+    acc_kept_ptr,
+    b_ptr,
+    w_ptr,
+    dx_ptr,
+    M,
+    K,
+    N,
+    dy_m,
+    dy_n,
+    acc_kept_m,
+    acc_kept_n,
+    b_n,
+    w_n,
+    w_k2,
+    dx_m,
+    dx_k2,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, N, BLOCK_K):
+        n = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        dy = tl.load(
+            dy_ptr + m * dy_m + n[None, :] * dy_n, mask=(m < M) & (n[None, :] < N), other=0.0
+        ).to(COMPUTE)
+        acc_kept = tl.load(
+            acc_kept_ptr + m * acc_kept_m + n[None, :] * acc_kept_n,
+            mask=(m < M) & (n[None, :] < N),
+            other=0.0,
+        ).to(COMPUTE)
+        b = tl.load(b_ptr + n[None, :] * b_n, mask=n[None, :] < N, other=0.0).to(COMPUTE)
+        left = dy * _ndtr(acc_kept + b, HALF) + dy * (acc_kept + b) * (
+            0.3989422804014327 * _exp(-0.5 * (acc_kept + b) * (acc_kept + b), HALF)
+        )
+        left = tl.where((m < M) & (n[None, :] < N), left, 0)
+        w = tl.load(
+            w_ptr + n[:, None] * w_n + k2 * w_k2, mask=(k2 < K) & (n[:, None] < N), other=0.0
+        ).to(COMPUTE)
+        dx_sum = tl.dot(left, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        dx_sum = _awaited(dx_sum)
+    inside = (m < M) & (k2 < K)
+    tl.store(dx_ptr + m * dx_m + k2 * dx_k2, dx_sum, mask=inside)
+
+
+@triton.jit
+def linear_gelu_backward_dw_tiles(
+    b_ptr,
+    dy_ptr,
+    acc_kept_ptr,
+    x_ptr,
+    dw_ptr,
+    N,
+    K,
+    M,
+    b_n,
+    dy_m,
+    dy_n,
+    acc_kept_m,
+    acc_kept_n,
+    x_m,
+    x_k,
+    dw_n,
+    dw_k,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    n = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, M, BLOCK_K):
+        m = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        dy = tl.load(
+            dy_ptr + m[None, :] * dy_m + n * dy_n, mask=(n < N) & (m[None, :] < M), other=0.0
+        ).to(COMPUTE)
+        acc_kept = tl.load(
+            acc_kept_ptr + m[None, :] * acc_kept_m + n * acc_kept_n,
+            mask=(n < N) & (m[None, :] < M),
+            other=0.0,
+        ).to(COMPUTE)
+        left = dy * _ndtr(acc_kept + b, HALF) + dy * (acc_kept + b) * (
+            0.3989422804014327 * _exp(-0.5 * (acc_kept + b) * (acc_kept + b), HALF)
+        )
+        left = tl.where((n < N) & (m[None, :] < M), left, 0)
+        x = tl.load(
+            x_ptr + m[:, None] * x_m + k * x_k, mask=(k < K) & (m[:, None] < M), other=0.0
+        ).to(COMPUTE)
+        dw_sum = tl.dot(left, x, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        dw_sum = _awaited(dw_sum)
+    inside = (n < N) & (k < K)
+    tl.store(dw_ptr + n * dw_n + k * dw_k, dw_sum, mask=inside)
+
+
+@triton.jit
+def linear_gelu_backward_db_rows(
+    dy_ptr,
+    acc_kept_ptr,
+    b_ptr,
+    db_ptr,
+    N,
+    M,
+    dy_m,
+    dy_n,
+    acc_kept_m,
+    acc_kept_n,
+    b_n,
+    db_n,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS whole rows a program, held in registers: every element is read once."""
+    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    m = tl.arange(0, BLOCK)[None, :].to(tl.int64)
+    inside = (n < N) & (m < M)
+    dy = tl.load(dy_ptr + m * dy_m + n * dy_n, mask=inside).to(COMPUTE)
+    acc_kept = tl.load(acc_kept_ptr + m * acc_kept_m + n * acc_kept_n, mask=inside).to(COMPUTE)
+    b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+    db = tl.sum(
+        tl.where(
+            inside,
+            dy * _ndtr(acc_kept + b, HALF)
+            + dy
+            * (acc_kept + b)
+            * (0.3989422804014327 * _exp(-0.5 * (acc_kept + b) * (acc_kept + b), HALF)),
+            0.0,
+        ),
+        1,
+        keep_dims=True,
+    )
+    tl.store(db_ptr + n * db_n, db, mask=n < N)
+
+
+@triton.jit
+def linear_gelu_backward_db_loop(
+    dy_ptr,
+    acc_kept_ptr,
+    b_ptr,
+    db_ptr,
+    N,
+    M,
+    dy_m,
+    dy_n,
+    acc_kept_m,
+    acc_kept_n,
+    b_n,
+    db_n,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
+    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(0, M, BLOCK):
+        m = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (n < N) & (m < M)
+        dy = tl.load(dy_ptr + m * dy_m + n * dy_n, mask=inside).to(COMPUTE)
+        acc_kept = tl.load(acc_kept_ptr + m * acc_kept_m + n * acc_kept_n, mask=inside).to(COMPUTE)
+        b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+        db_sum_acc += tl.where(
+            inside,
+            dy * _ndtr(acc_kept + b, HALF)
+            + dy
+            * (acc_kept + b)
+            * (0.3989422804014327 * _exp(-0.5 * (acc_kept + b) * (acc_kept + b), HALF)),
+            0.0,
+        )
+    db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
+    tl.store(db_ptr + n * db_n, db_sum, mask=n < N)
+
+
+@triton.jit
+def linear_gelu_backward_db_part(
+    dy_ptr,
+    acc_kept_ptr,
+    b_ptr,
+    db_sum_part_ptr,
+    N,
+    M,
+    CHUNK,
+    dy_m,
+    dy_n,
+    acc_kept_m,
+    acc_kept_n,
+    b_n,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Program (part, row): db_sum over one CHUNK of ROWS rows."""
+    n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    part = tl.program_id(0).to(tl.int64)
+    stop = tl.minimum((part + 1) * CHUNK, M)
+    db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+    for start in range(part * CHUNK, stop, BLOCK):
+        m = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (n < N) & (m < M)
+        dy = tl.load(dy_ptr + m * dy_m + n * dy_n, mask=inside).to(COMPUTE)
+        acc_kept = tl.load(acc_kept_ptr + m * acc_kept_m + n * acc_kept_n, mask=inside).to(COMPUTE)
+        b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+        db_sum_acc += tl.where(
+            inside,
+            dy * _ndtr(acc_kept + b, HALF)
+            + dy
+            * (acc_kept + b)
+            * (0.3989422804014327 * _exp(-0.5 * (acc_kept + b) * (acc_kept + b), HALF)),
+            0.0,
+        )
+    tl.store(db_sum_part_ptr + n * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=n < N)
+
+
+@triton.jit
+def linear_gelu_backward_db_finish(
+    db_sum_part_ptr, db_ptr, N, db_n, MERGE: tl.constexpr, PARTS: tl.constexpr
+):
+    """What the parts of MERGE rows left, merged."""
+    n = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
+    parts = tl.arange(0, PARTS)[None, :]
+    db_sum_parts = tl.load(
+        db_sum_part_ptr + n * PARTS + parts, mask=(n < N) & (parts < PARTS), other=0.0
+    )
+    db_sum = tl.sum(db_sum_parts, 1, keep_dims=True)
+    tl.store(db_ptr + n * db_n, db_sum, mask=n < N)
 
 
 def choose_linear_gelu_backward_dx(
@@ -2507,21 +2756,25 @@ def choose_linear_gelu_backward_dx(
     )
 
 
-def launch_linear_gelu_backward_dx(x, w, b, dy, acc, dx, dw, db) -> None:
+def launch_linear_gelu_backward_dx(x, w, b, acc_kept, dy, dx, dw, db) -> None:
     """Computes dx by the variant that fits, unchecked."""
     M, K = x.shape
     N = w.shape[0]
     PRECISION = _f32_precision("matmul")
-    itemsize = 8 if torch.float64 in (x.dtype, w.dtype, b.dtype, dy.dtype) else 4
+    itemsize = 8 if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype) else 4
     hip = torch.version.hip is not None
-    sms = _multiprocessors(acc.device)
+    sms = _multiprocessors(acc_kept.device)
     _, config = choose_linear_gelu_backward_dx(M, K, itemsize, hip, sms)
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype, dy.dtype) else tl.float32
+    COMPUTE = (
+        tl.float64
+        if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
+        else tl.float32
+    )
     linear_gelu_backward_dx_tiles[
         (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),)
     ](
         dy,
-        acc,
+        acc_kept,
         b,
         w,
         dx,
@@ -2530,8 +2783,8 @@ def launch_linear_gelu_backward_dx(x, w, b, dy, acc, dx, dw, db) -> None:
         N,
         dy.stride(0),
         dy.stride(1),
-        acc.stride(0),
-        acc.stride(1),
+        acc_kept.stride(0),
+        acc_kept.stride(1),
         b.stride(0),
         w.stride(0),
         w.stride(1),
@@ -2590,22 +2843,26 @@ def choose_linear_gelu_backward_dw(
     )
 
 
-def launch_linear_gelu_backward_dw(x, w, b, dy, acc, dx, dw, db) -> None:
+def launch_linear_gelu_backward_dw(x, w, b, acc_kept, dy, dx, dw, db) -> None:
     """Computes dw by the variant that fits, unchecked."""
     M, K = x.shape
     N = w.shape[0]
     PRECISION = _f32_precision("matmul")
-    itemsize = 8 if torch.float64 in (x.dtype, w.dtype, b.dtype, dy.dtype) else 4
+    itemsize = 8 if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype) else 4
     hip = torch.version.hip is not None
-    sms = _multiprocessors(acc.device)
+    sms = _multiprocessors(acc_kept.device)
     _, config = choose_linear_gelu_backward_dw(N, K, itemsize, hip, sms)
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype, dy.dtype) else tl.float32
+    COMPUTE = (
+        tl.float64
+        if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
+        else tl.float32
+    )
     linear_gelu_backward_dw_tiles[
         (triton.cdiv(N, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),)
     ](
         b,
         dy,
-        acc,
+        acc_kept,
         x,
         dw,
         N,
@@ -2614,8 +2871,8 @@ def launch_linear_gelu_backward_dw(x, w, b, dy, acc, dx, dw, db) -> None:
         b.stride(0),
         dy.stride(0),
         dy.stride(1),
-        acc.stride(0),
-        acc.stride(1),
+        acc_kept.stride(0),
+        acc_kept.stride(1),
         x.stride(0),
         x.stride(1),
         dw.stride(0),
@@ -2678,37 +2935,41 @@ def choose_linear_gelu_backward_db(
     )
 
 
-def launch_linear_gelu_backward_db(x, w, b, dy, acc, dx, dw, db) -> None:
+def launch_linear_gelu_backward_db(x, w, b, acc_kept, dy, dx, dw, db) -> None:
     """Computes db by the variant that fits, unchecked."""
     M = x.shape[0]
     N = w.shape[0]
     rows = N
     cols = M
     across = dy.stride(1) < dy.stride(0)
-    sms = _multiprocessors(acc.device)
+    sms = _multiprocessors(acc_kept.device)
     variant, config = choose_linear_gelu_backward_db(rows, cols, across, sms)
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype, dy.dtype) else tl.float32
+    COMPUTE = (
+        tl.float64
+        if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
+        else tl.float32
+    )
     if variant == "split":
         db_sum_part = torch.empty(
             (N, config["PARTS"]),
             dtype=(
                 torch.float64
-                if torch.float64 in (x.dtype, w.dtype, b.dtype, dy.dtype)
+                if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
                 else torch.float32
             ),
-            device=acc.device,
+            device=acc_kept.device,
         )
         linear_gelu_backward_db_part[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
             dy,
-            acc,
+            acc_kept,
             b,
             db_sum_part,
             N,
             M,
             dy_m=dy.stride(0),
             dy_n=dy.stride(1),
-            acc_m=acc.stride(0),
-            acc_n=acc.stride(1),
+            acc_kept_m=acc_kept.stride(0),
+            acc_kept_n=acc_kept.stride(1),
             b_n=b.stride(0),
             COMPUTE=COMPUTE,
             HALF=x.element_size() == 2,
@@ -2732,15 +2993,15 @@ def launch_linear_gelu_backward_db(x, w, b, dy, acc, dx, dw, db) -> None:
     elif variant in ("across", "rows"):
         linear_gelu_backward_db_rows[(triton.cdiv(N, config["ROWS"]),)](
             dy,
-            acc,
+            acc_kept,
             b,
             db,
             N,
             M,
             dy.stride(0),
             dy.stride(1),
-            acc.stride(0),
-            acc.stride(1),
+            acc_kept.stride(0),
+            acc_kept.stride(1),
             b.stride(0),
             db.stride(0),
             COMPUTE=COMPUTE,
@@ -2751,15 +3012,15 @@ def launch_linear_gelu_backward_db(x, w, b, dy, acc, dx, dw, db) -> None:
     else:
         linear_gelu_backward_db_loop[(triton.cdiv(N, config["ROWS"]),)](
             dy,
-            acc,
+            acc_kept,
             b,
             db,
             N,
             M,
             dy.stride(0),
             dy.stride(1),
-            acc.stride(0),
-            acc.stride(1),
+            acc_kept.stride(0),
+            acc_kept.stride(1),
             b.stride(0),
             db.stride(0),
             COMPUTE=COMPUTE,
@@ -2769,32 +3030,21 @@ def launch_linear_gelu_backward_db(x, w, b, dy, acc, dx, dw, db) -> None:
         )
 
 
-def launch_linear_gelu_backward(x, w, b, dy, dx, dw, db) -> None:
-    """4 steps, unchecked; what passes between them is in scratch storage."""
-    M = x.shape[0]
-    N = w.shape[0]
-    acc = torch.empty(
-        (M, N),
-        dtype=(
-            torch.float64
-            if torch.float64 in (x.dtype, w.dtype, b.dtype, dy.dtype)
-            else torch.float32
-        ),
-        device=x.device,
-    )
-    launch_linear_gelu_backward_acc(x, w, b, dy, acc, dx, dw, db)
+def launch_linear_gelu_backward(x, w, b, acc_kept, dy, dx, dw, db) -> None:
+    """3 steps, unchecked; what passes between them is in scratch storage."""
     if dx is not None:
-        launch_linear_gelu_backward_dx(x, w, b, dy, acc, dx, dw, db)
+        launch_linear_gelu_backward_dx(x, w, b, acc_kept, dy, dx, dw, db)
     if dw is not None:
-        launch_linear_gelu_backward_dw(x, w, b, dy, acc, dx, dw, db)
+        launch_linear_gelu_backward_dw(x, w, b, acc_kept, dy, dx, dw, db)
     if db is not None:
-        launch_linear_gelu_backward_db(x, w, b, dy, acc, dx, dw, db)
+        launch_linear_gelu_backward_db(x, w, b, acc_kept, dy, dx, dw, db)
 
 
 def allocate_linear_gelu_backward(
     x: torch.Tensor,
     w: torch.Tensor,
     b: torch.Tensor,
+    acc_kept: torch.Tensor,
     dy: torch.Tensor,
     need_dx: bool = True,
     need_dw: bool = True,
@@ -2827,6 +3077,18 @@ def allocate_linear_gelu_backward(
         raise ValueError(
             f"linear_gelu_backward: b: expected device {x.device} (from x), given {b.device}"
         )
+    if acc_kept.dtype != x.dtype:
+        raise ValueError(
+            f"linear_gelu_backward: acc_kept: expected dtype {x.dtype} (T, from x), given {acc_kept.dtype}"
+        )
+    if acc_kept.dim() != 2:
+        raise ValueError(
+            f"linear_gelu_backward: acc_kept: expected 2 dims [M, N], given {acc_kept.dim()}"
+        )
+    if acc_kept.device != x.device:
+        raise ValueError(
+            f"linear_gelu_backward: acc_kept: expected device {x.device} (from x), given {acc_kept.device}"
+        )
     if dy.dtype != x.dtype:
         raise ValueError(
             f"linear_gelu_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
@@ -2847,6 +3109,14 @@ def allocate_linear_gelu_backward(
         raise ValueError(
             f"linear_gelu_backward: b: dim 0 (N): expected {N} (from w), given {b.shape[0]}"
         )
+    if acc_kept.shape[0] != M:
+        raise ValueError(
+            f"linear_gelu_backward: acc_kept: dim 0 (M): expected {M} (from x), given {acc_kept.shape[0]}"
+        )
+    if acc_kept.shape[1] != N:
+        raise ValueError(
+            f"linear_gelu_backward: acc_kept: dim 1 (N): expected {N} (from w), given {acc_kept.shape[1]}"
+        )
     if dy.shape[0] != M:
         raise ValueError(
             f"linear_gelu_backward: dy: dim 0 (M): expected {M} (from x), given {dy.shape[0]}"
@@ -2862,7 +3132,7 @@ def allocate_linear_gelu_backward(
 
 
 def linear_gelu_backward_reference(
-    x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, dy: torch.Tensor
+    x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, acc_kept: torch.Tensor, dy: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """What linear_gelu_backward means: its spec, line by line."""
     T = x.dtype
@@ -2870,17 +3140,15 @@ def linear_gelu_backward_reference(
     x = x.to(compute)
     w = w.to(compute)
     b = b.to(compute)
+    acc_kept = acc_kept.to(compute)
     dy = dy.to(compute)
     M, K = x.shape
     N = w.shape[0]
 
-    # acc[m, n] = sum[k](x[m, k] * w[n, k])
-    acc = torch.einsum("mk,nk->mn", x, w)
-
-    # dacc[m, n] = dy[m, n] * ndtr(acc[m, n] + b[n]) + dy[m, n] * (acc[m, n] + b[n]) *
-    #     (0.3989422804014327 * exp(-0.5 * (acc[m, n] + b[n]) * (acc[m, n] + b[n])))
-    dacc = dy * (0.5 * torch.erfc((acc + b) * -0.7071067811865476)) + dy * (acc + b) * (
-        0.3989422804014327 * torch.exp(-0.5 * (acc + b) * (acc + b))
+    # dacc[m, n] = dy[m, n] * ndtr(acc_kept[m, n] + b[n]) + dy[m, n] * (acc_kept[m, n] + b[n]) *
+    #     (0.3989422804014327 * exp(-0.5 * (acc_kept[m, n] + b[n]) * (acc_kept[m, n] + b[n])))
+    dacc = dy * (0.5 * torch.erfc((acc_kept + b) * -0.7071067811865476)) + dy * (acc_kept + b) * (
+        0.3989422804014327 * torch.exp(-0.5 * (acc_kept + b) * (acc_kept + b))
     )
 
     # dx[m, k] = sum[n](dacc[m, n] * w[n, k])
@@ -2889,14 +3157,18 @@ def linear_gelu_backward_reference(
     # dw[n, k] = sum[m](dacc[m, n] * x[m, k])
     dw = torch.einsum("mn,mk->nk", dacc, x).to(T)
 
-    # db[n] = sum[m](dy[m, n] * ndtr(acc[m, n] + b[n]) + dy[m, n] * (acc[m, n] + b[n]) *
-    #     (0.3989422804014327 * exp(-0.5 * (acc[m, n] + b[n]) * (acc[m, n] + b[n]))))
+    # db[n] = sum[m](dy[m, n] * ndtr(acc_kept[m, n] + b[n]) + dy[m, n] * (acc_kept[m, n] + b[n])
+    #     * (0.3989422804014327 * exp(-0.5 * (acc_kept[m, n] + b[n]) * (acc_kept[m, n] +
+    #     b[n]))))
     db = (
         (
-            dy.T * (0.5 * torch.erfc((acc.T + b[:, None]) * -0.7071067811865476))
+            dy.T * (0.5 * torch.erfc((acc_kept.T + b[:, None]) * -0.7071067811865476))
             + dy.T
-            * (acc.T + b[:, None])
-            * (0.3989422804014327 * torch.exp(-0.5 * (acc.T + b[:, None]) * (acc.T + b[:, None])))
+            * (acc_kept.T + b[:, None])
+            * (
+                0.3989422804014327
+                * torch.exp(-0.5 * (acc_kept.T + b[:, None]) * (acc_kept.T + b[:, None]))
+            )
         )
         .sum(-1)
         .to(T)
@@ -2916,19 +3188,20 @@ def linear_gelu_backward(
     x: torch.Tensor,
     w: torch.Tensor,
     b: torch.Tensor,
+    acc_kept: torch.Tensor,
     dy: torch.Tensor,
     need_dx: bool = True,
     need_dw: bool = True,
     need_db: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    """dx: T[M, K], dw: T[N, K], db: T[N] from x: T[M, K], w: T[N, K], b: T[N], dy: T[M, N].
+    """dx: T[M, K], dw: T[N, K], db: T[N] from x: T[M, K], w: T[N, K], b: T[N], acc_kept: T[M, N], dy: T[M, N].
 
     T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
     """
-    dx, dw, db = allocate_linear_gelu_backward(x, w, b, dy, need_dx, need_dw, need_db)
+    dx, dw, db = allocate_linear_gelu_backward(x, w, b, acc_kept, dy, need_dx, need_dw, need_db)
     if not _runs_kernels(x):
-        return linear_gelu_backward_reference(x, w, b, dy)
+        return linear_gelu_backward_reference(x, w, b, acc_kept, dy)
     if any(t is not None and t.numel() > 0 for t in (dx, dw, db)):
         with torch.cuda.device_of(x):
-            launch_linear_gelu_backward(x, w, b, dy, dx, dw, db)
+            launch_linear_gelu_backward(x, w, b, acc_kept, dy, dx, dw, db)
     return dx, dw, db

@@ -729,12 +729,7 @@ def swiglu_linear_torch(x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor) -> 
     reference=swiglu_linear_reference,
     equals=swiglu_linear_torch,
     precision=("matmul",),
-    backward=runtime.Backward(
-        "swiglu_linear_backward",
-        wrt=("x", "wg", "wu"),
-        outputs=("y",),
-        flags=("need_dx", "need_dwg", "need_dwu"),
-    ),
+    forward="swiglu_linear_forward",
 )
 def swiglu_linear(x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor) -> torch.Tensor:
     """y: T[M, N] from x: T[M, K], wg: T[N, K], wu: T[N, K].
@@ -751,26 +746,31 @@ def swiglu_linear(x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor) -> torch.
 
 
 @triton.jit
-def swiglu_linear_backward_gate_persistent(
+def swiglu_linear_forward_persistent(
     x_tiles,
     wg_tiles,
     wu_tiles,
-    gate_tiles,
-    gate_ptr,
-    up_tiles,
-    up_ptr,
+    gate_kept_tiles,
+    gate_kept_ptr,
+    up_kept_tiles,
+    up_kept_ptr,
+    y_tiles,
+    y_ptr,
     M,
     N,
     K,
-    gate_m,
-    gate_n,
-    up_m,
-    up_n,
+    gate_kept_m,
+    gate_kept_n,
+    up_kept_m,
+    up_kept_n,
+    y_m,
+    y_n,
     X_TURNED: tl.constexpr,
     WG_TURNED: tl.constexpr,
     WU_TURNED: tl.constexpr,
     COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr,
+    HALF: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -804,18 +804,23 @@ def swiglu_linear_backward_gate_persistent(
             inside = (m < M) & (n < N)
             gate = gate_halves[half]
             up = up_halves[half]
-            if gate_tiles is None:
-                tl.store(gate_ptr + m * gate_m + n * gate_n, gate, mask=inside)
+            if gate_kept_tiles is None:
+                tl.store(gate_kept_ptr + m * gate_kept_m + n * gate_kept_n, gate, mask=inside)
             else:
-                gate_tiles.store([first_m, column], gate.to(gate_tiles.dtype))
-            if up_tiles is None:
-                tl.store(up_ptr + m * up_m + n * up_n, up, mask=inside)
+                gate_kept_tiles.store([first_m, column], gate.to(gate_kept_tiles.dtype))
+            if up_kept_tiles is None:
+                tl.store(up_kept_ptr + m * up_kept_m + n * up_kept_n, up, mask=inside)
             else:
-                up_tiles.store([first_m, column], up.to(up_tiles.dtype))
+                up_kept_tiles.store([first_m, column], up.to(up_kept_tiles.dtype))
+            y = gate * _sigmoid(gate, HALF) * up
+            if y_tiles is None:
+                tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
+            else:
+                y_tiles.store([first_m, column], y.to(y_tiles.dtype))
 
 
 @triton.jit
-def swiglu_linear_backward_gate_parts(
+def swiglu_linear_forward_parts(
     x_tiles,
     wg_tiles,
     wu_tiles,
@@ -866,18 +871,22 @@ def swiglu_linear_backward_gate_parts(
 
 
 @triton.jit
-def swiglu_linear_backward_gate_combine(
+def swiglu_linear_forward_combine(
     gate_parts_ptr,
     up_parts_ptr,
-    gate_ptr,
-    up_ptr,
+    gate_kept_ptr,
+    up_kept_ptr,
+    y_ptr,
     M,
     N,
-    gate_m,
-    gate_n,
-    up_m,
-    up_n,
+    gate_kept_m,
+    gate_kept_n,
+    up_kept_m,
+    up_kept_n,
+    y_m,
+    y_n,
     COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr,
@@ -897,17 +906,20 @@ def swiglu_linear_backward_gate_combine(
         up += tl.load(
             up_parts_ptr + (tl.cast(part, tl.int64) * M + m) * N + n, mask=inside, other=0
         )
-    tl.store(gate_ptr + m * gate_m + n * gate_n, gate, mask=inside)
-    tl.store(up_ptr + m * up_m + n * up_n, up, mask=inside)
+    tl.store(gate_kept_ptr + m * gate_kept_m + n * gate_kept_n, gate, mask=inside)
+    tl.store(up_kept_ptr + m * up_kept_m + n * up_kept_n, up, mask=inside)
+    y = gate * _sigmoid(gate, HALF) * up
+    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
 
 @triton.jit
-def swiglu_linear_backward_gate_tiles(
+def swiglu_linear_forward_tiles(
     x_ptr,
     wg_ptr,
     wu_ptr,
-    gate_ptr,
-    up_ptr,
+    gate_kept_ptr,
+    up_kept_ptr,
+    y_ptr,
     M,
     N,
     K,
@@ -917,12 +929,15 @@ def swiglu_linear_backward_gate_tiles(
     wg_k,
     wu_n,
     wu_k,
-    gate_m,
-    gate_n,
-    up_m,
-    up_n,
+    gate_kept_m,
+    gate_kept_n,
+    up_kept_m,
+    up_kept_n,
+    y_m,
+    y_n,
     COMPUTE: tl.constexpr,
     PRECISION: tl.constexpr,
+    HALF: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -953,223 +968,13 @@ def swiglu_linear_backward_gate_tiles(
         gate = tl.dot(x, wg, gate, input_precision=PRECISION, out_dtype=COMPUTE)
         up = tl.dot(x, wu, up, input_precision=PRECISION, out_dtype=COMPUTE)
     inside = (m < M) & (n < N)
-    tl.store(gate_ptr + m * gate_m + n * gate_n, gate, mask=inside)
-    tl.store(up_ptr + m * up_m + n * up_n, up, mask=inside)
+    tl.store(gate_kept_ptr + m * gate_kept_m + n * gate_kept_n, gate, mask=inside)
+    tl.store(up_kept_ptr + m * up_kept_m + n * up_kept_n, up, mask=inside)
+    y = gate * _sigmoid(gate, HALF) * up
+    tl.store(y_ptr + m * y_m + n * y_n, y, mask=inside)
 
 
-@triton.jit
-def swiglu_linear_backward_dx_sum_tiles(
-    dy_ptr,
-    gate_ptr,
-    wu_ptr,
-    dx_sum_ptr,
-    M,
-    K,
-    N,
-    dy_m,
-    dy_n,
-    gate_m,
-    gate_n,
-    wu_n,
-    wu_k,
-    dx_sum_m,
-    dx_sum_k,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    tile = tl.program_id(0)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
-    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, N, BLOCK_K):
-        n = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        dy = tl.load(
-            dy_ptr + m * dy_m + n[None, :] * dy_n, mask=(m < M) & (n[None, :] < N), other=0.0
-        ).to(COMPUTE)
-        gate = tl.load(
-            gate_ptr + m * gate_m + n[None, :] * gate_n, mask=(m < M) & (n[None, :] < N), other=0.0
-        )
-        left = dy * gate * _sigmoid(gate, HALF)
-        left = tl.where((m < M) & (n[None, :] < N), left, 0)
-        wu = tl.load(
-            wu_ptr + n[:, None] * wu_n + k * wu_k, mask=(k < K) & (n[:, None] < N), other=0.0
-        ).to(COMPUTE)
-        dx_sum = tl.dot(
-            left.to(COMPUTE), wu.to(COMPUTE), dx_sum, input_precision=PRECISION, out_dtype=COMPUTE
-        )
-        dx_sum = _awaited(dx_sum)
-    inside = (m < M) & (k < K)
-    tl.store(dx_sum_ptr + m * dx_sum_m + k * dx_sum_k, dx_sum, mask=inside)
-
-
-@triton.jit
-def swiglu_linear_backward_dx_tiles(
-    dy_ptr,
-    up_ptr,
-    gate_ptr,
-    wg_ptr,
-    dx_sum_ptr,
-    dx_ptr,
-    M,
-    K,
-    N,
-    dy_m,
-    dy_n,
-    up_m,
-    up_n,
-    gate_m,
-    gate_n,
-    wg_n,
-    wg_k,
-    dx_sum_m,
-    dx_sum_k,
-    dx_m,
-    dx_k,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    tile = tl.program_id(0)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
-    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    dx_sum2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, N, BLOCK_K):
-        n = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        dy = tl.load(
-            dy_ptr + m * dy_m + n[None, :] * dy_n, mask=(m < M) & (n[None, :] < N), other=0.0
-        ).to(COMPUTE)
-        up = tl.load(
-            up_ptr + m * up_m + n[None, :] * up_n, mask=(m < M) & (n[None, :] < N), other=0.0
-        )
-        gate = tl.load(
-            gate_ptr + m * gate_m + n[None, :] * gate_n, mask=(m < M) & (n[None, :] < N), other=0.0
-        )
-        left = dy * up * _sigmoid(gate, HALF) + dy * up * gate * (
-            _sigmoid(gate, HALF) * (1.0 - _sigmoid(gate))
-        )
-        left = tl.where((m < M) & (n[None, :] < N), left, 0)
-        wg = tl.load(
-            wg_ptr + n[:, None] * wg_n + k * wg_k, mask=(k < K) & (n[:, None] < N), other=0.0
-        ).to(COMPUTE)
-        dx_sum2 = tl.dot(
-            left.to(COMPUTE), wg.to(COMPUTE), dx_sum2, input_precision=PRECISION, out_dtype=COMPUTE
-        )
-        dx_sum2 = _awaited(dx_sum2)
-    inside = (m < M) & (k < K)
-    dx_sum = tl.load(dx_sum_ptr + m * dx_sum_m + k * dx_sum_k, mask=inside)
-    dx = dx_sum + dx_sum2
-    tl.store(dx_ptr + m * dx_m + k * dx_k, dx, mask=inside)
-
-
-@triton.jit
-def swiglu_linear_backward_dwg_tiles(
-    dy_ptr,
-    up_ptr,
-    gate_ptr,
-    x_ptr,
-    dwg_ptr,
-    dwu_ptr,
-    N,
-    K,
-    M,
-    dy_m,
-    dy_n,
-    up_m,
-    up_n,
-    gate_m,
-    gate_n,
-    x_m,
-    x_k,
-    dwg_n,
-    dwg_k,
-    dwu_n,
-    dwu_k,
-    COMPUTE: tl.constexpr,
-    HALF: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
-    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
-    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
-    tile = tl.program_id(0)
-    # GROUP_M rows of tiles run together, so that they share what they read in L2.
-    group = tile // (GROUP_M * tiles_n)
-    first_m = group * GROUP_M
-    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
-    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
-    tile_n = tile % (GROUP_M * tiles_n) // size_m
-    n = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
-    k = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    dwg_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    dwu_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    for start in range(0, M, BLOCK_K):
-        m = start + tl.arange(0, BLOCK_K).to(tl.int64)
-        dy = tl.load(
-            dy_ptr + m[None, :] * dy_m + n * dy_n, mask=(n < N) & (m[None, :] < M), other=0.0
-        ).to(COMPUTE)
-        up = tl.load(
-            up_ptr + m[None, :] * up_m + n * up_n, mask=(n < N) & (m[None, :] < M), other=0.0
-        )
-        gate = tl.load(
-            gate_ptr + m[None, :] * gate_m + n * gate_n, mask=(n < N) & (m[None, :] < M), other=0.0
-        )
-        left = dy * up * _sigmoid(gate, HALF) + dy * up * gate * (
-            _sigmoid(gate, HALF) * (1.0 - _sigmoid(gate))
-        )
-        left = tl.where((n < N) & (m[None, :] < M), left, 0)
-        x = tl.load(
-            x_ptr + m[:, None] * x_m + k * x_k, mask=(k < K) & (m[:, None] < M), other=0.0
-        ).to(COMPUTE)
-        dy2 = tl.load(
-            dy_ptr + m[None, :] * dy_m + n * dy_n, mask=(n < N) & (m[None, :] < M), other=0.0
-        ).to(COMPUTE)
-        gate2 = tl.load(
-            gate_ptr + m[None, :] * gate_m + n * gate_n, mask=(n < N) & (m[None, :] < M), other=0.0
-        )
-        left2 = dy2 * gate2 * _sigmoid(gate2, HALF)
-        left2 = tl.where((n < N) & (m[None, :] < M), left2, 0)
-        dwg_sum = tl.dot(
-            left.to(COMPUTE), x.to(COMPUTE), dwg_sum, input_precision=PRECISION, out_dtype=COMPUTE
-        )
-        dwg_sum = _awaited(dwg_sum)
-        dwu_sum = tl.dot(
-            left2.to(COMPUTE), x.to(COMPUTE), dwu_sum, input_precision=PRECISION, out_dtype=COMPUTE
-        )
-        dwu_sum = _awaited(dwu_sum)
-    inside = (n < N) & (k < K)
-    tl.store(dwg_ptr + n * dwg_n + k * dwg_k, dwg_sum, mask=inside)
-    tl.store(dwu_ptr + n * dwu_n + k * dwu_k, dwu_sum, mask=inside)
-
-
-def choose_swiglu_linear_backward_gate(
+def choose_swiglu_linear_forward(
     M: int, N: int, K: int, tma: bool, itemsize: int, stored_bytes: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
@@ -1228,6 +1033,23 @@ def choose_swiglu_linear_backward_gate(
             num_stages=2 if BLOCK_N == 64 and itemsize <= 2 else 3,
             PROGRAMS=3,
         )
+    # few waves, with work behind the sums: two programs a multiprocessor take turns
+    if (
+        tma
+        and M * N * K >= 2**29
+        and itemsize <= 2
+        and triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms) == 1
+        and 4 * triton.cdiv(M, 128) * triton.cdiv(N, 64) >= 7 * sms
+    ):
+        return "twin", dict(
+            BLOCK_M=128,
+            BLOCK_N=64,
+            BLOCK_K=128 // itemsize,
+            GROUP_M=8,
+            num_warps=8,
+            num_stages=3,
+            PROGRAMS=2,
+        )
     # large, and its widest tiles fill whole waves of multiprocessors
     if (
         tma
@@ -1242,7 +1064,7 @@ def choose_swiglu_linear_backward_gate(
             BLOCK_K=128 // itemsize,
             GROUP_M=8,
             num_warps=8,
-            num_stages=3 if stored_bytes <= 4 else 2,
+            num_stages=4 if stored_bytes <= 2 else 3,
             PROGRAMS=1,
         )
     # large, and tiles of 128 x 128 fill the waves better
@@ -1320,43 +1142,37 @@ def choose_swiglu_linear_backward_gate(
     )
 
 
-def launch_swiglu_linear_backward_gate(x, wg, wu, dy, gate, up, dx_sum, dx, dwg, dwu) -> None:
-    """Computes gate, up by the variant that fits, unchecked."""
+def launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept) -> None:
+    """Computes gate_kept, up_kept, y by the variant that fits, unchecked."""
     M, K = x.shape
     N = wg.shape[0]
     PRECISION = _f32_precision("matmul")
     tma = _takes_tiles(x, wg, wu)
     itemsize = x.element_size()
-    stored_bytes = up.element_size()
+    stored_bytes = y.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(wg.device)
-    variant, config = choose_swiglu_linear_backward_gate(
-        M, N, K, tma, itemsize, stored_bytes, hip, sms
-    )
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype, dy.dtype) else tl.float32
+    variant, config = choose_swiglu_linear_forward(M, N, K, tma, itemsize, stored_bytes, hip, sms)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else tl.float32
     if variant == "split":
         gate_parts = torch.empty(
             (config["PARTS"], M, N),
             dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, wg.dtype, wu.dtype, dy.dtype)
-                else torch.float32
+                torch.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else torch.float32
             ),
             device=wg.device,
         )
         up_parts = torch.empty(
             (config["PARTS"], M, N),
             dtype=(
-                torch.float64
-                if torch.float64 in (x.dtype, wg.dtype, wu.dtype, dy.dtype)
-                else torch.float32
+                torch.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype) else torch.float32
             ),
             device=wg.device,
         )
         x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         wg_tiles, wg_turned = _tiles(wg.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         wu_tiles, wu_turned = _tiles(wu.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        swiglu_linear_backward_gate_parts[
+        swiglu_linear_forward_parts[
             (
                 min(
                     sms,
@@ -1382,30 +1198,35 @@ def launch_swiglu_linear_backward_gate(x, wg, wu, dy, gate, up, dx_sum, dx, dwg,
             enable_fp_fusion=True,
             **config,
         )
-        swiglu_linear_backward_gate_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
+        swiglu_linear_forward_combine[(triton.cdiv(M, 2) * triton.cdiv(N, 256),)](
             gate_parts,
             up_parts,
-            gate,
-            up,
+            gate_kept,
+            up_kept,
+            y,
             M,
             N,
-            gate.stride(0),
-            gate.stride(1),
-            up.stride(0),
-            up.stride(1),
+            gate_kept.stride(0),
+            gate_kept.stride(1),
+            up_kept.stride(0),
+            up_kept.stride(1),
+            y.stride(0),
+            y.stride(1),
             COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
             enable_fp_fusion=True,
             BLOCK_M=2,
             BLOCK_N=256,
             PARTS=config["PARTS"],
         )
-    elif variant in ("slender", "stream", "persistent", "square", "narrow"):
+    elif variant in ("slender", "stream", "twin", "persistent", "square", "narrow"):
         x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
         wg_tiles, wg_turned = _tiles(wg.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
         wu_tiles, wu_turned = _tiles(wu.mT, config["BLOCK_K"], config["BLOCK_N"], by_columns=True)
-        gate_tiles = _tiles_to_store(gate, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        up_tiles = _tiles_to_store(up, config["BLOCK_M"], config["BLOCK_N"] // 2)
-        swiglu_linear_backward_gate_persistent[
+        gate_kept_tiles = _tiles_to_store(gate_kept, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        up_kept_tiles = _tiles_to_store(up_kept, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        y_tiles = _tiles_to_store(y, config["BLOCK_M"], config["BLOCK_N"] // 2)
+        swiglu_linear_forward_persistent[
             (
                 min(
                     config["PROGRAMS"] * sms,
@@ -1416,22 +1237,27 @@ def launch_swiglu_linear_backward_gate(x, wg, wu, dy, gate, up, dx_sum, dx, dwg,
             x_tiles,
             wg_tiles,
             wu_tiles,
-            gate_tiles,
-            gate,
-            up_tiles,
-            up,
+            gate_kept_tiles,
+            gate_kept,
+            up_kept_tiles,
+            up_kept,
+            y_tiles,
+            y,
             M,
             N,
             K,
-            gate.stride(0),
-            gate.stride(1),
-            up.stride(0),
-            up.stride(1),
+            gate_kept.stride(0),
+            gate_kept.stride(1),
+            up_kept.stride(0),
+            up_kept.stride(1),
+            y.stride(0),
+            y.stride(1),
             X_TURNED=x_turned,
             WG_TURNED=wg_turned,
             WU_TURNED=wu_turned,
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
+            HALF=x.element_size() == 2,
             enable_fp_fusion=True,
             BLOCK_M=config["BLOCK_M"],
             BLOCK_N=config["BLOCK_N"],
@@ -1441,14 +1267,15 @@ def launch_swiglu_linear_backward_gate(x, wg, wu, dy, gate, up, dx_sum, dx, dwg,
             num_stages=config["num_stages"],
         )
     else:
-        swiglu_linear_backward_gate_tiles[
+        swiglu_linear_forward_tiles[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"]),)
         ](
             x,
             wg,
             wu,
-            gate,
-            up,
+            gate_kept,
+            up_kept,
+            y,
             M,
             N,
             K,
@@ -1458,15 +1285,342 @@ def launch_swiglu_linear_backward_gate(x, wg, wu, dy, gate, up, dx_sum, dx, dwg,
             wg.stride(1),
             wu.stride(0),
             wu.stride(1),
-            gate.stride(0),
-            gate.stride(1),
-            up.stride(0),
-            up.stride(1),
+            gate_kept.stride(0),
+            gate_kept.stride(1),
+            up_kept.stride(0),
+            up_kept.stride(1),
+            y.stride(0),
+            y.stride(1),
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
+            HALF=x.element_size() == 2,
             enable_fp_fusion=True,
             **config,
         )
+
+
+def allocate_swiglu_linear_forward(
+    x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Checks the operands of swiglu_linear_forward and allocates what it returns."""
+    if x.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(
+            f"swiglu_linear_forward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
+        )
+    if x.dim() != 2:
+        raise ValueError(f"swiglu_linear_forward: x: expected 2 dims [M, K], given {x.dim()}")
+    if wg.dtype != x.dtype:
+        raise ValueError(
+            f"swiglu_linear_forward: wg: expected dtype {x.dtype} (T, from x), given {wg.dtype}"
+        )
+    if wg.dim() != 2:
+        raise ValueError(f"swiglu_linear_forward: wg: expected 2 dims [N, K], given {wg.dim()}")
+    if wg.device != x.device:
+        raise ValueError(
+            f"swiglu_linear_forward: wg: expected device {x.device} (from x), given {wg.device}"
+        )
+    if wu.dtype != x.dtype:
+        raise ValueError(
+            f"swiglu_linear_forward: wu: expected dtype {x.dtype} (T, from x), given {wu.dtype}"
+        )
+    if wu.dim() != 2:
+        raise ValueError(f"swiglu_linear_forward: wu: expected 2 dims [N, K], given {wu.dim()}")
+    if wu.device != x.device:
+        raise ValueError(
+            f"swiglu_linear_forward: wu: expected device {x.device} (from x), given {wu.device}"
+        )
+    M, K = x.shape
+    N = wg.shape[0]
+    if wg.shape[1] != K:
+        raise ValueError(
+            f"swiglu_linear_forward: wg: dim 1 (K): expected {K} (from x), given {wg.shape[1]}"
+        )
+    if wu.shape[0] != N:
+        raise ValueError(
+            f"swiglu_linear_forward: wu: dim 0 (N): expected {N} (from wg), given {wu.shape[0]}"
+        )
+    if wu.shape[1] != K:
+        raise ValueError(
+            f"swiglu_linear_forward: wu: dim 1 (K): expected {K} (from x), given {wu.shape[1]}"
+        )
+    y = torch.empty((M, N), dtype=x.dtype, device=x.device)
+    gate_kept = torch.empty((M, N), dtype=x.dtype, device=x.device)
+    up_kept = torch.empty((M, N), dtype=x.dtype, device=x.device)
+    return y, gate_kept, up_kept
+
+
+def swiglu_linear_forward_reference(
+    x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What swiglu_linear_forward means: its spec, line by line."""
+    T = x.dtype
+    compute = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x = x.to(compute)
+    wg = wg.to(compute)
+    wu = wu.to(compute)
+    M, K = x.shape
+    N = wg.shape[0]
+
+    # gate[m, n] = sum[k](x[m, k] * wg[n, k])
+    gate = torch.einsum("mk,nk->mn", x, wg)
+
+    # gate_kept[m, n] = gate[m, n]
+    gate_kept = gate.to(T).clone(memory_format=torch.contiguous_format)
+
+    # up[m, n] = sum[k](x[m, k] * wu[n, k])
+    up = torch.einsum("mk,nk->mn", x, wu)
+
+    # up_kept[m, n] = up[m, n]
+    up_kept = up.to(T).clone(memory_format=torch.contiguous_format)
+
+    # y[m, n] = gate[m, n] * sigmoid(gate[m, n]) * up[m, n]
+    y = (gate * torch.sigmoid(gate) * up).to(T)
+
+    return y, gate_kept, up_kept
+
+
+@runtime.op(
+    "specs/swiglu_linear.op",
+    allocate=allocate_swiglu_linear_forward,
+    reference=swiglu_linear_forward_reference,
+    precision=("matmul",),
+    backward=runtime.Backward(
+        "swiglu_linear_backward",
+        wrt=("x", "wg", "wu"),
+        outputs=("y", "gate_kept", "up_kept"),
+        flags=("need_dx", "need_dwg", "need_dwu"),
+    ),
+)
+def swiglu_linear_forward(
+    x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """swiglu_linear, keeping gate and up for its gradient.
+
+    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
+    """
+    y, gate_kept, up_kept = allocate_swiglu_linear_forward(x, wg, wu)
+    if not _runs_kernels(x):
+        return swiglu_linear_forward_reference(x, wg, wu)
+    if y.numel() > 0 or gate_kept.numel() > 0 or up_kept.numel() > 0:
+        with torch.cuda.device_of(x):
+            launch_swiglu_linear_forward(x, wg, wu, y, gate_kept, up_kept)
+    return y, gate_kept, up_kept
+
+
+@triton.jit
+def swiglu_linear_backward_dx_sum_tiles(
+    dy_ptr,
+    gate_kept_ptr,
+    wu_ptr,
+    dx_sum_ptr,
+    M,
+    K,
+    N,
+    dy_m,
+    dy_n,
+    gate_kept_m,
+    gate_kept_n,
+    wu_n,
+    wu_k2,
+    dx_sum_m,
+    dx_sum_k2,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, N, BLOCK_K):
+        n = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        dy = tl.load(
+            dy_ptr + m * dy_m + n[None, :] * dy_n, mask=(m < M) & (n[None, :] < N), other=0.0
+        ).to(COMPUTE)
+        gate_kept = tl.load(
+            gate_kept_ptr + m * gate_kept_m + n[None, :] * gate_kept_n,
+            mask=(m < M) & (n[None, :] < N),
+            other=0.0,
+        ).to(COMPUTE)
+        left = dy * gate_kept * _sigmoid(gate_kept, HALF)
+        left = tl.where((m < M) & (n[None, :] < N), left, 0)
+        wu = tl.load(
+            wu_ptr + n[:, None] * wu_n + k2 * wu_k2, mask=(k2 < K) & (n[:, None] < N), other=0.0
+        ).to(COMPUTE)
+        dx_sum = tl.dot(left, wu, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        dx_sum = _awaited(dx_sum)
+    inside = (m < M) & (k2 < K)
+    tl.store(dx_sum_ptr + m * dx_sum_m + k2 * dx_sum_k2, dx_sum, mask=inside)
+
+
+@triton.jit
+def swiglu_linear_backward_dx_tiles(
+    dy_ptr,
+    up_kept_ptr,
+    gate_kept_ptr,
+    wg_ptr,
+    dx_sum_ptr,
+    dx_ptr,
+    M,
+    K,
+    N,
+    dy_m,
+    dy_n,
+    up_kept_m,
+    up_kept_n,
+    gate_kept_m,
+    gate_kept_n,
+    wg_n,
+    wg_k2,
+    dx_sum_m,
+    dx_sum_k2,
+    dx_m,
+    dx_k2,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    dx_sum2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, N, BLOCK_K):
+        n = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        dy = tl.load(
+            dy_ptr + m * dy_m + n[None, :] * dy_n, mask=(m < M) & (n[None, :] < N), other=0.0
+        ).to(COMPUTE)
+        up_kept = tl.load(
+            up_kept_ptr + m * up_kept_m + n[None, :] * up_kept_n,
+            mask=(m < M) & (n[None, :] < N),
+            other=0.0,
+        ).to(COMPUTE)
+        gate_kept = tl.load(
+            gate_kept_ptr + m * gate_kept_m + n[None, :] * gate_kept_n,
+            mask=(m < M) & (n[None, :] < N),
+            other=0.0,
+        ).to(COMPUTE)
+        left = dy * up_kept * _sigmoid(gate_kept, HALF) + dy * up_kept * gate_kept * (
+            _sigmoid(gate_kept, HALF) * (1.0 - _sigmoid(gate_kept))
+        )
+        left = tl.where((m < M) & (n[None, :] < N), left, 0)
+        wg = tl.load(
+            wg_ptr + n[:, None] * wg_n + k2 * wg_k2, mask=(k2 < K) & (n[:, None] < N), other=0.0
+        ).to(COMPUTE)
+        dx_sum2 = tl.dot(left, wg, dx_sum2, input_precision=PRECISION, out_dtype=COMPUTE)
+        dx_sum2 = _awaited(dx_sum2)
+    inside = (m < M) & (k2 < K)
+    dx_sum = tl.load(dx_sum_ptr + m * dx_sum_m + k2 * dx_sum_k2, mask=inside)
+    dx = dx_sum + dx_sum2
+    tl.store(dx_ptr + m * dx_m + k2 * dx_k2, dx, mask=inside)
+
+
+@triton.jit
+def swiglu_linear_backward_dwg_tiles(
+    dy_ptr,
+    up_kept_ptr,
+    gate_kept_ptr,
+    x_ptr,
+    dwg_ptr,
+    dwu_ptr,
+    N,
+    K,
+    M,
+    dy_m,
+    dy_n,
+    up_kept_m,
+    up_kept_n,
+    gate_kept_m,
+    gate_kept_n,
+    x_m,
+    x_k,
+    dwg_n,
+    dwg_k,
+    dwu_n,
+    dwu_k,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tile = tl.program_id(0)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    n = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    dwg_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    dwu_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, M, BLOCK_K):
+        m = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        dy = tl.load(
+            dy_ptr + m[None, :] * dy_m + n * dy_n, mask=(n < N) & (m[None, :] < M), other=0.0
+        ).to(COMPUTE)
+        up_kept = tl.load(
+            up_kept_ptr + m[None, :] * up_kept_m + n * up_kept_n,
+            mask=(n < N) & (m[None, :] < M),
+            other=0.0,
+        ).to(COMPUTE)
+        gate_kept = tl.load(
+            gate_kept_ptr + m[None, :] * gate_kept_m + n * gate_kept_n,
+            mask=(n < N) & (m[None, :] < M),
+            other=0.0,
+        ).to(COMPUTE)
+        left = dy * up_kept * _sigmoid(gate_kept, HALF) + dy * up_kept * gate_kept * (
+            _sigmoid(gate_kept, HALF) * (1.0 - _sigmoid(gate_kept))
+        )
+        left = tl.where((n < N) & (m[None, :] < M), left, 0)
+        x = tl.load(
+            x_ptr + m[:, None] * x_m + k * x_k, mask=(k < K) & (m[:, None] < M), other=0.0
+        ).to(COMPUTE)
+        dy2 = tl.load(
+            dy_ptr + m[None, :] * dy_m + n * dy_n, mask=(n < N) & (m[None, :] < M), other=0.0
+        ).to(COMPUTE)
+        gate_kept2 = tl.load(
+            gate_kept_ptr + m[None, :] * gate_kept_m + n * gate_kept_n,
+            mask=(n < N) & (m[None, :] < M),
+            other=0.0,
+        ).to(COMPUTE)
+        left2 = dy2 * gate_kept2 * _sigmoid(gate_kept2, HALF)
+        left2 = tl.where((n < N) & (m[None, :] < M), left2, 0)
+        dwg_sum = tl.dot(left, x, dwg_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        dwg_sum = _awaited(dwg_sum)
+        dwu_sum = tl.dot(left2, x, dwu_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        dwu_sum = _awaited(dwu_sum)
+    inside = (n < N) & (k < K)
+    tl.store(dwg_ptr + n * dwg_n + k * dwg_k, dwg_sum, mask=inside)
+    tl.store(dwu_ptr + n * dwu_n + k * dwu_k, dwu_sum, mask=inside)
 
 
 def choose_swiglu_linear_backward_dx_sum(
@@ -1514,21 +1668,31 @@ def choose_swiglu_linear_backward_dx_sum(
     )
 
 
-def launch_swiglu_linear_backward_dx_sum(x, wg, wu, dy, gate, up, dx_sum, dx, dwg, dwu) -> None:
+def launch_swiglu_linear_backward_dx_sum(
+    x, wg, wu, gate_kept, up_kept, dy, dx_sum, dx, dwg, dwu
+) -> None:
     """Computes dx_sum by the variant that fits, unchecked."""
     M, K = x.shape
     N = wg.shape[0]
     PRECISION = _f32_precision("matmul")
-    itemsize = 8 if torch.float64 in (x.dtype, wg.dtype, wu.dtype, dy.dtype) else 4
+    itemsize = (
+        8
+        if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
+        else 4
+    )
     hip = torch.version.hip is not None
     sms = _multiprocessors(dy.device)
     _, config = choose_swiglu_linear_backward_dx_sum(M, K, itemsize, hip, sms)
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype, dy.dtype) else tl.float32
+    COMPUTE = (
+        tl.float64
+        if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
+        else tl.float32
+    )
     swiglu_linear_backward_dx_sum_tiles[
         (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),)
     ](
         dy,
-        gate,
+        gate_kept,
         wu,
         dx_sum,
         M,
@@ -1536,8 +1700,8 @@ def launch_swiglu_linear_backward_dx_sum(x, wg, wu, dy, gate, up, dx_sum, dx, dw
         N,
         dy.stride(0),
         dy.stride(1),
-        gate.stride(0),
-        gate.stride(1),
+        gate_kept.stride(0),
+        gate_kept.stride(1),
         wu.stride(0),
         wu.stride(1),
         dx_sum.stride(0),
@@ -1595,22 +1759,32 @@ def choose_swiglu_linear_backward_dx(
     )
 
 
-def launch_swiglu_linear_backward_dx(x, wg, wu, dy, gate, up, dx_sum, dx, dwg, dwu) -> None:
+def launch_swiglu_linear_backward_dx(
+    x, wg, wu, gate_kept, up_kept, dy, dx_sum, dx, dwg, dwu
+) -> None:
     """Computes dx by the variant that fits, unchecked."""
     M, K = x.shape
     N = wg.shape[0]
     PRECISION = _f32_precision("matmul")
-    itemsize = 8 if torch.float64 in (x.dtype, wg.dtype, wu.dtype, dy.dtype) else 4
+    itemsize = (
+        8
+        if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
+        else 4
+    )
     hip = torch.version.hip is not None
     sms = _multiprocessors(dy.device)
     _, config = choose_swiglu_linear_backward_dx(M, K, itemsize, hip, sms)
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype, dy.dtype) else tl.float32
+    COMPUTE = (
+        tl.float64
+        if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
+        else tl.float32
+    )
     swiglu_linear_backward_dx_tiles[
         (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),)
     ](
         dy,
-        up,
-        gate,
+        up_kept,
+        gate_kept,
         wg,
         dx_sum,
         dx,
@@ -1619,10 +1793,10 @@ def launch_swiglu_linear_backward_dx(x, wg, wu, dy, gate, up, dx_sum, dx, dwg, d
         N,
         dy.stride(0),
         dy.stride(1),
-        up.stride(0),
-        up.stride(1),
-        gate.stride(0),
-        gate.stride(1),
+        up_kept.stride(0),
+        up_kept.stride(1),
+        gate_kept.stride(0),
+        gate_kept.stride(1),
         wg.stride(0),
         wg.stride(1),
         dx_sum.stride(0),
@@ -1682,22 +1856,32 @@ def choose_swiglu_linear_backward_dwg(
     )
 
 
-def launch_swiglu_linear_backward_dwg(x, wg, wu, dy, gate, up, dx_sum, dx, dwg, dwu) -> None:
+def launch_swiglu_linear_backward_dwg(
+    x, wg, wu, gate_kept, up_kept, dy, dx_sum, dx, dwg, dwu
+) -> None:
     """Computes dwg, dwu by the variant that fits, unchecked."""
     M, K = x.shape
     N = wg.shape[0]
     PRECISION = _f32_precision("matmul")
-    itemsize = 8 if torch.float64 in (x.dtype, wg.dtype, wu.dtype, dy.dtype) else 4
+    itemsize = (
+        8
+        if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
+        else 4
+    )
     hip = torch.version.hip is not None
     sms = _multiprocessors(dy.device)
     _, config = choose_swiglu_linear_backward_dwg(N, K, itemsize, hip, sms)
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, wg.dtype, wu.dtype, dy.dtype) else tl.float32
+    COMPUTE = (
+        tl.float64
+        if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
+        else tl.float32
+    )
     swiglu_linear_backward_dwg_tiles[
         (triton.cdiv(N, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),)
     ](
         dy,
-        up,
-        gate,
+        up_kept,
+        gate_kept,
         x,
         dwg,
         dwu,
@@ -1706,10 +1890,10 @@ def launch_swiglu_linear_backward_dwg(x, wg, wu, dy, gate, up, dx_sum, dx, dwg, 
         M,
         dy.stride(0),
         dy.stride(1),
-        up.stride(0),
-        up.stride(1),
-        gate.stride(0),
-        gate.stride(1),
+        up_kept.stride(0),
+        up_kept.stride(1),
+        gate_kept.stride(0),
+        gate_kept.stride(1),
         x.stride(0),
         x.stride(1),
         dwg.stride(0),
@@ -1724,34 +1908,16 @@ def launch_swiglu_linear_backward_dwg(x, wg, wu, dy, gate, up, dx_sum, dx, dwg, 
     )
 
 
-def launch_swiglu_linear_backward(x, wg, wu, dy, dx, dwg, dwu) -> None:
-    """4 steps, unchecked; what passes between them is in scratch storage."""
+def launch_swiglu_linear_backward(x, wg, wu, gate_kept, up_kept, dy, dx, dwg, dwu) -> None:
+    """3 steps, unchecked; what passes between them is in scratch storage."""
     M, K = x.shape
-    N = wg.shape[0]
-    gate = torch.empty(
-        (M, N),
-        dtype=(
-            torch.float64
-            if torch.float64 in (x.dtype, wg.dtype, wu.dtype, dy.dtype)
-            else torch.float32
-        ),
-        device=x.device,
-    )
-    up = torch.empty(
-        (M, N),
-        dtype=(
-            torch.float64
-            if torch.float64 in (x.dtype, wg.dtype, wu.dtype, dy.dtype)
-            else torch.float32
-        ),
-        device=x.device,
-    )
     dx_sum = (
         torch.empty(
             (M, K),
             dtype=(
                 torch.float64
-                if torch.float64 in (x.dtype, wg.dtype, wu.dtype, dy.dtype)
+                if torch.float64
+                in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
                 else torch.float32
             ),
             device=x.device,
@@ -1759,19 +1925,22 @@ def launch_swiglu_linear_backward(x, wg, wu, dy, dx, dwg, dwu) -> None:
         if dx is not None
         else None
     )
-    launch_swiglu_linear_backward_gate(x, wg, wu, dy, gate, up, dx_sum, dx, dwg, dwu)
     if dx is not None:
-        launch_swiglu_linear_backward_dx_sum(x, wg, wu, dy, gate, up, dx_sum, dx, dwg, dwu)
+        launch_swiglu_linear_backward_dx_sum(
+            x, wg, wu, gate_kept, up_kept, dy, dx_sum, dx, dwg, dwu
+        )
     if dx is not None:
-        launch_swiglu_linear_backward_dx(x, wg, wu, dy, gate, up, dx_sum, dx, dwg, dwu)
+        launch_swiglu_linear_backward_dx(x, wg, wu, gate_kept, up_kept, dy, dx_sum, dx, dwg, dwu)
     if dwg is not None or dwu is not None:
-        launch_swiglu_linear_backward_dwg(x, wg, wu, dy, gate, up, dx_sum, dx, dwg, dwu)
+        launch_swiglu_linear_backward_dwg(x, wg, wu, gate_kept, up_kept, dy, dx_sum, dx, dwg, dwu)
 
 
 def allocate_swiglu_linear_backward(
     x: torch.Tensor,
     wg: torch.Tensor,
     wu: torch.Tensor,
+    gate_kept: torch.Tensor,
+    up_kept: torch.Tensor,
     dy: torch.Tensor,
     need_dx: bool = True,
     need_dwg: bool = True,
@@ -1804,6 +1973,30 @@ def allocate_swiglu_linear_backward(
         raise ValueError(
             f"swiglu_linear_backward: wu: expected device {x.device} (from x), given {wu.device}"
         )
+    if gate_kept.dtype != x.dtype:
+        raise ValueError(
+            f"swiglu_linear_backward: gate_kept: expected dtype {x.dtype} (T, from x), given {gate_kept.dtype}"
+        )
+    if gate_kept.dim() != 2:
+        raise ValueError(
+            f"swiglu_linear_backward: gate_kept: expected 2 dims [M, N], given {gate_kept.dim()}"
+        )
+    if gate_kept.device != x.device:
+        raise ValueError(
+            f"swiglu_linear_backward: gate_kept: expected device {x.device} (from x), given {gate_kept.device}"
+        )
+    if up_kept.dtype != x.dtype:
+        raise ValueError(
+            f"swiglu_linear_backward: up_kept: expected dtype {x.dtype} (T, from x), given {up_kept.dtype}"
+        )
+    if up_kept.dim() != 2:
+        raise ValueError(
+            f"swiglu_linear_backward: up_kept: expected 2 dims [M, N], given {up_kept.dim()}"
+        )
+    if up_kept.device != x.device:
+        raise ValueError(
+            f"swiglu_linear_backward: up_kept: expected device {x.device} (from x), given {up_kept.device}"
+        )
     if dy.dtype != x.dtype:
         raise ValueError(
             f"swiglu_linear_backward: dy: expected dtype {x.dtype} (T, from x), given {dy.dtype}"
@@ -1828,6 +2021,22 @@ def allocate_swiglu_linear_backward(
         raise ValueError(
             f"swiglu_linear_backward: wu: dim 1 (K): expected {K} (from x), given {wu.shape[1]}"
         )
+    if gate_kept.shape[0] != M:
+        raise ValueError(
+            f"swiglu_linear_backward: gate_kept: dim 0 (M): expected {M} (from x), given {gate_kept.shape[0]}"
+        )
+    if gate_kept.shape[1] != N:
+        raise ValueError(
+            f"swiglu_linear_backward: gate_kept: dim 1 (N): expected {N} (from wg), given {gate_kept.shape[1]}"
+        )
+    if up_kept.shape[0] != M:
+        raise ValueError(
+            f"swiglu_linear_backward: up_kept: dim 0 (M): expected {M} (from x), given {up_kept.shape[0]}"
+        )
+    if up_kept.shape[1] != N:
+        raise ValueError(
+            f"swiglu_linear_backward: up_kept: dim 1 (N): expected {N} (from wg), given {up_kept.shape[1]}"
+        )
     if dy.shape[0] != M:
         raise ValueError(
             f"swiglu_linear_backward: dy: dim 0 (M): expected {M} (from x), given {dy.shape[0]}"
@@ -1843,7 +2052,12 @@ def allocate_swiglu_linear_backward(
 
 
 def swiglu_linear_backward_reference(
-    x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor, dy: torch.Tensor
+    x: torch.Tensor,
+    wg: torch.Tensor,
+    wu: torch.Tensor,
+    gate_kept: torch.Tensor,
+    up_kept: torch.Tensor,
+    dy: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """What swiglu_linear_backward means: its spec, line by line."""
     T = x.dtype
@@ -1851,23 +2065,19 @@ def swiglu_linear_backward_reference(
     x = x.to(compute)
     wg = wg.to(compute)
     wu = wu.to(compute)
+    gate_kept = gate_kept.to(compute)
+    up_kept = up_kept.to(compute)
     dy = dy.to(compute)
     M, K = x.shape
     N = wg.shape[0]
 
-    # gate[m, n] = sum[k](x[m, k] * wg[n, k])
-    gate = torch.einsum("mk,nk->mn", x, wg)
+    # dup[m, n] = dy[m, n] * (gate_kept[m, n] * sigmoid(gate_kept[m, n]))
+    dup = dy * (gate_kept * torch.sigmoid(gate_kept))
 
-    # up[m, n] = sum[k](x[m, k] * wu[n, k])
-    up = torch.einsum("mk,nk->mn", x, wu)
-
-    # dup[m, n] = dy[m, n] * (gate[m, n] * sigmoid(gate[m, n]))
-    dup = dy * (gate * torch.sigmoid(gate))
-
-    # dgate[m, n] = dy[m, n] * up[m, n] * sigmoid(gate[m, n]) + dy[m, n] * up[m, n] * gate[m, n]
-    #     * (sigmoid(gate[m, n]) * (1.0 - sigmoid(gate[m, n])))
-    dgate = dy * up * torch.sigmoid(gate) + dy * up * gate * (
-        torch.sigmoid(gate) * (1.0 - torch.sigmoid(gate))
+    # dgate[m, n] = dy[m, n] * up_kept[m, n] * sigmoid(gate_kept[m, n]) + dy[m, n] * up_kept[m,
+    #     n] * gate_kept[m, n] * (sigmoid(gate_kept[m, n]) * (1.0 - sigmoid(gate_kept[m, n])))
+    dgate = dy * up_kept * torch.sigmoid(gate_kept) + dy * up_kept * gate_kept * (
+        torch.sigmoid(gate_kept) * (1.0 - torch.sigmoid(gate_kept))
     )
 
     # dx[m, k] = sum[n](dup[m, n] * wu[n, k]) + sum[n](dgate[m, n] * wg[n, k])
@@ -1893,19 +2103,23 @@ def swiglu_linear_backward(
     x: torch.Tensor,
     wg: torch.Tensor,
     wu: torch.Tensor,
+    gate_kept: torch.Tensor,
+    up_kept: torch.Tensor,
     dy: torch.Tensor,
     need_dx: bool = True,
     need_dwg: bool = True,
     need_dwu: bool = True,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-    """dx: T[M, K], dwg: T[N, K], dwu: T[N, K] from x: T[M, K], wg: T[N, K], wu: T[N, K], dy: T[M, N].
+    """dx: T[M, K], dwg: T[N, K], dwu: T[N, K] from x: T[M, K], wg: T[N, K], wu: T[N, K], gate_kept: T[M, N], up_kept: T[M, N], dy: T[M, N].
 
     T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
     """
-    dx, dwg, dwu = allocate_swiglu_linear_backward(x, wg, wu, dy, need_dx, need_dwg, need_dwu)
+    dx, dwg, dwu = allocate_swiglu_linear_backward(
+        x, wg, wu, gate_kept, up_kept, dy, need_dx, need_dwg, need_dwu
+    )
     if not _runs_kernels(x):
-        return swiglu_linear_backward_reference(x, wg, wu, dy)
+        return swiglu_linear_backward_reference(x, wg, wu, gate_kept, up_kept, dy)
     if any(t is not None and t.numel() > 0 for t in (dx, dwg, dwu)):
         with torch.cuda.device_of(x):
-            launch_swiglu_linear_backward(x, wg, wu, dy, dx, dwg, dwu)
+            launch_swiglu_linear_backward(x, wg, wu, gate_kept, up_kept, dy, dx, dwg, dwu)
     return dx, dwg, dwu
