@@ -231,6 +231,18 @@ def test_an_infinity_of_another_row_is_excused_also_where_another_step_is_serial
         assert not passes(torch.tensor([[math.nan], [3.4028e38]]), op, args, "contraction")
 
 
+def test_what_sums_pass_through_may_leave_f64_only_when_added_up():
+    """A serial sum of such numbers has room for its roundings, not for everything."""
+    op, big = op_of(PRODUCT), torch.finfo(torch.float64).max
+    args = {
+        "a": torch.tensor([[0.9 * big, 1.5, -2.5]], dtype=torch.float64),
+        "b": torch.ones(3, 1).double(),
+    }
+    assert passes(args["a"].sum(-1, keepdim=True), op, args, "box")
+    slack = expect(op, args, serial=True)["y"].slack
+    assert 0 < float(slack) < 1e-14 * big
+
+
 def test_a_scan_may_add_term_after_term():
     op = op_of("op f(x: f32[N, D]) -> y: f32[N, D] { y[n, d] = sum[k <= d](x[n, k]) }")
     args = {"x": torch.full((1, 1000), 1 / 3)}

@@ -392,7 +392,8 @@ class _Bounded(Run):
                 few += count / self.together(expr) + (4 if self.split else 0)
             error = few * unit * size.sum(-1) + spread.sum(-1)
             if self.serial:
-                error = error + unit * wandered(v, terms)
+                # Scaled first: what sums near the end of f64 pass through leaves it when added up.
+                error = error + wandered(unit * v, terms)
             through = size if most is None else torch.where(terms, most, 0.0).maximum(size)
             outside = through.sum(-1) + error > _LARGEST[self.compute]
         # An order decides nothing where a term is NaN.
