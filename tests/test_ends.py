@@ -13,9 +13,13 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tritongen.check import check
+from tritongen.pipeline import build
 from tritongen.proof.excuses import others
 from tritongen.proof.judge import judge
 from tritongen.proof.oracle import expect
+from tritongen.proof.runner import Candidate
+from tritongen.proof.variants import ways
+from tritongen.runtime.load import load_text
 from tritongen.runtime.precision import precision
 from tritongen.syntax.parse import parse
 
@@ -229,6 +233,28 @@ def test_an_infinity_of_another_row_is_excused_also_where_another_step_is_serial
         assert not passes(torch.tensor([[math.nan], [3.4028e38]]), op, args, "tf32x3")
     with precision("ieee"):
         assert not passes(torch.tensor([[math.nan], [3.4028e38]]), op, args, "contraction")
+
+
+@pytest.mark.parametrize(("tma", "kinds"), [(True, {"tf32x3_half"}), (False, {"contraction"})])
+def test_kernels_are_excused_by_what_ran_not_by_what_was_forced(tma, kinds):
+    """What is forced steps aside where a call rules it out: for Triton's own split, here."""
+    built = build((SPECS / "matmul.op").read_text())
+    module, plan = load_text(built.name, built.raw), built.plans["matmul"][0]
+    way = next(w for w in ways(plan) if w.name == "right_ahead")
+    names = module.choose_matmul.__code__.co_varnames[: module.choose_matmul.__code__.co_argcount]
+    facts = dict.fromkeys(names, 64) | {"tma": tma, "tf32x3": True, "itemsize": 4, "hip": False}
+    args = {"a": torch.tensor([[3.4028e38]]), "b": torch.zeros(1, 1)}
+
+    def matmul(a, b):
+        module.choose_matmul(*facts.values())
+        return torch.tensor([[math.nan]])  # infinite in TF32, times 0
+
+    module.matmul = matmul
+    went, got = Candidate(way.name, module, plan, way).call(args, small=True, number=True)
+    assert went.skeletons == kinds
+    with precision("tf32x3"):
+        wanted = expect(plan.op, args)["y"]
+        assert judge(got["y"], wanted, *others(went, args, "y", True)).ok is not tma
 
 
 def test_what_sums_pass_through_may_leave_f64_only_when_added_up():

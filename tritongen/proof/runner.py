@@ -14,7 +14,8 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from random import Random
 from types import ModuleType
 from typing import Any
@@ -30,7 +31,7 @@ from tritongen.proof.guarded import guarded
 from tritongen.proof.judge import judge
 from tritongen.proof.oracle import Expected, expect
 from tritongen.proof.reference import disagreements
-from tritongen.proof.variants import Way, forced, ways
+from tritongen.proof.variants import Way, forced, watched, ways
 from tritongen.runtime.load import load_text
 from tritongen.runtime.precision import precision
 from tritongen.schedule.plan import Plan
@@ -66,19 +67,21 @@ class Candidate:
             if forced_ones.get(step.name, variant.name) == variant.name
         }
 
-    def call(self, args: dict[str, Any], small: bool, number: bool) -> dict[str, torch.Tensor]:
-        op = self.plan.op
-        if self.way is None:
+    def call(
+        self, args: dict[str, Any], small: bool, number: bool
+    ) -> tuple[Candidate, dict[str, torch.Tensor]]:
+        """This candidate as it went, which says what the kernels may be excused for, and its outputs."""
+        op, way = self.plan.op, self.way
+        asked = forced(self.module, self.plan, way, small) if way else nullcontext()
+        with asked, watched(self.module, self.plan) as told:
             with guarded(self.module, number) as fences:
                 got = getattr(self.module, op.name)(**args)
-        else:
-            with forced(self.module, self.plan, self.way, small):
-                with guarded(self.module, number) as fences:
-                    got = getattr(self.module, op.name)(**args)
         results = got if isinstance(got, tuple) else (got,)
         if not fences.intact():
             raise AssertionError("a kernel wrote outside its outputs")
-        return dict(zip((o.name for o in op.outputs), results, strict=True))
+        taken = dict(way.variants if way else ()) | told
+        went = replace(self, way=Way(self.name, tuple(taken.items())))
+        return went, dict(zip((o.name for o in op.outputs), results, strict=True))
 
 
 @dataclass(slots=True)
@@ -275,7 +278,7 @@ def problem_with(
     `number`: poison with a number; `values`: of the operands, since torch's own error is no measure of all.
     """
     try:
-        got = candidate.call(args, small, number)
+        went, got = candidate.call(args, small, number)
     except ValueError as error:
         return (None, 0.0) if isinstance(wanted, str) else (f"ValueError: {error}", 0.0)
     except Exception as error:  # whatever a kernel or its launch raises is a finding
@@ -286,11 +289,11 @@ def problem_with(
     for name, expected in wanted.items():
         verdict = judge(got[name], expected)
         if not verdict.ok:
-            excuse = excused(candidate, args, name, got[name], expected)
+            excuse = excused(went, args, name, got[name], expected)
             if not excuse.ok:
                 return f"{name}: {excuse.detail}", 0.0
         used = max(used, verdict.used)
-    if values not in PLAIN or candidate.is_serial:
+    if values not in PLAIN or went.is_serial:
         return None, used
     op = candidate.plan.op
     function = getattr(candidate.module, op.name)

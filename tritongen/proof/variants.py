@@ -44,6 +44,28 @@ def ways(plan: Plan) -> tuple[Way, ...]:
 
 
 @contextmanager
+def watched(module: ModuleType, plan: Plan) -> Iterator[dict[str, str]]:
+    """The variant that each step was told to take, by the calls inside: a call may rule out what is forced."""
+    told: dict[str, str] = {}
+    before = {f"choose_{s.name}": getattr(module, f"choose_{s.name}") for s in plan.steps}
+    for step in plan.steps:
+        setattr(module, f"choose_{step.name}", _noting(before[f"choose_{step.name}"], step, told))
+    try:
+        yield told
+    finally:
+        for name, function in before.items():
+            setattr(module, name, function)
+
+
+def _noting(choose: Any, step: Step, told: dict[str, str]) -> Any:
+    def answer(*facts: int) -> tuple[str, dict[str, int]]:
+        told[step.name], config = choose(*facts)
+        return told[step.name], config
+
+    return answer
+
+
+@contextmanager
 def forced(module: ModuleType, plan: Plan, way: Way, small: bool) -> Iterator[None]:
     before = {}
     for step_name, variant_name in way.variants:
