@@ -83,7 +83,7 @@ class Body(Places):
             return inner
         if dtype == "u8" and ir.kind_of(_dtype(arg), self.op) == "float":
             return f"{wrap(inner, ATOM)}.to(tl.int32).to(tl.uint8)", ATOM
-        return f"{wrap(inner, ATOM)}.to({self.dtype(dtype)})", ATOM
+        return self.converted(inner, arg, dtype), ATOM
 
     def full(self, e: ir.Expr, dtype: str) -> str:
         """A number or size as a tensor of a dtype."""

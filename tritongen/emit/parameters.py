@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from tritongen.emit.names import Names
-from tritongen.emit.text import launch_text, symbol_names
+from tritongen.emit.text import launch_text, symbol_names, wrap
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly
 from tritongen.ir.bounds import Facts
 from tritongen.ir.forms import HALVES
+from tritongen.ir.functions import ATOM
+from tritongen.ir.narrowing import by_bits, key_of
 from tritongen.schedule.canonical import binders_of
 from tritongen.schedule.plan import KernelPlan
 
@@ -69,6 +71,7 @@ class Parameters:
         self.helpers: dict[str, None] = {}
         self.libdevice = False
         self.names = Names(spoken_names(context, kernel) | context.outside, context.mark)
+        self.by_bits = by_bits(self.op, kernel.nests)
         self.told = {c.name for c in self.op.constants}  # sizes known as the kernel is compiled
         self.given: dict[tuple[str, str], str] = {}  # (kind, what the launch passes) -> parameter
         self.index: dict[str, str] = {}  # index -> variable
@@ -158,6 +161,13 @@ class Parameters:
         operand = self.op.typed(dtype).name
         self.args.constants.setdefault(dtype, f"getattr(tl, str({operand}.dtype)[6:])")
         return dtype
+
+    def converted(self, text: tuple[str, int], value: ir.Expr, dtype: str) -> str:
+        """The text of a value, in another dtype."""
+        if key_of(value) in self.by_bits:
+            self.helpers["_widened"] = None
+            return f"_widened({text[0]}, {self.dtype(dtype)})"
+        return f"{wrap(text, ATOM)}.to({self.dtype(dtype)})"
 
     def dtype_of(self, tensor: str) -> str:
         return self.context.dtypes[tensor]

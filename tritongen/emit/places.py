@@ -359,7 +359,8 @@ class Places(Parameters):
         if key in self.cache:
             return self.cache[key]
         if read in self.loads:
-            load = f"({self.loads[read]}).to({self.dtype(cast)})" if cast else self.loads[read]
+            load = self.loads[read]
+            load = self.converted((load, 0), read, cast) if cast else load
             self.cache[key] = self.assign(read.tensor, load)
             return self.cache[key]
         where, shown, dims = self.address(read.tensor, read.coords)
@@ -370,7 +371,8 @@ class Places(Parameters):
             options += f", other={other}"
         if read.tensor in self.evict:
             options += f', eviction_policy="evict_{self.evict[read.tensor]}"'
-        load = f"tl.load({where}{options})" + (f".to({self.dtype(cast)})" if cast else "")
+        load = f"tl.load({where}{options})"
+        load = self.converted((load, ATOM), read, cast) if cast else load
         self.cache[key] = self.assign(read.tensor, load)
         return self.cache[key]
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 from tritongen.emit.window import WindowBody, checked_sides
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Idx, Poly, affine, index, indices, substitute
+from tritongen.ir.functions import ATOM
 from tritongen.schedule.canonical import binders_of, reads
 
 HELPERS = {
@@ -204,7 +205,6 @@ class RunsBody(WindowBody):
             first, _ = self.ends_of(hop, offset)
             at = f"{self.size(offset)[0]} - {first} * RUN"
             taken = f"_taken({line}, {at}, {self.size(hop)[0]}, EACH)"
-            self.cache[key] = self.assign(
-                read.tensor, f"{taken}.to({self.dtype(cast)})" if cast else taken
-            )
+            taken = self.converted((taken, ATOM), read, cast) if cast else taken
+            self.cache[key] = self.assign(read.tensor, taken)
         return self.cache[key]

@@ -77,6 +77,16 @@ def _awaited(x):
     else:
         return x
 ''',
+    "_widened": '''
+@triton.jit
+def _widened(x, DTYPE: tl.constexpr):
+    """x in DTYPE, bf16 by its bits: what x.to(DTYPE) makes of it, LLVM computes with in f16 where f16 stores the result."""
+    if x.dtype == tl.bfloat16:
+        bits = x.to(tl.uint16, bitcast=True).to(tl.uint32) << 16
+        return bits.to(tl.float32, bitcast=True).to(DTYPE)
+    else:
+        return x.to(DTYPE)
+''',
     "_f64_factor": '''
 @triton.jit
 def _f64_factor(x):

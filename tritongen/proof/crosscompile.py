@@ -205,7 +205,7 @@ def compile_one(launch: trace.Launch, word: str, variant: str, dtype: str, targe
     asm = compiled.asm
     registers, spills = nvidia(asm["cubin"]) if "cubin" in asm else amd(asm["amdgcn"])
     shared = compiled.metadata.shared
-    problem = wrong_instructions(word, asm.get("ptx", ""), asm["ttir"])
+    problem = wrong_instructions(word, asm.get("ptx", ""), asm["ttir"], asm["llir"])
     if shared > SHARED_LIMIT.get(target, 1 << 30):
         problem = f"{shared} bytes of shared memory, {SHARED_LIMIT[target]} allowed"
     return Built(name, variant, dtype, target, shared, registers, spills, problem)
@@ -236,8 +236,8 @@ def lower_one(launch: trace.Launch, word: str, variant: str, dtype: str, target:
         backend.add_stages = whole
 
 
-def wrong_instructions(word: str, ptx: str, ttir: str = "") -> str:
-    """What a run in the interpreter cannot show: NaN dropped by max, products rounded to tf32 or f16.
+def wrong_instructions(word: str, ptx: str, ttir: str = "", llir: str = "") -> str:
+    """What a run in the interpreter cannot show: NaN dropped by max, products rounded to tf32 or f16, bf16 to f16.
 
     What max is asked for stands in Triton's own code: LLVM makes `x <= 0 or y <= 0` a min that drops NaN, rightly.
     """
@@ -251,7 +251,18 @@ def wrong_instructions(word: str, ptx: str, ttir: str = "") -> str:
         r"wgmma\.wait_group\S* [1-9]", ptx
     ):
         return "a product of registers runs on while the loop computes the next factor into them"
+    if _narrowed(llir):
+        return "bf16 is computed with in f16, which ends at 65504"
     return ""
+
+
+def _narrowed(llir: str) -> bool:
+    """Whether LLVM goes on in f16 with what was bf16, since that has no more digits (`ir/narrowing.py`)."""
+    wide = set(re.findall(r"(%\w+) = fpext [^%]*bfloat", llir))
+    cut = re.findall(r"(%\w+) = fptrunc [^%]*(%\w+) to [^%]*half", llir)
+    rounded = {name for name, before in cut if before in wide}
+    made = re.findall(r"= f(?:add|sub|mul|div|rem) [^%]*half>? (%.*)", llir)
+    return any(rounded & set(re.findall(r"%\w+", operands)) for operands in made)
 
 
 def amd(assembly: str) -> tuple[int | None, int | None]:

@@ -1,0 +1,44 @@
+"""bf16 beside f16: LLVM computes in f16 what f16 stores, and f16 ends at 65504."""
+
+from __future__ import annotations
+
+import pytest
+
+from tritongen.ir.narrowing import by_bits
+from tritongen.pipeline import build
+from tritongen.proof.crosscompile import crosscompile
+
+HEAD = "op f<T: float, U: float>(x: T[N], z: U[N], s: f32 = 2.0, const half: float = 0.5) -> "
+# The lines, and the operands whose bits a kernel widens.
+LINES = {
+    "y: T[N] { y[i] = x[i] + z[i] + 0 * s * half }": set(),  # added up in f32
+    "y: T[N] { y[i] = where(s > half, x[i] + z[i], 0) }": {"z"},
+    "y: T[N] { y[i] = where(s > 0, x[i] * abs(z[i]), half) }": {"z"},
+    "y: f16[N] { y[i] = where(s > half and x[i] > 0, -(z[i] * 0.5), 1) }": {"z"},
+    "y: f16[N] { y[i] = where(s > half and x[i] > 0, z[i] ** 2, 1) }": {"z"},
+    "y: T[N] { y[i] = where(s > half, z[i], x[i]) }": set(),  # no operation
+    "y: T[N] { y[i] = where(s > half, exp(z[i]) * x[i], 1) }": set(),
+    "y: T[N] { y[i] = where(s > half and x[i] > 0, z[i] * s, 1) }": set(),  # s is f32
+    "y: U[N] { y[i] = where(s > half, x[i] + z[i], 0) }": {"x"},
+    "y: f32[N] { y[i] = where(s > half, x[i] + z[i], 0) }": set(),
+    "(t: U[N], y: T[N]) {\n  t[i] = exp(z[i]) * s + half\n  y[i] = x[i] * t[i]\n}": {"t"},
+    "y: T[N] {\n  w[i] = z[i] * half\n  y[i] = where(s > 0 and x[i] > 0, w[i], x[i])\n}": {"z"},
+}
+
+
+@pytest.mark.parametrize("lines", LINES)
+def test_operations_on_bf16_that_f16_stores_are_found(lines):
+    (plan,) = build(HEAD + lines).plans["f"]
+    kernels = (kernel for step in plan.steps for kernel in step.kernels)
+    assert {key for k in kernels for key in by_bits(plan.op, k.nests)} == LINES[lines]
+
+
+def test_llvm_does_not_compute_with_bf16_in_f16():
+    """And would: the check finds it where bf16 is widened as any number is."""
+    text = "op f<T: f16, U: bf16>(x: T[N], z: U[N]) -> y: T[N] {\n  y[i] = x[i] + z[i]\n}"
+    raw = build(text).raw
+    plain = raw.replace("if x.dtype == tl.bfloat16:", "if x.dtype == tl.float64:")
+    assert plain != raw
+    assert {b.problem for b in crosscompile(text, "f")} == {""}
+    (problem,) = {b.problem for b in crosscompile(text, "f", source=plain)}
+    assert problem.startswith("bf16 is computed with in f16")

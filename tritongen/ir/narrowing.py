@@ -1,0 +1,96 @@
+"""Which values a kernel widens by their bits: bf16 that LLVM would go on computing with in f16.
+
+    y[i] = x[i] + z[i]    # x and y in f16, z in bf16: LLVM adds f16(z) to x, which is infinite from 65520 on
+
+What is rounded to f16, and made of two numbers that have no more digits, LLVM makes in f16 (InstCombine, of an
+operation between `fpext` and `fptrunc`). It counts digits alone: bf16 has 8, f16 has 11, but bf16 goes on to 2**128.
+It looks through what selects a number, not through its bits.
+
+Input: an op and the nests of one kernel, after `forms.py`. Output: the values of which such an operation is made.
+Not here: how bits are widened (`helpers.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from tritongen.ir.forms import HALVES
+from tritongen.ir.nodes import (
+    Call,
+    Cast,
+    Const,
+    Expr,
+    IndexValue,
+    Nest,
+    Op,
+    Read,
+    ScalarRef,
+    kind_of,
+    walk,
+)
+
+MADE = frozenset("add sub mul div square pow_int reciprocal".split())
+SELECTED = frozenset("neg abs where maximum minimum relu".split())
+
+Key = str | Expr  # a tensor, or what else is rounded on the way
+
+
+def key_of(value: Expr) -> Key:
+    return value.tensor if isinstance(value, Read) else value
+
+
+def by_bits(op: Op, nests: Sequence[Nest]) -> frozenset[Key]:
+    """The values that may be bf16 where what is made of them is rounded to f16."""
+    named = {n.name: n.body for n in nests}
+    found: set[Key] = set()
+    for cast in (e for n in nests for e in walk(n.body) if isinstance(e, Cast)):
+        if "f16" in _kinds(op, cast.dtype):
+            for call in _made(cast.arg, named):
+                dtypes = _widened(op, call.args, named) or {}
+                wider = {
+                    k for k, d in dtypes.items() if d != cast.dtype and "bf16" in _kinds(op, d)
+                }
+                found |= wider
+    return frozenset(found)
+
+
+def _kinds(op: Op, dtype: str) -> tuple[str, ...]:
+    """What a dtype of the op may be in a call."""
+    return next((p.dtypes for p in op.typarams if p.name == dtype), (dtype,))
+
+
+def _made(expr: Expr, named: Mapping[str, Expr]) -> Iterator[Call]:
+    """The operations whose results are rounded as they are."""
+    match expr:
+        case Call(fn) if fn in MADE:
+            yield expr
+        case Call(fn, args) if fn in SELECTED:
+            for arg in args:
+                yield from _made(arg, named)
+        case Read(tensor) if tensor in named:
+            yield from _made(named[tensor], named)
+
+
+def _widened(op: Op, args: Sequence[Expr], named: Mapping[str, Expr]) -> dict[Key, str] | None:
+    """The values, with their dtypes, that these are, widened; None where one is computed."""
+    found: dict[Key, str] = {}
+    for arg in args:
+        match arg:
+            case Const() | IndexValue():
+                more: dict[Key, str] | None = {}
+            case ScalarRef(name) if any(c.name == name for c in op.constants):
+                more = {}
+            case Cast(value) if set(_kinds(op, value.dtype)) & set(HALVES):
+                more = {key_of(value): value.dtype}
+            case Cast(value) if kind_of(value.dtype, op) != "float":
+                more = {}
+            case Read(tensor) if tensor in named:
+                more = _widened(op, (named[tensor],), named)
+            case Call(fn, inner) if fn in SELECTED:
+                more = _widened(op, inner[1:] if fn == "where" else inner, named)
+            case _:
+                more = None
+        if more is None:
+            return None
+        found |= more
+    return found
