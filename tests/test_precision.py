@@ -1,5 +1,6 @@
 """How products of f32 are computed: by the spec's word, torch's switches, or `with tritongen.precision`."""
 
+import functools
 import warnings
 from pathlib import Path
 from random import Random
@@ -173,6 +174,26 @@ def test_a_backward_is_as_precise_as_its_forward():
             z.sum().backward()
     assert module.noted == [("ieee", "ieee")] * 2
     assert f32_precision("matmul") == "tf32x3"
+
+
+def test_a_backward_whose_forward_has_no_products_of_f32_is_as_precise_as_was_asked_there():
+    """On a GPU it runs in a thread of autograd's own, in which nothing is decided."""
+    spec = (ROOT / "specs/attention.op").read_text()
+    module = load_text("f", build(spec, gradients=True).raw)
+    own, noted = module.attention_backward, []
+
+    @functools.wraps(own)
+    def backward(*args):
+        noted.append(f32_precision("matmul"))
+        return own(*args)
+
+    module.attention_backward = backward
+    q, k, v = (torch.randn(1, 1, 3, 4).half().requires_grad_() for _ in range(3))
+    for word in ("tf32", "ieee"):
+        with tritongen.precision(word):
+            o = module.attention(q, k, v, 0.5)
+        o.sum().backward()
+    assert noted == ["tf32", "ieee"]
 
 
 # ---- what is said of it -----------------------------------------------------------------------------

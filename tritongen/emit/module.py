@@ -262,8 +262,7 @@ def op_view(item: OpPlans) -> SimpleNamespace:
             sequences.append(sequence(known, plan, tensors, calls))
     given = [(flag, "bool", "True") for flag in flags.values()]
     params, own = [*parameters(op), *given], [*parameters(host), *given]
-    precisions = (step.precision for plan in item.plans for step in plan.steps)
-    asks = tuple(dict.fromkeys(filter(None, precisions)))
+    asks = asks_of(item)
     names = [o.name for o in host.outputs]
     where = asked.allocated_for(item.plans[0], flags) if flags else {}
     inside = dict(zip(names, (o.name for o in item.plans[0].inner.outputs), strict=True))
@@ -302,6 +301,16 @@ def op_view(item: OpPlans) -> SimpleNamespace:
         describes=any(k.tiles for p in item.plans for s in p.steps for k in s.kernels),
         first_kernel=item.plans[0].steps[0].kernels[0].name,
     )
+
+
+def asks_of(item: OpPlans) -> tuple[str, ...]:
+    """What a call asks about products of f32: a backward goes by its forward's answers.
+
+    So an op without such products asks for its backward, as attention of half types does.
+    """
+    precisions = (step.precision for plan in item.plans for step in plan.steps)
+    asked = tuple(dict.fromkeys(filter(None, precisions)))
+    return asked or (asks_of(item.backward) if item.backward else ())
 
 
 def options(item: OpPlans, asks: tuple[str, ...]) -> str:
