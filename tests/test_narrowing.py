@@ -21,6 +21,9 @@ LINES = {
     "y: T[N] { y[i] = where(s > half and x[i] > 0, z[i] * s, 1) }": set(),  # s is f32
     "y: U[N] { y[i] = where(s > half, x[i] + z[i], 0) }": {"x"},
     "y: f32[N] { y[i] = where(s > half, x[i] + z[i], 0) }": set(),
+    "y: T[N] {\n  n[i] = sum[j < i](x[j] * x[i])\n  y[i] = where(s > half, n[i] * z[i], 0)\n}": {
+        "z"
+    },
     "(t: U[N], y: T[N]) {\n  t[i] = exp(z[i]) * s + half\n  y[i] = x[i] * t[i]\n}": {"t"},
     "y: T[N] {\n  w[i] = z[i] * half\n  y[i] = where(s > 0 and x[i] > 0, w[i], x[i])\n}": {"z"},
 }

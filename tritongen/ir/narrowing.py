@@ -24,6 +24,7 @@ from tritongen.ir.nodes import (
     Nest,
     Op,
     Read,
+    Reduce,
     ScalarRef,
     kind_of,
     walk,
@@ -76,7 +77,7 @@ def _widened(op: Op, args: Sequence[Expr], named: Mapping[str, Expr]) -> dict[Ke
     found: dict[Key, str] = {}
     for arg in args:
         match arg:
-            case Const() | IndexValue():
+            case Const() | IndexValue() | Reduce():  # of no terms, a number that LLVM knows
                 more: dict[Key, str] | None = {}
             case ScalarRef(name) if any(c.name == name for c in op.constants):
                 more = {}
