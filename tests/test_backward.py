@@ -173,18 +173,6 @@ def test_standalone_modules_have_gradients():
             torch.testing.assert_close(got, right)
 
 
-def test_functional_transforms():
-    softmax = spec("softmax")
-    x = randn(3, 4, 5)
-
-    def loss(x):
-        return (softmax(x) * torch.arange(5.0)).sum()
-
-    right = torch.func.grad(lambda x: (torch.softmax(x, -1) * torch.arange(5.0)).sum())
-    torch.testing.assert_close(torch.func.grad(loss)(x), right(x))
-    torch.testing.assert_close(torch.func.vmap(torch.func.grad(loss))(x), torch.func.vmap(right)(x))
-
-
 def test_checkpoints_and_expressions():
     f = tritongen.compile_expr("max(x, 0) * w + b")
     x, w, b = randn(3, 4).requires_grad_(), randn(4).requires_grad_(), randn(1).requires_grad_()

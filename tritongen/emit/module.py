@@ -26,9 +26,10 @@ from tritongen.emit.text import may_be_f64
 from tritongen.emit.view import KernelView
 from tritongen.emit.wrapper import as_written, check_lines, docstring, parameters
 from tritongen.ir import nodes as ir
-from tritongen.ir.batches import batched, own_batches
+from tritongen.ir.batches import batched, by_itself, own_batches
 from tritongen.ir.bounds import facts_of
 from tritongen.ir.helpers import HELPERS
+from tritongen.ir.linear import linear_in
 from tritongen.resources import folder, own_text
 from tritongen.schedule.plan import Pack, Plan, Step
 
@@ -319,6 +320,8 @@ def options(item: OpPlans, asks: tuple[str, ...]) -> str:
     out = f", equals={item.own or item.name}_torch" if op.ref is not None else ""
     out += f', autocast="{op.autocast}"' if op.autocast else ""
     out += f", precision={asks}" if asks else ""
+    out += batch(op)
+    out += f", linear={linear}" if (linear := linear_in(op)) else ""
     if item.forward is not None:
         return f'{out}, forward="{item.forward.name}"'
     if told := backward(item):
@@ -338,6 +341,16 @@ def backward(item: OpPlans) -> str:
     places = ((t, t.dims.index(ir.BATCH_SIZE)) for t in batched(op) if t.name in wrt)
     before = {t.name: at for t, at in places if at}
     return f"{told}, before={before}" if before else told
+
+
+def batch(op: ir.Op) -> str:
+    """Where the batch dims stand, as `runtime.Batch` takes it; "" where one element of them needs another."""
+    if not by_itself(op):
+        return ""
+    operands = {
+        t.name: (at := t.dims.index(ir.BATCH_SIZE), len(t.dims) - 1 - at) for t in batched(op)
+    }
+    return f", batch=runtime.Batch({operands}, {tuple(o.dims.index(ir.BATCH_SIZE) for o in op.outputs)})"
 
 
 def _in_quotes(text: str) -> str:

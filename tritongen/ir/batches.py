@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tritongen.ir.algebra import Poly, index, poly, size, symbols
+from tritongen.ir.algebra import Poly, index, indices, poly, size, symbols
 from tritongen.ir.nodes import (
     BATCH,
     BATCH_SIZE,
@@ -59,6 +59,21 @@ def broadcasting(op: Op) -> tuple[Tensor, ...]:
     """The operands whose batch dims may be fewer than those of the call."""
     operands = batched(op)
     return tuple(t for t in operands if not t.whole) if len(operands) > 1 else ()
+
+
+def by_itself(op: Op) -> bool:
+    """Whether all outputs have batch dims whose elements know nothing of each other, nor of how many they are."""
+
+    def counts(expr: Expr) -> bool:
+        match expr:
+            case Reduce(binders=binders):
+                return any(b.index == BATCH for b in binders)
+            case IndexValue(p):
+                return BATCH in symbols(p) | indices(p)
+        return False
+
+    apart = not any(counts(e) for n in op.nests for e in walk(n.body))
+    return apart and all(BATCH_SIZE in o.dims for o in op.outputs) and bool(batched(op))
 
 
 def own_batches(op: Op) -> tuple[Op, tuple[Own, ...]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 
+from tritongen.runtime.functional import Batch
 from tritongen.runtime.gradients import Backward
 from tritongen.runtime.layout import empty, memory_format
 from tritongen.runtime.precision import f32_precision
@@ -40,4 +41,4 @@ if os.environ.get("TRITON_INTERPRET") == "1":
     install_dtypes()
     install_one_patch()
 
-__all__ = ["Backward", "empty", "f32_precision", "memory_format", "op"]
+__all__ = ["Backward", "Batch", "empty", "f32_precision", "memory_format", "op"]

@@ -26,6 +26,7 @@ from torch.autograd import forward_ad
 
 from tritongen.runtime import tuned
 from tritongen.runtime.autocast import cast, disabled
+from tritongen.runtime.functional import Batch, transformed, vmap_rule
 from tritongen.runtime.gradients import Backward, first_results, keep_and_pull
 from tritongen.runtime.precision import SWITCHES, answers_to, decided, f32_precision
 from tritongen.runtime.replay import Replay
@@ -52,19 +53,25 @@ def op(
     no_gradient: str = "it was given none",
     autocast: str = "",
     precision: tuple[str, ...] = (),
+    batch: Batch | None = None,
+    linear: tuple[tuple[str, ...], ...] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorates the function of one generated op; `allocate` and `reference` take its parameters.
 
     `equals`: the spec's `ref`. `backward`: its gradient, or `no_gradient`: why there is none. `forward`: the op of
     its module that runs in its place where a gradient is wanted: the same results, and what it keeps for that.
-    `autocast`: "low" or "f32", where the spec says what torch.autocast makes of the operands. `precision`: what the function asks `f32_precision`; the torch op takes the answers as arguments.
+    `autocast`: "low" or "f32", where the spec says what torch.autocast makes of the operands. `precision`: what the
+    function asks `f32_precision`; the torch op takes the answers as arguments. `batch`: for vmap, where one launch may
+    do for all entries. `linear`: for forward mode, operands in which it is linear together.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         source = "".join(linecache.getlines(function.__code__.co_filename))
         replay = Replay(function, _scalars(function), precision)
         params = _params(function)
-        registered = _register(replay, allocate, params, backward, no_gradient, source)
+        registered = _register(
+            replay, allocate, params, backward, no_gradient, batch, linear, source
+        )
         differentiable = _differentiable(replay, params, backward, no_gradient)
         tuned.install(function.__globals__, function.__name__, source)
 
@@ -176,6 +183,8 @@ def _register(
     params: tuple[_Param, ...],
     backward: Backward | None,
     no_gradient: str,
+    batch: Batch | None,
+    linear: tuple[tuple[str, ...], ...],
     source: str,
 ) -> Callable[..., Any]:
     """The registered torch op behind the function's own signature."""
@@ -205,17 +214,23 @@ def _register(
     _LIBRARY.impl(name, run, "CUDA")
     _LIBRARY.impl(name, run_reference, "CPU")
     torch.library.register_fake(qualname, fake, lib=_LIBRARY)
-    setup_context, pull = _autograd(function, params, backward, no_gradient, replay.precision)
+    names = _names(params)
+    setup_context, pull = _autograd(function, names, backward, no_gradient, replay.precision)
     torch.library.register_autograd(qualname, pull, setup_context=setup_context, lib=_LIBRARY)
     overload = getattr(torch.ops.tritongen, name).default
-    transformed = _transformed(function.__name__, overload, setup_context, pull)
+    rule = vmap_rule(function.__name__, overload, names, batch)
+    torch.library.register_vmap(qualname, rule, lib=_LIBRARY)
+    applied = transformed(function.__name__, overload, setup_context, pull, names, batch, linear)
 
     def registered(*args: Any, **kwargs: Any) -> Any:
         values = _split(function.__name__, params, args, kwargs)
         values += [f32_precision(asked) for asked in replay.precision]
         # What torch makes of register_autograd refuses functorch's grad, and drops a forward tangent.
-        if not _is_compiling() and (_functorch_level() or forward_ad._current_level >= 0):
-            return transformed.apply(*values)
+        has_tangents = forward_ad._current_level >= 0
+        if not _is_compiling() and (_functorch_level() or has_tangents):
+            return applied(*values)
+        if has_tangents:
+            raise RuntimeError(f"{function.__name__}: no forward mode inside torch.compile")
         return overload(*values)
 
     _REGISTERED[name] = registered
@@ -305,6 +320,11 @@ def _split(name: str, params: tuple[_Param, ...], args: Sequence[Any], kwargs: d
     return values
 
 
+def _names(params: tuple[_Param, ...]) -> tuple[str, ...]:
+    """The parameter that each of those values is of."""
+    return tuple(p.name for p in params for _ in range(2 if p.kind == "optional" else 1))
+
+
 def _merge(params: tuple[_Param, ...], values: Sequence[Any]) -> list[Any]:
     """The inverse of `_split`: what the function's own parameters take."""
     rest = iter(values)
@@ -346,13 +366,12 @@ def _rule(
 
 def _autograd(
     function: Callable[..., Any],
-    params: tuple[_Param, ...],
+    names: tuple[str, ...],
     backward: Backward | None,
     no_gradient: str,
     precision: tuple[str, ...],
 ) -> tuple[Callable[..., None], Callable[..., Any]]:
     """`setup_context` and `backward` for values as `_split` gives them, with the precisions behind."""
-    names = tuple(p.name for p in params for _ in range(2 if p.kind == "optional" else 1))
     keep, pull = _rule(function, names, backward, no_gradient)
 
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -395,24 +414,3 @@ def _for_backward(answers: Mapping[str, str]) -> Mapping[str, str]:
     if len(answers) == 1:
         return {**dict.fromkeys(SWITCHES, *answers.values()), **answers}
     return answers
-
-
-def _transformed(
-    name: str, overload: Callable[..., Any], setup_context: Callable, pull: Callable
-) -> type[torch.autograd.Function]:
-    """The same for functorch."""
-
-    def refuse_tangent(ctx: Any, *tangents: Any) -> Any:
-        raise RuntimeError(f"{name}: no forward-mode derivative: use reverse mode")
-
-    return type(
-        name,
-        (torch.autograd.Function,),
-        {
-            "generate_vmap_rule": True,
-            "forward": staticmethod(overload),
-            "setup_context": staticmethod(setup_context),
-            "backward": staticmethod(pull),
-            "jvp": staticmethod(refuse_tangent),
-        },
-    )
