@@ -44,8 +44,9 @@ def test_half_types_and_casts_are_seen_in_f64():
     found = derived(
         "op f<T: f16 | bf16>(x: T[N], s: f32[N]) -> y: T[N] {\n  y[n] = f16(f32(x[n]) * s[n])\n}"
     )
-    assert {t.dtype for t in found.wide.tensors} <= {"T", "f64"}
-    assert found.wide.typarams[0].dtypes == ("f64",)
+    wide, _ = gradients.wide_ops(found.forward)
+    assert {t.dtype for t in wide.tensors} <= {"T", "f64"}
+    assert wide.typarams[0].dtypes == ("f64",)
     assert gradients.wrong_sense(found, Random(0)) == ""
 
 
@@ -102,3 +103,31 @@ def test_a_bug_in_a_gradients_kernel_is_found():
     )
     assert "['chosen', " in done.stdout and "cube_backward(x=float" in done.stdout, done.stderr
     assert "nest" not in done.stdout
+
+
+PAIR = """
+op pair<T: float>(a: T[N], b: T[N]) -> (y: T[N], z: T) {
+  y[n] = a[n] * b[n]
+  z = sum[n](a[n])
+}
+"""
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_backward_is_held_to_the_gradient_it_calls(swapped):
+    found = derived(PAIR)
+    told = 'wrt=("a", "b")'.replace('"', "'")
+    assert found.modules[0].pair.source.count(told) == 1
+    if swapped:
+        wrong = found.modules[0].pair.source.replace(told, 'wrt=("b", "a")')
+        found = replace(found, modules=(load_text("pair_wrong", wrong), found.modules[1]))
+    problems, heads, asked = set(), set(), set()
+    for seed in range(24):
+        case = gradients.smooth_case(found.forward, Random(seed), {"T": "f32"}, "cpu")
+        args = gradients.backward_arguments(found, case, "cpu")
+        known, problem = gradients.through_autograd(found, case, args, "cpu")
+        problems.add(problem.split(":")[0])
+        heads.add(tuple(bool(known[f"d{n}"].any()) for n in "yz"))
+        asked.add(tuple(gradients.some_of(["a", "b"], Random(case.seed))))
+    assert heads == {(True, True), (True, False), (False, True)} and len(asked) == 3
+    assert (problems == {""}) is not swapped

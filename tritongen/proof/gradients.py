@@ -6,8 +6,8 @@
 
 Of its sense: `gradient(op)` in f64, by the interpreter of the IR, against finite differences of the op
 itself, and against torch's autograd of the `ref`. Of its kernels: every variant against the oracle of the
-gradient, on operands of an op that has run and an incoming gradient of any layout. Of `backward()`: that it
-gives what those kernels do. Values are smooth: without ties and far from kinks, where derivatives are a
+gradient, on operands and outputs of an op that has run and an incoming gradient of any layout. Of `backward()`,
+asked for some operands by some outputs: that it gives what those kernels do, on the same. Values are smooth: without ties and far from kinks, where derivatives are a
 matter of taste. Not here: the forward (`runner.py`).
 """
 
@@ -17,6 +17,7 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from random import Random
 from types import ModuleType
 from typing import Any
@@ -26,12 +27,13 @@ import torch
 from tritongen.autodiff import gradient
 from tritongen.check import check
 from tritongen.emit.module import OpPlans
+from tritongen.ir.batches import batched
 from tritongen.ir.interp import run, run_rounded
 from tritongen.ir.nodes import BATCH_SIZE, Call, Op, Tensor, kind_of, walk
 from tritongen.ir.print import print_op
 from tritongen.proof.cases import Case, NoCase, arguments, draw_case, dtype_choices
 from tritongen.proof.oracle import Expected, expect
-from tritongen.proof.runner import Progress, candidates_of, problem_with, taking_turns
+from tritongen.proof.runner import Candidate, Progress, candidates_of, problem_with, taking_turns
 from tritongen.proof.values import Filling, fill_tensor
 from tritongen.runtime.gradients import fitted
 from tritongen.runtime.precision import precision
@@ -56,8 +58,6 @@ class Derived:
     plan: Plan
     nest_plan: Plan
     modules: tuple[ModuleType, ModuleType]
-    wide: Op  # the forward in f64,
-    wide_back: Op  # and the gradient of that
     of: Op  # the spec's: of fewer results, where the forward keeps values for the gradient behind them
 
     @property
@@ -74,10 +74,8 @@ def derived_of(
     """
     if item.backward is None or nest.backward is None:
         return None
-    op = item.differentiated
-    wide = replace(in_f64(op), kept=op.kept)
     plans = item.backward.plans[0], nest.backward.plans[0]
-    return Derived(op, *plans, modules, wide, gradient(wide), of.differentiated)
+    return Derived(item.differentiated, *plans, modules, of.differentiated)
 
 
 # ---- calls ----------------------------------------------------------------------------------------
@@ -115,6 +113,13 @@ def expected(derived: Derived, args: Mapping[str, Any]) -> dict[str, Expected]:
 
 
 # ---- what it means ----------------------------------------------------------------------------------
+@lru_cache(maxsize=16)
+def wide_ops(op: Op) -> tuple[Op, Op]:
+    """The op in f64, and the gradient of that."""
+    wide = replace(in_f64(op), kept=op.kept)
+    return wide, gradient(wide)
+
+
 def in_f64(op: Op) -> Op:
     """The op with every float in f64, casts included: what finite differences can see."""
     text = re.sub(r"\b(f32|f16|bf16|f8e4m3|f8e5m2)(?=[\[(])", "f64", print_op(op))
@@ -125,7 +130,7 @@ def in_f64(op: Op) -> Op:
 
 def wrong_sense(derived: Derived, random: Random) -> str:
     """How the gradient differs from what the op's own values say; empty where it does not, or nothing can."""
-    wide, back = derived.wide, derived.wide_back
+    wide, back = wide_ops(derived.forward)
     if any(isinstance(e, Call) and e.fn == "detach" for n in wide.nests for e in walk(n.body)):
         return ""  # its derivative is not that of its value
     case = smooth_case(wide, random, {p.name: p.dtypes[0] for p in wide.typarams}, "cpu")
@@ -148,7 +153,7 @@ def wrong_sense(derived: Derived, random: Random) -> str:
         ours = found[o.name]
         if (problem := _by_differences(wide, args, dys, name, ours, seed)) is not None:
             return f"{o.name}: {problem} ({case!r})"
-    theirs = _by_torch(derived, args, dys, [o.name[1:] for o in back.outputs])
+    theirs = _by_torch(wide, derived.of.ref, args, dys, [o.name[1:] for o in back.outputs])
     for name, grad in theirs.items():
         ours = found[f"d{name}"].sum_to_size(grad.shape)
         room = 1e-6 * (1 + float(grad.abs().max())) if grad.numel() else 0.0
@@ -185,10 +190,13 @@ def _results(op: Op) -> tuple[Tensor, ...]:
 
 
 def _by_torch(
-    derived: Derived, args: dict[str, Any], dys: dict[str, torch.Tensor], names: list[str]
+    op: Op,
+    ref: str | None,
+    args: dict[str, Any],
+    dys: dict[str, torch.Tensor],
+    names: list[str],
 ) -> dict[str, torch.Tensor]:
     """Autograd of the op's `ref`; nothing where there is none, or torch refuses the call."""
-    op, ref = derived.wide, derived.of.ref
     if ref is None:
         return {}
     leaves = {n: args[n].clone().requires_grad_() for n in names if torch.is_tensor(args.get(n))}
@@ -229,72 +237,88 @@ def prove(progress: Progress, derived: Derived, share: range, seed: int, deadlin
         except (NoCase, ValueError, IndexError):  # no call of the op
             continue
         with precision(case.precision):
-            _try_kernels(progress, derived, candidates, case, args, k)
-            if problem := wrong_wiring(derived, case, progress.device):
-                finding = _finding(op, "autograd", problem)
-                progress.failures.append(finding | {"call": repr(case)})
+            prove_call(progress, derived, taking_turns(candidates, case.seed), case, args, k)
 
 
-def wrong_wiring(derived: Derived, case: Case, device: str) -> str:
-    """How `backward()` differs from a call of the gradient on the same; empty where it does not."""
-    op, module = derived.of, derived.modules[0]
-    args = arguments(op, case, device)
-    floats = {
-        k: v.detach().requires_grad_()
-        for k, v in args.items()
-        if isinstance(v, torch.Tensor) and v.is_floating_point()
-    }
-    given = getattr(module, op.name)(**(args | floats))
-    outputs = given if isinstance(given, tuple) else (given,)
-    named = dict(zip((o.name for o in op.outputs), outputs, strict=True))
-    dys = {
-        n: torch.linspace(-1, 1, y.numel(), device=device, dtype=torch.float64)
-        .reshape(y.shape)
-        .to(y.dtype)
-        for n, y in named.items()
-        if y.requires_grad
-    }
-    if not dys:
-        return "" if not derived.op.outputs else "no output of it requires a gradient"
-    ys = [named[n] for n in dys]
-    found = torch.autograd.grad(ys, list(floats.values()), list(dys.values()), allow_unused=True)
-    known: dict[str, Any] = args | {n: y.detach() for n, y in named.items()}
-    known |= {f"d{n}": dy for n, dy in dys.items()}
+def prove_call(
+    progress: Progress, derived: Derived, candidates: list[Candidate], case: Case, args, k: int
+) -> None:
+    """`backward()` of one call, and all kernels on what its own were given."""
+    try:
+        known, problem = through_autograd(derived, case, args, progress.device)
+    except Exception as error:  # whatever a kernel or its launch raises is a finding
+        known, problem = args, f"{type(error).__name__}: {str(error)[:600]}"
+    if problem:
+        finding = _finding(derived.forward, "autograd", problem)
+        progress.failures.append(finding | {"call": repr(case)})
+    else:
+        _try_kernels(progress, derived, candidates, case, known, k)
+
+
+def through_autograd(
+    derived: Derived, case: Case, args: Mapping[str, Any], device: str
+) -> tuple[dict[str, Any], str]:
+    """What the gradient was called on by `backward()`, and how that differs from a call of it; "" where it does not.
+
+    `args`: as it may be called. Operands are asked for, and outputs have an incoming gradient, as they are drawn.
+    """
+    op, module, random = derived.of, derived.modules[0], Random(case.seed)
+    operands = arguments(op, case, device)
+    floats = [
+        k for k, v in operands.items() if isinstance(v, torch.Tensor) and v.is_floating_point()
+    ]
+    leaves = {k: operands[k].detach().requires_grad_() for k in some_of(floats, random)}
+    given = getattr(module, op.name)(**(operands | leaves))
+    given = given if isinstance(given, tuple) else (given,)
+    outputs = dict(zip((o.name for o in op.outputs), given, strict=True))
+    heads = some_of([n for n, y in outputs.items() if y.requires_grad], random)
+    wanted = {p.name for p in derived.op.params}
+    known = {k: v for k, v in (operands | dict(args)).items() if k in wanted}
+    known |= {n: y.detach() for n, y in outputs.items() if n in wanted}
+    if derived.forward.kept:
+        with torch.no_grad():
+            values = getattr(module, derived.forward.name)(**operands)
+        named = zip((o.name for o in derived.forward.outputs), values, strict=True)
+        known |= {n: y for n, y in named if n in wanted}
+    for n in outputs.keys() - heads:
+        if f"d{n}" in wanted:
+            known[f"d{n}"] = torch.zeros_like(outputs[n], memory_format=torch.contiguous_format)
+    if not heads:
+        return known, "" if not derived.op.outputs else "no output of it requires a gradient"
+    dys = [known.get(f"d{n}", torch.zeros_like(outputs[n])) for n in heads]
+    ys = [outputs[n] for n in heads]
+    found = torch.autograd.grad(ys, list(leaves.values()), dys, allow_unused=True)
     with torch.no_grad():
-        if derived.forward.kept:
-            values = getattr(module, derived.forward.name)(**args)
-            known |= dict(zip((o.name for o in derived.forward.outputs), values, strict=True))
-        results = getattr(module, derived.op.name)(
-            **{p.name: known[p.name] for p in derived.op.params}
-        )
+        results = getattr(module, derived.op.name)(**known)
     results = results if isinstance(results, tuple) else (results,)
     direct = dict(zip((o.name for o in derived.op.outputs), results, strict=True))
-    for (name, leaf), theirs in zip(floats.items(), found, strict=True):
-        ours = direct.get(f"d{name}")
-        if ours is None:
-            if theirs is not None:
-                return f"d{name}: autograd has one, the gradient gives none"
-            continue
-        if theirs is None or theirs.shape != leaf.shape or theirs.dtype != leaf.dtype:
-            return (
-                f"d{name}: expected {leaf.dtype}{list(leaf.shape)}, autograd gives {theirs!r:.80}"
-            )
-        before = next(
-            (
-                t.dims.index(BATCH_SIZE)
-                for t in op.tensors
-                if t.name == name and BATCH_SIZE in t.dims
-            ),
-            0,
-        )
-        ours = fitted(ours, leaf.shape, before).to(leaf.dtype)
-        if not torch.allclose(ours.double(), theirs.double(), 1e-5, 1e-5, equal_nan=True):
-            return f"d{name}: backward() does not give what {derived.op.name} does"
+    for (name, leaf), theirs in zip(leaves.items(), found, strict=True):
+        if problem := _differs(op, name, leaf, direct.get(f"d{name}"), theirs):
+            return known, f"d{name}: {problem}"
+    return known, ""
+
+
+def some_of(names: list[str], random: Random) -> list[str]:
+    """A part of them, in order; not none."""
+    kept = {random.choice(names)} if names else set()
+    return [name for name in names if name in kept or random.random() < 0.7]
+
+
+def _differs(op: Op, name: str, leaf: torch.Tensor, ours, theirs) -> str:
+    """How what autograd gives for an operand differs from what the gradient does."""
+    if ours is None:
+        return "autograd has one, the gradient gives none" if theirs is not None else ""
+    if theirs is None or theirs.shape != leaf.shape or theirs.dtype != leaf.dtype:
+        return f"expected {leaf.dtype}{list(leaf.shape)}, autograd gives {theirs!r:.80}"
+    places = [t.dims.index(BATCH_SIZE) for t in batched(op) if t.name == name]
+    ours = fitted(ours, leaf.shape, *(places or [0])).to(leaf.dtype)
+    if not torch.allclose(ours.double(), theirs.double(), 1e-5, 1e-5, equal_nan=True):
+        return f"backward() does not give what {op.name}_backward does"
     return ""
 
 
 def _try_kernels(
-    progress: Progress, derived: Derived, candidates, case: Case, args, k: int
+    progress: Progress, derived: Derived, candidates: list[Candidate], case: Case, args, k: int
 ) -> None:
     try:
         wanted = expected(derived, args)
@@ -303,7 +327,7 @@ def _try_kernels(
         progress.failures.append(finding | {"call": call_text(derived, args, case)})
         return
     progress.gradients += 1
-    for candidate in taking_turns(candidates, case.seed):
+    for candidate in candidates:
         small = k % 3 > 0
         progress.say(f"{derived.op.name}: example {progress.gradients}, {candidate.name}")
         progress.calls += 1

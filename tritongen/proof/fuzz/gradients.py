@@ -1,4 +1,4 @@
-"""The derived gradient of a spec: its text, its kernels, and autograd of the emitted reference.
+"""The derived gradient of a spec: its text, its kernels, `backward()`, and autograd of the emitted reference.
 
     try_gradients(seen, text, nests)
 
@@ -23,12 +23,15 @@ from tritongen.ir.nodes import BATCH_SIZE, Op, kind_of
 from tritongen.ir.print import print_op
 from tritongen.ir.print_poly import NotWritable
 from tritongen.ir.verify import verify
-from tritongen.proof import cases
+from tritongen.proof import cases, runner
 from tritongen.proof.fuzz.trial import Trial, try_built
+from tritongen.proof.gradients import backward_arguments, derived_of, prove_call
 from tritongen.runtime.load import load_text
+from tritongen.runtime.precision import precision
 from tritongen.syntax.parse import parse
 
 TOLERANCE = 1e-5
+CALLS = 2  # of `backward()`
 
 
 def try_gradients(seen: Trial, text: str, nests: pipeline.Module) -> None:
@@ -52,6 +55,8 @@ def try_gradients(seen: Trial, text: str, nests: pipeline.Module) -> None:
         return
     if built is not None:
         try_built(seen, *built, 1, "gradient ")
+    with seen.stage("backward"):
+        try_backward(seen, text, nests.name)
     with seen.stage("autograd"):
         try_autograd(seen, text, nests)
 
@@ -73,6 +78,35 @@ def _written(op: Op) -> str:
         return print_op(op)
     except NotWritable:
         return ""
+
+
+def try_backward(seen: Trial, text: str, name: str) -> None:
+    """`backward()` of drawn calls of the op, any values: what it gives, and its kernels by the oracle."""
+    built = pipeline.build(text, name, gradients=True)
+    module = load_text(built.name, built.raw)
+    item = built.items[-1]
+    runs = item.forward or item
+    derived = derived_of(item, runs, runs, (module, module))
+    if derived is None:
+        seen.found("backward", f"no gradient: {item.no_gradient}")
+        return
+    progress = runner.Progress(seen.device)
+    chosen = runner.Candidate("chosen", module, derived.plan)
+    choices = cases.dtype_choices(derived.forward, seen.device)
+    for k in range(CALLS if choices else 0):
+        try:
+            choice = seen.random.choice(choices)
+            case = cases.draw_case(derived.forward, seen.random, choice, seen.device, 0.2)
+            args = backward_arguments(derived, case, seen.device)
+        except (cases.NoCase, ValueError, IndexError):  # no call of the op
+            continue
+        with precision(case.precision):
+            prove_call(progress, derived, [chosen], case, args, k)
+        for finding in progress.failures:
+            seen.found("backward", finding["problem"], finding["call"], repr(case))
+        if progress.failures:
+            return
+    seen.calls += progress.calls
 
 
 def try_autograd(seen: Trial, text: str, nests: pipeline.Module) -> None:
