@@ -128,7 +128,7 @@ def test_what_has_no_gradient_says_why():
     assert not spec("row_argmax")(randn(3, 4).requires_grad_()).requires_grad
     text = "op f<T: float>(x: T[N]) -> y: T[N] {\n  y[n] = x[n]\n  grad none\n}"
     y = ops_of(text).f(randn(3).requires_grad_())
-    with pytest.raises(RuntimeError, match="f: no gradient: it says `grad none`.*grad { }"):
+    with pytest.raises(RuntimeError, match="f: no gradient: it says `grad none`.*detach.*grad { }"):
         y.sum().backward()
     x = randn(3).requires_grad_()
     (dx,) = torch.autograd.grad(spec("relu")(x * 2).pow(2).sum(), x, create_graph=True)
@@ -145,12 +145,72 @@ def test_a_gradient_given_by_hand_runs():
     torch.testing.assert_close(x.grad, torch.full((3,), 5.0))
 
 
-def test_what_is_saved_may_not_change_in_place():
+def standalone(text: str):
+    return load_text("alone", pipeline.build(text, "f.op", standalone=True, gradients=True).raw)
+
+
+SOFTMAX = (ROOT / "specs/softmax.op").read_text()
+
+
+@pytest.mark.parametrize(
+    "function, changed",
+    [
+        (lambda x: spec("softmax")(x), "y"),
+        (lambda x: tritongen.compile_expr("x * x + 1")(x), "x"),
+        (lambda x: standalone(SOFTMAX).softmax(x), "y"),
+    ],
+    ids=["op", "expression", "standalone"],
+)
+def test_what_is_saved_may_not_change_in_place(function, changed):
     x = randn(3, 4).requires_grad_()
-    y = spec("softmax")(x)
-    y.detach().mul_(2)
+    y = function(x)
+    {"x": x, "y": y}[changed].detach().mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         y.sum().backward()
+
+
+def test_operands_of_several_devices_are_named():
+    layer_norm, x, w, b = spec("layer_norm"), randn(3, 9), randn(9), randn(9)
+    away = torch.empty(9, device="meta")
+    with pytest.raises(
+        ValueError, match=r"layer_norm: w: expected device cpu \(from x\), given meta"
+    ):
+        layer_norm(x, away, b)
+    with pytest.raises(
+        ValueError, match=r"layer_norm: b: expected device meta \(from x\), given cpu"
+    ):
+        layer_norm(x.to("meta").requires_grad_(), away, b)
+    eps = r"layer_norm: eps: expected device cpu \(from x\), given meta"
+    with pytest.raises(ValueError, match=eps):
+        layer_norm(x.requires_grad_(), w, b, torch.empty((), device="meta"))
+    with pytest.raises(ValueError, match="eps: expected number or a 0-dim tensor, given a 1-dim t"):
+        layer_norm(x, w, b, torch.ones(1))
+    with torch._subclasses.FakeTensorMode(), pytest.raises(ValueError, match="cuda:0.*given cpu"):
+        layer_norm(torch.empty(3, 9, device="cuda"), torch.empty(9), torch.empty(9))
+
+
+def test_integer_operands_have_no_gradient():
+    text = "op f<T: float>(x: T[N], i: i64[N]) -> y: T[N] {\n  y[n] = x[n] * i[n]\n}"
+    for f in (ops_of(text).f, standalone(text).f):
+        x, i = randn(3).requires_grad_(), torch.arange(3)
+        f(x, i).sum().backward()
+        assert torch.equal(x.grad, i.float()) and i.grad is None
+
+
+def test_a_standalone_op_without_a_gradient_says_so():
+    """Its kernels would give a result that autograd knows nothing of, and a step of training would leave it out."""
+    text = "op f<T: float>(x: T[N]) -> (y: T[N], i: i64[N]) {\n  y[n] = x[n]\n  i[n] = n\n  grad none\n}"
+    y, i = standalone(text).f(randn(3).requires_grad_())
+    assert not i.requires_grad
+    with pytest.raises(RuntimeError, match="f: no gradient: it says `grad none`"):
+        y.sum().backward()
+    x = randn(3).requires_grad_()
+    relu = standalone((ROOT / "specs/relu.op").read_text()).relu
+    (dx,) = torch.autograd.grad(relu(x * 2).pow(2).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="relu_backward: no gradient: second derivatives"):
+        dx.sum().backward()
+    argmax = pipeline.build((ROOT / "specs/row_argmax.op").read_text(), standalone=True).raw
+    assert "_differentiable" not in argmax
 
 
 def test_an_op_beside_the_name_of_a_gradient():
@@ -164,8 +224,7 @@ def test_an_op_beside_the_name_of_a_gradient():
 
 
 def test_standalone_modules_have_gradients():
-    text = (ROOT / "specs/layer_norm.op").read_text()
-    module = load_text("alone", pipeline.build(text, "f.op", standalone=True, gradients=True).raw)
+    module = standalone((ROOT / "specs/layer_norm.op").read_text())
     theirs, operands, _ = AS_TORCH["layer_norm"]
     for asked in ([0, 1, 2], [1]):
         found = gradients(module.layer_norm, operands, asked)

@@ -141,7 +141,7 @@ def rendered(
             for line in (*own.lines, *(x for _, ls in own.branches for x in ls))
         ),
         layout=_layout(views) if standalone else "",
-        gradients=GRADIENTS if standalone and any(v.backward for v in views) else "",
+        gradients=GRADIENTS if standalone and any(v.differentiable for v in views) else "",
         uses_multiprocessors=any(
             "_multiprocessors(" in line for v in views for own in v.launches for line in own.lines
         ),
@@ -291,8 +291,7 @@ def op_view(item: OpPlans) -> SimpleNamespace:
         references=_in_torch(item, params != own),
         cpu=f"{item.own or item.name}_{'reference' if op.ref is None else 'torch'}",
         options=options(item, asks),
-        backward=backward(item),
-        forward=f'"{item.forward.name}", {len(names)}' if item.forward else "",
+        differentiable=differentiable(item),
         asks=asks,
         kernels=kernels,
         launches=launches,
@@ -326,7 +325,22 @@ def options(item: OpPlans, asks: tuple[str, ...]) -> str:
         return f'{out}, forward="{item.forward.name}"'
     if told := backward(item):
         return f"{out}, backward=runtime.Backward({told})"
-    return f'{out}, no_gradient="{_in_quotes(item.no_gradient)}"' if item.no_gradient else out
+    return f"{out}, {no_gradient(item)}" if item.no_gradient else out
+
+
+def no_gradient(item: OpPlans) -> str:
+    """Why an op has no gradient, as a decorator takes it."""
+    return f'no_gradient="{_in_quotes(item.no_gradient)}"'
+
+
+def differentiable(item: OpPlans) -> str:
+    """What decorates an op in a module that imports nothing of ours; "" where autograd asks nothing: of integers."""
+    op = item.plans[0].op
+    if item.forward is not None:
+        return f'_differentiable_by("{item.forward.name}", {len(op.outputs)})'
+    floats = any(ir.kind_of(o.dtype, op) == "float" for o in op.outputs)
+    told = backward(item) or (no_gradient(item) if floats and item.no_gradient else "")
+    return f"_differentiable({told})" if told else ""
 
 
 def backward(item: OpPlans) -> str:

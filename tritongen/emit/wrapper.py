@@ -83,15 +83,11 @@ def check_lines(ops: tuple[ir.Op, ...]) -> list[str]:
         lines += dtype_check(ops, k)
         lines += rank_check(op, tensor)
         if tensor is not first:
-            lines += refuse(
-                f"{tensor.name}.device != {first.name}.device",
-                messages.DEVICE.format(
-                    op=op.name, operand=tensor.name, expected=f"{{{first.name}.device}}",
-                    source=messages.SOURCE.format(operand=first.name), given=f"{{{tensor.name}.device}}",
-                ),
-            )  # fmt: skip
+            lines += device_check(op, tensor.name)
     for p in op.free_typarams:
         lines += type_check(ops, p.name)
+    for s in op.scalars:
+        lines += scalar_check(op, s)
     for c in op.constants:
         lines += constant_check(op, c)
     lines += together(op, {name: f"{name} = {shape_text(*place)}" for name, place in bound.items()})
@@ -111,6 +107,26 @@ def check_lines(ops: tuple[ir.Op, ...]) -> list[str]:
     lines += dim_lines(op, bound)
     lines += batch_checks(op)
     return lines
+
+
+def device_check(op: ir.Op, name: str, where: str = "") -> list[str]:
+    first = op.tensors[0].name
+    message = messages.DEVICE.format(
+        op=op.name, operand=name, expected=f"{{{first}.device}}",
+        source=messages.SOURCE.format(operand=first), given=f"{{{name}.device}}",
+    )  # fmt: skip
+    return refuse(f"{where}{name}.device != {first}.device", message)
+
+
+def scalar_check(op: ir.Op, s: ir.Scalar) -> list[str]:
+    """A tensor in the place of a number: a kernel would read its first element, wherever that is."""
+    given = f"isinstance({s.name}, torch.Tensor) and "
+    kind = ir.kind_of(s.dtype, op)
+    message = messages.SCALAR.format(
+        op=op.name, operand=s.name, expected="number" if kind == "float" else kind,
+        given=f"a {{{s.name}.dim()}}-dim tensor",
+    )  # fmt: skip
+    return [*refuse(f"{given}{s.name}.dim() != 0", message), *device_check(op, s.name, given)]
 
 
 def type_check(ops: tuple[ir.Op, ...], name: str) -> list[str]:

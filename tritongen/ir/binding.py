@@ -106,6 +106,7 @@ def bind(op: Op, args: Mapping[str, Any]) -> Bound:
     for p in op.params:
         if not isinstance(p, Tensor):
             _check_number(op, p, values[p.name])
+            _check_device(op, p.name, values)
     sizes = {c.name: int(values[c.name]) for c in op.constants if c.dtype == "int"}
     _bind_dims(op, values, sizes)
     _bind_facts(op, sizes)
@@ -170,6 +171,15 @@ def _check_rank(op: Op, operand: Tensor, value: Any) -> None:
         raise ValueError(messages.RANK.format(**names, expected=expected))
 
 
+def _check_device(op: Op, name: str, values: Mapping[str, Any]) -> None:
+    first = op.tensors[0].name
+    expected, given = values[first].device, getattr(values[name], "device", None)
+    if given not in (None, expected):
+        source = messages.SOURCE.format(operand=first)
+        names = {"expected": expected, "source": source, "given": given}
+        raise ValueError(messages.DEVICE.format(op=op.name, operand=name, **names))
+
+
 def _check_number(op: Op, p: Scalar | Constant, value: Any) -> None:
     import torch
 
@@ -177,7 +187,12 @@ def _check_number(op: Op, p: Scalar | Constant, value: Any) -> None:
     template = messages.SCALAR if isinstance(p, Scalar) else messages.CONSTANT
     if isinstance(p, Scalar) and isinstance(value, torch.Tensor):
         given = _kind(dtype_name(value.dtype)) if value.ndim == 0 else None
-        shown = f"a {value.ndim}-dim {TORCH_NAMES.get(dtype_name(value.dtype), value.dtype)} tensor"
+        name = dtype_name(value.dtype)
+        shown = (
+            f"a {value.ndim}-dim tensor"
+            if value.ndim
+            else f"a 0-dim {TORCH_NAMES.get(name, name)} tensor"
+        )
     else:
         given = {bool: "bool", int: "int", float: "float"}.get(type(value))
         shown = repr(value) if given else type(value).__name__
@@ -211,11 +226,7 @@ def _bind_dtypes(op: Op, values: Mapping[str, Any]) -> dict[str, str]:
             names = {"op": op.name, "operand": t.name, "expected": _or(accepted), "source": source}
             raise ValueError(messages.DTYPE.format(**names, given=value.dtype))
         _check_rank(op, t, value)
-        first = op.tensors[0].name
-        if value.device != values[first].device:
-            source = messages.SOURCE.format(operand=first)
-            names = {"expected": values[first].device, "source": source, "given": value.device}
-            raise ValueError(messages.DEVICE.format(op=op.name, operand=t.name, **names))
+        _check_device(op, t.name, values)
         if t.dtype in typarams:
             dtypes.setdefault(t.dtype, given)
             sources.setdefault(t.dtype, t.name)

@@ -102,6 +102,21 @@ def first_results(module: Mapping[str, Any], forward: str, count: int) -> Callab
     return call
 
 
+def without(op: str, reason: str) -> tuple[Callable[..., None], Callable[..., tuple[Any, ...]]]:
+    """The same of an op that has no gradient: nothing is left, and who asks for it is told why."""
+
+    def keep(ctx: Any, values: tuple[Any, ...], output: Any) -> None:
+        pass
+
+    def pull(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+        raise RuntimeError(
+            f"{op}: no gradient: {reason}. Call it under torch.no_grad(), or detach its operands; in the spec,"
+            " `grad { }` gives one, `detach(...)` leaves a part of it out, and `grad none` says that there is none"
+        )
+
+    return keep, pull
+
+
 def fitted(gradient: torch.Tensor, shape: torch.Size, before: int) -> torch.Tensor:
     """The gradient of an operand of this shape: summed over batch dims that it lacks, or has but once.
 
@@ -114,14 +129,20 @@ def fitted(gradient: torch.Tensor, shape: torch.Size, before: int) -> torch.Tens
 
 
 def differentiable(
-    backward: str, **said: Any
+    backward: str = "", no_gradient: str = "", **said: Any
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorates a function with its gradient, for autograd alone; `said`: as in `Backward`."""
+    """Decorates a function with its gradient, for autograd alone; `said`: as in `Backward`.
+
+    `no_gradient`: why there is none.
+    """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         signature = inspect.signature(function)
         names = tuple(signature.parameters)
-        keep, pull = keep_and_pull(function.__globals__, names, backward, **said)
+        if backward:
+            keep, pull = keep_and_pull(function.__globals__, names, backward, **said)
+        else:
+            keep, pull = without(function.__name__, no_gradient)
 
         def forward(ctx: Any, *values: Any) -> Any:
             output = function(*values)

@@ -27,7 +27,7 @@ from torch.autograd import forward_ad
 from tritongen.runtime import tuned
 from tritongen.runtime.autocast import cast, disabled
 from tritongen.runtime.functional import Batch, transformed, vmap_rule
-from tritongen.runtime.gradients import Backward, first_results, keep_and_pull
+from tritongen.runtime.gradients import Backward, first_results, keep_and_pull, without
 from tritongen.runtime.precision import SWITCHES, answers_to, decided, f32_precision
 from tritongen.runtime.replay import Replay
 
@@ -354,14 +354,7 @@ def _rule(
     if backward is not None:
         said = {f.name: getattr(backward, f.name) for f in fields(backward)}
         return keep_and_pull(function.__globals__, names, said.pop("name"), **said)
-
-    def refuse(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
-        raise RuntimeError(
-            f"{function.__name__}: no gradient: {reason}. Call it under torch.no_grad(), detach its operands,"
-            " or give the spec a `grad { }`"
-        )
-
-    return lambda ctx, values, output: None, refuse
+    return without(function.__name__, reason)
 
 
 def _autograd(
