@@ -123,7 +123,7 @@ def marked(path: Path):
     return pytest.param(path, id=path.stem, marks=[] if often else pytest.mark.slow)
 
 
-@pytest.mark.parametrize("path", map(marked, FILES))
+@pytest.mark.parametrize("path", [marked(path) for path in FILES])
 def test_a_gradient_is_text_that_autograd_agrees_with(path):
     for op, back in differentiable(path):
         verify(back)
