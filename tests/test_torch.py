@@ -206,6 +206,9 @@ def test_two_processes_share_their_gradients(tmp_path, backend):
 
 # ---- AOTInductor ----------------------------------------------------------------------------------
 @pytest.mark.slow
+@pytest.mark.filterwarnings(
+    "ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning"
+)
 def test_a_module_compiled_ahead_of_time_calls_the_op(tmp_path):
     """In a process that has the op, as after an import of its module: its kernels are not in the package."""
     layer_norm = spec("layer_norm")

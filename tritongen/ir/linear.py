@@ -12,7 +12,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
-from tritongen.ir.nodes import Call, Cast, Const, Expr, Op, Read, Reduce, ScalarRef, kind_of, parts
+from tritongen.ir.nodes import (
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Op,
+    Read,
+    Reduce,
+    Scalar,
+    ScalarRef,
+    Tensor,
+    kind_of,
+    parts,
+)
 
 MOST = 64  # terms of a value; one with more is taken for one that says nothing
 MOST_OPERANDS = 8
@@ -41,7 +54,7 @@ Terms = frozenset[Term]
 
 def linear_in(op: Op) -> tuple[tuple[str, ...], ...]:
     """The largest groups of operands and scalars in which together every floating output is linear."""
-    params = (*op.tensors, *op.scalars)
+    params: tuple[Tensor | Scalar, ...] = (*op.tensors, *op.scalars)
     names = [p.name for p in params if kind_of(p.dtype, op) == "float"]
     floats = [o.name for o in op.outputs if kind_of(o.dtype, op) == "float"]
     if len(names) > MOST_OPERANDS:
