@@ -93,6 +93,19 @@ def test_vmap_over_grad_and_grad_over_vmap(in_dims):
     close(found, wanted)
 
 
+def test_an_op_that_keeps_values_for_its_gradient_does_so_below_vmap():
+    gelu, x, w, b = torch.nn.functional.gelu, randn(2, 4, 5), randn(3, 5), randn(3)
+    linear_gelu = spec("linear_gelu")
+    theirs = lambda x: gelu(x @ w.T + b)  # noqa: E731
+    ours = lambda x: linear_gelu(x, w, b)  # noqa: E731
+    for f in (vmap, lambda g: torch.compile(vmap(g), backend="aot_eager", fullgraph=True)):
+        leaf = x.clone().requires_grad_()
+        found = torch.autograd.grad(f(ours)(leaf).pow(2).sum(), leaf)
+        close(found, torch.autograd.grad(vmap(theirs)(leaf).pow(2).sum(), leaf))
+    loss = lambda f: grad(lambda x: vmap(f)(x).pow(2).sum())  # noqa: E731
+    close(loss(ours)(x), loss(theirs)(x))
+
+
 def test_jacobians_and_what_is_mapped_twice():
     softmax, x = spec("softmax"), randn(2, 3, 4, 5)
     torch_softmax = lambda x: torch.softmax(x, -1)  # noqa: E731
@@ -157,6 +170,8 @@ def test_what_is_not_linear_says_so():
     w, b = randn(9), randn(9, seed=1)
     layer_norm = lambda b: spec("layer_norm")(x, w, b)  # noqa: E731
     close(jvp(layer_norm, (b,), (w,))[1], w.expand(3, 9))
+    scaled = lambda w: spec("swiglu_linear")(x, randn(5, 9), w)  # noqa: E731
+    close(jvp(scaled, (randn(5, 9),), (randn(5, 9, seed=1),))[1], scaled(randn(5, 9, seed=1)))
 
 
 def test_forward_mode_inside_torch_compile_is_refused():

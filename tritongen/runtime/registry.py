@@ -131,7 +131,10 @@ def _scalars(function: Callable[..., Any]) -> frozenset[str]:
 
 
 def _wants_gradient(values: Iterable[Any]) -> bool:
-    return any(isinstance(v, torch.Tensor) and v.requires_grad for v in values)
+    """Whether a gradient may be wanted: what vmap wraps does not tell."""
+    if any(isinstance(v, torch.Tensor) and v.requires_grad for v in values):
+        return True
+    return _functorch_level() is not None and forward_ad._current_level < 0
 
 
 def _plain(values: Iterable[Any]) -> bool:
