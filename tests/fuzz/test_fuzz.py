@@ -121,3 +121,20 @@ def test_calls_run_in_the_precision_that_they_print(monkeypatch):
     seen = trial.Trial("cpu", Random(0), float("inf"))
     trial.try_calls(seen, [candidate, candidate], 9, "kernels")
     assert words == [word for word in drawn_words for _ in range(2)] and len(set(words)) == 3
+
+
+def test_backward_itself_is_tried(monkeypatch):
+    """Not only the gradient's kernels: what is saved for them, passed on and summed to a broadcast operand."""
+    from tritongen.proof.fuzz.gradients import try_backward
+    from tritongen.runtime import gradients
+
+    text = "op f<T: float>(x: T[..., N], z: T[...]) -> y: T[..., N] {\n  y[..., n] = x[..., n] * z[...]\n}"
+    stages = []
+    for broken in (False, True):
+        if broken:
+            monkeypatch.setattr(gradients, "fitted", lambda g, shape, before: g.new_zeros(shape))
+        for seed in range(3):
+            seen = trial.Trial("cpu", Random(seed), time.monotonic() + 60)
+            try_backward(seen, text, "f")
+            stages.append([finding["stage"] for finding in seen.findings])
+    assert stages[:3] == [[]] * 3 and ["backward"] in stages[3:]
