@@ -80,8 +80,12 @@ def launch_view(
     kernels: dict[str, KernelView],
     tensors: tuple[str, ...],
     values: tuple[str, ...],
+    alone: bool,
 ) -> LaunchView:
-    """`tensors`, `values`: every tensor, and scalar or constant, that the launch function takes, in order."""
+    """`tensors`, `values`: every tensor, and scalar or constant, that the launch function may take, in order.
+
+    `alone`: the op's only step takes them all; one of several takes what its lines name.
+    """
     facts = used_facts(step)
     names = [n for n, _ in facts]
     local = fact_names(context, step)
@@ -107,12 +111,14 @@ def launch_view(
     everything = "\n".join([*body, *(x for _, ls in branches for x in ls)])
     opening = size_lines(context.measured, everything)
     opening += batch_lines(context.measured, everything)
+    named = set(re.findall(r"\w+", "\n".join([*opening, everything])))
+    taken = [name for name in (*tensors, *values) if alone or name in named]
     return LaunchView(
         f"choose_{step.name}",
         parameters,
         tuple(choose_branch(v) for v in step.variants),
         f"launch_{step.name}",
-        ", ".join([*tensors, *values]),
+        ", ".join(taken),
         f"Computes {', '.join(step.stores)} by the variant that fits, unchecked.",
         tuple([*opening, *body]),
         branches,

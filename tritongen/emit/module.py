@@ -254,7 +254,8 @@ def op_view(item: OpPlans) -> SimpleNamespace:
                     "libdevice." in ALL_HELPERS[h] for h in view.helpers
                 )
             taken = (touched(step), ()) if pack else (tensors, values)
-            launch = launch_view(known, step, views, *taken)
+            alone = len(plan.steps) == 1 and not pack
+            launch = launch_view(known, step, views, *taken, alone)
             launches.append(_named(launch, single=len(launch.branches) == 1))
             if not pack:
                 calls.append(f"{launch.name}({launch.parameters})")
