@@ -6,8 +6,9 @@
 
 Of its sense: `gradient(op)` in f64, by the interpreter of the IR, against finite differences of the op
 itself, and against torch's autograd of the `ref`. Of its kernels: every variant against the oracle of the
-gradient, on operands and outputs of an op that has run and an incoming gradient of any layout. Of `backward()`,
-asked for some operands by some outputs: that it gives what those kernels do, on the same. Values are smooth: without ties and far from kinks, where derivatives are a
+gradient, on operands and outputs of an op that has run and an incoming gradient of any layout, every third time
+with nothing in them, or NaN and infinities. Of `backward()`, asked for some operands by some outputs: that it gives
+what those kernels do, on the same. Else values are smooth: without ties and far from kinks, where derivatives are a
 matter of taste. Not here: the forward (`runner.py`).
 """
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from random import Random
@@ -88,6 +89,16 @@ def smooth_case(op: Op, random: Random, dtypes: Mapping[str, str] | None, device
     return replace(case, values="positive" if random.random() < 0.2 else "normal")
 
 
+def edge_case(op: Op, random: Random, dtypes: Mapping[str, str] | None, device: str) -> Case:
+    """A call with no element along some dim, where one can be had, or with NaN and infinities among the values."""
+    empty = random.random() < 0.5
+    for _ in range(50):
+        case = draw_case(op, random, dtypes, device)
+        if empty == (0 in case.sizes.values()):
+            break
+    return replace(case, values="special")
+
+
 def backward_arguments(derived: Derived, case: Case, device: str) -> dict[str, Any]:
     """What the gradient is called on: the operands of a call, its outputs, and what comes in."""
     op = derived.forward
@@ -97,7 +108,7 @@ def backward_arguments(derived: Derived, case: Case, device: str) -> dict[str, A
     known = args | {k: v.to(device) for k, v in outputs.items()}
     layout = LAYOUTS[case.seed % len(LAYOUTS)]
     for k, (name, y) in enumerate(outputs.items()):
-        filling = Filling("normal", case.seed * 7 + k)
+        filling = Filling("special" if case.values == "special" else "normal", case.seed * 7 + k)
         known[f"d{name}"] = fill_tensor(tuple(y.shape), y.dtype, layout, filling, device)
     params = {p.name: p for p in derived.op.params}
     return {
@@ -229,19 +240,29 @@ def prove(progress: Progress, derived: Derived, share: range, seed: int, deadlin
             return
         random = Random(seed * 1009 + k)
         try:
-            case = smooth_case(op, random, choices[k % len(choices)], progress.device)
-            if problem := wrong_sense(derived, random):
+            drawn = edge_case if k % 3 == 2 else smooth_case
+            case = drawn(op, random, choices[k % len(choices)], progress.device)
+            if drawn is smooth_case and (problem := wrong_sense(derived, random)):
                 progress.failures.append(_finding(op, "gradient", problem))
                 return
             args = backward_arguments(derived, case, progress.device)
         except (NoCase, ValueError, IndexError):  # no call of the op
             continue
         with precision(case.precision):
-            prove_call(progress, derived, taking_turns(candidates, case.seed), case, args, k)
+            turns = while_time(taking_turns(candidates, case.seed), deadline)
+            prove_call(progress, derived, turns, case, args, k)
+
+
+def while_time(candidates: Iterable[Candidate], deadline: float) -> Iterator[Candidate]:
+    """The first, then others until the deadline: some take minutes in the interpreter."""
+    for k, candidate in enumerate(candidates):
+        if k > 0 and time.monotonic() > deadline:
+            return
+        yield candidate
 
 
 def prove_call(
-    progress: Progress, derived: Derived, candidates: list[Candidate], case: Case, args, k: int
+    progress: Progress, derived: Derived, candidates: Iterable[Candidate], case: Case, args, k: int
 ) -> None:
     """`backward()` of one call, and all kernels on what its own were given."""
     try:
@@ -318,7 +339,7 @@ def _differs(op: Op, name: str, leaf: torch.Tensor, ours, theirs) -> str:
 
 
 def _try_kernels(
-    progress: Progress, derived: Derived, candidates: list[Candidate], case: Case, args, k: int
+    progress: Progress, derived: Derived, candidates: Iterable[Candidate], case: Case, args, k: int
 ) -> None:
     try:
         wanted = expected(derived, args)
