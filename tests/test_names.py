@@ -223,3 +223,12 @@ def test_who_chooses_is_who_a_launch_asks():
     for name in names:
         calls = trace(module, name, {"x": torch.empty(4, 8, device="meta")})
         assert len(calls.launches) == len(calls.choices) == 1
+
+
+def test_a_product_of_sizes_is_called_as_no_config():
+    """The terms of the windows' gradients are BLOCK * N."""
+    spec = """op f<T: float>(x: T[B, C, H, W], w: T[F, C, BLOCK, N]) -> y: T[B, F, P, Q]
+    with P = H - BLOCK + 1, Q = W - N + 1 {
+  y[b, f, p, q] = sum[c, r, s](x[b, c, p + r, q + s] * w[f, c, r, s])
+}"""
+    assert "BLOCK_N" in pipeline.build(spec, gradients=True).raw

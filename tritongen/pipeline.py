@@ -168,7 +168,7 @@ def _item(
     hosts = tuple(renamed(op, aside, aside) for op in typings)
     shown = {new: old for old, new in aside.items()}
     planned = _plans(typings, only, own, found)
-    outside = found.outside | found.functions
+    outside = found.outside | found.functions | configs  # a size `BLOCK * N` is no BLOCK_N
     return OpPlans(name, planned, hosts, own, shown, outside, on_request=on_request)
 
 
