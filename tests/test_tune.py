@@ -14,6 +14,7 @@ from tritongen import explain, pipeline, trace
 from tritongen.runtime import tuned
 from tritongen.runtime.choosers import choosers
 from tritongen.runtime.load import load_text
+from tritongen.schedule.classes.contraction_stages import shared_bytes
 from tritongen.tune.candidates import (
     MOST,
     CannotTune,
@@ -22,11 +23,10 @@ from tritongen.tune.candidates import (
     check_clause,
     config_of,
     fits,
-    shared_bytes,
 )
 
-H200 = Device(232_448, 2)
-SMALL = Device(48 * 1024, 2)
+H200 = Device(232_448)
+SMALL = Device(48 * 1024)
 TMA = {"tma": True, "tf32x3": True}
 
 
@@ -67,7 +67,9 @@ def test_at_most_six_the_plans_own_first(name, facts):
     for c in found:
         variant = next(v for v in step.variants if v.name == c.variant)
         assert c.config == config_of(variant, facts, c.knobs)
-        assert set(c.knobs) <= set(chooser.knobs(c.variant)) and fits(c.config, H200)
+        assert set(c.knobs) <= set(chooser.knobs(c.variant)) and fits(
+            step, variant, c.config, facts, H200
+        )
 
 
 def test_what_follows_from_a_size_is_no_knob():
@@ -103,11 +105,17 @@ def test_tiles_over_shared_memory_are_left_out_and_one_stays():
         "sms": 132,
         **TMA,
     }
+
+    def asked(c):
+        variant = next(v for v in step.variants if v.name == c.variant)
+        kernel = step.kernel(variant.launches[0].kernel)
+        return shared_bytes(kernel, variant, {**facts, **c.config})
+
     wide, narrow = (candidates(op, step, chooser, facts, d) for d in (H200, SMALL))
-    assert max(shared_bytes(c.config, 2) for c in wide) <= H200.shared_bytes
-    assert narrow and all(shared_bytes(c.config, 2) <= SMALL.shared_bytes for c in narrow)
-    (last,) = candidates(op, step, chooser, facts, Device(4096, 2))
-    assert shared_bytes(last.config, 2) <= 4096 and last.config["BLOCK_K"] >= 16
+    assert max(map(asked, wide)) <= H200.shared_bytes
+    assert narrow and all(asked(c) <= SMALL.shared_bytes for c in narrow)
+    (last,) = candidates(op, step, chooser, facts, Device(4096))
+    assert asked(last) <= 4096 and last.config["BLOCK_K"] >= 16
 
 
 def test_the_tune_clause_replaces_the_rest():

@@ -26,7 +26,7 @@ from tritongen.emit.view import KernelView, Loop
 from tritongen.ir import nodes as ir
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.canonical import free_indices
-from tritongen.schedule.classes.contraction_variants import STRIPS
+from tritongen.schedule.classes.contraction_stages import STRIPS
 
 
 def strips_view(body: Body) -> KernelView:

@@ -13,11 +13,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from tritongen.ir.nodes import Op
 from tritongen.runtime.choosers import Chooser
 from tritongen.runtime.tuned import LARGEST_TILE, in_range
+from tritongen.schedule.classes.contraction_stages import SHARED, shared_bytes
 from tritongen.schedule.plan import Step, Variant
 from tritongen.schedule.rules import evaluate
 
@@ -47,7 +47,6 @@ class Device:
     """What limits a config."""
 
     shared_bytes: int
-    itemsize: int
 
 
 def candidates(
@@ -60,11 +59,12 @@ def candidates(
     else:
         wished = _derived(holding, chooser, facts)
     found: dict[tuple, Candidate] = {}
+    variants = {v.name: v for v in holding}
     for c in wished:
-        if fits(c.config, device):
+        if fits(step, variants[c.variant], c.config, facts, device):
             found.setdefault((c.variant, *sorted(c.config.items())), c)
     kept = list(found.values())[:MOST]
-    return kept or [shrunk(holding[-1], chooser, facts, device)]
+    return kept or [shrunk(step, holding[-1], chooser, facts, device)]
 
 
 def config_of(
@@ -147,30 +147,30 @@ def knob_of(name: str, step: Step, variant: Variant) -> str:
 
 
 # ---- what fits ----------------------------------------------------------------------------------
-def fits(config: Mapping[str, int], device: Device) -> bool:
+def fits(
+    step: Step,
+    variant: Variant,
+    config: Mapping[str, int],
+    facts: Mapping[str, int],
+    device: Device,
+) -> bool:
     tile = 1
     for name, n in config.items():
         if name in ("BLOCK", "ROWS", "BLOCK_M", "BLOCK_N"):
             tile *= n
-    return tile <= LARGEST_TILE and shared_bytes(config, device.itemsize) <= device.shared_bytes
-
-
-def shared_bytes(config: Mapping[str, int], itemsize: int) -> int:
-    """The operand tiles of a contraction, one a stage; other kernels hold their tiles in registers."""
-    if not {"BLOCK_M", "BLOCK_N", "BLOCK_K"} <= set(config):
-        return 0
-    tiles = (config["BLOCK_M"] + config["BLOCK_N"]) * config["BLOCK_K"] * itemsize
-    return tiles * max(config.get("num_stages", 1), 1)
+    kernel = step.kernel(variant.launches[0].kernel)
+    asked = shared_bytes(kernel, variant, {**facts, **config})
+    return tile <= LARGEST_TILE and asked <= device.shared_bytes
 
 
 def shrunk(
-    variant: Variant, chooser: Chooser, facts: Mapping[str, int], device: Device
+    step: Step, variant: Variant, chooser: Chooser, facts: Mapping[str, int], device: Device
 ) -> Candidate:
     """The universal variant with its largest free tile halved, and stages dropped, until it fits."""
     free = set(chooser.knobs(variant.name))
     knobs: dict[str, int] = {}
     config = config_of(variant, facts, knobs)
-    while not fits(config, device):
+    while not fits(step, variant, config, facts, device):
         tiles = {
             n: config[n] for n in free if not n.startswith("num_") and in_range(n, config[n] // 2)
         }
@@ -185,13 +185,11 @@ def shrunk(
     return Candidate(variant.name, config, knobs)
 
 
-def device_limits(args: Mapping[str, Any]) -> Device:
-    """Of the GPU at hand, for the operands of a call."""
+def device_limits() -> Device:
+    """Of the GPU at hand."""
     import torch
 
-    sizes = [a.element_size() for a in args.values() if isinstance(a, torch.Tensor)]
     if not torch.cuda.is_available():
-        return Device(232_448, max(sizes, default=4))
+        return Device(SHARED)
     properties = torch.cuda.get_device_properties("cuda")
-    shared = getattr(properties, "shared_memory_per_block_optin", 101_376)
-    return Device(shared, max(sizes, default=4))
+    return Device(getattr(properties, "shared_memory_per_block_optin", 101_376))

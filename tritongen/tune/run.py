@@ -114,7 +114,7 @@ def _try_step(
 ) -> list[Trial]:
     step = next(s for s in plan.steps if s.name == choice.step)
     facts = {"hip": torch.version.hip is not None, **choice.facts}
-    tried = candidates(plan.op, step, chooser, facts, device_limits(args))
+    tried = candidates(plan.op, step, chooser, facts, device_limits())
     bound = "tf32" in words_of(plan.op)
     verdicts: list[Comparison] = []
     sound: dict[str, Call] = {}

@@ -1,17 +1,18 @@
-"""How many stages of a contraction's loop fit, where a step of it loads more than a tile of each factor's width.
+"""What shared memory a program of a contraction asks for, and how many stages of its loop fit in it.
 
     sum[k](x[m, k] * g[m, k] * w[k, n])     two tiles of BLOCK_M x BLOCK_K a stage, and one of BLOCK_K x BLOCK_N
     sum[k](x[m, k] * f16(w[k, n]))          w of f32: a tile of it has twice the bytes of what is multiplied
+    sum[k](x[m, k] * w[k, n]) + h[m, n]     h on its way to the registers that the sums are in, and what is stored
 
 Input: a contraction's `Step`, whose configs are for one tile of each factor as it is multiplied. Output: the same,
-with fewer stages where shared memory would not hold them.
+with fewer stages where shared memory would not hold them. `tune` leaves out what would not fit by the same count.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import product
 
 from tritongen.ir import nodes as ir
@@ -20,69 +21,181 @@ from tritongen.schedule.classes.contraction_operands import SMALL, stored_as
 from tritongen.schedule.plan import Axis, KernelPlan, Step, Variant
 from tritongen.schedule.rules import evaluate, names
 
-SHARED = 226 * 1024  # bytes that a program may have on an H200, but for its barriers
-LOADING = frozenset(
-    {"contraction", "taps", "persistent"}
-)  # skeletons whose loop loads what factors follow from
+SHARED = 227 * 1024  # bytes that a program may have on an H200
+BARRIERS = 1024  # and what else is small: rows and columns on their way to other registers
+BLOCKS = ("BLOCK_M", "BLOCK_N", "BLOCK_K")
+STRIPS = 3  # of BLOCK_M rows, in one tile of the skeleton `strips`
+# Into how many parts an epilogue cuts the columns of its tile, to take one after another.
+PARTS = {"persistent": 2, "tf32x3_half": 2, "tf32x3": 4}
+# One loop over tiles and terms: the next tile's stages are there while this one is stored.
+FLATTENED = ("persistent", "tf32x3_half")
 # Tiles grow with M and N, but are deeper for few of them; whatever else rules speak of is large.
-EXTENTS = tuple(product((32, 64, 1 << 20), (32, 1 << 20)))
+EXTENTS = tuple(product((32, 64, 128, 1 << 20), (32, 4096, 8192, 1 << 20)))
+DECIDING = ("itemsize", "stored_bytes", "BLOCK_N", "BLOCK_M", "BLOCK_K")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A kind of call: its config with the facts that decide about it, and how many stages fit."""
+
+    config: Mapping[str, int]
+    room: int
+
+    @property
+    def stages(self) -> int:
+        return min(self.room, self.config["num_stages"])
 
 
 def fitted(step: Step) -> Step:
-    return replace(step, variants=tuple(fitted_variant(step, v) for v in step.variants))
+    """With only one stage no load waits while a product is computed: smaller tiles, further down, are faster."""
+    *found, last = (fitted_variant(step, v) for v in step.variants)
+    variants = (*(v for v in found if v is not None), last or step.variants[-1])
+    launched = {launch.kernel for v in variants for launch in v.launches}
+    kernels = tuple(k for k in step.kernels if k.name in launched)
+    return replace(step, variants=variants, kernels=kernels)
 
 
-def fitted_variant(step: Step, variant: Variant) -> Variant:
+def fitted_variant(step: Step, variant: Variant) -> Variant | None:
+    """The variant with stages that fit; nothing where never more than one of them does."""
+    rules = dict(variant.config)
+    if not rules.keys() >= {*BLOCKS, "num_stages"}:
+        return variant
     kernel = step.kernel(variant.launches[0].kernel)
-    if kernel.skeleton not in LOADING:
+    found = {tuple(c.items()): c for c in configs(kernel, variant)}.values()
+    cases = [Case(c, stages_that_fit(kernel, variant, c)) for c in found]
+    if all(case.room >= case.config["num_stages"] for case in cases):
         return variant
-    left, right = tiles_loaded(kernel)
-    fewer = []
-    for itemsize in itemsizes(kernel):
-        m, n = (sum(bytes_of(r.dtype, itemsize, kernel) for r in side) for side in (left, right))
-        if m > itemsize or n > itemsize * kernel.products:
-            for config in configs(variant, itemsize):
-                room = stages_that_fit(config, itemsize, m, n, kernel)
-                fewer += [room] * (room < config["num_stages"])
-    if not fewer:
-        return variant
-    (rule,) = (rule for name, rule in variant.config if name == "num_stages")
-    stages = f"min({rule}, {min(fewer)})" if names(rule) else str(min(fewer))
-    rules = tuple((n, stages if n == "num_stages" else r) for n, r in variant.config)
-    return replace(variant, config=rules)
+    if all(case.room == 1 for case in cases):
+        return None
+    rules["num_stages"] = at_most(rules["num_stages"], cases)
+    return replace(variant, config=tuple(rules.items()))
 
 
-def configs(variant: Variant, itemsize: int) -> Iterator[dict[str, int]]:
-    """The variant's config for each kind of call that it may run in."""
+def at_most(rule: str, cases: list[Case]) -> str:
+    """The rule for stages, held to what fits: by the one number that tells best how many do."""
+    best = min(DECIDING, key=lambda name: sum(c.stages for c in cases) - kept(cases, name))
+    fit = by_value(cases, best)
+    most = sorted(fit.items())
+    text = str(most[-1][1])
+    for (value, stages), (_, above) in reversed(list(zip(most, most[1:], strict=False))):
+        if stages != above:
+            text = f"{stages} if {best} <= {value} else {text}"
+    told = names(rule) <= {best} or len({c.stages for c in cases}) == 1
+    return text if told else f"min({rule}, {text})"
+
+
+def by_value(cases: list[Case], name: str) -> dict[int, int]:
+    """For each value of one of the numbers the stages that fit in every case, as far as any asks for them."""
+    values = {c.config[name] for c in cases}
+    found = {v: [c for c in cases if c.config[name] == v] for v in values}
+    return {
+        v: min(min(c.room for c in own), max(c.stages for c in own)) for v, own in found.items()
+    }
+
+
+def kept(cases: list[Case], name: str) -> int:
+    fit = by_value(cases, name)
+    return sum(min(c.stages, fit[c.config[name]]) for c in cases)
+
+
+def configs(kernel: KernelPlan, variant: Variant) -> Iterator[dict[str, int]]:
+    """The variant's config for each kind of call that it may run in, and the widths of what is in tiles there."""
     spoken = names(variant.requires).union(*(names(rule) for _, rule in variant.config))
-    for m, n in EXTENTS:
-        facts = dict.fromkeys(spoken, 1 << 20) | {
-            "hip": False,
-            "M": m,
-            "N": n,
-            "itemsize": itemsize,
-        }
-        if evaluate(variant.requires, facts):
-            config: dict[str, int] = {}
-            for name, rule in variant.config:
-                config[name] = evaluate(rule, {**facts, **config})
-            yield config
+    for (m, n), itemsize in product(EXTENTS, itemsizes(kernel)):
+        facts = dict.fromkeys(spoken, 1 << 20) | {"hip": False, "sms": 132, "M": m, "N": n}
+        for stored in widths_stored(kernel, itemsize):
+            config = {"itemsize": itemsize, "stored_bytes": stored}
+            if evaluate(variant.requires, facts | config):
+                for name, rule in variant.config:
+                    config[name] = evaluate(rule, facts | config)
+                yield config
 
 
-def stages_that_fit(
-    config: dict[str, int], itemsize: int, left: int, right: int, kernel: KernelPlan
-) -> int:
-    """`left`, `right`: bytes that each element of a factor follows from.
+def stages_that_fit(kernel: KernelPlan, variant: Variant, config: Mapping[str, int]) -> int:
+    wished = range(config["num_stages"], 1, -1)
+    asked = ((n, shared_bytes(kernel, variant, {**config, "num_stages": n})) for n in wished)
+    return next((n for n, size in asked if size <= SHARED), 1)
 
-    All stages but one wait in shared memory; the one at hand is there as the factors that it made, f32 in two
-    parts. The half of a tile that a program stores by descriptor is there beside the next tile's stages.
+
+# ---- what is held -------------------------------------------------------------------------------
+def shared_bytes(kernel: KernelPlan, variant: Variant, config: Mapping[str, int]) -> int:
+    """What a program asks for; `config` with the call's `itemsize`, and `stored_bytes` where the plan speaks of it.
+
+    Nothing for kernels without a loop over tiles of factors: they hold their tiles in registers.
     """
-    m, n = config["BLOCK_M"], config["BLOCK_N"]
-    made = (m + n) * (8 if itemsize == 4 else itemsize)
-    wide = any(nest.dtype in ("i64", "f64") for nest in kernel.nests if nest.name in kernel.stores)
-    stored = m * n // 2 * (8 if wide else 4) if kernel.stored else 0
-    room = (SHARED - stored) // config["BLOCK_K"] - made
-    return 1 + max(0, room) // (left * m + right * n)
+    if not config.keys() >= {*BLOCKS}:
+        return 0
+    staged = bytes_of_stages(kernel, variant, config)
+    held, passing = bytes_behind(kernel, config)
+    flat = kernel.skeleton in FLATTENED and kernel.products == 1
+    together = flat or config.get("FLAT", False)
+    return BARRIERS + held + (staged + passing if together else max(staged, passing))
+
+
+def bytes_of_stages(kernel: KernelPlan, variant: Variant, config: Mapping[str, int]) -> int:
+    """All stages but one wait as they were loaded; the one at hand is there as the factors that it made.
+
+    f32 is there in two parts: of a factor that is loaded as it is only the right one, the left one is in registers.
+    """
+    m, n, k = (config[name] for name in BLOCKS)
+    itemsize, stages = config["itemsize"], max(1, config.get("num_stages", 1))
+    if kernel.skeleton == "tf32x3":
+        return stages * k * 4 * (m + n)
+    if kernel.skeleton == "tf32x3_half":  # both parts of the factor that was split ahead
+        return stages * k * 4 * (m + n + (m if kernel.exchanged else n))
+    m *= STRIPS if kernel.skeleton == "strips" else 1
+    # Copies that are converted ahead are of what is multiplied.
+    copied = {pack.tensor for pack in variant.packs if pack.like}
+    left, right = (
+        sum(itemsize if r.tensor in copied else bytes_of(r.dtype, itemsize, kernel) for r in side)
+        for side in tiles_loaded(kernel)
+    )
+    columns = n * kernel.products
+    if left <= itemsize and right <= itemsize * kernel.products:
+        made = max(itemsize * (m + columns), 8 * columns if itemsize == 4 else 0)
+    else:
+        made = (m + columns) * (8 if itemsize == 4 else itemsize)
+    return k * ((stages - 1) * (left * m + right * n) + made)
+
+
+def bytes_behind(kernel: KernelPlan, config: Mapping[str, int]) -> tuple[int, int]:
+    """What is there all the time for what follows from the sums, and what is there for a moment.
+
+    A tile that leaves by descriptor has a place of its own, outputs of one dtype the same. One that is read passes
+    through shared memory to the registers that the sums are in. Where what is stored leaves through pointers, as
+    it does where its rows are not aligned, the sums pass instead, or it does: nothing wider than they are.
+    """
+    if kernel.role.startswith("part"):
+        return 0, 0
+    itemsize = config["itemsize"]
+    sums = max(4, itemsize)
+    part = config["BLOCK_M"] * config["BLOCK_N"] // PARTS.get(kernel.skeleton, 1)
+    sizes = sizes_stored(kernel, config)
+    leaving = {nest.name: nest.dtype for nest in kernel.nests if nest.name in kernel.stores}
+    kinds = {leaving.pop(view.tensor) for view in kernel.stored}
+    # In a call of f32 a type parameter is f32, too.
+    held = {d if width(d) or sizes[d] < 4 else f"f{8 * sizes[d]}": sizes[d] for d in kinds}
+    passing = max((sizes[d] for d in leaving.values()), default=0)
+    if read := max((bytes_of(r.dtype, itemsize, kernel) for r in tiles_read(kernel)), default=0):
+        alone = len(kernel.stored) == 1 and not leaving
+        passing = max(read, sums - sum(held.values()) if alone else sums)
+    return part * sum(held.values()), part * min(passing, sums)
+
+
+def sizes_stored(kernel: KernelPlan, config: Mapping[str, int]) -> dict[str, int]:
+    """The bytes of an element of each dtype that is stored."""
+    leaving = [next(n.dtype for n in kernel.nests if n.name == name) for name in kernel.stores]
+    sizes = {dtype: bytes_of(dtype, config["itemsize"], kernel) for dtype in leaving}
+    if not width(leaving[-1]):
+        sizes[leaving[-1]] = config.get("stored_bytes", sizes[leaving[-1]])
+    return sizes
+
+
+def widths_stored(kernel: KernelPlan, itemsize: int) -> tuple[int, ...]:
+    """What an element of the last output may take, in bytes."""
+    dtype = next(n.dtype for n in kernel.nests if n.name == kernel.stores[-1])
+    known = width(dtype) or dtype in ("compute", multiplied(kernel))
+    return (bytes_of(dtype, itemsize, kernel),) if known else (2, 4, 8)
 
 
 # ---- what is loaded -----------------------------------------------------------------------------
@@ -97,6 +210,14 @@ def tiles_loaded(kernel: KernelPlan) -> tuple[set[ir.Read], set[ir.Read]]:
         return {r for r in found if free_indices(r) & k and free_indices(r) & own}
 
     return loaded(0, m), loaded(1, n)
+
+
+def tiles_read(kernel: KernelPlan) -> set[ir.Read]:
+    """What is loaded over rows and columns beside the sums, and not computed from them."""
+    _, m, n, *_ = map(indices_of, kernel.axes)
+    own = {nest.name for nest in kernel.nests}
+    found = (read for nest in kernel.nests[kernel.products :] for read in reads(nest.body))
+    return {r for r in found if r.tensor not in own and free_indices(r) & m and free_indices(r) & n}
 
 
 def indices_of(axis: Axis) -> set[str]:

@@ -15,17 +15,14 @@ from tritongen.schedule.classes.contraction_operands import (
     converted,
     described,
     is_of_halves,
-    stored_as,
     stored_whole,
 )
-from tritongen.schedule.classes.contraction_stages import fitted
+from tritongen.schedule.classes.contraction_stages import STRIPS, fitted
 from tritongen.schedule.classes.pointwise import is_busy
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Pack, Step, Variant
 from tritongen.schedule.views import accesses, views
 
 WIDE = "128 // itemsize"  # K elements that make a 128-byte line
-UP_TO_4_BYTES = {"f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i32", "i16", "i8", "u8", "bool"}
-STRIPS = 3  # of rows, in one tile
 
 
 def make(name, group, stores, dims, facts) -> Step:
@@ -103,13 +100,8 @@ def is_busy_behind(kernel: KernelPlan) -> bool:
 
 
 def stages_of_widest(kernel: KernelPlan) -> str:
-    """Half a tile to store takes 64 KiB of f32, which leaves no room for 4 stages, and 128 KiB of 8 bytes."""
-    given = {
-        stored_as(side) for head in kernel.nests[: kernel.products] for side in head.fold.factors
-    }
-    stored = {nest.dtype for nest in kernel.nests if nest.name in kernel.stores}
-    stages = "3 if stored_bytes <= 4 else 2" if stored - given - UP_TO_4_BYTES else "3"
-    return f"4 if stored_bytes <= 2 else {stages}" if computes(kernel) else stages
+    """Half a tile to store takes 64 KiB of f32, which leaves no room for 4 stages."""
+    return "4 if stored_bytes <= 2 else 3" if computes(kernel) else "3"
 
 
 def described_at(size: str) -> str:
