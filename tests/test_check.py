@@ -5,11 +5,13 @@ from time import process_time
 import pytest
 import torch
 
+from tritongen import pipeline
 from tritongen.check import check
 from tritongen.errors import SpecError
 from tritongen.ir.interp import run, run_rounded
 from tritongen.ir.nodes import Call, Cast, Guard, IndexValue, Nest, Op, Read, Reduce, Require, walk
 from tritongen.ir.print import print_op
+from tritongen.runtime.load import load_text
 from tritongen.syntax.parse import parse
 from tritongen.syntax.ref import parse_ref, ref_python
 
@@ -443,3 +445,21 @@ def test_an_argmax_without_a_bound_asks_for_a_term():
         run(whole, {"x": V[:0]})
     for op in (whole, bounded):
         assert print_op(typed(print_op(op))) == print_op(op)
+
+
+def test_an_argmax_over_batch_dims_asks_those_that_it_reads_for_a_term():
+    """What is empty in the op, and not where it is taken, is nothing to refuse."""
+    text = "op f<T: float>(x: T[..., D], z: T[..., D]) -> y: T[..., D] { p[d] = argmin[...](x[..., d])\n y[..., d] = z[..., d] * x[..., d] * p[d] }"
+    built = pipeline.build(text, "f.op")
+    module = load_text(built.name, built.raw)
+    empty, one = torch.ones(0, 3), torch.ones(1, 3)
+    op = typed(text)
+    assert module.f(one, empty).shape == run(op, {"x": one, "z": empty})["y"].shape == (0, 3)
+    says = "f: requires ... > 0 .argmin over `...` of `x`.: 0 <= 0"
+    for call in (lambda: module.f(empty, one), lambda: run(op, {"x": empty, "z": one})):
+        with pytest.raises(ValueError, match=says):
+            call()
+    # An op that calls it asks what its own dims are.
+    caller = "op g<T: float>(x: T[...]) -> y: i64 { y = argmax[...](x[...]) } op f<T: float>(x: T[N]) -> y: i64 { y = g(x) }"
+    with pytest.raises(ValueError, match="requires N > 0: 0 <= 0"):
+        run(typed(caller), {"x": V[:0]})

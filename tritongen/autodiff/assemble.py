@@ -150,14 +150,15 @@ def _needed_params(
 def _facts_about(op: Op, params: tuple[Param, ...]) -> tuple[Fact, ...]:
     """Without what reads that are no longer there asked of sizes that no operand gives any more."""
     known = {d.name for d in op.defines} | {p.name for p in params if isinstance(p, Constant)}
-    known |= {
-        n for p in params if isinstance(p, Tensor) for d in p.dims for n in algebra.symbols(d)
-    }
+    tensors = [p for p in params if isinstance(p, Tensor)]
+    known |= {p.name for p in tensors}
+    known |= {n for t in tensors for d in t.dims for n in algebra.symbols(d)}
 
     def kept(fact: Fact) -> bool:
         if isinstance(fact, Define) or fact.origin == "fact":
             return True  # the spec says it; others follow from its reads
-        return algebra.symbols(fact.left) | algebra.symbols(fact.right) <= known
+        asked = {*fact.batch, *algebra.symbols(fact.left), *algebra.symbols(fact.right)}
+        return asked <= known
 
     return tuple(filter(kept, op.facts))
 

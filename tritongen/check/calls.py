@@ -121,7 +121,7 @@ def _inline(scope: Scope, node: ast.Call, line: ast.Assign | None) -> str:
     dtypes, callee = bind_dtypes(scope, node, typings, tensors)
     sizes, own_batch, batch_dims = bind_dims(scope, node, callee, tensors)
     sizes |= _int_constants(scope, callee, given)
-    _bind_facts(scope, node, callee, tensors, sizes, batch_dims)
+    _bind_facts(scope, node, callee, tensors, sizes, batch_dims, own_batch)
     callee, owns = own_batches(callee)
     for own in owns:
         tensors[own.name], own_batch[own.name] = (d[own.tensor.name] for d in (tensors, own_batch))
@@ -331,6 +331,7 @@ def _bind_facts(
     tensors: dict[str, Variable],
     sizes: dict[str, Poly],
     batch: tuple[Poly, ...],
+    own_batch: dict[str, tuple[Poly, ...]],
 ) -> None:
     """Derived sizes get a value, a name of the caller, or a new one; the rest is proven or asked."""
     empty = Renaming(
@@ -340,18 +341,25 @@ def _bind_facts(
         if isinstance(fact, Define):
             sizes[fact.name] = _named(scope, fact.name, empty.poly(fact.value))
             continue
-        left, right = empty.poly(fact.left), empty.poly(fact.right)
-        verdict = bounds.prove(left, fact.op, right, scope.known)
-        shown = unparse(ast.Compare(fact.op, poly_ast(left), poly_ast(right)))
-        if verdict is False:
-            message = f"`{node.name}` requires {fact.text}, here {shown}, which never holds"
-            scope.report.fail("E504", message, node.span)
-        if verdict is None:
-            scope.require(Require(left, fact.op, right, shown))
+        # What stays `...` is asked of the caller's own lines.
+        dims = dict.fromkeys(d for t in fact.batch for d in own_batch[t] if d != BATCH_SIZE)
+        for left in dims if fact.batch else (empty.poly(fact.left),):
+            _require(scope, node, fact, left, empty.poly(fact.right))
     for t in callee.tensors:
         pairs, _ = paired(scope, node, t, tensors[t.name])
         for theirs, ours in pairs:
             agree_dims(scope, empty.poly(theirs), ours, node, f"`{t.name}` of `{node.name}`")
+
+
+def _require(scope: Scope, node: ast.Call, fact: Require, left: Poly, right: Poly) -> None:
+    """What the callee requires, in the caller's sizes."""
+    verdict = bounds.prove(left, fact.op, right, scope.known)
+    shown = unparse(ast.Compare(fact.op, poly_ast(left), poly_ast(right)))
+    if verdict is False:
+        message = f"`{node.name}` requires {fact.text}, here {shown}, which never holds"
+        scope.report.fail("E504", message, node.span)
+    if verdict is None:
+        scope.require(Require(left, fact.op, right, shown))
 
 
 def _named(scope: Scope, name: str, value: Poly) -> Poly:

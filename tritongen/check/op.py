@@ -18,8 +18,19 @@ from tritongen.check.scope import Variable
 from tritongen.check.typings import typings_of
 from tritongen.check.unused import unused_operands
 from tritongen.errors import Diagnostic, SpecError
-from tritongen.ir.algebra import Overgrown, substitute
-from tritongen.ir.nodes import Define, Op, Tensor, TypeParam
+from tritongen.ir.algebra import Overgrown, poly, substitute
+from tritongen.ir.batches import batched, read_by
+from tritongen.ir.nodes import (
+    BATCH,
+    BATCH_SIZE,
+    Define,
+    Op,
+    Reduce,
+    Require,
+    Tensor,
+    TypeParam,
+    walk,
+)
 from tritongen.ir.verify import verify
 from tritongen.syntax import ast
 from tritongen.syntax.limits import MAX_PARTS
@@ -131,7 +142,7 @@ def _typed(
     nests = (*scope.nests, *(by_hand if isinstance(by_hand, tuple) else ()))
     tensors = (t for t in (*params, *outputs) if isinstance(t, Tensor))
     require_divisors(scope, nests, (d for t in tensors for d in t.dims))
-    return Op(
+    typed = Op(
         op.name,
         choice,
         params,
@@ -141,6 +152,18 @@ def _typed(
         text=text_of(op),
         **details,
     )
+    return replace(typed, facts=(*typed.facts, *places_of_batches(typed)))
+
+
+def places_of_batches(op: Op) -> tuple[Require, ...]:
+    """That argmax and argmin over `...` have a term: torch raises over an empty dim."""
+    found = {}
+    for e in (e for nest in op.nests for e in walk(nest.body)):
+        if isinstance(e, Reduce) and e.is_place and any(b.index == BATCH for b in e.binders):
+            own = read_by(op, e) or {t.name for t in batched(op)}
+            shown = f"... > 0 ({e.op} over `...` of {', '.join(f'`{t}`' for t in sorted(own))})"
+            found[shown] = Require(BATCH_SIZE, ">", poly(0), shown, "bounds", tuple(sorted(own)))
+    return tuple(found.values())
 
 
 def _merged(

@@ -228,6 +228,11 @@ def fact_lines(op: ir.Op) -> list[str]:
                         op=op.name, size=name, value=whole(value), given=f"{{{name}}}"
                     ),
                 )
+            case ir.Require(text=text, batch=batch) if batch:
+                slices = (f"0 in {batch_slice(t)}" for t in op.tensors if t.name in batch)
+                sides = {"left": 0, "relation": messages.OPPOSITE[fact.op], "right": 0}
+                message = messages.REQUIRE.format(op=op.name, fact=text, **sides)
+                lines += refuse(" or ".join(slices), message)
             case ir.Require(left, relation, right, text):
                 lines += division_checks(op, left, known) + division_checks(op, right, known)
                 a, b = (f"({whole(p)})" if " " in whole(p) else whole(p) for p in (left, right))

@@ -22,7 +22,9 @@ from tritongen.ir.nodes import (
     Call,
     Cast,
     Const,
+    Define,
     Expr,
+    Fact,
     IndexValue,
     Nest,
     Op,
@@ -90,7 +92,8 @@ def own_batches(op: Op) -> tuple[Op, tuple[Own, ...]]:
             used.insert(0, nest)
             wanted |= {tensor for tensor, _, _ in reads_of(nest.body)}
     params = (*op.params, *views)
-    return replace(op, params=params, nests=tuple(used)), tuple(split.views.values())
+    facts = tuple(map(split.fact, op.facts))
+    return replace(op, params=params, facts=facts, nests=tuple(used)), tuple(split.views.values())
 
 
 def read_by(op: Op, expr: Expr) -> frozenset[str]:
@@ -200,6 +203,13 @@ class _Split:
             if index(BATCH) in coords:
                 names[tensor] = self.seen(tensor, own)
         return renamed(piece, names, {BATCH: name})
+
+    def fact(self, fact: Fact) -> Fact:
+        """What is required of the batch dims of some operands, of their one dim."""
+        if isinstance(fact, Define) or frozenset(fact.batch) not in self.spaces:
+            return fact
+        _, extent = self.spaces[frozenset(fact.batch)]
+        return replace(fact, left=size(extent), batch=())
 
     def seen(self, tensor: str, own: frozenset[str]) -> str:
         """What a tensor is called where it is read over the batch dims of `own`."""

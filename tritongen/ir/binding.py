@@ -109,7 +109,7 @@ def bind(op: Op, args: Mapping[str, Any]) -> Bound:
             _check_device(op, p.name, values)
     sizes = {c.name: int(values[c.name]) for c in op.constants if c.dtype == "int"}
     _bind_dims(op, values, sizes)
-    _bind_facts(op, sizes)
+    _bind_facts(op, values, sizes)
     _check_dims(op, values, sizes)
     batch_shape = _bind_batch(op, batched(op), values)
     if batched(op):
@@ -324,16 +324,21 @@ def _dim_error(op, t, position, d, expected, shape, source) -> str:
 
 
 # ---- sizes --------------------------------------------------------------------------------------
-def _bind_facts(op: Op, sizes: dict[str, int]) -> None:
+def _bind_facts(op: Op, values: Mapping[str, Any], sizes: dict[str, int]) -> None:
     for fact in op.facts:
         match fact:
             case Define(name, value):
                 sizes[name] = _whole(op, name, value, sizes)
-            case Require(left, relation, right, shown):
-                a, b = _number(op, left, sizes), _number(op, right, sizes)
-                if not _COMPARE[relation](a, b):
-                    sides = {"left": a, "relation": messages.OPPOSITE[relation], "right": b}
-                    raise ValueError(messages.REQUIRE.format(op=op.name, fact=shown, **sides))
+            case Require(batch=batch):
+                own = tuple(t for t in op.tensors if t.name in batch)
+                _hold(op, fact, {BATCH: prod(_bind_batch(op, own, values))} if own else sizes)
+
+
+def _hold(op: Op, fact: Require, sizes: dict[str, int]) -> None:
+    a, b = _number(op, fact.left, sizes), _number(op, fact.right, sizes)
+    if not _COMPARE[fact.op](a, b):
+        sides = {"left": a, "relation": messages.OPPOSITE[fact.op], "right": b}
+        raise ValueError(messages.REQUIRE.format(op=op.name, fact=fact.text, **sides))
 
 
 def _check_dims(op: Op, values: Mapping[str, Any], sizes: dict[str, int]) -> None:

@@ -28,7 +28,7 @@ from tritongen.ir.algebra import (
     text,
     walk,
 )
-from tritongen.ir.nodes import BATCH, Define, Fact, Op
+from tritongen.ir.nodes import BATCH, BATCH_SIZE, Define, Fact, Op
 
 Ranges = Mapping[str, tuple[Poly, Poly]]  # index: lo <= index < hi
 
@@ -54,7 +54,10 @@ def facts_of(op: Op) -> Facts:
     """The facts of an op: its dims are not negative, its requirements hold."""
     sizes = {a.name for t in op.tensors for d in t.dims for a in walk(d) if isinstance(a, Sym)}
     sizes -= {c.name for c in op.constants}
-    known = gather(sizes, op.facts, (d for t in (*op.tensors, *op.outputs) for d in t.dims))
+    batched = {t.name for t in op.tensors if BATCH_SIZE in t.dims}
+    # What holds of the batch dims of some operands need not hold of those of the op.
+    facts = (f for f in op.facts if isinstance(f, Define) or not f.batch or {*f.batch} == batched)
+    known = gather(sizes, facts, (d for t in (*op.tensors, *op.outputs) for d in t.dims))
     return replace(known, constants=frozenset(c.name for c in op.constants))
 
 

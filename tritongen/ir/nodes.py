@@ -91,6 +91,7 @@ class Require:
 
     `origin`: "fact" (written after `with`), "dim" (an expression in a dim), "agree" (two dims that one
     index subscripts), "bounds" (an undecided, index-free bounds obligation).
+    `batch`: the operands whose broadcast batch dims `left`, which is BATCH_SIZE alone, stands for.
     """
 
     left: Poly
@@ -98,6 +99,7 @@ class Require:
     right: Poly
     text: str
     origin: str = "fact"
+    batch: tuple[str, ...] = ()
 
 
 Fact = Union[Define, Require]

@@ -274,6 +274,9 @@ def _fits(
     device: str,
     share: float,
 ) -> bool:
+    filled = {t for f in op.facts if isinstance(f, Require) for t in f.batch}
+    if any(0 in batches[t] for t in filled):
+        return False
     batch = math.prod(torch.broadcast_shapes(*batches.values())) if batches else 1
     known = {**all_sizes(op, sizes), BATCH: batch}
     kept = max(math.prod(int(evaluate(b.hi - b.lo, known)) for b in n.box) for n in op.nests)
