@@ -463,3 +463,20 @@ def test_an_argmax_over_batch_dims_asks_those_that_it_reads_for_a_term():
     caller = "op g<T: float>(x: T[...]) -> y: i64 { y = argmax[...](x[...]) } op f<T: float>(x: T[N]) -> y: i64 { y = g(x) }"
     with pytest.raises(ValueError, match="requires N > 0: 0 <= 0"):
         run(typed(caller), {"x": V[:0]})
+
+
+def test_a_division_in_the_end_of_a_range_is_exact():
+    """A count of 2.5 terms is none: the call is refused, as for a size; of an index, where it divides."""
+    text = (
+        F64
+        + "(x: T[N]) -> (y: T, z: T[N], w: T[M]) with M = N / 2 { y = sum[k < N / 2](x[k])\n z[n] = sum[k < n / 2](x[k])\n h[n < N / 2] = x[2 * n]\n w[n] = h[n] }"
+    )
+    built = pipeline.build(text, "f.op")
+    for call in (load_text(built.name, built.raw).f, lambda x: run(typed(text), {"x": x}).values()):
+        y, z, w = call(V[:6])
+        assert y == V[:3].sum() and torch.equal(w, V[:6:2])
+        assert torch.equal(z[::2], torch.stack([0 * V[0], V[0], V[:2].sum()])) and not z[1::2].any()
+        with pytest.raises(ValueError, match="f: size M = N / 2 is no whole number"):
+            call(V[:5])
+    with pytest.raises(ValueError, match="requires N % 2 == 0 .for `N / 2`.: 1 != 0"):
+        run(typed(F64 + "(x: T[N]) -> y: T { y = sum[N / 2 <= k < N](x[k]) }"), {"x": V})

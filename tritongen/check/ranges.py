@@ -17,8 +17,22 @@ from tritongen.check.scope import Scope, Variable
 from tritongen.check.trees import parts, reads
 from tritongen.errors import Fix, fix_at
 from tritongen.ir import bounds
-from tritongen.ir.algebra import Idx, Poly, affine, extreme, index, is_size, poly, text
+from tritongen.ir.algebra import (
+    Idx,
+    Poly,
+    affine,
+    denominator,
+    extreme,
+    floordiv,
+    index,
+    is_fractional,
+    is_size,
+    numerator,
+    poly,
+    text,
+)
 from tritongen.ir.nodes import BATCH, BATCH_SIZE, Binder, Guard, Require
+from tritongen.ir.print_poly import poly_ast
 from tritongen.syntax import ast
 from tritongen.syntax.unparse import unparse
 
@@ -130,7 +144,7 @@ def _left_bound(scope: Scope, left: ast.Binder) -> Poly:
     if left.high is None:
         scope.report.fail("E105", "a dim needs an upper bound", left.span)
     high = coordinate(scope, left.high, frozenset(), None)
-    return high if left.high_strict else high + 1
+    return _whole(scope, high if left.high_strict else high + 1)
 
 
 def wrong_rank(
@@ -294,9 +308,9 @@ def _low(scope: Scope, frame: Frame, b: ast.Binder, fetch: FetchOf):
         return ZERO, None
     low = coordinate(scope, b.low, frame.names, fetch) + (1 if b.low_strict else 0)
     if is_size(low):
-        return low, None
+        return _whole(scope, low), None
     ends = _covering(scope, frame, low, -1)
-    lo = ZERO if ends is None else extreme("min", ends)
+    lo = ZERO if ends is None else extreme("min", tuple(map(_floor, ends)))
     return lo, Guard(index(b.name) - low, ">=")
 
 
@@ -306,12 +320,29 @@ def _high(scope: Scope, frame: Frame, b: ast.Binder, fetch: FetchOf, node: ast.R
         return range_from_reads(scope, node, b), None
     high = coordinate(scope, b.high, frame.names, fetch) + (0 if b.high_strict else 1)
     if is_size(high):
-        return high, None
+        return _whole(scope, high), None
     guard = Guard(high - 1 - index(b.name), ">=")
     ends = _covering(scope, frame, high, 1)
     if ends is None:
         return range_from_reads(scope, node, b), guard
-    return extreme("max", ends), guard
+    return extreme("max", tuple(map(_floor, ends))), guard
+
+
+def _whole(scope: Scope, end: Poly) -> Poly:
+    """An end of a range: `/` is exact, so what a call divides has to be a multiple."""
+    if not is_fractional(end):
+        return end
+    rest = numerator(end) % denominator(end)
+    if bounds.prove(rest, "==", ZERO, scope.known) is not True:
+        rest_of = ast.Binary("%", poly_ast(numerator(end)), poly_ast(denominator(end)))
+        shown = f"{unparse(rest_of)} == 0 (for `{text(end)}`)"
+        scope.require(Require(rest, "==", ZERO, shown, "bounds"))
+    return _floor(end)
+
+
+def _floor(end: Poly) -> Poly:
+    """The end of a box; where a bound that speaks of an index is no whole number, its guard leaves no term."""
+    return floordiv(numerator(end), denominator(end)) if is_fractional(end) else end
 
 
 def _covering(scope: Scope, frame: Frame, p: Poly, direction: int) -> tuple[Poly, ...] | None:

@@ -124,8 +124,9 @@ def free(expr: Expr) -> set[str]:
 
 
 def poly_code(p: Poly, names: Names) -> str:
-    """A size, in Python."""
-    return Printer(names, {}).poly(p)[0]
+    """A size, in Python; that it is a whole number is checked before."""
+    printer = Printer(names, {})
+    return " // ".join(printer.quotient(p)) if is_fractional(p) else printer.poly(p)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,11 +177,16 @@ class Printer:
         """A coordinate; -1, which is outside, where an exact division leaves a remainder."""
         if not is_fractional(p):
             return self.poly(p)[0]
+        above, below = self.quotient(p)
+        if is_size(p):
+            return f"{above} // {below} if {above} % {below} == 0 else -1"
+        return f"torch.where({above} % {below} == 0, {above} // {below}, -1)"
+
+    def quotient(self, p: Poly) -> tuple[str, str]:
+        """What an exact division divides, and by what, each as an operand of `//`."""
         above, below = self.poly(numerator(p)), self.poly(denominator(p))
         above_text = above[0] if above[1] >= TERM else f"({above[0]})"
-        below_text = below[0] if below[1] > TERM else f"({below[0]})"
-        divides = f"{above_text} % {below_text} == 0"
-        return f"torch.where({divides}, {above_text} // {below_text}, -1)"
+        return above_text, below[0] if below[1] > TERM else f"({below[0]})"
 
     def read(self, tensor: str, coords: tuple[Poly, ...], filler) -> str:
         if not coords:
