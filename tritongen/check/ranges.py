@@ -294,55 +294,63 @@ def binders_of(
         if b.name == BATCH:
             binders.append(Binder(BATCH, ZERO, BATCH_SIZE))
             continue
-        lo, low_guard = _low(scope, frame, b, fetch_in(frame))
-        hi, high_guard = _high(scope, frame, b, fetch_in(frame), node)
+        lo, below = _low(scope, frame, b, fetch_in(frame))
+        hi, above = _high(scope, frame, b, fetch_in(frame), node)
         binders.append(Binder(b.name, lo, hi))
-        new = tuple(g for g in (low_guard, high_guard) if g is not None)
-        frame = frame.inside({b.name: (lo, hi)}, new)
-        guards.extend(new)
+        frame = frame.inside({b.name: (lo, hi)}, (*below, *above))
+        guards += (*below, *above)
     return tuple(binders), tuple(guards)
 
 
-def _low(scope: Scope, frame: Frame, b: ast.Binder, fetch: FetchOf):
+def _low(
+    scope: Scope, frame: Frame, b: ast.Binder, fetch: FetchOf
+) -> tuple[Poly, tuple[Guard, ...]]:
     if b.low is None:
-        return ZERO, None
+        return ZERO, ()
     low = coordinate(scope, b.low, frame.names, fetch) + (1 if b.low_strict else 0)
     if is_size(low):
-        return _whole(scope, low), None
+        return _whole(scope, low), ()
+    low, divides = _dividing(low)
     ends = _covering(scope, frame, low, -1)
-    lo = ZERO if ends is None else extreme("min", tuple(map(_floor, ends)))
-    return lo, Guard(index(b.name) - low, ">=")
+    lo = ZERO if ends is None else extreme("min", ends)
+    return lo, (*divides, Guard(index(b.name) - low, ">="))
 
 
-def _high(scope: Scope, frame: Frame, b: ast.Binder, fetch: FetchOf, node: ast.Reduce):
-    """hi and its guard; a bound that is read at run time leaves the box to the dims."""
+def _high(
+    scope: Scope, frame: Frame, b: ast.Binder, fetch: FetchOf, node: ast.Reduce
+) -> tuple[Poly, tuple[Guard, ...]]:
+    """hi and its guards; a bound that is read at run time leaves the box to the dims."""
     if b.high is None:
-        return range_from_reads(scope, node, b), None
+        return range_from_reads(scope, node, b), ()
     high = coordinate(scope, b.high, frame.names, fetch) + (0 if b.high_strict else 1)
     if is_size(high):
-        return _whole(scope, high), None
-    guard = Guard(high - 1 - index(b.name), ">=")
+        return _whole(scope, high), ()
+    high, divides = _dividing(high)
+    guards = (*divides, Guard(high - 1 - index(b.name), ">="))
     ends = _covering(scope, frame, high, 1)
     if ends is None:
-        return range_from_reads(scope, node, b), guard
-    return extreme("max", tuple(map(_floor, ends))), guard
+        return range_from_reads(scope, node, b), guards
+    return extreme("max", ends), guards
 
 
 def _whole(scope: Scope, end: Poly) -> Poly:
     """An end of a range: `/` is exact, so what a call divides has to be a multiple."""
     if not is_fractional(end):
         return end
-    rest = numerator(end) % denominator(end)
-    if bounds.prove(rest, "==", ZERO, scope.known) is not True:
-        rest_of = ast.Binary("%", poly_ast(numerator(end)), poly_ast(denominator(end)))
-        shown = f"{unparse(rest_of)} == 0 (for `{text(end)}`)"
-        scope.require(Require(rest, "==", ZERO, shown, "bounds"))
-    return _floor(end)
+    over, under = numerator(end), denominator(end)
+    if bounds.prove(over % under, "==", ZERO, scope.known) is not True:
+        rest = unparse(ast.Binary("%", poly_ast(over), poly_ast(under)))
+        shown = f"{rest} == 0 (for `{text(end)}`)"
+        scope.require(Require(over % under, "==", ZERO, shown, "bounds"))
+    return floordiv(over, under)
 
 
-def _floor(end: Poly) -> Poly:
-    """The end of a box; where a bound that speaks of an index is no whole number, its guard leaves no term."""
-    return floordiv(numerator(end), denominator(end)) if is_fractional(end) else end
+def _dividing(end: Poly) -> tuple[Poly, tuple[Guard, ...]]:
+    """A bound that speaks of an index, in whole numbers: where it is none there are no terms."""
+    if not is_fractional(end):
+        return end, ()
+    over, under = numerator(end), denominator(end)
+    return floordiv(over, under), (Guard(over % under, "=="),)
 
 
 def _covering(scope: Scope, frame: Frame, p: Poly, direction: int) -> tuple[Poly, ...] | None:
