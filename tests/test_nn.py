@@ -8,7 +8,7 @@ import pickle
 import pytest
 import torch
 
-from tritongen import nn
+from tritongen import api, nn, nn_ops
 
 
 def ints(*shape: int) -> torch.Tensor:
@@ -30,7 +30,7 @@ LAYERS = [
     ("ConvTranspose3d", (2, 3, 2), {"padding": 1}, [randn(1, 2, 3, 3, 3)]),
     ("LayerNorm", (9,), {}, [randn(3, 9)]),
     ("LayerNorm", ((3, 4),), {"bias": False}, [randn(2, 3, 4)]),
-    ("RMSNorm", (9,), {}, [randn(2, 3, 9)]),
+    ("RMSNorm", (9,), {}, [randn(2, 3, 9) * 1e-3]),
     ("RMSNorm", (9,), {"elementwise_affine": False, "eps": 1e-3}, [randn(3, 9)]),
     ("GroupNorm", (2, 6), {}, [randn(3, 6, 4)]),
     ("BatchNorm1d", (5,), {}, [randn(6, 5)]),
@@ -43,34 +43,109 @@ LAYERS = [
 ]
 
 
+LAST = torch.channels_last
+OTHERS = [
+    ("Conv2d", (4, 6, 3), {}, [randn(4, 5, 5)]),
+    ("Conv2d", (4, 6, 3), {"padding": 1}, [randn(2, 4, 5, 5).contiguous(memory_format=LAST)]),
+    ("Conv1d", (4, 6, 3), {}, [randn(0, 4, 5)]),
+    ("ConvTranspose1d", (4, 6, 3), {"stride": 2}, [randn(4, 5), [12]]),
+    ("BatchNorm2d", (4,), {}, [randn(2, 4, 3, 3).contiguous(memory_format=LAST)]),
+    ("Linear", (6, 5), {}, [randn(6)]),
+    ("LayerNorm", (9,), {}, [randn(0, 9)]),
+    ("LayerNorm", (9,), {}, [randn(9, 3).T]),
+    ("RMSNorm", (9,), {"dtype": torch.bfloat16}, [randn(3, 9).bfloat16() * 1e-3]),
+    ("CrossEntropyLoss", (), {}, [randn(7), torch.tensor(3)]),
+    ("CrossEntropyLoss", (), {}, [randn(0, 7), ints(0)]),
+    ("Embedding", (7, 4), {}, [ints(3).int()]),
+]
+
+
+def made(name, args, kwargs) -> list[torch.nn.Module]:
+    """Ours and torch's, of one seed."""
+    layers = []
+    for module in (nn, torch.nn):
+        torch.manual_seed(7)
+        layers.append(getattr(module, name)(*args, **kwargs))
+    return layers
+
+
 def trained(layer: torch.nn.Module, operands) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """The result, and the gradients of operands and parameters."""
-    leaves = [x.clone().requires_grad_() if x.is_floating_point() else x for x in operands]
+    floats = [isinstance(x, torch.Tensor) and x.is_floating_point() for x in operands]
+    pairs = zip(operands, floats, strict=True)
+    leaves = [x.detach().requires_grad_() if is_float else x for x, is_float in pairs]
     y = layer(*leaves)
-    wanted = [x for x in (*leaves, *layer.parameters()) if x.requires_grad]
-    dy = torch.linspace(-1, 2, y.numel()).reshape(y.shape)
+    floating = [x for x, is_float in zip(leaves, floats, strict=True) if is_float]
+    wanted = [*floating, *layer.parameters()]
+    dy = torch.linspace(-1, 2, y.numel(), dtype=y.dtype).reshape(y.shape)
     return y, list(torch.autograd.grad(y, wanted, dy))
+
+
+def assert_like(ours: torch.nn.Module, theirs: torch.nn.Module, operands) -> None:
+    (y, found), (z, wanted) = trained(ours, operands), trained(theirs, operands)
+    assert y.stride() == z.stride()
+    for got, right in zip((y, *found), (z, *wanted), strict=True):
+        tolerance = 2e-2 if y.dtype == torch.bfloat16 else 1e-4
+        torch.testing.assert_close(got, right, rtol=tolerance, atol=1e-5, equal_nan=True)
 
 
 @pytest.mark.parametrize("name, args, kwargs, operands", LAYERS)
 def test_a_layer_is_torchs(name, args, kwargs, operands):
-    made = []
-    for module in (nn, torch.nn):
-        torch.manual_seed(7)
-        made.append(getattr(module, name)(*args, **kwargs))
-    ours, theirs = made
+    ours, theirs = made(name, args, kwargs)
     assert repr(ours) == repr(theirs)
     for got, right in zip(ours.parameters(), theirs.parameters(), strict=True):
         assert torch.equal(got, right)
     for _ in range(2):  # running statistics follow
-        (y, found), (z, wanted) = trained(ours, operands), trained(theirs, operands)
-        torch.testing.assert_close(y, z, rtol=1e-4, atol=1e-5)
-        for got, right in zip(found, wanted, strict=True):
-            torch.testing.assert_close(got, right, rtol=1e-4, atol=1e-5)
+        assert_like(ours, theirs, operands)
     theirs.load_state_dict(ours.state_dict())
     ours.load_state_dict(theirs.state_dict())
     again = pickle.loads(pickle.dumps(copy.deepcopy(ours))).eval()
     torch.testing.assert_close(again(*operands), theirs.eval()(*operands), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name, args, kwargs, operands", LAYERS)
+def test_the_specs_lines_say_what_torch_does(monkeypatch, name, args, kwargs, operands):
+    """On CPU tensors an op with a `ref` runs that; these are its lines, in torch."""
+    monkeypatch.setattr(nn_ops, "_ops", nn_ops._Compiled())
+    monkeypatch.setattr(nn_ops, "compile_op", lambda text: api.compile_op(text).reference)
+    ours, theirs = made(name, args, kwargs)
+    y = ours(*operands)
+    torch.testing.assert_close(y, theirs(*operands), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name, args, kwargs, operands", OTHERS)
+def test_batches_layouts_and_types_are_torchs(name, args, kwargs, operands):
+    assert_like(*made(name, args, kwargs), operands)
+
+
+class Net(torch.nn.Module):
+    def __init__(self, layers):
+        super().__init__()
+        self.table = layers.Embedding(7, 4)
+        self.conv = layers.Conv1d(4, 6, 3, bias=False)
+        self.norm = layers.BatchNorm1d(6)
+        self.out = layers.Linear(6, 7)
+        self.loss = layers.CrossEntropyLoss()
+
+    def forward(self, x):
+        y = self.norm(self.conv(self.table(x).transpose(1, 2)))
+        return self.loss(self.out(y.transpose(1, 2)).flatten(0, 1), x[:, 2:].flatten())
+
+
+def test_torch_compile_takes_a_model_before_its_first_call(monkeypatch):
+    monkeypatch.setattr(nn_ops, "_ops", nn_ops._Compiled())
+    torch.manual_seed(3)
+    net = Net(nn)
+    compiled = torch.compile(copy.deepcopy(net), backend="aot_eager", fullgraph=True)
+    losses = []
+    for model in (compiled, net):
+        for low in (False, True):
+            with torch.autocast("cpu", torch.bfloat16, enabled=low):
+                losses.append(model(ints(3, 6)))
+                losses[-1].backward()
+    assert losses[:2] == losses[2:]
+    for got, right in zip(compiled.parameters(), net.parameters(), strict=True):
+        torch.testing.assert_close(got.grad, right.grad)
 
 
 def test_an_activation_stands_behind_the_product():

@@ -155,7 +155,8 @@ class RMSNorm(nn.RMSNorm):
     """torch.nn.RMSNorm of [..., *normalized_shape]; the weight's dtype may be another than x's."""
 
     def forward(self, x: Tensor) -> Tensor:
-        eps = torch.finfo(x.dtype).eps if self.eps is None else self.eps
+        computed = torch.promote_types(x.dtype, torch.float32)
+        eps = torch.finfo(computed).eps if self.eps is None else self.eps
         return _over_last("rms_norm", x, self.normalized_shape, gain=self.weight, eps=eps)
 
 
@@ -223,7 +224,11 @@ class Softmax(nn.Softmax):
 
     def forward(self, x: Tensor) -> Tensor:
         assert self.dim is not None
-        return call("softmax", x.movedim(self.dim, -1)).movedim(-1, self.dim)
+        x.size(self.dim)  # torch's error where there is no such dim
+        dim = self.dim % x.dim()
+        if dim == x.dim() - 1:
+            return call("softmax", x)
+        return call("channel_softmax", x.reshape(x.shape[:dim].numel(), *x.shape[dim:])).view(x.shape)
 
 
 class CrossEntropyLoss(nn.CrossEntropyLoss):
@@ -244,7 +249,7 @@ class CrossEntropyLoss(nn.CrossEntropyLoss):
 
 
 class Embedding(nn.Embedding):
-    """torch.nn.Embedding of i64 indices of any shape; one outside the table gives zeros."""
+    """torch.nn.Embedding of integers of any shape; one outside the table gives zeros."""
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -257,5 +262,5 @@ class Embedding(nn.Embedding):
 
     def forward(self, index: Tensor) -> Tensor:
         padding = -1 if self.padding_idx is None else self.padding_idx
-        rows = call("embedding", self.weight, index.reshape(-1), padding=padding)
+        rows = call("embedding", self.weight, index.reshape(-1).long(), padding=padding)
         return rows.view(*index.shape, self.embedding_dim)
