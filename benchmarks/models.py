@@ -1,0 +1,249 @@
+"""The models of train.py, each one class over torch's layers or over tritongen's, and data for them to learn.
+
+    make("gpt", TORCH, sizes), make("gpt", ours(), sizes)      # of one seed: the same weights by the same names
+    loss = model(*batch)
+
+Attention of `ours()` is the op ATTENTION below: specs/attention.op takes half types alone and no mask. Its
+gradient is derived. Additions of the residual streams are torch's in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import tritongen
+import tritongen.nn
+
+# What `exp` is shifted by cancels, so that nothing flows back through it.
+ATTENTION = """
+op attention<T: float>(q: T[B, H, S, E], k: T[B, H, S, E], v: T[B, H, S, E], scale: f32) -> o: T[B, H, S, E] {
+  s[b, h, i, j] = scale * sum[e](q[b, h, i, e] * k[b, h, j, e])
+  m[b, h, i]    = detach(max[j <= i](s[b, h, i, j]))
+  p[b, h, i, j] = exp(s[b, h, i, j] - m[b, h, i])
+  o[b, h, i, e] = sum[j <= i](T(p[b, h, i, j]) * v[b, h, j, e]) / sum[j <= i](p[b, h, i, j])
+  autocast low
+}"""
+MAX_POOL = """
+op max_pool<T: float>(x: T[N, C, H, W]) -> y: T[N, C, P, Q] with P = H // 2, Q = W // 2 { y = max_pool2d(x) }"""
+MEAN_POOL = "op mean_pool<T: float>(x: T[N, C, ...]) -> y: T[N, C] { y = global_avg_pool(x) }"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a model is made of."""
+
+    layers: Any
+    gelu_linear: Callable[[int, int], nn.Module]
+    attention: Callable[[Tensor, Tensor, Tensor], Tensor]  # causal
+    relu: Callable[[Tensor], Tensor]
+    add_relu: Callable[[Tensor, Tensor], Tensor]
+    max_pool: Callable[[Tensor], Tensor]  # of 2 by 2
+    mean_pool: Callable[[Tensor], Tensor]
+
+
+class GeluLinear(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return F.gelu(super().forward(x))
+
+
+TORCH = Parts(
+    nn,
+    GeluLinear,
+    lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+    F.relu,
+    lambda x, y: F.relu(x + y),
+    lambda x: F.max_pool2d(x, 2),
+    lambda x: x.mean((2, 3)),
+)
+
+
+@cache
+def ours() -> Parts:
+    attention = tritongen.compile_op(ATTENTION)
+    return Parts(
+        tritongen.nn,
+        lambda width, hidden: tritongen.nn.Linear(width, hidden, activation="gelu"),
+        lambda q, k, v: attention(q, k, v, q.shape[-1] ** -0.5),
+        tritongen.compile_expr("relu(x)"),
+        tritongen.compile_expr("relu(x + y)"),
+        tritongen.compile_op(MAX_POOL),
+        tritongen.compile_op(MEAN_POOL),
+    )
+
+
+# ---- GPT ----------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Text:
+    """Sizes of a GPT and of its batches."""
+
+    blocks: int = 6
+    width: int = 512
+    heads: int = 8
+    vocabulary: int = 512
+    length: int = 512
+    batch: int = 16
+    rate: float = 6e-4
+
+    unit = "tokens"
+
+    @property
+    def items(self) -> int:
+        return self.batch * self.length
+
+
+class Block(nn.Module):
+    def __init__(self, parts: Parts, width: int, heads: int):
+        super().__init__()
+        self.heads, self.attention = heads, parts.attention
+        self.norm1 = parts.layers.LayerNorm(width)
+        self.qkv = parts.layers.Linear(width, 3 * width)
+        self.out = parts.layers.Linear(width, width)
+        self.norm2 = parts.layers.LayerNorm(width)
+        self.up = parts.gelu_linear(width, 4 * width)
+        self.down = parts.layers.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        n, s, width = x.shape
+        qkv = self.qkv(self.norm1(x)).view(n, s, 3, self.heads, width // self.heads)
+        o = self.attention(*qkv.permute(2, 0, 3, 1, 4).unbind(0))
+        x = x + self.out(o.transpose(1, 2).reshape(n, s, width))
+        return x + self.down(self.up(self.norm2(x)))
+
+
+class GPT(nn.Module):
+    """The loss of the next tokens."""
+
+    def __init__(self, parts: Parts, sizes: Text):
+        super().__init__()
+        layers, width = parts.layers, sizes.width
+        self.tokens = layers.Embedding(sizes.vocabulary, width)
+        self.places = layers.Embedding(sizes.length, width)
+        self.blocks = nn.ModuleList(
+            Block(parts, width, sizes.heads) for _ in range(sizes.blocks)
+        )  # fmt: skip
+        self.norm = layers.LayerNorm(width)
+        self.head = layers.Linear(width, sizes.vocabulary, bias=False)
+        self.loss = layers.CrossEntropyLoss()
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        h = self.tokens(x) + self.places(torch.arange(x.shape[1], device=x.device))
+        for block in self.blocks:
+            h = block(h)
+        return self.loss(self.head(self.norm(h)).flatten(0, 1), target.flatten())
+
+
+def text_batches(sizes: Text, count: int, seed: int) -> list[tuple[Tensor, Tensor]]:
+    """Of a Markov chain, the same for every seed: 4 tokens may follow each, at 1.21 nats of entropy."""
+    chain = torch.Generator().manual_seed(0)
+    follow = torch.randint(sizes.vocabulary, (sizes.vocabulary, 4), generator=chain)
+    g = torch.Generator().manual_seed(seed)
+    rows = count * sizes.batch
+    odds = torch.tensor([0.5, 0.25, 0.125, 0.125])
+    turns = torch.multinomial(odds, rows * sizes.length, replacement=True, generator=g)
+    tokens = [torch.randint(sizes.vocabulary, (rows,), generator=g)]
+    for turn in turns.view(sizes.length, rows):
+        tokens.append(follow[tokens[-1], turn])
+    found = torch.stack(tokens, 1).view(count, sizes.batch, -1)
+    return [(batch[:, :-1].contiguous(), batch[:, 1:].contiguous()) for batch in found]
+
+
+# ---- ResNet -------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Images:
+    """Sizes of a ResNet and of its batches."""
+
+    widths: tuple[int, ...] = (64, 128, 256)
+    depth: int = 2
+    classes: int = 10
+    side: int = 32
+    batch: int = 256
+    rate: float = 1e-3
+
+    unit = "images"
+
+    @property
+    def items(self) -> int:
+        return self.batch
+
+
+class Residual(nn.Module):
+    def __init__(self, parts: Parts, before: int, width: int, stride: int):
+        super().__init__()
+        layers = parts.layers
+        self.relu, self.add_relu = parts.relu, parts.add_relu
+        self.conv1 = layers.Conv2d(before, width, 3, stride, 1, bias=False)
+        self.norm1 = layers.BatchNorm2d(width)
+        self.conv2 = layers.Conv2d(width, width, 3, 1, 1, bias=False)
+        self.norm2 = layers.BatchNorm2d(width)
+        self.beside = nn.Sequential()
+        if stride > 1 or before != width:
+            beside = layers.Conv2d(before, width, 1, stride, bias=False)
+            self.beside = nn.Sequential(beside, layers.BatchNorm2d(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm2(self.conv2(self.relu(self.norm1(self.conv1(x)))))
+        return self.add_relu(y, self.beside(x))
+
+
+class ResNet(nn.Module):
+    """The loss of the images' classes."""
+
+    def __init__(self, parts: Parts, sizes: Images):
+        super().__init__()
+        layers, first = parts.layers, sizes.widths[0]
+        self.relu, self.max_pool, self.mean_pool = parts.relu, parts.max_pool, parts.mean_pool
+        self.stem = layers.Conv2d(3, first, 3, 1, 1, bias=False)
+        self.norm = layers.BatchNorm2d(first)
+        blocks, before = [], first
+        for width in sizes.widths:
+            for k in range(sizes.depth):
+                stride = 2 if k == 0 and width != first else 1
+                blocks.append(Residual(parts, before, width, stride))
+                before = width
+        self.blocks = nn.Sequential(*blocks)
+        self.head = layers.Linear(before, sizes.classes)
+        self.loss = layers.CrossEntropyLoss()
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        h = self.max_pool(self.relu(self.norm(self.stem(x))))
+        return self.loss(self.head(self.mean_pool(self.blocks(h))), target)
+
+
+def image_batches(sizes: Images, count: int, seed: int) -> list[tuple[Tensor, Tensor]]:
+    """Each class is a picture, the same for every seed, moved about and under noise; 32 batches come again."""
+    pictures = torch.randn(
+        sizes.classes, 3, sizes.side, sizes.side, generator=torch.Generator().manual_seed(0)
+    )
+    g = torch.Generator().manual_seed(seed)
+    found = []
+    for _ in range(min(count, 32)):
+        target = torch.randint(sizes.classes, (sizes.batch,), generator=g)
+        moves = torch.randint(sizes.side, (sizes.batch, 2), generator=g).tolist()
+        moved = [p.roll(by, (1, 2)) for p, by in zip(pictures[target], moves, strict=True)]
+        x = torch.stack(moved)
+        found.append((x + 2 * torch.randn(x.shape, generator=g), target))
+    return [found[k % len(found)] for k in range(count)]
+
+
+# ---- both ---------------------------------------------------------------------------------------
+SIZES = {"gpt": Text(), "resnet": Images()}
+TINY = {
+    "gpt": Text(blocks=2, width=32, heads=2, vocabulary=16, length=12, batch=2, rate=1e-2),
+    "resnet": Images(widths=(8, 16), depth=1, classes=3, side=8, batch=6, rate=1e-2),
+}
+
+
+def make(model: str, parts: Parts, sizes: Any, seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return {"gpt": GPT, "resnet": ResNet}[model](parts, sizes)
+
+
+def batches(model: str, sizes: Any, count: int, seed: int) -> list[tuple[Tensor, Tensor]]:
+    return {"gpt": text_batches, "resnet": image_batches}[model](sizes, count, seed)

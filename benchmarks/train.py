@@ -1,0 +1,285 @@
+"""A GPT and a small ResNet trained by torch's layers and by tritongen's, eager and compiled.
+
+    python benchmarks/train.py --model gpt|resnet --out FOLDER [--steps 300] [--device cuda] [--dtype bf16]
+                               [--seeds 3] [--tiny]
+
+First the gradients of step 0, of the same weights and batch: in f32 ours against torch's, under autocast both against
+torch's in f32. Then the runs: eager ones for each seed, compiled ones for the first; a seed gives weights and batches,
+for torch and for us. Writes results.json (after each run), results.md and, where matplotlib is installed
+(`pip install 'tritongen[bench]'`), curves.png.
+
+**The rule**: a curve is inside torch's spread where its mean over every window of a tenth of the steps lies no
+further from one of those of torch's eager seeds than these lie apart. **Speed** is that of the last two thirds of the steps,
+200 of 300, the device waited for at both ends. **Where the time goes** is one step more, by torch.profiler. The first
+step's time, which stands beside them, is that of compiling mostly.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+from models import SIZES, TINY, TORCH, batches, make, ours
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+
+DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
+WAYS = ("torch", "torch compiled", "tritongen", "tritongen compiled")
+COLOURS = {"tritongen": "#d1495b", "tritongen compiled": "#7a5195", "torch compiled": "#00798c"}
+TOP = 15  # kernels of a step that are listed
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+    options = _options(arguments)
+    sizes = (TINY if options.tiny else SIZES)[options.model]
+    device = torch.device(options.device)
+    options.out.mkdir(parents=True, exist_ok=True)
+    results: dict[str, Any] = {
+        "model": options.model, "sizes": repr(sizes), "unit": sizes.unit, "dtype": options.dtype,
+        "steps": options.steps, "torch": torch.__version__, "triton": triton.__version__,
+        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu", "runs": [],
+    }  # fmt: skip
+
+    def data(seed: int) -> list[Batch]:
+        made = batches(options.model, sizes, options.steps + 1, seed)
+        return [(x.to(device), target.to(device)) for x, target in made]
+
+    def model(way: str, seed: int = 0) -> nn.Module:
+        parts = ours() if way.startswith("tritongen") else TORCH
+        made = make(options.model, parts, sizes, seed).to(device)
+        return torch.compile(made) if way.endswith("compiled") else made
+
+    dtype = DTYPES[options.dtype]
+    results["gradients"] = step_0(model, data(0)[0], dtype)
+    _say(results, options.out)
+    for seed in range(options.seeds):
+        made = data(seed)
+        for way in WAYS if seed == 0 else WAYS[::2]:
+            run = train(model(way, seed), made, dtype, sizes, device)
+            results["runs"].append({"way": way, "seed": seed, **run})
+            _say(results, options.out)
+    for run in results["runs"]:
+        run["outside"] = outside(run["losses"], results["runs"], len(run["losses"]) // 10)
+    _say(results, options.out)
+    return results
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", choices=tuple(SIZES), required=True)
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--dtype", default="bf16", choices=tuple(DTYPES), help="of autocast")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--tiny", action="store_true", help="sizes for a CPU")
+    parser.add_argument("--out", type=Path, required=True)
+    return parser.parse_args(arguments)
+
+
+def autocast(device: torch.device, dtype: torch.dtype) -> torch.autocast:
+    return torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
+
+
+# ---- gradients of step 0 ------------------------------------------------------------------------
+def step_0(model: Callable[[str], nn.Module], batch: Batch, low: torch.dtype) -> dict[str, Any]:
+    """By how much the gradient of each parameter is off that of torch in f32, relative to its norm."""
+    device = batch[0].device
+
+    def gradients(way: str, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+        made = model(way)
+        with ieee(), autocast(device, dtype):
+            made(*batch).backward()
+        return {name: p.grad.double() for name, p in made.named_parameters()}
+
+    def off(way: str, dtype: torch.dtype) -> dict[str, Any]:
+        errors = {
+            name: ((g - right[name]).norm() / right[name].norm()).item()
+            for name, g in gradients(way, dtype).items()
+        }
+        worst = max(errors, key=errors.__getitem__)
+        return {"largest": errors[worst], "parameter": worst, "all": errors}
+
+    right = gradients("torch", torch.float32)
+    found = {"tritongen f32": off("tritongen", torch.float32)}
+    if low != torch.float32:
+        found |= {f"{way} autocast": off(way, low) for way in ("tritongen", "torch")}
+    return found
+
+
+@contextmanager
+def ieee():
+    """Products and convolutions of f32 in full, of torch's and ours alike."""
+    switches = torch.backends.cuda.matmul, torch.backends.cudnn.conv
+    before = [switch.fp32_precision for switch in switches]
+    try:
+        for switch in switches:
+            switch.fp32_precision = "ieee"
+        yield
+    finally:
+        for switch, precision in zip(switches, before, strict=True):
+            switch.fp32_precision = precision
+
+
+# ---- a run --------------------------------------------------------------------------------------
+def train(
+    model: nn.Module, made: list[Batch], dtype: torch.dtype, sizes: Any, device: torch.device
+) -> dict[str, Any]:
+    """Losses of all steps but one, the speed of the last two thirds, and the kernels of the one."""
+    on_gpu = device.type == "cuda"
+    optimizer = torch.optim.AdamW(model.parameters(), lr=sizes.rate, fused=on_gpu)
+
+    def step(batch: Batch) -> torch.Tensor:
+        with autocast(device, dtype):
+            loss = model(*batch)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    *steps, last = made
+    untimed = len(steps) - max(1, 2 * len(steps) // 3)
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+    start = clock(device)
+    losses = [step(steps[0])]
+    first = clock(device) - start
+    losses += [step(batch) for batch in steps[1:untimed]]
+    start = clock(device)
+    losses += [step(batch) for batch in steps[max(1, untimed) :]]
+    seconds = (clock(device) - start) / max(1, len(steps) - max(1, untimed))
+    return {
+        "losses": torch.stack(losses).tolist(),
+        "first_s": first,
+        "step_ms": seconds * 1e3,
+        "rate": sizes.items / seconds,
+        "peak_gib": torch.cuda.max_memory_allocated() / 2**30 if on_gpu else None,
+        "kernels": kernels(lambda: step(last), on_gpu),
+    }
+
+
+def clock(device: torch.device) -> float:
+    """Seconds, when all that was launched is done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def kernels(step: Callable[[], Any], on_gpu: bool) -> dict[str, Any]:
+    """What the device ran in one step, in microseconds; on a CPU, torch's ops and our references."""
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
+    with profile(activities=activities) as profiler:
+        step()
+        if on_gpu:
+            torch.cuda.synchronize()
+    wanted = torch.autograd.DeviceType.CUDA if on_gpu else torch.autograd.DeviceType.CPU
+    rows = [
+        (e.key, e.count, e.self_device_time_total if on_gpu else e.self_cpu_time_total)
+        for e in profiler.key_averages()
+        if e.device_type == wanted
+    ]
+    rows.sort(key=lambda row: -row[2])
+    shown = [{"name": n, "calls": c, "us": us} for n, c, us in rows[:TOP]]
+    return {"us": sum(us for *_, us in rows), "launches": sum(c for _, c, _ in rows), "top": shown}
+
+
+# ---- the spread of seeds ------------------------------------------------------------------------
+def outside(losses: list[float], runs: list[dict[str, Any]], window: int) -> list[int]:
+    """The windows in which a curve is not inside torch's spread, by their first steps."""
+    window = max(1, window)
+    theirs = [windows(run["losses"], window) for run in runs if run["way"] == "torch"]
+    found = []
+    for k, mean in enumerate(windows(losses, window)):
+        seen = [curve[k] for curve in theirs]
+        if not min(abs(mean - s) for s in seen) <= max(seen) - min(seen):
+            found.append(k * window)
+    return found
+
+
+def windows(losses: list[float], window: int) -> list[float]:
+    starts = range(0, len(losses) - window + 1, window)
+    return [sum(losses[k : k + window]) / window for k in starts]
+
+
+# ---- what is written ----------------------------------------------------------------------------
+def _say(results: dict[str, Any], out: Path) -> None:
+    (out / "results.json").write_text(json.dumps(results, indent=1))
+    (out / "results.md").write_text(text := table(results))
+    if results["runs"] and "outside" in results["runs"][-1]:
+        print(text)
+        curves(results, out / "curves.png")
+    elif results["runs"]:
+        run = results["runs"][-1]
+        speed = f"{run['rate']:,.0f} {results['unit']}/s, first step {run['first_s']:.1f} s"
+        print(
+            f"{run['way']}, seed {run['seed']}: loss {run['losses'][-1]:.4f}, {speed}", flush=True
+        )
+
+
+def table(results: dict[str, Any]) -> str:
+    about = f"{results['model']} on {results['device']}, {results['dtype']} autocast, {results['steps']} steps"
+    lines = [f"### {about}: torch {results['torch']}, triton {results['triton']}", ""]
+    lines += [results["sizes"], "", "| gradients at step 0 | largest error | of |", "|---|---|---|"]
+    for name, found in results["gradients"].items():
+        lines.append(f"| {name} | {found['largest']:.1e} | `{found['parameter']}` |")
+    unit = results["unit"]
+    lines += ["", f"| run | seed | {unit}/s | step ms | kernels ms | launches | GiB | first step s | loss | outside |",
+              "|---|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    for run in results["runs"]:
+        last = windows(run["losses"], max(1, len(run["losses"]) // 10))[-1]
+        gib = "" if run["peak_gib"] is None else f"{run['peak_gib']:.1f}"
+        times = f"{run['rate']:,.0f} | {run['step_ms']:.2f} | {run['kernels']['us'] / 1e3:.2f}"
+        spread = ", ".join(map(str, run.get("outside", ["?"]))) or "nowhere"
+        lines.append(
+            f"| {run['way']} | {run['seed']} | {times} | {run['kernels']['launches']} | {gib} |"
+            f" {run['first_s']:.1f} | {last:.4f} | {spread} |"
+        )
+    for run in results["runs"]:
+        if run["seed"] == 0:
+            lines += [
+                "",
+                f"| {run['way']}: where a step's time goes | calls | us |",
+                "|---|---|---|",
+            ]
+            for row in run["kernels"]["top"]:
+                lines.append(f"| `{row['name'][:80]}` | {row['calls']} | {row['us']:,.0f} |")
+    return "\n".join(lines) + "\n"
+
+
+def curves(results: dict[str, Any], path: Path) -> None:
+    """The losses, smoothed by windows of a thirtieth; torch's seeds as a band."""
+    try:
+        from matplotlib.figure import Figure  # no pyplot: no window, no global state
+    except ImportError:
+        print("no matplotlib: no curves; pip install 'tritongen[bench]'")
+        return
+    window = max(1, results["steps"] // 30)
+    seeds = [windows(r["losses"], window) for r in results["runs"] if r["way"] == "torch"]
+    places = [window * (k + 0.5) for k in range(len(seeds[0]))]
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.subplots()
+    low, high = ([edge(step) for step in zip(*seeds, strict=True)] for edge in (min, max))
+    axes.fill_between(places, low, high, color="#30638e", alpha=0.35, label="torch, all seeds")
+    for run in results["runs"]:
+        if run["way"] != "torch":
+            named = {"label": run["way"]} if run["seed"] == 0 else {}
+            style = "--" if run["way"].endswith("compiled") else "-"
+            axes.plot(places, windows(run["losses"], window), style, linewidth=1,
+                      color=COLOURS[run["way"]], **named)  # fmt: skip
+    axes.set_xlabel("step")
+    axes.set_ylabel("loss")
+    axes.set_title(f"{results['model']}, {results['dtype']} autocast, on {results['device']}")
+    axes.grid(True, alpha=0.25)
+    axes.legend()
+    figure.savefig(path, dpi=130)
+
+
+if __name__ == "__main__":
+    main()
