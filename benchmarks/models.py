@@ -163,6 +163,7 @@ class Images:
     depth: int = 2
     classes: int = 10
     side: int = 32
+    noise: float = 2.0
     batch: int = 256
     rate: float = 1e-3
 
@@ -228,7 +229,7 @@ def image_batches(sizes: Images, count: int, seed: int) -> list[tuple[Tensor, Te
         moves = torch.randint(sizes.side, (sizes.batch, 2), generator=g).tolist()
         moved = [p.roll(by, (1, 2)) for p, by in zip(pictures[target], moves, strict=True)]
         x = torch.stack(moved)
-        found.append((x + 2 * torch.randn(x.shape, generator=g), target))
+        found.append((x + sizes.noise * torch.randn(x.shape, generator=g), target))
     return [found[k % len(found)] for k in range(count)]
 
 
@@ -236,7 +237,7 @@ def image_batches(sizes: Images, count: int, seed: int) -> list[tuple[Tensor, Te
 SIZES = {"gpt": Text(), "resnet": Images()}
 TINY = {
     "gpt": Text(blocks=2, width=32, heads=2, vocabulary=16, length=12, batch=2, rate=1e-2),
-    "resnet": Images(widths=(8, 16), depth=1, classes=3, side=8, batch=6, rate=1e-2),
+    "resnet": Images(widths=(8, 16), depth=1, classes=3, side=8, noise=0.2, batch=12, rate=1e-2),
 }
 
 

@@ -1,7 +1,7 @@
 """A GPT and a small ResNet trained by torch's layers and by tritongen's, eager and compiled.
 
     python benchmarks/train.py --model gpt|resnet --out FOLDER [--steps 300] [--device cuda] [--dtype bf16]
-                               [--seeds 3] [--tiny]
+                               [--seeds 3] [--backend inductor] [--tiny]
 
 First the gradients of step 0, of the same weights and batch: in f32 ours against torch's, under autocast both against
 torch's in f32. Then the runs: eager ones for each seed, compiled ones for the first; a seed gives weights and batches,
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     def model(way: str, seed: int = 0) -> nn.Module:
         parts = ours() if way.startswith("tritongen") else TORCH
         made = make(options.model, parts, sizes, seed).to(device)
-        return torch.compile(made) if way.endswith("compiled") else made
+        return torch.compile(made, backend=options.backend) if way.endswith("compiled") else made
 
     dtype = DTYPES[options.dtype]
     results["gradients"] = step_0(model, data(0)[0], dtype)
@@ -79,6 +79,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--dtype", default="bf16", choices=tuple(DTYPES), help="of autocast")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--backend", default="inductor", help="of torch.compile")
     parser.add_argument("--tiny", action="store_true", help="sizes for a CPU")
     parser.add_argument("--out", type=Path, required=True)
     return parser.parse_args(arguments)
