@@ -28,16 +28,27 @@ SHOWN = [e for e in manual.manual() if blocks(e.text)]
 
 @pytest.mark.parametrize("entry", SHOWN, ids=lambda e: e.title)
 def test_examples_run(entry):
+    run_all(entry.text, entry.title)
+
+
+@pytest.mark.slow
+def test_the_page_on_training_runs():
+    run_all((manual.path().parent / "training.md").read_text(encoding="utf-8"), "training.md")
+
+
+def run_all(text: str, title: str) -> None:
     """An `op` block compiles, and the lines behind it print what they say; one with a code is refused by it."""
     scope = {"torch": torch, "tritongen": tritongen}
-    for kind, code, text in blocks(entry.text):
+    for kind, code, text in blocks(text):
         if kind == "op" and code:
-            assert code in codes(text), entry.title
+            assert code in codes(text), title
         elif kind == "op":
             ops = api._compile(text, "<text>")
             scope |= {op.__name__: op for op in ops}
+        elif ">>>" in text:
+            run(text, title, scope)
         else:
-            run(text, entry.title, scope)
+            exec(text, scope)
 
 
 def codes(text: str) -> set[str]:
