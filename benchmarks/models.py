@@ -33,6 +33,7 @@ op attention<T: float>(q: T[B, H, S, E], k: T[B, H, S, E], v: T[B, H, S, E], sca
 MAX_POOL = """
 op max_pool<T: float>(x: T[N, C, H, W]) -> y: T[N, C, P, Q] with P = H // 2, Q = W // 2 { y = max_pool2d(x) }"""
 MEAN_POOL = "op mean_pool<T: float>(x: T[N, C, ...]) -> y: T[N, C] { y = global_avg_pool(x) }"
+Batch = tuple[Tensor, Tensor]  # what goes in, and what is right
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ class GPT(nn.Module):
         return self.loss(self.head(self.norm(h)).flatten(0, 1), target.flatten())
 
 
-def text_batches(sizes: Text, count: int, seed: int) -> list[tuple[Tensor, Tensor]]:
+def text_batches(sizes: Text, count: int, seed: int, device: torch.device) -> list[Batch]:
     """Of a Markov chain, the same for every seed: 4 tokens may follow each, at 1.21 nats of entropy."""
     chain = torch.Generator().manual_seed(0)
     follow = torch.randint(sizes.vocabulary, (sizes.vocabulary, 4), generator=chain)
@@ -150,7 +151,7 @@ def text_batches(sizes: Text, count: int, seed: int) -> list[tuple[Tensor, Tenso
     tokens = [torch.randint(sizes.vocabulary, (rows,), generator=g)]
     for turn in turns.view(sizes.length, rows):
         tokens.append(follow[tokens[-1], turn])
-    found = torch.stack(tokens, 1).view(count, sizes.batch, -1)
+    found = torch.stack(tokens, 1).view(count, sizes.batch, -1).to(device)
     return [(batch[:, :-1].contiguous(), batch[:, 1:].contiguous()) for batch in found]
 
 
@@ -217,7 +218,7 @@ class ResNet(nn.Module):
         return self.loss(self.head(self.mean_pool(self.blocks(h))), target)
 
 
-def image_batches(sizes: Images, count: int, seed: int) -> list[tuple[Tensor, Tensor]]:
+def image_batches(sizes: Images, count: int, seed: int, device: torch.device) -> list[Batch]:
     """Each class is a picture, the same for every seed, moved about and under noise; 32 batches come again."""
     pictures = torch.randn(
         sizes.classes, 3, sizes.side, sizes.side, generator=torch.Generator().manual_seed(0)
@@ -228,8 +229,10 @@ def image_batches(sizes: Images, count: int, seed: int) -> list[tuple[Tensor, Te
         target = torch.randint(sizes.classes, (sizes.batch,), generator=g)
         moves = torch.randint(sizes.side, (sizes.batch, 2), generator=g).tolist()
         moved = [p.roll(by, (1, 2)) for p, by in zip(pictures[target], moves, strict=True)]
-        x = torch.stack(moved)
-        found.append((x + sizes.noise * torch.randn(x.shape, generator=g), target))
+        x = torch.stack(moved) + sizes.noise * torch.randn(
+            len(moved), *pictures.shape[1:], generator=g
+        )
+        found.append((x.to(device), target.to(device)))
     return [found[k % len(found)] for k in range(count)]
 
 
@@ -246,5 +249,5 @@ def make(model: str, parts: Parts, sizes: Any, seed: int = 0) -> nn.Module:
     return {"gpt": GPT, "resnet": ResNet}[model](parts, sizes)
 
 
-def batches(model: str, sizes: Any, count: int, seed: int) -> list[tuple[Tensor, Tensor]]:
-    return {"gpt": text_batches, "resnet": image_batches}[model](sizes, count, seed)
+def batches(model: str, sizes: Any, count: int, seed: int, device: torch.device) -> list[Batch]:
+    return {"gpt": text_batches, "resnet": image_batches}[model](sizes, count, seed, device)

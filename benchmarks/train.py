@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 import triton
-from models import SIZES, TINY, TORCH, batches, make, ours
+from models import SIZES, TINY, TORCH, Batch, batches, make, ours
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
@@ -34,7 +34,6 @@ DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 WAYS = ("torch", "torch compiled", "tritongen", "tritongen compiled")
 COLOURS = {"tritongen": "#d1495b", "tritongen compiled": "#7a5195", "torch compiled": "#00798c"}
 TOP = 15  # kernels of a step that are listed
-Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
@@ -42,15 +41,12 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     sizes = (TINY if options.tiny else SIZES)[options.model]
     device = torch.device(options.device)
     options.out.mkdir(parents=True, exist_ok=True)
+    started = time.monotonic()
     results: dict[str, Any] = {
         "model": options.model, "sizes": repr(sizes), "unit": sizes.unit, "dtype": options.dtype,
         "steps": options.steps, "torch": torch.__version__, "triton": triton.__version__,
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu", "runs": [],
     }  # fmt: skip
-
-    def data(seed: int) -> list[Batch]:
-        made = batches(options.model, sizes, options.steps + 1, seed)
-        return [(x.to(device), target.to(device)) for x, target in made]
 
     def model(way: str, seed: int = 0) -> nn.Module:
         parts = ours() if way.startswith("tritongen") else TORCH
@@ -58,13 +54,14 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
         return torch.compile(made, backend=options.backend) if way.endswith("compiled") else made
 
     dtype = DTYPES[options.dtype]
-    results["gradients"] = step_0(model, data(0)[0], dtype)
+    results["gradients"] = step_0(model, batches(options.model, sizes, 1, 0, device)[0], dtype)
     _say(results, options.out)
     for seed in range(options.seeds):
-        made = data(seed)
+        made = batches(options.model, sizes, options.steps + 1, seed, device)
         for way in WAYS if seed == 0 else WAYS[::2]:
             run = train(model(way, seed), made, dtype, sizes, device)
             results["runs"].append({"way": way, "seed": seed, **run})
+            results["seconds"] = round(time.monotonic() - started, 1)
             _say(results, options.out)
     for run in results["runs"]:
         run["outside"] = outside(run["losses"], results["runs"], len(run["losses"]) // 10)

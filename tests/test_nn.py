@@ -146,6 +146,8 @@ def test_torch_compile_takes_a_model_before_its_first_call(monkeypatch):
     assert losses[:2] == losses[2:]
     for got, right in zip(compiled.parameters(), net.parameters(), strict=True):
         torch.testing.assert_close(got.grad, right.grad)
+    for got, right in zip(compiled.buffers(), net.buffers(), strict=True):
+        torch.testing.assert_close(got, right)
 
 
 def test_an_activation_stands_behind_the_product():

@@ -24,7 +24,7 @@ from tritongen.syntax.ref import parse_ref, ref_python
 from tritongen.syntax.unparse import unparse
 
 ROOT = Path(__file__).parents[1]
-SPECS = sorted(ROOT.glob("specs/*.op")) + [ROOT / "grammar" / "prelude.op"]
+SPECS = sorted([*ROOT.glob("specs/*.op"), *ROOT.glob("grammar/*.op")])
 
 
 def one(call, *args) -> Diagnostic:

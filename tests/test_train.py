@@ -50,7 +50,7 @@ from models import TINY, TORCH, batches, make, ours
 
 sizes = TINY["gpt"].__class__(blocks=1, width=16, heads=2, vocabulary=8, length=5, batch=2)
 made = [make("gpt", parts, sizes) for parts in (ours(), TORCH)]
-losses = [model(*batches("gpt", sizes, 1, 0)[0]) for model in made]
+losses = [model(*batches("gpt", sizes, 1, 0, torch.device("cpu"))[0]) for model in made]
 torch.testing.assert_close(*losses)
 for loss in losses:
     loss.backward()

@@ -89,14 +89,17 @@ class _Convolution:
         _refuse(type(self).__name__, padding_mode=(self.padding_mode, ("zeros",)))
         self._constants()
 
-    def forward(self: Any, x: Tensor, **more: int) -> Tensor:
+    def forward(self: Any, input: Tensor) -> Tensor:
+        return self._convolved(input)
+
+    def _convolved(self: Any, x: Tensor, **more: int) -> Tensor:
         rank = len(self.kernel_size)
         op = f"conv{'_transpose' if self.transposed else ''}{rank}d"
         batch = x[None] if x.dim() == rank + 1 else x
         y = call(op, batch, self.weight, b=self.bias, **self._constants(), **more)
         return y if batch is x else y[0]
 
-    def _constants(self: Any) -> dict[str, int]:
+    def _constants(self: Any) -> dict[str, Any]:
         layer = type(self).__name__
         stride, dil = _one(layer, "stride", self.stride), _one(layer, "dilation", self.dilation)
         pad = self.padding
@@ -110,12 +113,10 @@ class _Convolution:
 
 
 class _Transposed(_Convolution):
-    def forward(self: Any, x: Tensor, output_size: list[int] | None = None) -> Tensor:
-        rank = len(self.kernel_size)
-        padded = self._output_padding(
-            x, output_size, self.stride, self.padding, self.kernel_size, rank, self.dilation
-        )
-        return super().forward(x, out_pad=_one(type(self).__name__, "output_padding", padded))
+    def forward(self: Any, input: Tensor, output_size: list[int] | None = None) -> Tensor:
+        rank, size = len(self.kernel_size), (self.stride, self.padding, self.kernel_size)
+        padded = self._output_padding(input, output_size, *size, rank, self.dilation)
+        return self._convolved(input, out_pad=_one(type(self).__name__, "output_padding", padded))
 
 
 class Conv1d(_Convolution, nn.Conv1d):
@@ -163,9 +164,9 @@ class RMSNorm(nn.RMSNorm):
 def _over_last(op: str, x: Tensor, shape: tuple[int, ...], eps: float, **weights: Any) -> Tensor:
     """A norm of rows over several dims at once."""
     if tuple(x.shape[x.dim() - len(shape) :]) != tuple(shape):
-        raise ValueError(f"expected the last dims {list(shape)}, given {list(x.shape)}")
+        raise ValueError(f"{op}: x: expected the last dims {list(shape)}, given {list(x.shape)}")
     rows = x.flatten(-len(shape)) if len(shape) > 1 else x
-    flat = {name: None if w is None else w.flatten() for name, w in weights.items()}
+    flat: dict[str, Any] = {name: None if w is None else w.flatten() for name, w in weights.items()}
     return call(op, rows, **flat, eps=eps).view(x.shape)
 
 
@@ -228,7 +229,9 @@ class Softmax(nn.Softmax):
         dim = self.dim % x.dim()
         if dim == x.dim() - 1:
             return call("softmax", x)
-        return call("channel_softmax", x.reshape(x.shape[:dim].numel(), *x.shape[dim:])).view(x.shape)
+        return call("channel_softmax", x.reshape(x.shape[:dim].numel(), *x.shape[dim:])).view(
+            x.shape
+        )
 
 
 class CrossEntropyLoss(nn.CrossEntropyLoss):
