@@ -181,7 +181,7 @@ def kernels(step: Callable[[], Any], on_gpu: bool) -> dict[str, Any]:
     rows = [
         (e.key, e.count, e.self_device_time_total if on_gpu else e.self_cpu_time_total)
         for e in profiler.key_averages()
-        if e.device_type == wanted
+        if e.device_type == wanted and not e.is_user_annotation  # these hold kernels
     ]
     rows.sort(key=lambda row: -row[2])
     shown = [{"name": n, "calls": c, "us": us} for n, c, us in rows[:TOP]]

@@ -92,7 +92,7 @@ class _Convolution:
     def forward(self: Any, input: Tensor) -> Tensor:
         return self._convolved(input)
 
-    def _convolved(self: Any, x: Tensor, **more: int) -> Tensor:
+    def _convolved(self: Any, x: Tensor, **more: Any) -> Tensor:
         rank = len(self.kernel_size)
         op = f"conv{'_transpose' if self.transposed else ''}{rank}d"
         batch = x[None] if x.dim() == rank + 1 else x
@@ -198,10 +198,12 @@ class _BatchNorm:
     def _follow(self: Any, mean: Tensor, variance: Tensor, count: int) -> None:
         """The running statistics, of which the variance is the unbiased one."""
         self.num_batches_tracked.add_(1)
-        share = 1 / self.num_batches_tracked if self.momentum is None else self.momentum
+        share = self.momentum
+        if share is None:
+            share = 1 / self.num_batches_tracked.to(self.running_mean.dtype)
         unbiased = variance * (count / max(1, count - 1))
         for running, seen in ((self.running_mean, mean), (self.running_var, unbiased)):
-            running.mul_(1 - share).add_(seen * share)
+            running.lerp_(seen.to(running.dtype), share)
 
 
 class BatchNorm1d(_BatchNorm, nn.BatchNorm1d):
@@ -229,9 +231,8 @@ class Softmax(nn.Softmax):
         dim = self.dim % x.dim()
         if dim == x.dim() - 1:
             return call("softmax", x)
-        return call("channel_softmax", x.reshape(x.shape[:dim].numel(), *x.shape[dim:])).view(
-            x.shape
-        )
+        rows = x.reshape(x.shape[:dim].numel(), *x.shape[dim:])
+        return call("channel_softmax", rows).view(x.shape)
 
 
 class CrossEntropyLoss(nn.CrossEntropyLoss):
