@@ -36,10 +36,10 @@ def test_the_page_on_training_runs():
     run_all((manual.path().parent / "training.md").read_text(encoding="utf-8"), "training.md")
 
 
-def run_all(text: str, title: str) -> None:
+def run_all(page: str, title: str) -> None:
     """An `op` block compiles, and the lines behind it print what they say; one with a code is refused by it."""
     scope = {"torch": torch, "tritongen": tritongen}
-    for kind, code, text in blocks(text):
+    for kind, code, text in blocks(page):
         if kind == "op" and code:
             assert code in codes(text), title
         elif kind == "op":
