@@ -61,7 +61,7 @@ def codes(text: str) -> set[str]:
 def run(text: str, name: str, scope: dict) -> None:
     test = doctest.DocTestParser().get_doctest(text, dict(scope), name, None, None)
     said: list[str] = []
-    options = doctest.NORMALIZE_WHITESPACE
+    options = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
     result = doctest.DocTestRunner(optionflags=options).run(test, out=said.append)
     assert result.attempted and not result.failed, "".join(said)
 
