@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tritongen.ir.algebra import evaluate, extreme, index, poly, size
-from tritongen.ir.bounds import corners, gather, peaks, prove, within
+from tritongen.ir.bounds import corners, gather, peaks, plainly_nonnegative, prove, within
 from tritongen.ir.nodes import Define, Require
 
 A, B, K, P = map(size, "ABKP")  # A, B: sizes; K: a constant, of any sign; P: derived
@@ -153,3 +153,22 @@ def test_an_equality_forgets_no_bound(order):
     box = {"n": (ZERO, M)}
     assert prove(n // A, "<", M, known, box) is True
     assert prove(n % A, "<", A, known, box) is True
+
+
+def test_what_says_the_same_is_one():
+    """Each read of an op finds its facts anew: what was proven for one holds for all without another proof."""
+    one, other = (within(gather("AB", [fact(A, ">", B)]), {"i": (ZERO, A - B)}) for _ in range(2))
+    assert one is other
+    assert one is not within(one, {"j": (ZERO, A)})
+
+
+def test_the_least_value_refutes_at_once():
+    """`A * A - 3 * A + 1` is -1 at A == 1; an index adds nothing there, and a floor is looked into."""
+    facts = within(gather("A", [fact(A, ">", ZERO)]), {"i": (ZERO, A)})
+    for p, holds in (
+        (A * A - A * 3 + 1 + I, False),
+        (A * 2 - 2 + I, True),
+        ((A + 1) // 2 - 1, True),
+        (A // 2 - 1, False),
+    ):
+        assert plainly_nonnegative(p, facts) == holds, p

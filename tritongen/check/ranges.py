@@ -62,7 +62,7 @@ class Frame:
         found = bounds.within(scope.known, self.ranges)
         for guard in self.guards:
             found = bounds.require(found, guard.poly, guard.op, ZERO)
-        return found
+        return bounds.one(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
 from math import lcm
 from typing import Union
 
@@ -25,6 +25,7 @@ from tritongen.ir.algebra_text import factor_text, text
 from tritongen.ir.atoms import Atom, Extreme, Fetch, Floor, Group, Idx, Mod, Monomial, Number, Sym
 
 MOST_TERMS = 1 << 11  # of a product, before equal ones are one
+KEPT = 1 << 14  # monomials: an op has a few, which stand in all that is said of its places
 
 
 class Overgrown(ArithmeticError):
@@ -58,7 +59,10 @@ class Poly:
         return self * -1
 
     def __sub__(self, other: PolyLike) -> Poly:
-        return self + poly(other) * -1
+        total = dict(self.terms)
+        for monomial, value in poly(other).terms:
+            total[monomial] = total.get(monomial, 0) - value
+        return _from(total)
 
     def __rsub__(self, other: PolyLike) -> Poly:
         return poly(other) - self
@@ -367,6 +371,12 @@ def _key(atom: Atom) -> tuple[int, str]:
     return (0 if is_index_like(atom) else 1, factor_text(atom, None))
 
 
+@lru_cache(maxsize=KEPT)
+def _order(monomial: Monomial) -> tuple[tuple[int, str, int], ...]:
+    return tuple((*_key(atom), power) for atom, power in monomial)
+
+
+@lru_cache(maxsize=KEPT)
 def _times(left: Monomial, right: Monomial) -> Monomial:
     if not left or not right:
         return left or right
@@ -379,5 +389,5 @@ def _times(left: Monomial, right: Monomial) -> Monomial:
 def _from(total: dict[Monomial, Number]) -> Poly:
     kept = [(monomial, whole(value)) for monomial, value in total.items() if value]
     if len(kept) > 1:
-        kept.sort(key=lambda term: [_key(atom) + (power,) for atom, power in term[0]])
+        kept.sort(key=lambda term: _order(term[0]))
     return Poly(tuple(kept))

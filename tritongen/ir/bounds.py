@@ -51,6 +51,7 @@ from tritongen.ir.known import (
     facts_of,
     gather,
     learn,
+    one,
     plainly_nonnegative,
     require,
     simplify,
@@ -67,6 +68,7 @@ __all__ = [
     "gather",
     "learn",
     "nonnegative",
+    "one",
     "peaks",
     "prove",
     "require",
@@ -93,14 +95,7 @@ def prove(
     guards: Iterable[Poly] = (),
 ) -> bool | None:
     """Whether `left op right` holds at every point (True), at none (False), or it depends (None)."""
-    return _proven(left - right, op, _within(facts, tuple((ranges or {}).items()), tuple(guards)))
-
-
-@lru_cache(maxsize=256)
-def _within(
-    facts: Facts, ranges: tuple[tuple[str, tuple[Poly, Poly]], ...], guards: tuple[Poly, ...]
-) -> Facts:
-    return within(facts, dict(ranges), guards)
+    return _proven(left - right, op, within(facts, ranges or {}, guards))
 
 
 @lru_cache(maxsize=1024)

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from tritongen.ir.algebra import (
     Atom,
     Extreme,
     Floor,
     Idx,
+    Number,
     Poly,
     Sym,
     atoms,
@@ -38,7 +40,7 @@ class Facts:
     """What is known of sizes: `equal` replaces names, `low` bounds them, `known` are all >= 0.
 
     `nonzero` are of either sign, but not 0: what a call divides by. `quotients` are names of our own: `X // k` where
-    `X % k == 0` is required. Two are the same where they are one object: what is proven from one is kept by that.
+    `X % k == 0` is required. Two are the same where they are one object (`one`): what is proven is kept by that.
     """
 
     equal: Mapping[str, Poly] = field(default_factory=dict)
@@ -50,6 +52,24 @@ class Facts:
     constants: frozenset[str] = frozenset()  # names that the compiler knows the values of
 
 
+def one(facts: Facts) -> Facts:
+    """The one object for all facts that say the same: what was proven from them need not be proven again."""
+    said = (facts.equal, facts.low, facts.ranges, facts.quotients)
+    rest = facts.known, facts.nonzero, facts.constants
+    return _one(tuple(tuple(mapping.items()) for mapping in said), *rest)
+
+
+@lru_cache(maxsize=1 << 10)
+def _one(
+    said: tuple[tuple, ...],
+    known: tuple[Poly, ...],
+    nonzero: tuple[Poly, ...],
+    constants: frozenset[str],
+) -> Facts:
+    equal, low, ranges, quotients = map(dict, said)
+    return Facts(equal, low, known, nonzero, ranges, quotients, constants)
+
+
 def facts_of(op: Op) -> Facts:
     """The facts of an op: its dims are not negative, its requirements hold."""
     sizes = {a.name for t in op.tensors for d in t.dims for a in walk(d) if isinstance(a, Sym)}
@@ -58,7 +78,7 @@ def facts_of(op: Op) -> Facts:
     # What holds of the batch dims of some operands need not hold of those of the op.
     facts = (f for f in op.facts if isinstance(f, Define) or not f.batch or {*f.batch} == batched)
     known = gather(sizes, facts, (d for t in (*op.tensors, *op.outputs) for d in t.dims))
-    return replace(known, constants=frozenset(c.name for c in op.constants))
+    return one(replace(known, constants=frozenset(c.name for c in op.constants)))
 
 
 def gather(sizes: Iterable[str], facts: Iterable[Fact] = (), dims: Iterable[Poly] = ()) -> Facts:
@@ -111,8 +131,15 @@ def _apart(facts: Facts, gap: Poly) -> Facts:
 
 def within(facts: Facts, ranges: Ranges, guards: Iterable[Poly] = ()) -> Facts:
     """With a point in the box: no range is empty, every guard is >= 0 there."""
+    return _within(facts, tuple(ranges.items()), tuple(guards))
+
+
+@lru_cache(maxsize=1 << 10)
+def _within(
+    facts: Facts, ranges: tuple[tuple[str, tuple[Poly, Poly]], ...], guards: tuple[Poly, ...]
+) -> Facts:
     found = dict(facts.ranges)
-    for name, (lo, hi) in ranges.items():
+    for name, (lo, hi) in ranges:
         lo, hi = simplify(lo, facts), simplify(hi, facts)
         found[name] = (lo, _reached(lo, hi))
     facts = replace(facts, ranges=found)
@@ -120,7 +147,7 @@ def within(facts: Facts, ranges: Ranges, guards: Iterable[Poly] = ()) -> Facts:
         facts = learn(facts, hi - lo - 1)
     for guard in guards:
         facts = learn(facts, guard)
-    return facts
+    return one(facts)
 
 
 def _reached(lo: Poly, hi: Poly) -> Poly:
@@ -136,13 +163,32 @@ def simplify(p: Poly, facts: Facts) -> Poly:
     return substitute(p, facts.equal)
 
 
+@lru_cache(maxsize=1 << 14)
 def plainly_nonnegative(p: Poly, facts: Facts) -> bool:
     """Whether every term is, once each name is counted from its lower bound."""
+    if _least(p, facts.low) < 0:  # the term without a name, found without counting anew
+        return False
     shift = {name: size(name) + low for name, low in facts.low.items() if low}
     for monomial, value in substitute(p, shift).terms:
         if value < 0 or not all(power > 0 and _not_below(a, facts) for a, power in monomial):
             return False
     return True
+
+
+def _least(p: Poly, low: Mapping[str, int]) -> Number:
+    """What p is with each size at its bound and each index at 0; 0 where there is more in it than those."""
+    total: Number = 0
+    for monomial, value in p.terms:
+        for atom, power in monomial:
+            match atom:
+                case Sym(name) if power > 0:
+                    value *= low.get(name, 0) ** power
+                case Idx():
+                    value = 0
+                case _:
+                    return 0
+        total += value
+    return total
 
 
 def _not_below(atom: Atom, facts: Facts) -> bool:
@@ -154,7 +200,7 @@ def _not_below(atom: Atom, facts: Facts) -> bool:
             return name in facts.ranges and plainly_nonnegative(facts.ranges[name][0], facts)
         case Floor(num, den):
             # A shifted floor has shifted names in it: `low` counts them from 0 now.
-            at_zero = replace(facts, low={name: 0 for name in facts.low})
+            at_zero = one(replace(facts, low={name: 0 for name in facts.low}))
             return plainly_nonnegative(num, at_zero) and plainly_nonnegative(den, at_zero)
     return False
 

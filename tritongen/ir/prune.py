@@ -53,6 +53,7 @@ def _pruned(expr: Expr, dims: Dims, box: bounds.Facts, facts: bounds.Facts) -> E
             box, facts = bounds.within(box, ranges), bounds.within(facts, ranges)
             for guard in guards:
                 facts = bounds.require(facts, guard.poly, guard.op, ZERO)
+            facts = bounds.one(facts)
             return replace(expr, body=_pruned(body, dims, box, facts))
     return expr
 
