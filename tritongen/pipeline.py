@@ -18,10 +18,10 @@ from pathlib import Path
 from tritongen.autodiff import NotDifferentiable, gradient, with_gradient
 from tritongen.check import Checked, check
 from tritongen.emit.collisions import NONE, Collisions, Marks, collisions, marked, marks_for
+from tritongen.emit.format import format_source
 from tritongen.emit.module import (
     OpPlans,
     differentiated,
-    format_source,
     module_source,
     rendered,
 )

@@ -1,8 +1,8 @@
 """Plans to the text of one generated module: kernels, choose, launch, checks, reference, wrapper.
 
 Input: for each op of a file its typings' plans. Output: Python source, walked against the allow-list
-(`allow.py`) and its names checked (`scopes.py`); formatting it is `format_source`, which the run-time path
-leaves out until someone asks.
+(`allow.py`) and its names checked (`scopes.py`); formatting it is `format.py`, which the run-time path leaves
+out until someone asks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from tritongen.ir.linear import linear_in
 from tritongen.resources import folder, own_text
 from tritongen.schedule.plan import Pack, Plan, Step
 
-LINE_LENGTH = 100
 GRADIENTS = "# The gradients of a module that imports nothing of tritongen."
 ALL_HELPERS = HELPERS | folds.HELPERS | paired.HELPERS | runs.HELPERS
 ALL_HELPERS |= lanes.HELPERS | lines.HELPERS
@@ -98,13 +97,6 @@ def environment():
         keep_trailing_newline=True,
         autoescape=False,
     )
-
-
-def format_source(source: str) -> str:
-    """The source as black prints it; its exact version is pinned, since `--check` compares bytes."""
-    import black
-
-    return black.format_str(source, mode=black.Mode(line_length=LINE_LENGTH))
 
 
 def module_source(
