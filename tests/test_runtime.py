@@ -239,32 +239,6 @@ def test_importing_a_module_starts_no_driver():
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-def test_interpreter_runs_kernels_with_libdevice():
-    script = """
-import torch, triton, triton.language as tl
-from tritongen import runtime
-from tritongen.runtime.load import load_text
-from triton.language.extra import libdevice
-text = '''
-import triton, triton.language as tl
-from triton.language.extra import libdevice
-@triton.jit
-def kernel(x_ptr, y_ptr, n, scale, BLOCK: tl.constexpr):
-    i = tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + i, mask=i < n)
-    y = libdevice.tanh(x) * libdevice.exp(scale) + libdevice.pow(x, 2.0)
-    tl.store(y_ptr + i, tl.where(libdevice.isnan(x), 7.0, y), mask=i < n)
-'''
-kernel = load_text("kernel", text).kernel
-x = torch.randn(60); x[5] = float("nan"); y = torch.empty_like(x)
-kernel[(1,)](x, y, 60, 1.5, BLOCK=64)
-want = torch.where(x.isnan(), 7.0, x.tanh() * 2.718281828459045 ** 1.5 + x * x)
-torch.testing.assert_close(y, want)
-"""
-    env = {**os.environ, "TRITON_INTERPRET": "1"}
-    subprocess.run([sys.executable, "-c", script], check=True, env=env)
-
-
 def test_memory_that_holds_the_opposite_goes_to_the_torch_op(ops, monkeypatch):
     """`.conj().imag` is a view whose sign is a flag: a kernel would read the memory as it is."""
     seen = []
@@ -276,40 +250,30 @@ def test_memory_that_holds_the_opposite_goes_to_the_torch_op(ops, monkeypatch):
     assert ops.axpb(x.to("meta")).is_meta
 
 
-def test_the_interpreter_rounds_bf16_and_multiplies_its_values():
-    script = """
-import torch, tritongen
-x = torch.randn(3000)
-y = tritongen.compile_expr("bf16(x * 1.0)")(x)
-assert torch.equal(y, x.bfloat16()), "cut off, not rounded"
-a, b = torch.randn(17, 40).bfloat16(), torch.randn(40, 19).bfloat16()
-y = tritongen.compile_expr("y[m, n] = sum[k](a[m, k] * b[k, n])")(a, b)
-torch.testing.assert_close(y.double(), a.double() @ b.double(), rtol=2**-8, atol=1e-3)
-"""
-    env = {**os.environ, "TRITON_INTERPRET": "1"}
-    subprocess.run([sys.executable, "-c", script], check=True, env=env)
-
-
-def test_the_interpreter_takes_unsigned_integers_for_numbers_with_bits():
-    """numpy 2 refuses the -1 that Triton's interpreter takes for all bits of them."""
-    script = """
-import torch, tritongen
-x = torch.tensor([0, 3, 250], dtype=torch.uint8)
-assert tritongen.compile_expr("bit_not(x)")(x).tolist() == [255, 252, 5]
-assert tritongen.compile_expr("x // (x + 2)")(x + 2).tolist() == [0, 0, 0]
-assert tritongen.compile_expr("x % 7")(x).tolist() == [0, 3, 5]
-"""
-    env = {**os.environ, "TRITON_INTERPRET": "1"}
-    subprocess.run([sys.executable, "-c", script], check=True, env=env)
-
-
-def test_the_interpreter_counts_to_a_number_without_converting_an_array():
-    """Triton 3.6 did: numpy 2.5 refuses that, and numpy before it warns."""
-    script = """
-import torch, triton, triton.language as tl
+INTERPRETED = """
+import warnings, torch, triton, triton.language as tl, tritongen
 from tritongen import runtime
 from tritongen.runtime.load import load_text
-text = '''
+from triton.language.extra import libdevice
+
+# Functions of libdevice, of which it has none.
+kernel = load_text("libdevice", '''
+import triton, triton.language as tl
+from triton.language.extra import libdevice
+@triton.jit
+def kernel(x_ptr, y_ptr, n, scale, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i, mask=i < n)
+    y = libdevice.tanh(x) * libdevice.exp(scale) + libdevice.pow(x, 2.0)
+    tl.store(y_ptr + i, tl.where(libdevice.isnan(x), 7.0, y), mask=i < n)
+''').kernel
+x = torch.randn(60); x[5] = float("nan"); y = torch.empty_like(x)
+kernel[(1,)](x, y, 60, 1.5, BLOCK=64)
+want = torch.where(x.isnan(), 7.0, x.tanh() * 2.718281828459045 ** 1.5 + x * x)
+torch.testing.assert_close(y, want)
+
+# It counts to a number: Triton 3.6 converted an array, which numpy 2.5 refuses, and before warns of.
+kernel = load_text("counts", '''
 import triton, triton.language as tl
 @triton.jit
 def kernel(y_ptr, n):
@@ -317,10 +281,30 @@ def kernel(y_ptr, n):
     for k in range(n):
         total += k
     tl.store(y_ptr + tl.arange(0, 4), total)
-'''
+''').kernel
 y = torch.empty(4, dtype=torch.int64)
-load_text("kernel", text).kernel[(1,)](y, 5)
+with warnings.catch_warnings():
+    warnings.simplefilter("error")
+    kernel[(1,)](y, 5)
 assert y.tolist() == [10] * 4
+
+# bf16 is rounded, and its values multiplied.
+x = torch.randn(3000)
+y = tritongen.compile_expr("bf16(x * 1.0)")(x)
+assert torch.equal(y, x.bfloat16()), "cut off, not rounded"
+a, b = torch.randn(17, 40).bfloat16(), torch.randn(40, 19).bfloat16()
+y = tritongen.compile_expr("y[m, n] = sum[k](a[m, k] * b[k, n])")(a, b)
+torch.testing.assert_close(y.double(), a.double() @ b.double(), rtol=2**-8, atol=1e-3)
+
+# Unsigned integers are numbers with bits: numpy 2 refuses the -1 that Triton takes for all bits of them.
+x = torch.tensor([0, 3, 250], dtype=torch.uint8)
+assert tritongen.compile_expr("bit_not(x)")(x).tolist() == [255, 252, 5]
+assert tritongen.compile_expr("x // (x + 2)")(x + 2).tolist() == [0, 0, 0]
+assert tritongen.compile_expr("x % 7")(x).tolist() == [0, 3, 5]
 """
+
+
+def test_the_interpreter_does_what_kernels_need():
+    """In one process, since each that starts imports torch and Triton anew."""
     env = {**os.environ, "TRITON_INTERPRET": "1"}
-    subprocess.run([sys.executable, "-W", "error", "-c", script], check=True, env=env)
+    subprocess.run([sys.executable, "-c", INTERPRETED], check=True, env=env)
