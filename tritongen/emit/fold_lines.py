@@ -12,7 +12,7 @@ from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, is_fractional, with_modulo
 from tritongen.ir.bounds import takes_all
 from tritongen.ir.functions import ATOM
-from tritongen.schedule.canonical import free_indices
+from tritongen.schedule.canonical import free_indices, lines_of
 
 NO_PLACE = "2147483647"  # the index of a masked lane: later than any other
 
@@ -44,7 +44,7 @@ def term(body: Body, nest: ir.Nest, var: dict[str, str], served: bool) -> tuple[
 
 def moved_by(body: Body, e: ir.Expr) -> set[str]:
     """The indices along which a value lies: a line that is the same in all rows has the shape of one."""
-    return free_indices(e, {n.name: n for n in body.kernel.nests})
+    return free_indices(e, lines_of(body.kernel.nests))
 
 
 def term_mask(body: Body, nest: ir.Nest) -> str:

@@ -11,7 +11,7 @@ indices that walk the same dim of the same tensor get one name in all nests. Not
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import count
 from types import MappingProxyType
@@ -38,7 +38,8 @@ from tritongen.ir.algebra import (
 from tritongen.ir.bounds import Facts, simplify
 from tritongen.schedule.aside import names_of
 
-NO_LINES: Mapping[str, ir.Nest] = MappingProxyType({})
+Lines = Mapping[str, tuple[tuple[Poly, ...], set[str]]]
+NO_LINES: Lines = MappingProxyType({})
 
 
 def canonical(op: ir.Op, facts: Facts) -> tuple[ir.Nest, ...]:
@@ -158,24 +159,32 @@ def coordinates(expr: ir.Expr):
                 yield from (p for b in binders for p in (b.lo, b.hi))
 
 
-def free_indices(expr: ir.Expr, lines: Mapping[str, ir.Nest] = NO_LINES) -> set[str]:
+def free_indices(expr: ir.Expr, lines: Lines = NO_LINES) -> set[str]:
     """The indices an expression depends on, its own binders left out.
 
-    A read speaks of all its indices; given `lines`, one of those only of what moves the line.
+    A read speaks of all its indices; one of `lines` only of what moves the line.
     """
     match expr:
         case ir.Reduce(_, binders, guards, body):
             inner = free_indices(body, lines).union(*(indices(g.poly) for g in guards))
             return inner - {b.index for b in binders}
         case ir.Read(tensor, coords) if tensor in lines:
-            moved = free_indices(lines[tensor].body, lines)
-            places = zip(lines[tensor].coords, coords, strict=True)
+            own_coords, moved = lines[tensor]
+            places = zip(own_coords, coords, strict=True)
             return set().union(*(indices(c) for own, c in places if indices(own) & moved))
         case ir.Read(_, coords):
             return set().union(*(indices(c) for c in coords))
         case ir.IndexValue(p):
             return set(indices(p))
     return set().union(*(free_indices(part, lines) for part in ir.parts(expr)))
+
+
+def lines_of(nests: Iterable[ir.Nest]) -> Lines:
+    """Each line, of which those that it reads come first, with its coordinates and what moves it: looked at once."""
+    found: dict[str, tuple[tuple[Poly, ...], set[str]]] = {}
+    for nest in nests:
+        found[nest.name] = nest.coords, free_indices(nest.body, found)
+    return found
 
 
 def reads(expr: ir.Expr) -> list[ir.Read]:
