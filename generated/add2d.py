@@ -336,6 +336,7 @@ def add2d_torch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     allocate=allocate_add2d,
     reference=add2d_reference,
     equals=add2d_torch,
+    linear=(("x", "y"),),
     backward=runtime.Backward("add2d_backward", wrt=("x", "y"), outputs=("z",)),
 )
 def add2d(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -509,6 +510,7 @@ def add2d_backward_reference(dz: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
     "specs/add2d.op",
     allocate=allocate_add2d_backward,
     reference=add2d_backward_reference,
+    linear=(("dz",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def add2d_backward(dz: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -768,7 +768,7 @@ def choose_attention_s(
             BLOCK_K=128 // itemsize,
             GROUP_M=8,
             num_warps=8,
-            num_stages=4 if stored_bytes <= 2 else 3 if stored_bytes <= 4 else 2,
+            num_stages=4 if stored_bytes <= 2 else 3,
             PROGRAMS=1,
         )
     # large, and tiles of 128 x 128 fill the waves better
@@ -846,7 +846,7 @@ def choose_attention_s(
     )
 
 
-def launch_attention_s(q, k, v, s, m, o_sum2, o, scale) -> None:
+def launch_attention_s(q, k, s, scale) -> None:
     """Computes s by the variant that fits, unchecked."""
     B, H, S, E = q.shape
     L = k.shape[2]
@@ -1058,7 +1058,7 @@ def choose_attention_m(rows: int, cols: int, across: bool, sms: int) -> tuple[st
     return "loop", dict(BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8)
 
 
-def launch_attention_m(q, k, v, s, m, o_sum2, o, scale) -> None:
+def launch_attention_m(q, k, s, m, o_sum2) -> None:
     """Computes m, o_sum2 by the variant that fits, unchecked."""
     B = q.shape[0]
     H = q.shape[1]
@@ -1182,7 +1182,7 @@ def choose_attention_o(
     )
 
 
-def launch_attention_o(q, k, v, s, m, o_sum2, o, scale) -> None:
+def launch_attention_o(q, k, v, s, m, o_sum2, o) -> None:
     """Computes o by the variant that fits, unchecked."""
     B, H, S, E = q.shape
     L = k.shape[2]
@@ -1241,9 +1241,9 @@ def launch_attention(q, k, v, o, scale) -> None:
     s = torch.empty((B, H, S, L), dtype=torch.float32, device=q.device)
     m = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
     o_sum2 = torch.empty((B, H, S), dtype=torch.float32, device=q.device)
-    launch_attention_s(q, k, v, s, m, o_sum2, o, scale)
-    launch_attention_m(q, k, v, s, m, o_sum2, o, scale)
-    launch_attention_o(q, k, v, s, m, o_sum2, o, scale)
+    launch_attention_s(q, k, s, scale)
+    launch_attention_m(q, k, s, m, o_sum2)
+    launch_attention_o(q, k, v, s, m, o_sum2, o)
 
 
 def allocate_attention(
@@ -1268,6 +1268,14 @@ def allocate_attention(
         raise ValueError(f"attention: v: expected 4 dims [B, H, L, E], given {v.dim()}")
     if v.device != q.device:
         raise ValueError(f"attention: v: expected device {q.device} (from q), given {v.device}")
+    if isinstance(scale, torch.Tensor) and scale.dim() != 0:
+        raise ValueError(
+            f"attention: scale: expected number or a 0-dim tensor, given a {scale.dim()}-dim tensor"
+        )
+    if isinstance(scale, torch.Tensor) and scale.device != q.device:
+        raise ValueError(
+            f"attention: scale: expected device {q.device} (from q), given {scale.device}"
+        )
     B, H, S, E = q.shape
     L = k.shape[2]
     if k.shape[0] != B:
@@ -1326,6 +1334,8 @@ def attention_reference(
     "specs/attention.op",
     allocate=allocate_attention,
     reference=attention_reference,
+    precision=("matmul",),
+    linear=(("v",),),
     backward=runtime.Backward(
         "attention_backward",
         wrt=("q", "k", "v", "scale"),
@@ -2316,15 +2326,7 @@ def attention_backward_dscale_finish(
 
 
 def choose_attention_backward_s_sum(
-    batches: int,
-    M: int,
-    N: int,
-    K: int,
-    tma: bool,
-    itemsize: int,
-    stored_bytes: int,
-    hip: bool,
-    sms: int,
+    batches: int, M: int, N: int, K: int, tma: bool, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # few sums of many terms: several programs share one tile, and a second kernel adds up
@@ -2421,7 +2423,7 @@ def choose_attention_backward_s_sum(
             BLOCK_K=128 // itemsize,
             GROUP_M=8,
             num_warps=8,
-            num_stages=3 if stored_bytes <= 4 else 2,
+            num_stages=3,
             PROGRAMS=1,
         )
     # large, and tiles of 128 x 128 fill the waves better
@@ -2499,9 +2501,7 @@ def choose_attention_backward_s_sum(
     )
 
 
-def launch_attention_backward_s_sum(
-    q, k, v, o, do, s_sum, m, o_sum2, do_sum, dp_sum, dq, dk, dv, dscale, scale
-) -> None:
+def launch_attention_backward_s_sum(q, k, s_sum) -> None:
     """Computes s_sum by the variant that fits, unchecked."""
     B, H, S, E = q.shape
     L = k.shape[2]
@@ -2515,12 +2515,9 @@ def launch_attention_backward_s_sum(
     K = E
     tma = _takes_tiles(q, k)
     itemsize = q.element_size()
-    stored_bytes = s_sum.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(k.device)
-    variant, config = choose_attention_backward_s_sum(
-        batches, M, N, K, tma, itemsize, stored_bytes, hip, sms
-    )
+    variant, config = choose_attention_backward_s_sum(batches, M, N, K, tma, itemsize, hip, sms)
     if variant == "split":
         s_sum_parts = torch.empty(
             (config["PARTS"], batches, S, L), dtype=torch.float32, device=k.device
@@ -2707,9 +2704,7 @@ def choose_attention_backward_m(rows: int, cols: int, across: bool, sms: int) ->
     return "loop", dict(BLOCK=256 if across else 4096, ROWS=32 if across else 1, num_warps=8)
 
 
-def launch_attention_backward_m(
-    q, k, v, o, do, s_sum, m, o_sum2, do_sum, dp_sum, dq, dk, dv, dscale, scale
-) -> None:
+def launch_attention_backward_m(q, k, s_sum, m, o_sum2, scale) -> None:
     """Computes m, o_sum2 by the variant that fits, unchecked."""
     B = q.shape[0]
     H = q.shape[1]
@@ -2841,9 +2836,7 @@ def choose_attention_backward_do_sum(
     )
 
 
-def launch_attention_backward_do_sum(
-    q, k, v, o, do, s_sum, m, o_sum2, do_sum, dp_sum, dq, dk, dv, dscale, scale
-) -> None:
+def launch_attention_backward_do_sum(q, o, do, do_sum) -> None:
     """Computes do_sum by the variant that fits, unchecked."""
     B, H, S, E = q.shape
     do = do.reshape(B * H * S, E)
@@ -2960,9 +2953,7 @@ def choose_attention_backward_dp_sum(
     )
 
 
-def launch_attention_backward_dp_sum(
-    q, k, v, o, do, s_sum, m, o_sum2, do_sum, dp_sum, dq, dk, dv, dscale, scale
-) -> None:
+def launch_attention_backward_dp_sum(q, k, v, do, o_sum2, dp_sum) -> None:
     """Computes dp_sum by the variant that fits, unchecked."""
     B, H, S, E = q.shape
     L = k.shape[2]
@@ -3033,7 +3024,7 @@ def choose_attention_backward_dq(
             BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
             GROUP_M=8,
             num_warps=4,
-            num_stages=4 if M <= 32 else 5,
+            num_stages=min(4 if M <= 32 else 5, 4),
         )
     # few columns: as many rows as one product of the tensor cores takes
     if not hip and itemsize <= 4 and N <= 16:
@@ -3051,9 +3042,7 @@ def choose_attention_backward_dq(
     )
 
 
-def launch_attention_backward_dq(
-    q, k, v, o, do, s_sum, m, o_sum2, do_sum, dp_sum, dq, dk, dv, dscale, scale
-) -> None:
+def launch_attention_backward_dq(q, k, s_sum, m, o_sum2, do_sum, dp_sum, dq, scale) -> None:
     """Computes dq by the variant that fits, unchecked."""
     B, H, S, E = q.shape
     L = k.shape[2]
@@ -3139,7 +3128,7 @@ def choose_attention_backward_dk(
             BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
             GROUP_M=8,
             num_warps=4,
-            num_stages=4 if M <= 32 else 5,
+            num_stages=min(4 if M <= 32 else 5, 4),
         )
     # few columns: as many rows as one product of the tensor cores takes
     if not hip and itemsize <= 4 and N <= 16:
@@ -3157,9 +3146,7 @@ def choose_attention_backward_dk(
     )
 
 
-def launch_attention_backward_dk(
-    q, k, v, o, do, s_sum, m, o_sum2, do_sum, dp_sum, dq, dk, dv, dscale, scale
-) -> None:
+def launch_attention_backward_dk(q, k, s_sum, m, o_sum2, do_sum, dp_sum, dk, scale) -> None:
     """Computes dk by the variant that fits, unchecked."""
     B, H, S, E = q.shape
     L = k.shape[2]
@@ -3263,9 +3250,7 @@ def choose_attention_backward_dv(
     )
 
 
-def launch_attention_backward_dv(
-    q, k, v, o, do, s_sum, m, o_sum2, do_sum, dp_sum, dq, dk, dv, dscale, scale
-) -> None:
+def launch_attention_backward_dv(q, k, do, s_sum, m, o_sum2, dv, scale) -> None:
     """Computes dv by the variant that fits, unchecked."""
     B, H, S, E = q.shape
     L = k.shape[2]
@@ -3364,9 +3349,7 @@ def choose_attention_backward_dscale(
     return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
 
 
-def launch_attention_backward_dscale(
-    q, k, v, o, do, s_sum, m, o_sum2, do_sum, dp_sum, dq, dk, dv, dscale, scale
-) -> None:
+def launch_attention_backward_dscale(q, k, s_sum, m, o_sum2, do_sum, dp_sum, dscale, scale) -> None:
     """Computes dscale by the variant that fits, unchecked."""
     B = q.shape[0]
     H = q.shape[1]
@@ -3480,36 +3463,20 @@ def launch_attention_backward(q, k, v, o, do, dq, dk, dv, dscale, scale) -> None
         if dq is not None or dk is not None or dscale is not None
         else None
     )
-    launch_attention_backward_s_sum(
-        q, k, v, o, do, s_sum, m, o_sum2, do_sum, dp_sum, dq, dk, dv, dscale, scale
-    )
-    launch_attention_backward_m(
-        q, k, v, o, do, s_sum, m, o_sum2, do_sum, dp_sum, dq, dk, dv, dscale, scale
-    )
+    launch_attention_backward_s_sum(q, k, s_sum)
+    launch_attention_backward_m(q, k, s_sum, m, o_sum2, scale)
     if dq is not None or dk is not None or dscale is not None:
-        launch_attention_backward_do_sum(
-            q, k, v, o, do, s_sum, m, o_sum2, do_sum, dp_sum, dq, dk, dv, dscale, scale
-        )
+        launch_attention_backward_do_sum(q, o, do, do_sum)
     if dq is not None or dk is not None or dscale is not None:
-        launch_attention_backward_dp_sum(
-            q, k, v, o, do, s_sum, m, o_sum2, do_sum, dp_sum, dq, dk, dv, dscale, scale
-        )
+        launch_attention_backward_dp_sum(q, k, v, do, o_sum2, dp_sum)
     if dq is not None:
-        launch_attention_backward_dq(
-            q, k, v, o, do, s_sum, m, o_sum2, do_sum, dp_sum, dq, dk, dv, dscale, scale
-        )
+        launch_attention_backward_dq(q, k, s_sum, m, o_sum2, do_sum, dp_sum, dq, scale)
     if dk is not None:
-        launch_attention_backward_dk(
-            q, k, v, o, do, s_sum, m, o_sum2, do_sum, dp_sum, dq, dk, dv, dscale, scale
-        )
+        launch_attention_backward_dk(q, k, s_sum, m, o_sum2, do_sum, dp_sum, dk, scale)
     if dv is not None:
-        launch_attention_backward_dv(
-            q, k, v, o, do, s_sum, m, o_sum2, do_sum, dp_sum, dq, dk, dv, dscale, scale
-        )
+        launch_attention_backward_dv(q, k, do, s_sum, m, o_sum2, dv, scale)
     if dscale is not None:
-        launch_attention_backward_dscale(
-            q, k, v, o, do, s_sum, m, o_sum2, do_sum, dp_sum, dq, dk, dv, dscale, scale
-        )
+        launch_attention_backward_dscale(q, k, s_sum, m, o_sum2, do_sum, dp_sum, dscale, scale)
 
 
 def allocate_attention_backward(
@@ -3570,6 +3537,14 @@ def allocate_attention_backward(
     if do.device != q.device:
         raise ValueError(
             f"attention_backward: do: expected device {q.device} (from q), given {do.device}"
+        )
+    if isinstance(scale, torch.Tensor) and scale.dim() != 0:
+        raise ValueError(
+            f"attention_backward: scale: expected number or a 0-dim tensor, given a {scale.dim()}-dim tensor"
+        )
+    if isinstance(scale, torch.Tensor) and scale.device != q.device:
+        raise ValueError(
+            f"attention_backward: scale: expected device {q.device} (from q), given {scale.device}"
         )
     B, H, S, E = q.shape
     L = k.shape[2]
@@ -3715,6 +3690,7 @@ def attention_backward_reference(
     allocate=allocate_attention_backward,
     reference=attention_backward_reference,
     precision=("matmul",),
+    linear=(("do",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def attention_backward(

@@ -620,6 +620,7 @@ def avg_pool2d_torch(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 
     allocate=allocate_avg_pool2d,
     reference=avg_pool2d_reference,
     equals=avg_pool2d_torch,
+    linear=(("x",),),
     backward=runtime.Backward("avg_pool2d_backward", wrt=("x",), outputs=("y",)),
 )
 def avg_pool2d(x: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0) -> torch.Tensor:
@@ -1102,6 +1103,7 @@ def avg_pool2d_backward_reference(
     "specs/avg_pool2d.op",
     allocate=allocate_avg_pool2d_backward,
     reference=avg_pool2d_backward_reference,
+    linear=(("x", "dy"),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def avg_pool2d_backward(

@@ -538,6 +538,7 @@ def batch_max_torch(x: torch.Tensor) -> torch.Tensor:
     allocate=allocate_batch_max,
     reference=batch_max_reference,
     equals=batch_max_torch,
+    batch=runtime.Batch({"x": (0, 1)}, (0,)),
     backward=runtime.Backward("batch_max_backward", wrt=("x",), outputs=("y",)),
 )
 def batch_max(x: torch.Tensor) -> torch.Tensor:
@@ -931,6 +932,8 @@ def batch_max_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Ten
     "specs/batch_max.op",
     allocate=allocate_batch_max_backward,
     reference=batch_max_backward_reference,
+    batch=runtime.Batch({"x": (0, 1), "dy": (0, 0)}, (0,)),
+    linear=(("dy",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def batch_max_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:

@@ -316,6 +316,8 @@ def batch_mean_torch(x: torch.Tensor) -> torch.Tensor:
     allocate=allocate_batch_mean,
     reference=batch_mean_reference,
     equals=batch_mean_torch,
+    batch=runtime.Batch({"x": (0, 2)}, (0,)),
+    linear=(("x",),),
     backward=runtime.Backward("batch_mean_backward", wrt=("x",), outputs=("y",)),
 )
 def batch_mean(x: torch.Tensor) -> torch.Tensor:
@@ -506,6 +508,8 @@ def batch_mean_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Te
     "specs/batch_mean.op",
     allocate=allocate_batch_mean_backward,
     reference=batch_mean_backward_reference,
+    batch=runtime.Batch({"x": (0, 2), "dy": (0, 0)}, (0,)),
+    linear=(("x", "dy"),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def batch_mean_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:

@@ -877,6 +877,14 @@ def allocate_batch_norm_train(
         raise ValueError(
             f"batch_norm_train: bias: expected device {x.device} (from x), given {bias.device}"
         )
+    if isinstance(eps, torch.Tensor) and eps.dim() != 0:
+        raise ValueError(
+            f"batch_norm_train: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
+        )
+    if isinstance(eps, torch.Tensor) and eps.device != x.device:
+        raise ValueError(
+            f"batch_norm_train: eps: expected device {x.device} (from x), given {eps.device}"
+        )
     N, C, H, W = x.shape
     if gain.shape[0] != C:
         raise ValueError(
@@ -938,6 +946,7 @@ def batch_norm_train_torch(
     allocate=allocate_batch_norm_train,
     reference=batch_norm_train_reference,
     equals=batch_norm_train_torch,
+    linear=(("gain", "bias"),),
     backward=runtime.Backward(
         "batch_norm_train_backward",
         wrt=("x", "gain", "bias", "eps"),
@@ -1627,7 +1636,7 @@ def choose_batch_norm_train_backward_var_sum(
 
 
 def launch_batch_norm_train_backward_var_sum(
-    x, gain, dy, var_sum, dy_rsqrt_sum, dx, dgain, dbias, deps, eps
+    x, gain, dy, var_sum, dy_rsqrt_sum, dx, dgain, dbias, eps
 ) -> None:
     """Computes var_sum, dy_rsqrt_sum, dx, dgain, dbias by the variant that fits, unchecked."""
     N, C, H, W = x.shape
@@ -1942,9 +1951,7 @@ def choose_batch_norm_train_backward_deps(
     )
 
 
-def launch_batch_norm_train_backward_deps(
-    x, gain, dy, var_sum, dy_rsqrt_sum, dx, dgain, dbias, deps, eps
-) -> None:
+def launch_batch_norm_train_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, eps) -> None:
     """Computes deps by the variant that fits, unchecked."""
     N, C, H, W = x.shape
     rows = 1
@@ -2042,12 +2049,10 @@ def launch_batch_norm_train_backward(x, gain, dy, dx, dgain, dbias, deps, eps) -
         device=x.device,
     )
     launch_batch_norm_train_backward_var_sum(
-        x, gain, dy, var_sum, dy_rsqrt_sum, dx, dgain, dbias, deps, eps
+        x, gain, dy, var_sum, dy_rsqrt_sum, dx, dgain, dbias, eps
     )
     if deps is not None:
-        launch_batch_norm_train_backward_deps(
-            x, gain, dy, var_sum, dy_rsqrt_sum, dx, dgain, dbias, deps, eps
-        )
+        launch_batch_norm_train_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, eps)
 
 
 def allocate_batch_norm_train_backward(
@@ -2090,6 +2095,14 @@ def allocate_batch_norm_train_backward(
     if dy.device != x.device:
         raise ValueError(
             f"batch_norm_train_backward: dy: expected device {x.device} (from x), given {dy.device}"
+        )
+    if isinstance(eps, torch.Tensor) and eps.dim() != 0:
+        raise ValueError(
+            f"batch_norm_train_backward: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
+        )
+    if isinstance(eps, torch.Tensor) and eps.device != x.device:
+        raise ValueError(
+            f"batch_norm_train_backward: eps: expected device {x.device} (from x), given {eps.device}"
         )
     N, C, H, W = x.shape
     if gain.shape[0] != C:
@@ -2196,6 +2209,7 @@ def batch_norm_train_backward_reference(
     "specs/batch_norm_train.op",
     allocate=allocate_batch_norm_train_backward,
     reference=batch_norm_train_backward_reference,
+    linear=(("dy",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def batch_norm_train_backward(

@@ -243,6 +243,7 @@ def bias_add_torch(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     allocate=allocate_bias_add,
     reference=bias_add_reference,
     equals=bias_add_torch,
+    linear=(("x", "b"),),
     backward=runtime.Backward("bias_add_backward", wrt=("x", "b"), outputs=("y",)),
 )
 def bias_add(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -668,6 +669,7 @@ def bias_add_backward_reference(dy: torch.Tensor) -> tuple[torch.Tensor, torch.T
     "specs/bias_add.op",
     allocate=allocate_bias_add_backward,
     reference=bias_add_backward_reference,
+    linear=(("dy",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def bias_add_backward(dy: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

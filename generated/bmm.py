@@ -1200,6 +1200,7 @@ def bmm_torch(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     reference=bmm_reference,
     equals=bmm_torch,
     precision=("matmul",),
+    linear=(("a",), ("b",)),
     backward=runtime.Backward(
         "bmm_backward", wrt=("a", "b"), outputs=("y",), flags=("need_da", "need_db")
     ),
@@ -2442,7 +2443,7 @@ def choose_bmm_backward_da(
     )
 
 
-def launch_bmm_backward_da(a, b, dy, da, db) -> None:
+def launch_bmm_backward_da(a, b, dy, da) -> None:
     """Computes da by the variant that fits, unchecked."""
     B, M, K = a.shape
     N = b.shape[2]
@@ -2972,7 +2973,7 @@ def choose_bmm_backward_db(
     )
 
 
-def launch_bmm_backward_db(a, b, dy, da, db) -> None:
+def launch_bmm_backward_db(a, b, dy, db) -> None:
     """Computes db by the variant that fits, unchecked."""
     B, M, K = a.shape
     N = b.shape[2]
@@ -3222,9 +3223,9 @@ def launch_bmm_backward_db(a, b, dy, da, db) -> None:
 def launch_bmm_backward(a, b, dy, da, db) -> None:
     """2 steps, unchecked; what passes between them is in scratch storage."""
     if da is not None:
-        launch_bmm_backward_da(a, b, dy, da, db)
+        launch_bmm_backward_da(a, b, dy, da)
     if db is not None:
-        launch_bmm_backward_db(a, b, dy, da, db)
+        launch_bmm_backward_db(a, b, dy, db)
 
 
 def allocate_bmm_backward(
@@ -3296,6 +3297,7 @@ def bmm_backward_reference(
     allocate=allocate_bmm_backward,
     reference=bmm_backward_reference,
     precision=("matmul",),
+    linear=(("a", "b"), ("dy",)),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def bmm_backward(

@@ -299,6 +299,7 @@ def column_sum_torch(x: torch.Tensor) -> torch.Tensor:
     allocate=allocate_column_sum,
     reference=column_sum_reference,
     equals=column_sum_torch,
+    linear=(("x",),),
     backward=runtime.Backward("column_sum_backward", wrt=("x",), outputs=("y",)),
 )
 def column_sum(x: torch.Tensor) -> torch.Tensor:
@@ -472,6 +473,7 @@ def column_sum_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Te
     "specs/column_sum.op",
     allocate=allocate_column_sum_backward,
     reference=column_sum_backward_reference,
+    linear=(("x", "dy"),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def column_sum_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:

@@ -1867,6 +1867,7 @@ def conv2d_torch(
     reference=conv2d_reference,
     equals=conv2d_torch,
     precision=("conv",),
+    linear=(("x", "b"), ("w", "b")),
     backward=runtime.Backward(
         "conv2d_backward",
         wrt=("x", "w", "b"),
@@ -3567,7 +3568,7 @@ def choose_conv2d_backward_dx(
     return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
 
 
-def launch_conv2d_backward_dx(x, w, dy, dx, dw, db, stride, pad, dil, groups) -> None:
+def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     """Computes dx by the variant that fits, unchecked."""
     N = x.shape[0]
     H = x.shape[2]
@@ -4013,7 +4014,7 @@ def choose_conv2d_backward_dw(
     return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
 
 
-def launch_conv2d_backward_dw(x, w, dy, dx, dw, db, stride, pad, dil, groups) -> None:
+def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     """Computes dw by the variant that fits, unchecked."""
     N, C, H, W = x.shape
     F, Cg, R, S = w.shape
@@ -4391,7 +4392,7 @@ def choose_conv2d_backward_db(
     return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
 
 
-def launch_conv2d_backward_db(x, w, dy, dx, dw, db, stride, pad, dil, groups) -> None:
+def launch_conv2d_backward_db(x, w, dy, db, stride, groups) -> None:
     """Computes db by the variant that fits, unchecked."""
     N = x.shape[0]
     F = w.shape[0]
@@ -4475,11 +4476,11 @@ def launch_conv2d_backward_db(x, w, dy, dx, dw, db, stride, pad, dil, groups) ->
 def launch_conv2d_backward(x, w, dy, dx, dw, db, stride, pad, dil, groups) -> None:
     """3 steps, unchecked; what passes between them is in scratch storage."""
     if dx is not None:
-        launch_conv2d_backward_dx(x, w, dy, dx, dw, db, stride, pad, dil, groups)
+        launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups)
     if dw is not None:
-        launch_conv2d_backward_dw(x, w, dy, dx, dw, db, stride, pad, dil, groups)
+        launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups)
     if db is not None:
-        launch_conv2d_backward_db(x, w, dy, dx, dw, db, stride, pad, dil, groups)
+        launch_conv2d_backward_db(x, w, dy, db, stride, groups)
 
 
 def allocate_conv2d_backward(
@@ -4674,6 +4675,7 @@ def conv2d_backward_reference(
     allocate=allocate_conv2d_backward,
     reference=conv2d_backward_reference,
     precision=("conv",),
+    linear=(("dy",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def conv2d_backward(

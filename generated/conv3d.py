@@ -1561,6 +1561,7 @@ def conv3d_torch(
     reference=conv3d_reference,
     equals=conv3d_torch,
     precision=("conv",),
+    linear=(("x", "b"), ("w", "b")),
     backward=runtime.Backward(
         "conv3d_backward",
         wrt=("x", "w", "b"),
@@ -3067,7 +3068,7 @@ def choose_conv3d_backward_dx(
     return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
 
 
-def launch_conv3d_backward_dx(x, w, dy, dx, dw, db, stride, pad) -> None:
+def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     """Computes dx by the variant that fits, unchecked."""
     N, C, D, H, W = x.shape
     F = w.shape[0]
@@ -3421,7 +3422,7 @@ def choose_conv3d_backward_dw(
     return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
 
 
-def launch_conv3d_backward_dw(x, w, dy, dx, dw, db, stride, pad) -> None:
+def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     """Computes dw by the variant that fits, unchecked."""
     N, C, D, H, W = x.shape
     F = w.shape[0]
@@ -3699,7 +3700,7 @@ def choose_conv3d_backward_db(
     return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
 
 
-def launch_conv3d_backward_db(x, w, dy, dx, dw, db, stride, pad) -> None:
+def launch_conv3d_backward_db(x, w, dy, db, stride) -> None:
     """Computes db by the variant that fits, unchecked."""
     N = x.shape[0]
     F = w.shape[0]
@@ -3783,11 +3784,11 @@ def launch_conv3d_backward_db(x, w, dy, dx, dw, db, stride, pad) -> None:
 def launch_conv3d_backward(x, w, dy, dx, dw, db, stride, pad) -> None:
     """3 steps, unchecked; what passes between them is in scratch storage."""
     if dx is not None:
-        launch_conv3d_backward_dx(x, w, dy, dx, dw, db, stride, pad)
+        launch_conv3d_backward_dx(x, w, dy, dx, stride, pad)
     if dw is not None:
-        launch_conv3d_backward_dw(x, w, dy, dx, dw, db, stride, pad)
+        launch_conv3d_backward_dw(x, w, dy, dw, stride, pad)
     if db is not None:
-        launch_conv3d_backward_db(x, w, dy, dx, dw, db, stride, pad)
+        launch_conv3d_backward_db(x, w, dy, db, stride)
 
 
 def allocate_conv3d_backward(
@@ -3983,6 +3984,7 @@ def conv3d_backward_reference(
     allocate=allocate_conv3d_backward,
     reference=conv3d_backward_reference,
     precision=("conv",),
+    linear=(("dy",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def conv3d_backward(

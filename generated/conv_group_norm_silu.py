@@ -1488,7 +1488,7 @@ def choose_conv_group_norm_silu_conv2d(
             BLOCK_K=128 // itemsize,
             GROUP_M=8,
             num_warps=8,
-            num_stages=4 if stored_bytes <= 2 else 3 if stored_bytes <= 4 else 2,
+            num_stages=4 if stored_bytes <= 2 else 3,
             PROGRAMS=1,
         )
     # one tap, so a product whose rows are the positions of all images; large, and tiles of 128 x 128 fill the waves better
@@ -1544,7 +1544,7 @@ def choose_conv_group_norm_silu_conv2d(
             BLOCK_K=128 // itemsize,
             GROUP_M=8,
             num_warps=8,
-            num_stages=4 if stored_bytes <= 2 else 3 if stored_bytes <= 4 else 2,
+            num_stages=4 if stored_bytes <= 2 else 3,
             PROGRAMS=1,
         )
     # one tap, so a product whose rows are the positions of one image; large, and tiles of 128 x 128 fill the waves better
@@ -2061,7 +2061,7 @@ def choose_conv_group_norm_silu_y(
     )
 
 
-def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, pad, groups) -> None:
+def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> None:
     """Computes y by the variant that fits, unchecked."""
     N = x.shape[0]
     P = y.shape[2]
@@ -2424,7 +2424,7 @@ def launch_conv_group_norm_silu(x, w, b, gain, bias, y, pad, groups) -> None:
         ),
     )
     launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, groups)
-    launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, pad, groups)
+    launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups)
 
 
 def allocate_conv_group_norm_silu(
@@ -3956,7 +3956,6 @@ def choose_conv_group_norm_silu_forward_conv2d(
     as_rows: bool,
     patched: bool,
     itemsize: int,
-    stored_bytes: int,
     hip: bool,
     sms: int,
 ) -> tuple[str, dict]:
@@ -3997,7 +3996,7 @@ def choose_conv_group_norm_silu_forward_conv2d(
             BLOCK_K=128 // itemsize,
             GROUP_M=8,
             num_warps=8,
-            num_stages=4 if stored_bytes <= 2 else 3 if stored_bytes <= 4 else 2,
+            num_stages=2,
             PROGRAMS=1,
         )
     # one tap, so a product whose rows are the positions of all images; large, and tiles of 128 x 128 fill the waves better
@@ -4053,7 +4052,7 @@ def choose_conv_group_norm_silu_forward_conv2d(
             BLOCK_K=128 // itemsize,
             GROUP_M=8,
             num_warps=8,
-            num_stages=4 if stored_bytes <= 2 else 3 if stored_bytes <= 4 else 2,
+            num_stages=3,
             PROGRAMS=1,
         )
     # one tap, so a product whose rows are the positions of one image; large, and tiles of 128 x 128 fill the waves better
@@ -4159,7 +4158,7 @@ def choose_conv_group_norm_silu_forward_conv2d(
 
 
 def launch_conv_group_norm_silu_forward_conv2d(
-    x, w, b, gain, bias, conv2d, y, conv2d_kept, pad, groups
+    x, w, b, gain, bias, conv2d, conv2d_kept, pad, groups
 ) -> None:
     """Computes conv2d, conv2d_kept by the variant that fits, unchecked."""
     N, C, H, W = x.shape
@@ -4186,24 +4185,10 @@ def launch_conv_group_norm_silu_forward_conv2d(
     )
     patched = _takes_patches(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
     itemsize = x.element_size()
-    stored_bytes = conv2d_kept.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
     variant, config = choose_conv_group_norm_silu_forward_conv2d(
-        M,
-        N_,
-        channels,
-        depth,
-        taps,
-        images,
-        places,
-        one_tap,
-        as_rows,
-        patched,
-        itemsize,
-        stored_bytes,
-        hip,
-        sms,
+        M, N_, channels, depth, taps, images, places, one_tap, as_rows, patched, itemsize, hip, sms
     )
     COMPUTE = (
         tl.float64
@@ -4608,7 +4593,7 @@ def choose_conv_group_norm_silu_forward_y(
 
 
 def launch_conv_group_norm_silu_forward_y(
-    x, w, b, gain, bias, conv2d, y, conv2d_kept, pad, groups
+    x, w, b, gain, bias, conv2d, y, conv2d_kept, groups
 ) -> None:
     """Computes y by the variant that fits, unchecked."""
     N = x.shape[0]
@@ -4974,9 +4959,9 @@ def launch_conv_group_norm_silu_forward(x, w, b, gain, bias, y, conv2d_kept, pad
         ),
     )
     launch_conv_group_norm_silu_forward_conv2d(
-        x, w, b, gain, bias, conv2d, y, conv2d_kept, pad, groups
+        x, w, b, gain, bias, conv2d, conv2d_kept, pad, groups
     )
-    launch_conv_group_norm_silu_forward_y(x, w, b, gain, bias, conv2d, y, conv2d_kept, pad, groups)
+    launch_conv_group_norm_silu_forward_y(x, w, b, gain, bias, conv2d, y, conv2d_kept, groups)
 
 
 def allocate_conv_group_norm_silu_forward(
@@ -7701,25 +7686,7 @@ def choose_conv_group_norm_silu_backward_mu_sum(
 
 
 def launch_conv_group_norm_silu_backward_mu_sum(
-    x,
-    w,
-    gain,
-    bias,
-    conv2d_kept,
-    dy,
-    mu_sum,
-    var_sum,
-    dmu_sum,
-    dgroup_norm_rsqrt_sum,
-    dvar_sum,
-    dconv2d,
-    dx,
-    dw,
-    db,
-    dgain,
-    dbias,
-    pad,
-    groups,
+    x, w, gain, bias, conv2d_kept, dy, mu_sum, var_sum, dmu_sum, groups
 ) -> None:
     """Computes mu_sum, var_sum, dmu_sum by the variant that fits, unchecked."""
     N = x.shape[0]
@@ -7979,25 +7946,7 @@ def choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
 
 
 def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
-    x,
-    w,
-    gain,
-    bias,
-    conv2d_kept,
-    dy,
-    mu_sum,
-    var_sum,
-    dmu_sum,
-    dgroup_norm_rsqrt_sum,
-    dvar_sum,
-    dconv2d,
-    dx,
-    dw,
-    db,
-    dgain,
-    dbias,
-    pad,
-    groups,
+    x, w, gain, bias, conv2d_kept, dy, mu_sum, var_sum, dgroup_norm_rsqrt_sum, groups
 ) -> None:
     """Computes dgroup_norm_rsqrt_sum by the variant that fits, unchecked."""
     N = x.shape[0]
@@ -8196,25 +8145,7 @@ def choose_conv_group_norm_silu_backward_dvar_sum(
 
 
 def launch_conv_group_norm_silu_backward_dvar_sum(
-    x,
-    w,
-    gain,
-    bias,
-    conv2d_kept,
-    dy,
-    mu_sum,
-    var_sum,
-    dmu_sum,
-    dgroup_norm_rsqrt_sum,
-    dvar_sum,
-    dconv2d,
-    dx,
-    dw,
-    db,
-    dgain,
-    dbias,
-    pad,
-    groups,
+    x, w, gain, bias, conv2d_kept, dy, var_sum, dgroup_norm_rsqrt_sum, dvar_sum, groups
 ) -> None:
     """Computes dvar_sum by the variant that fits, unchecked."""
     N = x.shape[0]
@@ -8440,15 +8371,11 @@ def launch_conv_group_norm_silu_backward_dconv2d(
     mu_sum,
     var_sum,
     dmu_sum,
-    dgroup_norm_rsqrt_sum,
     dvar_sum,
     dconv2d,
-    dx,
-    dw,
     db,
     dgain,
     dbias,
-    pad,
     groups,
 ) -> None:
     """Computes dconv2d, db, dgain, dbias by the variant that fits, unchecked."""
@@ -9154,25 +9081,7 @@ def choose_conv_group_norm_silu_backward_dx(
 
 
 def launch_conv_group_norm_silu_backward_dx(
-    x,
-    w,
-    gain,
-    bias,
-    conv2d_kept,
-    dy,
-    mu_sum,
-    var_sum,
-    dmu_sum,
-    dgroup_norm_rsqrt_sum,
-    dvar_sum,
-    dconv2d,
-    dx,
-    dw,
-    db,
-    dgain,
-    dbias,
-    pad,
-    groups,
+    x, w, gain, bias, conv2d_kept, dy, dconv2d, dx, pad, groups
 ) -> None:
     """Computes dx by the variant that fits, unchecked."""
     N, C, H, W = x.shape
@@ -9426,25 +9335,7 @@ def choose_conv_group_norm_silu_backward_dw(
 
 
 def launch_conv_group_norm_silu_backward_dw(
-    x,
-    w,
-    gain,
-    bias,
-    conv2d_kept,
-    dy,
-    mu_sum,
-    var_sum,
-    dmu_sum,
-    dgroup_norm_rsqrt_sum,
-    dvar_sum,
-    dconv2d,
-    dx,
-    dw,
-    db,
-    dgain,
-    dbias,
-    pad,
-    groups,
+    x, w, gain, bias, conv2d_kept, dy, dconv2d, dw, pad, groups
 ) -> None:
     """Computes dw by the variant that fits, unchecked."""
     N, C, H, W = x.shape
@@ -9676,67 +9567,13 @@ def launch_conv_group_norm_silu_backward(
         device=x.device,
     )
     launch_conv_group_norm_silu_backward_mu_sum(
-        x,
-        w,
-        gain,
-        bias,
-        conv2d_kept,
-        dy,
-        mu_sum,
-        var_sum,
-        dmu_sum,
-        dgroup_norm_rsqrt_sum,
-        dvar_sum,
-        dconv2d,
-        dx,
-        dw,
-        db,
-        dgain,
-        dbias,
-        pad,
-        groups,
+        x, w, gain, bias, conv2d_kept, dy, mu_sum, var_sum, dmu_sum, groups
     )
     launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
-        x,
-        w,
-        gain,
-        bias,
-        conv2d_kept,
-        dy,
-        mu_sum,
-        var_sum,
-        dmu_sum,
-        dgroup_norm_rsqrt_sum,
-        dvar_sum,
-        dconv2d,
-        dx,
-        dw,
-        db,
-        dgain,
-        dbias,
-        pad,
-        groups,
+        x, w, gain, bias, conv2d_kept, dy, mu_sum, var_sum, dgroup_norm_rsqrt_sum, groups
     )
     launch_conv_group_norm_silu_backward_dvar_sum(
-        x,
-        w,
-        gain,
-        bias,
-        conv2d_kept,
-        dy,
-        mu_sum,
-        var_sum,
-        dmu_sum,
-        dgroup_norm_rsqrt_sum,
-        dvar_sum,
-        dconv2d,
-        dx,
-        dw,
-        db,
-        dgain,
-        dbias,
-        pad,
-        groups,
+        x, w, gain, bias, conv2d_kept, dy, var_sum, dgroup_norm_rsqrt_sum, dvar_sum, groups
     )
     launch_conv_group_norm_silu_backward_dconv2d(
         x,
@@ -9748,60 +9585,20 @@ def launch_conv_group_norm_silu_backward(
         mu_sum,
         var_sum,
         dmu_sum,
-        dgroup_norm_rsqrt_sum,
         dvar_sum,
         dconv2d,
-        dx,
-        dw,
         db,
         dgain,
         dbias,
-        pad,
         groups,
     )
     if dx is not None:
         launch_conv_group_norm_silu_backward_dx(
-            x,
-            w,
-            gain,
-            bias,
-            conv2d_kept,
-            dy,
-            mu_sum,
-            var_sum,
-            dmu_sum,
-            dgroup_norm_rsqrt_sum,
-            dvar_sum,
-            dconv2d,
-            dx,
-            dw,
-            db,
-            dgain,
-            dbias,
-            pad,
-            groups,
+            x, w, gain, bias, conv2d_kept, dy, dconv2d, dx, pad, groups
         )
     if dw is not None:
         launch_conv_group_norm_silu_backward_dw(
-            x,
-            w,
-            gain,
-            bias,
-            conv2d_kept,
-            dy,
-            mu_sum,
-            var_sum,
-            dmu_sum,
-            dgroup_norm_rsqrt_sum,
-            dvar_sum,
-            dconv2d,
-            dx,
-            dw,
-            db,
-            dgain,
-            dbias,
-            pad,
-            groups,
+            x, w, gain, bias, conv2d_kept, dy, dconv2d, dw, pad, groups
         )
 
 
@@ -10165,6 +9962,7 @@ def conv_group_norm_silu_backward_reference(
     allocate=allocate_conv_group_norm_silu_backward,
     reference=conv_group_norm_silu_backward_reference,
     precision=("conv",),
+    linear=(("dy",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def conv_group_norm_silu_backward(

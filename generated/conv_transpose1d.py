@@ -872,6 +872,7 @@ def conv_transpose1d_torch(
     reference=conv_transpose1d_reference,
     equals=conv_transpose1d_torch,
     precision=("conv",),
+    linear=(("x", "b"), ("w", "b")),
     backward=runtime.Backward(
         "conv_transpose1d_backward",
         wrt=("x", "w", "b"),
@@ -1895,7 +1896,7 @@ def choose_conv_transpose1d_backward_dx(
     return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
 
 
-def launch_conv_transpose1d_backward_dx(x, w, dy, dx, dw, db, stride, pad, out_pad, dil) -> None:
+def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
     """Computes dx by the variant that fits, unchecked."""
     N, C, L = x.shape
     F = w.shape[1]
@@ -2136,7 +2137,7 @@ def choose_conv_transpose1d_backward_dw(
     return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
 
 
-def launch_conv_transpose1d_backward_dw(x, w, dy, dx, dw, db, stride, pad, out_pad, dil) -> None:
+def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
     """Computes dw by the variant that fits, unchecked."""
     N, C, L = x.shape
     F = w.shape[1]
@@ -2316,7 +2317,7 @@ def choose_conv_transpose1d_backward_db(
     return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
 
 
-def launch_conv_transpose1d_backward_db(x, w, dy, dx, dw, db, stride, pad, out_pad, dil) -> None:
+def launch_conv_transpose1d_backward_db(x, w, dy, db, stride) -> None:
     """Computes db by the variant that fits, unchecked."""
     N = x.shape[0]
     F = w.shape[1]
@@ -2399,11 +2400,11 @@ def launch_conv_transpose1d_backward_db(x, w, dy, dx, dw, db, stride, pad, out_p
 def launch_conv_transpose1d_backward(x, w, dy, dx, dw, db, stride, pad, out_pad, dil) -> None:
     """3 steps, unchecked; what passes between them is in scratch storage."""
     if dx is not None:
-        launch_conv_transpose1d_backward_dx(x, w, dy, dx, dw, db, stride, pad, out_pad, dil)
+        launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil)
     if dw is not None:
-        launch_conv_transpose1d_backward_dw(x, w, dy, dx, dw, db, stride, pad, out_pad, dil)
+        launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil)
     if db is not None:
-        launch_conv_transpose1d_backward_db(x, w, dy, dx, dw, db, stride, pad, out_pad, dil)
+        launch_conv_transpose1d_backward_db(x, w, dy, db, stride)
 
 
 def allocate_conv_transpose1d_backward(
@@ -2569,6 +2570,7 @@ def conv_transpose1d_backward_reference(
     allocate=allocate_conv_transpose1d_backward,
     reference=conv_transpose1d_backward_reference,
     precision=("conv",),
+    linear=(("dy",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def conv_transpose1d_backward(

@@ -1162,6 +1162,7 @@ def conv_transpose2d_torch(
     reference=conv_transpose2d_reference,
     equals=conv_transpose2d_torch,
     precision=("conv",),
+    linear=(("x",), ("w",)),
     backward=runtime.Backward(
         "conv_transpose2d_backward", wrt=("x", "w"), outputs=("y",), flags=("need_dx", "need_dw")
     ),
@@ -2219,7 +2220,7 @@ def choose_conv_transpose2d_backward_dx(
     return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
 
 
-def launch_conv_transpose2d_backward_dx(x, w, dy, dx, dw, stride, pad, out_pad) -> None:
+def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     """Computes dx by the variant that fits, unchecked."""
     N, C, H, W = x.shape
     F = w.shape[1]
@@ -2491,7 +2492,7 @@ def choose_conv_transpose2d_backward_dw(
     return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
 
 
-def launch_conv_transpose2d_backward_dw(x, w, dy, dx, dw, stride, pad, out_pad) -> None:
+def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     """Computes dw by the variant that fits, unchecked."""
     N, C, H, W = x.shape
     F = w.shape[1]
@@ -2644,9 +2645,9 @@ def launch_conv_transpose2d_backward_dw(x, w, dy, dx, dw, stride, pad, out_pad) 
 def launch_conv_transpose2d_backward(x, w, dy, dx, dw, stride, pad, out_pad) -> None:
     """2 steps, unchecked; what passes between them is in scratch storage."""
     if dx is not None:
-        launch_conv_transpose2d_backward_dx(x, w, dy, dx, dw, stride, pad, out_pad)
+        launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad)
     if dw is not None:
-        launch_conv_transpose2d_backward_dw(x, w, dy, dx, dw, stride, pad, out_pad)
+        launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad)
 
 
 def allocate_conv_transpose2d_backward(
@@ -2832,6 +2833,7 @@ def conv_transpose2d_backward_reference(
     allocate=allocate_conv_transpose2d_backward,
     reference=conv_transpose2d_backward_reference,
     precision=("conv",),
+    linear=(("x", "w"), ("dy",)),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def conv_transpose2d_backward(

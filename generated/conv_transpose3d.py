@@ -1403,6 +1403,7 @@ def conv_transpose3d_torch(
     reference=conv_transpose3d_reference,
     equals=conv_transpose3d_torch,
     precision=("conv",),
+    linear=(("x", "b"), ("w", "b")),
     backward=runtime.Backward(
         "conv_transpose3d_backward",
         wrt=("x", "w", "b"),
@@ -2688,7 +2689,7 @@ def choose_conv_transpose3d_backward_dx(
     return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
 
 
-def launch_conv_transpose3d_backward_dx(x, w, dy, dx, dw, db, stride, pad, out_pad) -> None:
+def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     """Computes dx by the variant that fits, unchecked."""
     N, C, D, H, W = x.shape
     F = w.shape[1]
@@ -2993,7 +2994,7 @@ def choose_conv_transpose3d_backward_dw(
     return "small", dict(BLOCK_N=64, BLOCK_M=64, BLOCK_K=32, GROUP_M=8, num_warps=4, num_stages=2)
 
 
-def launch_conv_transpose3d_backward_dw(x, w, dy, dx, dw, db, stride, pad, out_pad) -> None:
+def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     """Computes dw by the variant that fits, unchecked."""
     N, C, D, H, W = x.shape
     F = w.shape[1]
@@ -3214,7 +3215,7 @@ def choose_conv_transpose3d_backward_db(
     return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
 
 
-def launch_conv_transpose3d_backward_db(x, w, dy, dx, dw, db, stride, pad, out_pad) -> None:
+def launch_conv_transpose3d_backward_db(x, w, dy, db, stride) -> None:
     """Computes db by the variant that fits, unchecked."""
     N = x.shape[0]
     F = w.shape[1]
@@ -3300,11 +3301,11 @@ def launch_conv_transpose3d_backward_db(x, w, dy, dx, dw, db, stride, pad, out_p
 def launch_conv_transpose3d_backward(x, w, dy, dx, dw, db, stride, pad, out_pad) -> None:
     """3 steps, unchecked; what passes between them is in scratch storage."""
     if dx is not None:
-        launch_conv_transpose3d_backward_dx(x, w, dy, dx, dw, db, stride, pad, out_pad)
+        launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad)
     if dw is not None:
-        launch_conv_transpose3d_backward_dw(x, w, dy, dx, dw, db, stride, pad, out_pad)
+        launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad)
     if db is not None:
-        launch_conv_transpose3d_backward_db(x, w, dy, dx, dw, db, stride, pad, out_pad)
+        launch_conv_transpose3d_backward_db(x, w, dy, db, stride)
 
 
 def allocate_conv_transpose3d_backward(
@@ -3516,6 +3517,7 @@ def conv_transpose3d_backward_reference(
     allocate=allocate_conv_transpose3d_backward,
     reference=conv_transpose3d_backward_reference,
     precision=("conv",),
+    linear=(("dy",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def conv_transpose3d_backward(

@@ -1011,6 +1011,7 @@ def cross_entropy_backward_reference(
     "specs/cross_entropy.op",
     allocate=allocate_cross_entropy_backward,
     reference=cross_entropy_backward_reference,
+    linear=(("dloss",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def cross_entropy_backward(

@@ -273,6 +273,7 @@ def cumprod_torch(x: torch.Tensor) -> torch.Tensor:
     allocate=allocate_cumprod,
     reference=cumprod_reference,
     equals=cumprod_torch,
+    batch=runtime.Batch({"x": (0, 1)}, (0,)),
     backward=runtime.Backward("cumprod_backward", wrt=("x",), outputs=("y",)),
 )
 def cumprod(x: torch.Tensor) -> torch.Tensor:
@@ -826,6 +827,8 @@ def cumprod_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tenso
     "specs/cumprod.op",
     allocate=allocate_cumprod_backward,
     reference=cumprod_backward_reference,
+    batch=runtime.Batch({"x": (0, 1), "dy": (0, 1)}, (0,)),
+    linear=(("dy",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def cumprod_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:

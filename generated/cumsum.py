@@ -283,6 +283,8 @@ def cumsum_torch(x: torch.Tensor) -> torch.Tensor:
     allocate=allocate_cumsum,
     reference=cumsum_reference,
     equals=cumsum_torch,
+    batch=runtime.Batch({"x": (0, 1)}, (0,)),
+    linear=(("x",),),
     backward=runtime.Backward("cumsum_backward", wrt=("x",), outputs=("y",)),
 )
 def cumsum(x: torch.Tensor) -> torch.Tensor:
@@ -547,6 +549,8 @@ def cumsum_backward_reference(dy: torch.Tensor) -> torch.Tensor:
     "specs/cumsum.op",
     allocate=allocate_cumsum_backward,
     reference=cumsum_backward_reference,
+    batch=runtime.Batch({"dy": (0, 1)}, (0,)),
+    linear=(("dy",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def cumsum_backward(dy: torch.Tensor) -> torch.Tensor:

@@ -748,6 +748,7 @@ def depthwise_conv2d_torch(
     allocate=allocate_depthwise_conv2d,
     reference=depthwise_conv2d_reference,
     equals=depthwise_conv2d_torch,
+    linear=(("x", "b"), ("w", "b")),
     backward=runtime.Backward(
         "depthwise_conv2d_backward",
         wrt=("x", "w", "b"),
@@ -1198,7 +1199,7 @@ def choose_depthwise_conv2d_backward_dx(
     return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
 
 
-def launch_depthwise_conv2d_backward_dx(x, w, dy, dx, dw, db, stride, pad) -> None:
+def launch_depthwise_conv2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     """Computes dx by the variant that fits, unchecked."""
     N, C, H, W = x.shape
     R = w.shape[1]
@@ -1333,7 +1334,7 @@ def choose_depthwise_conv2d_backward_dw(cols: int) -> tuple[str, dict]:
     return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
 
 
-def launch_depthwise_conv2d_backward_dw(x, w, dy, dx, dw, db, stride, pad) -> None:
+def launch_depthwise_conv2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     """Computes dw by the variant that fits, unchecked."""
     N, C, H, W = x.shape
     R = w.shape[1]
@@ -1426,7 +1427,7 @@ def choose_depthwise_conv2d_backward_db(
     return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
 
 
-def launch_depthwise_conv2d_backward_db(x, w, dy, dx, dw, db, stride, pad) -> None:
+def launch_depthwise_conv2d_backward_db(x, w, dy, db, stride) -> None:
     """Computes db by the variant that fits, unchecked."""
     N = x.shape[0]
     C = x.shape[1]
@@ -1511,11 +1512,11 @@ def launch_depthwise_conv2d_backward_db(x, w, dy, dx, dw, db, stride, pad) -> No
 def launch_depthwise_conv2d_backward(x, w, dy, dx, dw, db, stride, pad) -> None:
     """3 steps, unchecked; what passes between them is in scratch storage."""
     if dx is not None:
-        launch_depthwise_conv2d_backward_dx(x, w, dy, dx, dw, db, stride, pad)
+        launch_depthwise_conv2d_backward_dx(x, w, dy, dx, stride, pad)
     if dw is not None:
-        launch_depthwise_conv2d_backward_dw(x, w, dy, dx, dw, db, stride, pad)
+        launch_depthwise_conv2d_backward_dw(x, w, dy, dw, stride, pad)
     if db is not None:
-        launch_depthwise_conv2d_backward_db(x, w, dy, dx, dw, db, stride, pad)
+        launch_depthwise_conv2d_backward_db(x, w, dy, db, stride)
 
 
 def allocate_depthwise_conv2d_backward(
@@ -1689,6 +1690,7 @@ def depthwise_conv2d_backward_reference(
     "specs/depthwise_conv2d.op",
     allocate=allocate_depthwise_conv2d_backward,
     reference=depthwise_conv2d_backward_reference,
+    linear=(("dy",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def depthwise_conv2d_backward(

@@ -150,6 +150,7 @@ def embedding_torch(table: torch.Tensor, idx: torch.Tensor) -> torch.Tensor:
     allocate=allocate_embedding,
     reference=embedding_reference,
     equals=embedding_torch,
+    linear=(("table",),),
     backward=runtime.Backward("embedding_backward", wrt=("table",), outputs=("y",)),
 )
 def embedding(table: torch.Tensor, idx: torch.Tensor) -> torch.Tensor:
@@ -560,6 +561,7 @@ def embedding_backward_reference(
     "specs/embedding.op",
     allocate=allocate_embedding_backward,
     reference=embedding_backward_reference,
+    linear=(("table", "dy"),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def embedding_backward(table: torch.Tensor, idx: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:

@@ -291,6 +291,8 @@ def exclusive_cumsum_torch(x: torch.Tensor) -> torch.Tensor:
     allocate=allocate_exclusive_cumsum,
     reference=exclusive_cumsum_reference,
     equals=exclusive_cumsum_torch,
+    batch=runtime.Batch({"x": (0, 1)}, (0,)),
+    linear=(("x",),),
     backward=runtime.Backward("exclusive_cumsum_backward", wrt=("x",), outputs=("y",)),
 )
 def exclusive_cumsum(x: torch.Tensor) -> torch.Tensor:
@@ -570,6 +572,8 @@ def exclusive_cumsum_backward_reference(dy: torch.Tensor) -> torch.Tensor:
     "specs/exclusive_cumsum.op",
     allocate=allocate_exclusive_cumsum_backward,
     reference=exclusive_cumsum_backward_reference,
+    batch=runtime.Batch({"dy": (0, 1)}, (0,)),
+    linear=(("dy",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def exclusive_cumsum_backward(dy: torch.Tensor) -> torch.Tensor:

@@ -269,6 +269,7 @@ def full_sum_torch(x: torch.Tensor) -> torch.Tensor:
     allocate=allocate_full_sum,
     reference=full_sum_reference,
     equals=full_sum_torch,
+    linear=(("x",),),
     backward=runtime.Backward("full_sum_backward", wrt=("x",), outputs=("y",)),
 )
 def full_sum(x: torch.Tensor) -> torch.Tensor:
@@ -386,6 +387,14 @@ def allocate_full_sum_backward(x: torch.Tensor, dy: float | torch.Tensor) -> tor
         raise ValueError(
             f"full_sum_backward: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
         )
+    if isinstance(dy, torch.Tensor) and dy.dim() != 0:
+        raise ValueError(
+            f"full_sum_backward: dy: expected number or a 0-dim tensor, given a {dy.dim()}-dim tensor"
+        )
+    if isinstance(dy, torch.Tensor) and dy.device != x.device:
+        raise ValueError(
+            f"full_sum_backward: dy: expected device {x.device} (from x), given {dy.device}"
+        )
     dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     return dx
 
@@ -410,6 +419,8 @@ def full_sum_backward_reference(x: torch.Tensor, dy: float | torch.Tensor) -> to
     "specs/full_sum.op",
     allocate=allocate_full_sum_backward,
     reference=full_sum_backward_reference,
+    batch=runtime.Batch({"x": (0, 0)}, (0,)),
+    linear=(("x", "dy"),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def full_sum_backward(x: torch.Tensor, dy: float | torch.Tensor) -> torch.Tensor:

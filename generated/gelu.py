@@ -320,6 +320,7 @@ def gelu_torch(x: torch.Tensor) -> torch.Tensor:
     allocate=allocate_gelu,
     reference=gelu_reference,
     equals=gelu_torch,
+    batch=runtime.Batch({"x": (0, 0)}, (0,)),
     backward=runtime.Backward("gelu_backward", wrt=("x",), outputs=("y",)),
 )
 def gelu(x: torch.Tensor) -> torch.Tensor:
@@ -510,6 +511,8 @@ def gelu_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     "specs/gelu.op",
     allocate=allocate_gelu_backward,
     reference=gelu_backward_reference,
+    batch=runtime.Batch({"x": (0, 0), "dy": (0, 0)}, (0,)),
+    linear=(("dy",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def gelu_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:

@@ -1136,6 +1136,14 @@ def allocate_group_norm(
         raise ValueError(
             f"group_norm: bias: expected device {x.device} (from x), given {bias.device}"
         )
+    if isinstance(eps, torch.Tensor) and eps.dim() != 0:
+        raise ValueError(
+            f"group_norm: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
+        )
+    if isinstance(eps, torch.Tensor) and eps.device != x.device:
+        raise ValueError(
+            f"group_norm: eps: expected device {x.device} (from x), given {eps.device}"
+        )
     if type(groups) is not int:
         raise ValueError(f"group_norm: groups: expected int, given {groups!r}")
     N = x.shape[0]
@@ -1222,6 +1230,7 @@ def group_norm_torch(
     allocate=allocate_group_norm,
     reference=group_norm_reference,
     equals=group_norm_torch,
+    linear=(("gain", "bias"),),
     backward=runtime.Backward(
         "group_norm_backward",
         wrt=("x", "gain", "bias", "eps"),
@@ -2826,23 +2835,7 @@ def choose_group_norm_backward_batch_(
     )
 
 
-def launch_group_norm_backward_batch_(
-    x,
-    gain,
-    dy,
-    batch_,
-    mu_sum,
-    var_sum,
-    dmu_sum,
-    dy_rsqrt_sum,
-    dvar_sum,
-    dx,
-    dgain,
-    dbias,
-    deps,
-    eps,
-    groups,
-) -> None:
+def launch_group_norm_backward_batch_(x, batch_) -> None:
     """Computes batch_ by the variant that fits, unchecked."""
     batch = math.prod(x.shape[2:])
     rows = 1
@@ -2930,23 +2923,7 @@ def choose_group_norm_backward_mu_sum(
     return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 4096 // BLOCK, num_warps=8)
 
 
-def launch_group_norm_backward_mu_sum(
-    x,
-    gain,
-    dy,
-    batch_,
-    mu_sum,
-    var_sum,
-    dmu_sum,
-    dy_rsqrt_sum,
-    dvar_sum,
-    dx,
-    dgain,
-    dbias,
-    deps,
-    eps,
-    groups,
-) -> None:
+def launch_group_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dmu_sum, eps, groups) -> None:
     """Computes mu_sum, var_sum, dmu_sum by the variant that fits, unchecked."""
     N = x.shape[0]
     C = x.shape[1]
@@ -3168,23 +3145,7 @@ def choose_group_norm_backward_dy_rsqrt_sum(
     )
 
 
-def launch_group_norm_backward_dy_rsqrt_sum(
-    x,
-    gain,
-    dy,
-    batch_,
-    mu_sum,
-    var_sum,
-    dmu_sum,
-    dy_rsqrt_sum,
-    dvar_sum,
-    dx,
-    dgain,
-    dbias,
-    deps,
-    eps,
-    groups,
-) -> None:
+def launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu_sum, dy_rsqrt_sum, groups) -> None:
     """Computes dy_rsqrt_sum by the variant that fits, unchecked."""
     N = x.shape[0]
     C = x.shape[1]
@@ -3333,21 +3294,7 @@ def choose_group_norm_backward_dvar_sum(
 
 
 def launch_group_norm_backward_dvar_sum(
-    x,
-    gain,
-    dy,
-    batch_,
-    mu_sum,
-    var_sum,
-    dmu_sum,
-    dy_rsqrt_sum,
-    dvar_sum,
-    dx,
-    dgain,
-    dbias,
-    deps,
-    eps,
-    groups,
+    x, gain, dy, var_sum, dy_rsqrt_sum, dvar_sum, eps, groups
 ) -> None:
     """Computes dvar_sum by the variant that fits, unchecked."""
     N = x.shape[0]
@@ -3566,21 +3513,7 @@ def choose_group_norm_backward_dx(
 
 
 def launch_group_norm_backward_dx(
-    x,
-    gain,
-    dy,
-    batch_,
-    mu_sum,
-    var_sum,
-    dmu_sum,
-    dy_rsqrt_sum,
-    dvar_sum,
-    dx,
-    dgain,
-    dbias,
-    deps,
-    eps,
-    groups,
+    x, gain, dy, batch_, mu_sum, var_sum, dmu_sum, dvar_sum, dx, dgain, dbias, eps, groups
 ) -> None:
     """Computes dx, dgain, dbias by the variant that fits, unchecked."""
     N = x.shape[0]
@@ -4076,23 +4009,7 @@ def choose_group_norm_backward_deps(
     return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
 
 
-def launch_group_norm_backward_deps(
-    x,
-    gain,
-    dy,
-    batch_,
-    mu_sum,
-    var_sum,
-    dmu_sum,
-    dy_rsqrt_sum,
-    dvar_sum,
-    dx,
-    dgain,
-    dbias,
-    deps,
-    eps,
-    groups,
-) -> None:
+def launch_group_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, eps, groups) -> None:
     """Computes deps by the variant that fits, unchecked."""
     N = x.shape[0]
     C = x.shape[1]
@@ -4231,111 +4148,19 @@ def launch_group_norm_backward(x, gain, dy, dx, dgain, dbias, deps, eps, groups)
         else None
     )
     if dx is not None or dgain is not None or dbias is not None:
-        launch_group_norm_backward_batch_(
-            x,
-            gain,
-            dy,
-            batch_,
-            mu_sum,
-            var_sum,
-            dmu_sum,
-            dy_rsqrt_sum,
-            dvar_sum,
-            dx,
-            dgain,
-            dbias,
-            deps,
-            eps,
-            groups,
-        )
-    launch_group_norm_backward_mu_sum(
-        x,
-        gain,
-        dy,
-        batch_,
-        mu_sum,
-        var_sum,
-        dmu_sum,
-        dy_rsqrt_sum,
-        dvar_sum,
-        dx,
-        dgain,
-        dbias,
-        deps,
-        eps,
-        groups,
-    )
-    launch_group_norm_backward_dy_rsqrt_sum(
-        x,
-        gain,
-        dy,
-        batch_,
-        mu_sum,
-        var_sum,
-        dmu_sum,
-        dy_rsqrt_sum,
-        dvar_sum,
-        dx,
-        dgain,
-        dbias,
-        deps,
-        eps,
-        groups,
-    )
+        launch_group_norm_backward_batch_(x, batch_)
+    launch_group_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dmu_sum, eps, groups)
+    launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu_sum, dy_rsqrt_sum, groups)
     if dx is not None or dgain is not None or dbias is not None:
         launch_group_norm_backward_dvar_sum(
-            x,
-            gain,
-            dy,
-            batch_,
-            mu_sum,
-            var_sum,
-            dmu_sum,
-            dy_rsqrt_sum,
-            dvar_sum,
-            dx,
-            dgain,
-            dbias,
-            deps,
-            eps,
-            groups,
+            x, gain, dy, var_sum, dy_rsqrt_sum, dvar_sum, eps, groups
         )
     if dx is not None or dgain is not None or dbias is not None:
         launch_group_norm_backward_dx(
-            x,
-            gain,
-            dy,
-            batch_,
-            mu_sum,
-            var_sum,
-            dmu_sum,
-            dy_rsqrt_sum,
-            dvar_sum,
-            dx,
-            dgain,
-            dbias,
-            deps,
-            eps,
-            groups,
+            x, gain, dy, batch_, mu_sum, var_sum, dmu_sum, dvar_sum, dx, dgain, dbias, eps, groups
         )
     if deps is not None:
-        launch_group_norm_backward_deps(
-            x,
-            gain,
-            dy,
-            batch_,
-            mu_sum,
-            var_sum,
-            dmu_sum,
-            dy_rsqrt_sum,
-            dvar_sum,
-            dx,
-            dgain,
-            dbias,
-            deps,
-            eps,
-            groups,
-        )
+        launch_group_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, eps, groups)
 
 
 def allocate_group_norm_backward(
@@ -4379,6 +4204,14 @@ def allocate_group_norm_backward(
     if dy.device != x.device:
         raise ValueError(
             f"group_norm_backward: dy: expected device {x.device} (from x), given {dy.device}"
+        )
+    if isinstance(eps, torch.Tensor) and eps.dim() != 0:
+        raise ValueError(
+            f"group_norm_backward: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
+        )
+    if isinstance(eps, torch.Tensor) and eps.device != x.device:
+        raise ValueError(
+            f"group_norm_backward: eps: expected device {x.device} (from x), given {eps.device}"
         )
     if type(groups) is not int:
         raise ValueError(f"group_norm_backward: groups: expected int, given {groups!r}")
@@ -4529,6 +4362,7 @@ def group_norm_backward_reference(
     "specs/group_norm.op",
     allocate=allocate_group_norm_backward,
     reference=group_norm_backward_reference,
+    linear=(("dy",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def group_norm_backward(

@@ -300,6 +300,12 @@ def allocate_huber(
         raise ValueError(f"huber: t: expected dtype {x.dtype} (T, from x), given {t.dtype}")
     if t.device != x.device:
         raise ValueError(f"huber: t: expected device {x.device} (from x), given {t.device}")
+    if isinstance(delta, torch.Tensor) and delta.dim() != 0:
+        raise ValueError(
+            f"huber: delta: expected number or a 0-dim tensor, given a {delta.dim()}-dim tensor"
+        )
+    if isinstance(delta, torch.Tensor) and delta.device != x.device:
+        raise ValueError(f"huber: delta: expected device {x.device} (from x), given {delta.device}")
     try:
         batch_shape = torch.broadcast_shapes(x.shape, t.shape)
     except RuntimeError:
@@ -801,6 +807,22 @@ def allocate_huber_backward(
         raise ValueError(
             f"huber_backward: t: expected device {x.device} (from x), given {t.device}"
         )
+    if isinstance(delta, torch.Tensor) and delta.dim() != 0:
+        raise ValueError(
+            f"huber_backward: delta: expected number or a 0-dim tensor, given a {delta.dim()}-dim tensor"
+        )
+    if isinstance(delta, torch.Tensor) and delta.device != x.device:
+        raise ValueError(
+            f"huber_backward: delta: expected device {x.device} (from x), given {delta.device}"
+        )
+    if isinstance(dloss, torch.Tensor) and dloss.dim() != 0:
+        raise ValueError(
+            f"huber_backward: dloss: expected number or a 0-dim tensor, given a {dloss.dim()}-dim tensor"
+        )
+    if isinstance(dloss, torch.Tensor) and dloss.device != x.device:
+        raise ValueError(
+            f"huber_backward: dloss: expected device {x.device} (from x), given {dloss.device}"
+        )
     try:
         batch_shape = torch.broadcast_shapes(x.shape, t.shape)
     except RuntimeError:
@@ -866,6 +888,7 @@ def huber_backward_reference(
     "specs/huber.op",
     allocate=allocate_huber_backward,
     reference=huber_backward_reference,
+    linear=(("dloss",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def huber_backward(

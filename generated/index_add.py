@@ -429,6 +429,7 @@ def index_add_torch(y0: torch.Tensor, index: torch.Tensor, x: torch.Tensor) -> t
     allocate=allocate_index_add,
     reference=index_add_reference,
     equals=index_add_torch,
+    linear=(("y0", "x"),),
     backward=runtime.Backward(
         "index_add_backward", wrt=("y0", "x"), outputs=("y",), flags=("need_dy0", "need_dx")
     ),
@@ -534,7 +535,7 @@ def choose_index_add_backward_dy0(
     return "strided", dict(BLOCK=BLOCK, ROWS=max(1, 4096 // BLOCK), num_warps=8)
 
 
-def launch_index_add_backward_dy0(index, dy, dy0, dx) -> None:
+def launch_index_add_backward_dy0(dy, dy0) -> None:
     """Computes dy0 by the variant that fits, unchecked."""
     dy, dy0 = _three_dims(dy, dy0)
     outer, middle, inner = dy0.shape
@@ -582,7 +583,7 @@ def choose_index_add_backward_dx(cols: int) -> tuple[str, dict]:
     return "tile", dict(BLOCK=BLOCK, ROWS=max(1, 2048 // BLOCK), num_warps=8)
 
 
-def launch_index_add_backward_dx(index, dy, dy0, dx) -> None:
+def launch_index_add_backward_dx(index, dy, dx) -> None:
     """Computes dx by the variant that fits, unchecked."""
     N = index.shape[0]
     V, D = dy.shape
@@ -610,9 +611,9 @@ def launch_index_add_backward_dx(index, dy, dy0, dx) -> None:
 def launch_index_add_backward(index, dy, dy0, dx) -> None:
     """2 steps, unchecked; what passes between them is in scratch storage."""
     if dy0 is not None:
-        launch_index_add_backward_dy0(index, dy, dy0, dx)
+        launch_index_add_backward_dy0(dy, dy0)
     if dx is not None:
-        launch_index_add_backward_dx(index, dy, dy0, dx)
+        launch_index_add_backward_dx(index, dy, dx)
 
 
 def allocate_index_add_backward(
@@ -678,6 +679,7 @@ def index_add_backward_reference(
     "specs/index_add.op",
     allocate=allocate_index_add_backward,
     reference=index_add_backward_reference,
+    linear=(("dy",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def index_add_backward(

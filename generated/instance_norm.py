@@ -1016,6 +1016,14 @@ def allocate_instance_norm(
         raise ValueError(
             f"instance_norm: bias: expected device {x.device} (from x), given {bias.device}"
         )
+    if isinstance(eps, torch.Tensor) and eps.dim() != 0:
+        raise ValueError(
+            f"instance_norm: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
+        )
+    if isinstance(eps, torch.Tensor) and eps.device != x.device:
+        raise ValueError(
+            f"instance_norm: eps: expected device {x.device} (from x), given {eps.device}"
+        )
     N = x.shape[0]
     C = x.shape[1]
     if gain.shape[0] != C:
@@ -1081,6 +1089,7 @@ def instance_norm_torch(
     allocate=allocate_instance_norm,
     reference=instance_norm_reference,
     equals=instance_norm_torch,
+    linear=(("gain", "bias"),),
     backward=runtime.Backward(
         "instance_norm_backward",
         wrt=("x", "gain", "bias", "eps"),
@@ -2280,9 +2289,7 @@ def choose_instance_norm_backward_batch_(
     )
 
 
-def launch_instance_norm_backward_batch_(
-    x, gain, dy, batch_, mu_sum, var_sum, dy_rsqrt_sum, dx, dgain, dbias, deps, eps
-) -> None:
+def launch_instance_norm_backward_batch_(x, batch_) -> None:
     """Computes batch_ by the variant that fits, unchecked."""
     batch = math.prod(x.shape[2:])
     rows = 1
@@ -2422,7 +2429,7 @@ def choose_instance_norm_backward_mu_sum(
 
 
 def launch_instance_norm_backward_mu_sum(
-    x, gain, dy, batch_, mu_sum, var_sum, dy_rsqrt_sum, dx, dgain, dbias, deps, eps
+    x, gain, dy, batch_, mu_sum, var_sum, dy_rsqrt_sum, dx, eps
 ) -> None:
     """Computes mu_sum, var_sum, dy_rsqrt_sum, dx by the variant that fits, unchecked."""
     N = x.shape[0]
@@ -2889,9 +2896,7 @@ def choose_instance_norm_backward_dgain(
     return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
 
 
-def launch_instance_norm_backward_dgain(
-    x, gain, dy, batch_, mu_sum, var_sum, dy_rsqrt_sum, dx, dgain, dbias, deps, eps
-) -> None:
+def launch_instance_norm_backward_dgain(x, gain, dy, mu_sum, var_sum, dgain, dbias, eps) -> None:
     """Computes dgain, dbias by the variant that fits, unchecked."""
     N = x.shape[0]
     C = x.shape[1]
@@ -3078,9 +3083,7 @@ def choose_instance_norm_backward_deps(
     return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
 
 
-def launch_instance_norm_backward_deps(
-    x, gain, dy, batch_, mu_sum, var_sum, dy_rsqrt_sum, dx, dgain, dbias, deps, eps
-) -> None:
+def launch_instance_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, eps) -> None:
     """Computes deps by the variant that fits, unchecked."""
     N = x.shape[0]
     C = x.shape[1]
@@ -3193,20 +3196,14 @@ def launch_instance_norm_backward(x, gain, dy, dx, dgain, dbias, deps, eps) -> N
         dtype=torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32,
         device=x.device,
     )
-    launch_instance_norm_backward_batch_(
-        x, gain, dy, batch_, mu_sum, var_sum, dy_rsqrt_sum, dx, dgain, dbias, deps, eps
-    )
+    launch_instance_norm_backward_batch_(x, batch_)
     launch_instance_norm_backward_mu_sum(
-        x, gain, dy, batch_, mu_sum, var_sum, dy_rsqrt_sum, dx, dgain, dbias, deps, eps
+        x, gain, dy, batch_, mu_sum, var_sum, dy_rsqrt_sum, dx, eps
     )
     if dgain is not None or dbias is not None:
-        launch_instance_norm_backward_dgain(
-            x, gain, dy, batch_, mu_sum, var_sum, dy_rsqrt_sum, dx, dgain, dbias, deps, eps
-        )
+        launch_instance_norm_backward_dgain(x, gain, dy, mu_sum, var_sum, dgain, dbias, eps)
     if deps is not None:
-        launch_instance_norm_backward_deps(
-            x, gain, dy, batch_, mu_sum, var_sum, dy_rsqrt_sum, dx, dgain, dbias, deps, eps
-        )
+        launch_instance_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, eps)
 
 
 def allocate_instance_norm_backward(
@@ -3249,6 +3246,14 @@ def allocate_instance_norm_backward(
     if dy.device != x.device:
         raise ValueError(
             f"instance_norm_backward: dy: expected device {x.device} (from x), given {dy.device}"
+        )
+    if isinstance(eps, torch.Tensor) and eps.dim() != 0:
+        raise ValueError(
+            f"instance_norm_backward: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
+        )
+    if isinstance(eps, torch.Tensor) and eps.device != x.device:
+        raise ValueError(
+            f"instance_norm_backward: eps: expected device {x.device} (from x), given {eps.device}"
         )
     N = x.shape[0]
     C = x.shape[1]
@@ -3356,6 +3361,7 @@ def instance_norm_backward_reference(
     "specs/instance_norm.op",
     allocate=allocate_instance_norm_backward,
     reference=instance_norm_backward_reference,
+    linear=(("dy",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def instance_norm_backward(

@@ -700,6 +700,7 @@ def int8_linear_reference(
     "specs/int8_linear.op",
     allocate=allocate_int8_linear,
     reference=int8_linear_reference,
+    linear=(("sx",), ("sw",)),
     backward=runtime.Backward(
         "int8_linear_backward", wrt=("sx", "sw"), outputs=("y",), flags=("need_dsx", "need_dsw")
     ),
@@ -1112,15 +1113,7 @@ def int8_linear_backward_dsw_finish(
 
 
 def choose_int8_linear_backward_acc(
-    M: int,
-    N: int,
-    K: int,
-    terms: int,
-    tma: bool,
-    itemsize: int,
-    stored_bytes: int,
-    hip: bool,
-    sms: int,
+    M: int, N: int, K: int, terms: int, tma: bool, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # few sums of many terms: several programs share one tile, and a second kernel adds up
@@ -1201,7 +1194,7 @@ def choose_int8_linear_backward_acc(
             BLOCK_K=128 // itemsize,
             GROUP_M=8,
             num_warps=8,
-            num_stages=3 if stored_bytes <= 4 else 2,
+            num_stages=2,
             PROGRAMS=1,
         )
     # large, and tiles of 128 x 128 fill the waves better
@@ -1293,7 +1286,7 @@ def choose_int8_linear_backward_acc(
     return "nest", dict(BLOCK=256, num_warps=4)
 
 
-def launch_int8_linear_backward_acc(x, w, sx, sw, dy, acc, dsx, dsw) -> None:
+def launch_int8_linear_backward_acc(x, w, acc) -> None:
     """Computes acc by the variant that fits, unchecked."""
     M, K = x.shape
     N = w.shape[0]
@@ -1301,12 +1294,9 @@ def launch_int8_linear_backward_acc(x, w, sx, sw, dy, acc, dsx, dsw) -> None:
     total = M * N
     tma = _takes_tiles(x, w)
     itemsize = x.element_size()
-    stored_bytes = acc.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
-    variant, config = choose_int8_linear_backward_acc(
-        M, N, K, terms, tma, itemsize, stored_bytes, hip, sms
-    )
+    variant, config = choose_int8_linear_backward_acc(M, N, K, terms, tma, itemsize, hip, sms)
     if variant == "split":
         acc_parts = torch.empty((config["PARTS"], M, N), dtype=torch.int32, device=w.device)
         x_tiles, x_turned = _tiles(x, config["BLOCK_M"], config["BLOCK_K"])
@@ -1463,7 +1453,7 @@ def choose_int8_linear_backward_dsx(
     )
 
 
-def launch_int8_linear_backward_dsx(x, w, sx, sw, dy, acc, dsx, dsw) -> None:
+def launch_int8_linear_backward_dsx(x, w, sw, dy, acc, dsx) -> None:
     """Computes dsx by the variant that fits, unchecked."""
     M = x.shape[0]
     N = w.shape[0]
@@ -1589,7 +1579,7 @@ def choose_int8_linear_backward_dsw(
     )
 
 
-def launch_int8_linear_backward_dsw(x, w, sx, sw, dy, acc, dsx, dsw) -> None:
+def launch_int8_linear_backward_dsw(x, w, sx, dy, acc, dsw) -> None:
     """Computes dsw by the variant that fits, unchecked."""
     M = x.shape[0]
     N = w.shape[0]
@@ -1670,11 +1660,11 @@ def launch_int8_linear_backward(x, w, sx, sw, dy, dsx, dsw) -> None:
     M = x.shape[0]
     N = w.shape[0]
     acc = torch.empty((M, N), dtype=torch.int64, device=x.device)
-    launch_int8_linear_backward_acc(x, w, sx, sw, dy, acc, dsx, dsw)
+    launch_int8_linear_backward_acc(x, w, acc)
     if dsx is not None:
-        launch_int8_linear_backward_dsx(x, w, sx, sw, dy, acc, dsx, dsw)
+        launch_int8_linear_backward_dsx(x, w, sw, dy, acc, dsx)
     if dsw is not None:
-        launch_int8_linear_backward_dsw(x, w, sx, sw, dy, acc, dsx, dsw)
+        launch_int8_linear_backward_dsw(x, w, sx, dy, acc, dsw)
 
 
 def allocate_int8_linear_backward(
@@ -1783,6 +1773,7 @@ def int8_linear_backward_reference(
     "specs/int8_linear.op",
     allocate=allocate_int8_linear_backward,
     reference=int8_linear_backward_reference,
+    linear=(("sx", "sw"), ("dy",)),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def int8_linear_backward(

@@ -606,6 +606,7 @@ def kl_div_backward_reference(
     "specs/kl_div.op",
     allocate=allocate_kl_div_backward,
     reference=kl_div_backward_reference,
+    linear=(("dloss",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def kl_div_backward(

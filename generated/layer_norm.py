@@ -590,6 +590,14 @@ def allocate_layer_norm(
         raise ValueError(f"layer_norm: b: expected 1 dim [D], given {b.dim()}")
     if b.device != x.device:
         raise ValueError(f"layer_norm: b: expected device {x.device} (from x), given {b.device}")
+    if isinstance(eps, torch.Tensor) and eps.dim() != 0:
+        raise ValueError(
+            f"layer_norm: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
+        )
+    if isinstance(eps, torch.Tensor) and eps.device != x.device:
+        raise ValueError(
+            f"layer_norm: eps: expected device {x.device} (from x), given {eps.device}"
+        )
     D = x.shape[-1]
     if w.shape[0] != D:
         raise ValueError(f"layer_norm: w: dim 0 (D): expected {D} (from x), given {w.shape[0]}")
@@ -645,6 +653,8 @@ def layer_norm_torch(
     allocate=allocate_layer_norm,
     reference=layer_norm_reference,
     equals=layer_norm_torch,
+    batch=runtime.Batch({"x": (0, 1)}, (0,)),
+    linear=(("w", "b"),),
     backward=runtime.Backward(
         "layer_norm_backward",
         wrt=("x", "w", "b", "eps"),
@@ -1325,9 +1335,7 @@ def choose_layer_norm_backward_mu_sum(
     )
 
 
-def launch_layer_norm_backward_mu_sum(
-    x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, dw, db, deps, eps
-) -> None:
+def launch_layer_norm_backward_mu_sum(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, eps) -> None:
     """Computes mu_sum, var_sum, dy_rsqrt, dx by the variant that fits, unchecked."""
     D = x.shape[-1]
     batch = math.prod(dx.shape[:-1])
@@ -1549,9 +1557,7 @@ def choose_layer_norm_backward_dw(rows: int, cols: int, across: bool, sms: int) 
     )
 
 
-def launch_layer_norm_backward_dw(
-    x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, dw, db, deps, eps
-) -> None:
+def launch_layer_norm_backward_dw(x, w, dy, mu_sum, var_sum, dw, db, eps) -> None:
     """Computes dw, db by the variant that fits, unchecked."""
     D = x.shape[-1]
     batch = math.prod(x.shape[:-1])
@@ -1715,9 +1721,7 @@ def choose_layer_norm_backward_deps(
     )
 
 
-def launch_layer_norm_backward_deps(
-    x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, dw, db, deps, eps
-) -> None:
+def launch_layer_norm_backward_deps(x, w, dy, var_sum, dy_rsqrt, deps, eps) -> None:
     """Computes deps by the variant that fits, unchecked."""
     D = x.shape[-1]
     batch = math.prod(x.shape[:-1])
@@ -1812,11 +1816,11 @@ def launch_layer_norm_backward(x, w, dy, dx, dw, db, deps, eps) -> None:
         dtype=torch.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else torch.float32,
         device=x.device,
     )
-    launch_layer_norm_backward_mu_sum(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, dw, db, deps, eps)
+    launch_layer_norm_backward_mu_sum(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, eps)
     if dw is not None or db is not None:
-        launch_layer_norm_backward_dw(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, dw, db, deps, eps)
+        launch_layer_norm_backward_dw(x, w, dy, mu_sum, var_sum, dw, db, eps)
     if deps is not None:
-        launch_layer_norm_backward_deps(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, dw, db, deps, eps)
+        launch_layer_norm_backward_deps(x, w, dy, var_sum, dy_rsqrt, deps, eps)
 
 
 def allocate_layer_norm_backward(
@@ -1859,6 +1863,14 @@ def allocate_layer_norm_backward(
     if dy.device != x.device:
         raise ValueError(
             f"layer_norm_backward: dy: expected device {x.device} (from x), given {dy.device}"
+        )
+    if isinstance(eps, torch.Tensor) and eps.dim() != 0:
+        raise ValueError(
+            f"layer_norm_backward: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
+        )
+    if isinstance(eps, torch.Tensor) and eps.device != x.device:
+        raise ValueError(
+            f"layer_norm_backward: eps: expected device {x.device} (from x), given {eps.device}"
         )
     D = x.shape[-1]
     if w.shape[0] != D:
@@ -1943,6 +1955,7 @@ def layer_norm_backward_reference(
     "specs/layer_norm.op",
     allocate=allocate_layer_norm_backward,
     reference=layer_norm_backward_reference,
+    linear=(("dy",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def layer_norm_backward(

@@ -192,6 +192,14 @@ def allocate_leaky_relu(x: torch.Tensor, slope: float | torch.Tensor = 0.01) -> 
         raise ValueError(
             f"leaky_relu: x: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {x.dtype}"
         )
+    if isinstance(slope, torch.Tensor) and slope.dim() != 0:
+        raise ValueError(
+            f"leaky_relu: slope: expected number or a 0-dim tensor, given a {slope.dim()}-dim tensor"
+        )
+    if isinstance(slope, torch.Tensor) and slope.device != x.device:
+        raise ValueError(
+            f"leaky_relu: slope: expected device {x.device} (from x), given {slope.device}"
+        )
     y = torch.empty_like(x)
     return y
 
@@ -227,6 +235,7 @@ def leaky_relu_torch(x: torch.Tensor, slope: float | torch.Tensor = 0.01) -> tor
     allocate=allocate_leaky_relu,
     reference=leaky_relu_reference,
     equals=leaky_relu_torch,
+    batch=runtime.Batch({"x": (0, 0)}, (0,)),
     backward=runtime.Backward("leaky_relu_backward", wrt=("x", "slope"), outputs=("y",)),
 )
 def leaky_relu(x: torch.Tensor, slope: float | torch.Tensor = 0.01) -> torch.Tensor:
@@ -653,6 +662,14 @@ def allocate_leaky_relu_backward(
         raise ValueError(
             f"leaky_relu_backward: dy: expected device {x.device} (from x), given {dy.device}"
         )
+    if isinstance(slope, torch.Tensor) and slope.dim() != 0:
+        raise ValueError(
+            f"leaky_relu_backward: slope: expected number or a 0-dim tensor, given a {slope.dim()}-dim tensor"
+        )
+    if isinstance(slope, torch.Tensor) and slope.device != x.device:
+        raise ValueError(
+            f"leaky_relu_backward: slope: expected device {x.device} (from x), given {slope.device}"
+        )
     if dy.shape != x.shape:
         raise ValueError(
             f"leaky_relu_backward: dy: batch shape {tuple(dy.shape)} does not broadcast with {tuple(x.shape)} (from x)"
@@ -689,6 +706,7 @@ def leaky_relu_backward_reference(
     "specs/leaky_relu.op",
     allocate=allocate_leaky_relu_backward,
     reference=leaky_relu_backward_reference,
+    linear=(("dy",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def leaky_relu_backward(

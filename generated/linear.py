@@ -1142,6 +1142,8 @@ def linear_torch(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Ten
     reference=linear_reference,
     equals=linear_torch,
     precision=("matmul",),
+    batch=runtime.Batch({"x": (0, 1)}, (0,)),
+    linear=(("x", "b"), ("w", "b")),
     backward=runtime.Backward(
         "linear_backward",
         wrt=("x", "w", "b"),
@@ -2282,7 +2284,7 @@ def choose_linear_backward_dx(
     )
 
 
-def launch_linear_backward_dx(x, w, dy, dx, dw, db) -> None:
+def launch_linear_backward_dx(x, w, dy, dx) -> None:
     """Computes dx by the variant that fits, unchecked."""
     K = x.shape[-1]
     N = w.shape[0]
@@ -2773,7 +2775,7 @@ def choose_linear_backward_dw(
     )
 
 
-def launch_linear_backward_dw(x, w, dy, dx, dw, db) -> None:
+def launch_linear_backward_dw(x, w, dy, dw) -> None:
     """Computes dw by the variant that fits, unchecked."""
     K = x.shape[-1]
     N = w.shape[0]
@@ -3063,7 +3065,7 @@ def choose_linear_backward_db(rows: int, cols: int, across: bool, sms: int) -> t
     )
 
 
-def launch_linear_backward_db(x, w, dy, dx, dw, db) -> None:
+def launch_linear_backward_db(x, w, dy, db) -> None:
     """Computes db by the variant that fits, unchecked."""
     N = w.shape[0]
     batch = math.prod(x.shape[:-1])
@@ -3136,11 +3138,11 @@ def launch_linear_backward_db(x, w, dy, dx, dw, db) -> None:
 def launch_linear_backward(x, w, dy, dx, dw, db) -> None:
     """3 steps, unchecked; what passes between them is in scratch storage."""
     if dx is not None:
-        launch_linear_backward_dx(x, w, dy, dx, dw, db)
+        launch_linear_backward_dx(x, w, dy, dx)
     if dw is not None:
-        launch_linear_backward_dw(x, w, dy, dx, dw, db)
+        launch_linear_backward_dw(x, w, dy, dw)
     if db is not None:
-        launch_linear_backward_db(x, w, dy, dx, dw, db)
+        launch_linear_backward_db(x, w, dy, db)
 
 
 def allocate_linear_backward(
@@ -3231,6 +3233,7 @@ def linear_backward_reference(
     allocate=allocate_linear_backward,
     reference=linear_backward_reference,
     precision=("matmul",),
+    linear=(("dy",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def linear_backward(

@@ -2738,7 +2738,7 @@ def choose_linear_gelu_backward_dx(
             BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
             GROUP_M=8,
             num_warps=4,
-            num_stages=4 if M <= 32 else 5,
+            num_stages=min(4 if M <= 32 else 5, 4),
         )
     # few columns: as many rows as one product of the tensor cores takes
     if not hip and itemsize <= 4 and N <= 16:
@@ -2756,7 +2756,7 @@ def choose_linear_gelu_backward_dx(
     )
 
 
-def launch_linear_gelu_backward_dx(x, w, b, acc_kept, dy, dx, dw, db) -> None:
+def launch_linear_gelu_backward_dx(x, w, b, acc_kept, dy, dx) -> None:
     """Computes dx by the variant that fits, unchecked."""
     M, K = x.shape
     N = w.shape[0]
@@ -2825,7 +2825,7 @@ def choose_linear_gelu_backward_dw(
             BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
             GROUP_M=8,
             num_warps=4,
-            num_stages=4 if M <= 32 else 5,
+            num_stages=min(4 if M <= 32 else 5, 4),
         )
     # few columns: as many rows as one product of the tensor cores takes
     if not hip and itemsize <= 4 and N <= 16:
@@ -2843,7 +2843,7 @@ def choose_linear_gelu_backward_dw(
     )
 
 
-def launch_linear_gelu_backward_dw(x, w, b, acc_kept, dy, dx, dw, db) -> None:
+def launch_linear_gelu_backward_dw(x, w, b, acc_kept, dy, dw) -> None:
     """Computes dw by the variant that fits, unchecked."""
     M, K = x.shape
     N = w.shape[0]
@@ -2935,7 +2935,7 @@ def choose_linear_gelu_backward_db(
     )
 
 
-def launch_linear_gelu_backward_db(x, w, b, acc_kept, dy, dx, dw, db) -> None:
+def launch_linear_gelu_backward_db(x, w, b, acc_kept, dy, db) -> None:
     """Computes db by the variant that fits, unchecked."""
     M = x.shape[0]
     N = w.shape[0]
@@ -3033,11 +3033,11 @@ def launch_linear_gelu_backward_db(x, w, b, acc_kept, dy, dx, dw, db) -> None:
 def launch_linear_gelu_backward(x, w, b, acc_kept, dy, dx, dw, db) -> None:
     """3 steps, unchecked; what passes between them is in scratch storage."""
     if dx is not None:
-        launch_linear_gelu_backward_dx(x, w, b, acc_kept, dy, dx, dw, db)
+        launch_linear_gelu_backward_dx(x, w, b, acc_kept, dy, dx)
     if dw is not None:
-        launch_linear_gelu_backward_dw(x, w, b, acc_kept, dy, dx, dw, db)
+        launch_linear_gelu_backward_dw(x, w, b, acc_kept, dy, dw)
     if db is not None:
-        launch_linear_gelu_backward_db(x, w, b, acc_kept, dy, dx, dw, db)
+        launch_linear_gelu_backward_db(x, w, b, acc_kept, dy, db)
 
 
 def allocate_linear_gelu_backward(
@@ -3182,6 +3182,7 @@ def linear_gelu_backward_reference(
     allocate=allocate_linear_gelu_backward,
     reference=linear_gelu_backward_reference,
     precision=("matmul",),
+    linear=(("dy",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def linear_gelu_backward(

@@ -528,6 +528,7 @@ def log_softmax_torch(x: torch.Tensor) -> torch.Tensor:
     allocate=allocate_log_softmax,
     reference=log_softmax_reference,
     equals=log_softmax_torch,
+    batch=runtime.Batch({"x": (0, 1)}, (0,)),
     backward=runtime.Backward("log_softmax_backward", wrt=("x",), outputs=("y",)),
 )
 def log_softmax(x: torch.Tensor) -> torch.Tensor:
@@ -1116,6 +1117,8 @@ def log_softmax_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.T
     "specs/log_softmax.op",
     allocate=allocate_log_softmax_backward,
     reference=log_softmax_backward_reference,
+    batch=runtime.Batch({"x": (0, 1), "dy": (0, 1)}, (0,)),
+    linear=(("dy",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def log_softmax_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:

@@ -357,6 +357,7 @@ def logsumexp_torch(x: torch.Tensor) -> torch.Tensor:
     allocate=allocate_logsumexp,
     reference=logsumexp_reference,
     equals=logsumexp_torch,
+    batch=runtime.Batch({"x": (0, 1)}, (0,)),
     backward=runtime.Backward("logsumexp_backward", wrt=("x",), outputs=("y",)),
 )
 def logsumexp(x: torch.Tensor) -> torch.Tensor:
@@ -865,6 +866,8 @@ def logsumexp_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Ten
     "specs/logsumexp.op",
     allocate=allocate_logsumexp_backward,
     reference=logsumexp_backward_reference,
+    batch=runtime.Batch({"x": (0, 1), "dy": (0, 0)}, (0,)),
+    linear=(("dy",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def logsumexp_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:

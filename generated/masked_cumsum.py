@@ -332,6 +332,8 @@ def masked_cumsum_torch(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     allocate=allocate_masked_cumsum,
     reference=masked_cumsum_reference,
     equals=masked_cumsum_torch,
+    batch=runtime.Batch({"x": (0, 1), "mask": (0, 1)}, (0,)),
+    linear=(("x",),),
     backward=runtime.Backward("masked_cumsum_backward", wrt=("x",), outputs=("y",)),
 )
 def masked_cumsum(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -648,6 +650,8 @@ def masked_cumsum_backward_reference(mask: torch.Tensor, dy: torch.Tensor) -> to
     "specs/masked_cumsum.op",
     allocate=allocate_masked_cumsum_backward,
     reference=masked_cumsum_backward_reference,
+    batch=runtime.Batch({"mask": (0, 1), "dy": (0, 1)}, (0,)),
+    linear=(("dy",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def masked_cumsum_backward(mask: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:

@@ -1056,6 +1056,7 @@ def matmul_torch(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     reference=matmul_reference,
     equals=matmul_torch,
     precision=("matmul",),
+    linear=(("a",), ("b",)),
     backward=runtime.Backward(
         "matmul_backward", wrt=("a", "b"), outputs=("y",), flags=("need_da", "need_db")
     ),
@@ -2083,7 +2084,7 @@ def choose_matmul_backward_da(
     )
 
 
-def launch_matmul_backward_da(a, b, dy, da, db) -> None:
+def launch_matmul_backward_da(a, b, dy, da) -> None:
     """Computes da by the variant that fits, unchecked."""
     M, K = a.shape
     N = b.shape[1]
@@ -2570,7 +2571,7 @@ def choose_matmul_backward_db(
     )
 
 
-def launch_matmul_backward_db(a, b, dy, da, db) -> None:
+def launch_matmul_backward_db(a, b, dy, db) -> None:
     """Computes db by the variant that fits, unchecked."""
     M, K = a.shape
     N = b.shape[1]
@@ -2801,9 +2802,9 @@ def launch_matmul_backward_db(a, b, dy, da, db) -> None:
 def launch_matmul_backward(a, b, dy, da, db) -> None:
     """2 steps, unchecked; what passes between them is in scratch storage."""
     if da is not None:
-        launch_matmul_backward_da(a, b, dy, da, db)
+        launch_matmul_backward_da(a, b, dy, da)
     if db is not None:
-        launch_matmul_backward_db(a, b, dy, da, db)
+        launch_matmul_backward_db(a, b, dy, db)
 
 
 def allocate_matmul_backward(
@@ -2881,6 +2882,7 @@ def matmul_backward_reference(
     allocate=allocate_matmul_backward,
     reference=matmul_backward_reference,
     precision=("matmul",),
+    linear=(("a", "b"), ("dy",)),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def matmul_backward(

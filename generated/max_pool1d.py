@@ -922,7 +922,7 @@ def choose_max_pool1d_backward_y_at(
     return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
 
 
-def launch_max_pool1d_backward_y_at(x, dy, y_at, dx, win, stride, pad, dil) -> None:
+def launch_max_pool1d_backward_y_at(x, dy, y_at, win, stride, pad, dil) -> None:
     """Computes y_at by the variant that fits, unchecked."""
     N, C, L = x.shape
     P = dy.shape[2]
@@ -1116,7 +1116,7 @@ def launch_max_pool1d_backward(x, dy, dx, win, stride, pad, dil) -> None:
     C = x.shape[1]
     P = dy.shape[2]
     y_at = torch.empty((N, C, P), dtype=torch.int64, device=x.device)
-    launch_max_pool1d_backward_y_at(x, dy, y_at, dx, win, stride, pad, dil)
+    launch_max_pool1d_backward_y_at(x, dy, y_at, win, stride, pad, dil)
     launch_max_pool1d_backward_dx(x, dy, y_at, dx, win, stride, pad, dil)
 
 
@@ -1262,6 +1262,7 @@ def max_pool1d_backward_reference(
     "specs/max_pool1d.op",
     allocate=allocate_max_pool1d_backward,
     reference=max_pool1d_backward_reference,
+    linear=(("x", "dy"),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def max_pool1d_backward(

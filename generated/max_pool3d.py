@@ -1251,7 +1251,7 @@ def choose_max_pool3d_backward_y_at(
     return "box", dict(BLOCK=BLOCK, ROWS=256 // BLOCK, num_warps=4)
 
 
-def launch_max_pool3d_backward_y_at(x, dy, y_at, dx, win, stride, pad) -> None:
+def launch_max_pool3d_backward_y_at(x, dy, y_at, win, stride, pad) -> None:
     """Computes y_at by the variant that fits, unchecked."""
     N, C, D, H, W = x.shape
     O = dy.shape[2]
@@ -1503,7 +1503,7 @@ def launch_max_pool3d_backward(x, dy, dx, win, stride, pad) -> None:
     P = dy.shape[3]
     Q = dy.shape[4]
     y_at = torch.empty((N, C, O, P, Q), dtype=torch.int64, device=x.device)
-    launch_max_pool3d_backward_y_at(x, dy, y_at, dx, win, stride, pad)
+    launch_max_pool3d_backward_y_at(x, dy, y_at, win, stride, pad)
     launch_max_pool3d_backward_dx(x, dy, y_at, dx, win, stride, pad)
 
 
@@ -1683,6 +1683,7 @@ def max_pool3d_backward_reference(
     "specs/max_pool3d.op",
     allocate=allocate_max_pool3d_backward,
     reference=max_pool3d_backward_reference,
+    linear=(("x", "dy"),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def max_pool3d_backward(

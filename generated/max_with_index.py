@@ -865,7 +865,7 @@ def choose_max_with_index_backward_v_at(
     )
 
 
-def launch_max_with_index_backward_v_at(x, dv, v_at, dx) -> None:
+def launch_max_with_index_backward_v_at(x, dv, v_at) -> None:
     """Computes v_at by the variant that fits, unchecked."""
     N, D = x.shape
     rows = N
@@ -973,7 +973,7 @@ def launch_max_with_index_backward(x, dv, dx) -> None:
     """2 steps, unchecked; what passes between them is in scratch storage."""
     N = x.shape[0]
     v_at = torch.empty((N,), dtype=torch.int64, device=x.device)
-    launch_max_with_index_backward_v_at(x, dv, v_at, dx)
+    launch_max_with_index_backward_v_at(x, dv, v_at)
     launch_max_with_index_backward_dx(x, dv, v_at, dx)
 
 
@@ -1028,6 +1028,7 @@ def max_with_index_backward_reference(x: torch.Tensor, dv: torch.Tensor) -> torc
     "specs/max_with_index.op",
     allocate=allocate_max_with_index_backward,
     reference=max_with_index_backward_reference,
+    linear=(("dv",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def max_with_index_backward(x: torch.Tensor, dv: torch.Tensor) -> torch.Tensor:

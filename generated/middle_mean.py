@@ -333,6 +333,7 @@ def middle_mean_torch(x: torch.Tensor) -> torch.Tensor:
     allocate=allocate_middle_mean,
     reference=middle_mean_reference,
     equals=middle_mean_torch,
+    linear=(("x",),),
     backward=runtime.Backward("middle_mean_backward", wrt=("x",), outputs=("y",)),
 )
 def middle_mean(x: torch.Tensor) -> torch.Tensor:
@@ -523,6 +524,7 @@ def middle_mean_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.T
     "specs/middle_mean.op",
     allocate=allocate_middle_mean_backward,
     reference=middle_mean_backward_reference,
+    linear=(("x", "dy"),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def middle_mean_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:

@@ -707,6 +707,14 @@ def allocate_mse_backward(
         raise ValueError(f"mse_backward: t: expected dtype {x.dtype} (T, from x), given {t.dtype}")
     if t.device != x.device:
         raise ValueError(f"mse_backward: t: expected device {x.device} (from x), given {t.device}")
+    if isinstance(dloss, torch.Tensor) and dloss.dim() != 0:
+        raise ValueError(
+            f"mse_backward: dloss: expected number or a 0-dim tensor, given a {dloss.dim()}-dim tensor"
+        )
+    if isinstance(dloss, torch.Tensor) and dloss.device != x.device:
+        raise ValueError(
+            f"mse_backward: dloss: expected device {x.device} (from x), given {dloss.device}"
+        )
     try:
         batch_shape = torch.broadcast_shapes(x.shape, t.shape)
     except RuntimeError:
@@ -748,6 +756,7 @@ def mse_backward_reference(
     "specs/mse.op",
     allocate=allocate_mse_backward,
     reference=mse_backward_reference,
+    linear=(("x", "t"), ("dloss",)),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def mse_backward(

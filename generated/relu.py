@@ -177,6 +177,7 @@ def relu_torch(x: torch.Tensor) -> torch.Tensor:
     allocate=allocate_relu,
     reference=relu_reference,
     equals=relu_torch,
+    batch=runtime.Batch({"x": (0, 0)}, (0,)),
     backward=runtime.Backward("relu_backward", wrt=("x",), outputs=("y",)),
 )
 def relu(x: torch.Tensor) -> torch.Tensor:
@@ -355,6 +356,8 @@ def relu_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     "specs/relu.op",
     allocate=allocate_relu_backward,
     reference=relu_backward_reference,
+    batch=runtime.Batch({"x": (0, 0), "dy": (0, 0)}, (0,)),
+    linear=(("dy",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def relu_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:

@@ -308,6 +308,8 @@ def reverse_cumsum_torch(x: torch.Tensor) -> torch.Tensor:
     allocate=allocate_reverse_cumsum,
     reference=reverse_cumsum_reference,
     equals=reverse_cumsum_torch,
+    batch=runtime.Batch({"x": (0, 1)}, (0,)),
+    linear=(("x",),),
     backward=runtime.Backward("reverse_cumsum_backward", wrt=("x",), outputs=("y",)),
 )
 def reverse_cumsum(x: torch.Tensor) -> torch.Tensor:
@@ -551,6 +553,8 @@ def reverse_cumsum_backward_reference(dy: torch.Tensor) -> torch.Tensor:
     "specs/reverse_cumsum.op",
     allocate=allocate_reverse_cumsum_backward,
     reference=reverse_cumsum_backward_reference,
+    batch=runtime.Batch({"dy": (0, 1)}, (0,)),
+    linear=(("dy",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def reverse_cumsum_backward(dy: torch.Tensor) -> torch.Tensor:

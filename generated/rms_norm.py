@@ -481,6 +481,12 @@ def allocate_rms_norm(
         raise ValueError(
             f"rms_norm: gain: expected device {x.device} (from x), given {gain.device}"
         )
+    if isinstance(eps, torch.Tensor) and eps.dim() != 0:
+        raise ValueError(
+            f"rms_norm: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
+        )
+    if isinstance(eps, torch.Tensor) and eps.device != x.device:
+        raise ValueError(f"rms_norm: eps: expected device {x.device} (from x), given {eps.device}")
     D = x.shape[-1]
     if gain.shape[0] != D:
         raise ValueError(f"rms_norm: gain: dim 0 (D): expected {D} (from x), given {gain.shape[0]}")
@@ -529,6 +535,8 @@ def rms_norm_torch(
     allocate=allocate_rms_norm,
     reference=rms_norm_reference,
     equals=rms_norm_torch,
+    batch=runtime.Batch({"x": (0, 1)}, (0,)),
+    linear=(("gain",),),
     backward=runtime.Backward(
         "rms_norm_backward",
         wrt=("x", "gain", "eps"),
@@ -1166,7 +1174,7 @@ def choose_rms_norm_backward_ms_sum(
     )
 
 
-def launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, dgain, deps, eps) -> None:
+def launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, eps) -> None:
     """Computes ms_sum, dy_rsqrt, dx by the variant that fits, unchecked."""
     D = x.shape[-1]
     batch = math.prod(dx.shape[:-1])
@@ -1397,7 +1405,7 @@ def choose_rms_norm_backward_dgain(
     )
 
 
-def launch_rms_norm_backward_dgain(x, gain, dy, ms_sum, dy_rsqrt, dx, dgain, deps, eps) -> None:
+def launch_rms_norm_backward_dgain(x, gain, dy, ms_sum, dgain, eps) -> None:
     """Computes dgain by the variant that fits, unchecked."""
     D = x.shape[-1]
     batch = math.prod(x.shape[:-1])
@@ -1542,7 +1550,7 @@ def choose_rms_norm_backward_deps(rows: int, cols: int, across: bool, sms: int) 
     )
 
 
-def launch_rms_norm_backward_deps(x, gain, dy, ms_sum, dy_rsqrt, dx, dgain, deps, eps) -> None:
+def launch_rms_norm_backward_deps(x, gain, dy, ms_sum, dy_rsqrt, deps, eps) -> None:
     """Computes deps by the variant that fits, unchecked."""
     D = x.shape[-1]
     batch = math.prod(x.shape[:-1])
@@ -1634,11 +1642,11 @@ def launch_rms_norm_backward(x, gain, dy, dx, dgain, deps, eps) -> None:
         dtype=torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32,
         device=x.device,
     )
-    launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, dgain, deps, eps)
+    launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, eps)
     if dgain is not None:
-        launch_rms_norm_backward_dgain(x, gain, dy, ms_sum, dy_rsqrt, dx, dgain, deps, eps)
+        launch_rms_norm_backward_dgain(x, gain, dy, ms_sum, dgain, eps)
     if deps is not None:
-        launch_rms_norm_backward_deps(x, gain, dy, ms_sum, dy_rsqrt, dx, dgain, deps, eps)
+        launch_rms_norm_backward_deps(x, gain, dy, ms_sum, dy_rsqrt, deps, eps)
 
 
 def allocate_rms_norm_backward(
@@ -1678,6 +1686,14 @@ def allocate_rms_norm_backward(
     if dy.device != x.device:
         raise ValueError(
             f"rms_norm_backward: dy: expected device {x.device} (from x), given {dy.device}"
+        )
+    if isinstance(eps, torch.Tensor) and eps.dim() != 0:
+        raise ValueError(
+            f"rms_norm_backward: eps: expected number or a 0-dim tensor, given a {eps.dim()}-dim tensor"
+        )
+    if isinstance(eps, torch.Tensor) and eps.device != x.device:
+        raise ValueError(
+            f"rms_norm_backward: eps: expected device {x.device} (from x), given {eps.device}"
         )
     D = x.shape[-1]
     if gain.shape[0] != D:
@@ -1747,6 +1763,7 @@ def rms_norm_backward_reference(
     "specs/rms_norm.op",
     allocate=allocate_rms_norm_backward,
     reference=rms_norm_backward_reference,
+    linear=(("dy",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def rms_norm_backward(

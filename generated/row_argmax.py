@@ -555,6 +555,7 @@ def row_argmax_torch(x: torch.Tensor) -> torch.Tensor:
     allocate=allocate_row_argmax,
     reference=row_argmax_reference,
     equals=row_argmax_torch,
+    linear=(("x",),),
     no_gradient="no output of it is a float",
 )
 def row_argmax(x: torch.Tensor) -> torch.Tensor:

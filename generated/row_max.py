@@ -718,7 +718,7 @@ def choose_row_max_backward_y_at(rows: int, cols: int, across: bool, sms: int) -
     )
 
 
-def launch_row_max_backward_y_at(x, dy, y_at, dx) -> None:
+def launch_row_max_backward_y_at(x, dy, y_at) -> None:
     """Computes y_at by the variant that fits, unchecked."""
     N, D = x.shape
     rows = N
@@ -824,7 +824,7 @@ def launch_row_max_backward(x, dy, dx) -> None:
     """2 steps, unchecked; what passes between them is in scratch storage."""
     N = x.shape[0]
     y_at = torch.empty((N,), dtype=torch.int64, device=x.device)
-    launch_row_max_backward_y_at(x, dy, y_at, dx)
+    launch_row_max_backward_y_at(x, dy, y_at)
     launch_row_max_backward_dx(x, dy, y_at, dx)
 
 
@@ -885,6 +885,7 @@ def row_max_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tenso
     "specs/row_max.op",
     allocate=allocate_row_max_backward,
     reference=row_max_backward_reference,
+    linear=(("dy",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def row_max_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:

@@ -903,7 +903,7 @@ def choose_row_norm_max_backward_y_max_at(
     )
 
 
-def launch_row_norm_max_backward_y_max_at(x, y, dy, y_max_at, y_max, dx) -> None:
+def launch_row_norm_max_backward_y_max_at(x, y, dy, y_max_at, y_max) -> None:
     """Computes y_max_at, y_max by the variant that fits, unchecked."""
     N, D = x.shape
     rows = N
@@ -1196,7 +1196,7 @@ def launch_row_norm_max_backward(x, y, dy, dx) -> None:
         dtype=torch.float64 if torch.float64 in (x.dtype, y.dtype, dy.dtype) else torch.float32,
         device=x.device,
     )
-    launch_row_norm_max_backward_y_max_at(x, y, dy, y_max_at, y_max, dx)
+    launch_row_norm_max_backward_y_max_at(x, y, dy, y_max_at, y_max)
     launch_row_norm_max_backward_dx(x, y, dy, y_max_at, y_max, dx)
 
 
@@ -1293,6 +1293,7 @@ def row_norm_max_backward_reference(
     "specs/row_norm_max.op",
     allocate=allocate_row_norm_max_backward,
     reference=row_norm_max_backward_reference,
+    linear=(("dy",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def row_norm_max_backward(x: torch.Tensor, y: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:

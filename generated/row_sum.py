@@ -299,6 +299,7 @@ def row_sum_torch(x: torch.Tensor) -> torch.Tensor:
     allocate=allocate_row_sum,
     reference=row_sum_reference,
     equals=row_sum_torch,
+    linear=(("x",),),
     backward=runtime.Backward("row_sum_backward", wrt=("x",), outputs=("y",)),
 )
 def row_sum(x: torch.Tensor) -> torch.Tensor:
@@ -470,6 +471,7 @@ def row_sum_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tenso
     "specs/row_sum.op",
     allocate=allocate_row_sum_backward,
     reference=row_sum_backward_reference,
+    linear=(("x", "dy"),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def row_sum_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:

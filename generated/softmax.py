@@ -535,6 +535,7 @@ def softmax_torch(x: torch.Tensor) -> torch.Tensor:
     allocate=allocate_softmax,
     reference=softmax_reference,
     equals=softmax_torch,
+    batch=runtime.Batch({"x": (0, 1)}, (0,)),
     backward=runtime.Backward("softmax_backward", wrt=("x",), outputs=("y",)),
 )
 def softmax(x: torch.Tensor) -> torch.Tensor:
@@ -1013,6 +1014,8 @@ def softmax_backward_reference(y: torch.Tensor, dy: torch.Tensor) -> torch.Tenso
     "specs/softmax.op",
     allocate=allocate_softmax_backward,
     reference=softmax_backward_reference,
+    batch=runtime.Batch({"y": (0, 1), "dy": (0, 1)}, (0,)),
+    linear=(("dy",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def softmax_backward(y: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:

@@ -271,6 +271,8 @@ def swiglu_torch(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     allocate=allocate_swiglu,
     reference=swiglu_reference,
     equals=swiglu_torch,
+    batch=runtime.Batch({"gate": (0, 0), "up": (0, 0)}, (0,)),
+    linear=(("up",),),
     backward=runtime.Backward("swiglu_backward", wrt=("gate", "up"), outputs=("y",)),
 )
 def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
@@ -530,6 +532,8 @@ def swiglu_backward_reference(
     "specs/swiglu.op",
     allocate=allocate_swiglu_backward,
     reference=swiglu_backward_reference,
+    batch=runtime.Batch({"gate": (0, 0), "up": (0, 0), "dy": (0, 0)}, (0, 0)),
+    linear=(("dy",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def swiglu_backward(

@@ -729,6 +729,7 @@ def swiglu_linear_torch(x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor) -> 
     reference=swiglu_linear_reference,
     equals=swiglu_linear_torch,
     precision=("matmul",),
+    linear=(("wu",),),
     forward="swiglu_linear_forward",
 )
 def swiglu_linear(x: torch.Tensor, wg: torch.Tensor, wu: torch.Tensor) -> torch.Tensor:
@@ -1650,7 +1651,7 @@ def choose_swiglu_linear_backward_dx_sum(
             BLOCK_K=(512 if M <= 32 and N <= 64 * sms else 256) // itemsize,
             GROUP_M=8,
             num_warps=4,
-            num_stages=4 if M <= 32 else 5,
+            num_stages=min(4 if M <= 32 else 5, 4),
         )
     # few columns: as many rows as one product of the tensor cores takes
     if not hip and itemsize <= 4 and N <= 16:
@@ -1668,9 +1669,7 @@ def choose_swiglu_linear_backward_dx_sum(
     )
 
 
-def launch_swiglu_linear_backward_dx_sum(
-    x, wg, wu, gate_kept, up_kept, dy, dx_sum, dx, dwg, dwu
-) -> None:
+def launch_swiglu_linear_backward_dx_sum(x, wg, wu, gate_kept, up_kept, dy, dx_sum) -> None:
     """Computes dx_sum by the variant that fits, unchecked."""
     M, K = x.shape
     N = wg.shape[0]
@@ -1759,9 +1758,7 @@ def choose_swiglu_linear_backward_dx(
     )
 
 
-def launch_swiglu_linear_backward_dx(
-    x, wg, wu, gate_kept, up_kept, dy, dx_sum, dx, dwg, dwu
-) -> None:
+def launch_swiglu_linear_backward_dx(x, wg, wu, gate_kept, up_kept, dy, dx_sum, dx) -> None:
     """Computes dx by the variant that fits, unchecked."""
     M, K = x.shape
     N = wg.shape[0]
@@ -1856,9 +1853,7 @@ def choose_swiglu_linear_backward_dwg(
     )
 
 
-def launch_swiglu_linear_backward_dwg(
-    x, wg, wu, gate_kept, up_kept, dy, dx_sum, dx, dwg, dwu
-) -> None:
+def launch_swiglu_linear_backward_dwg(x, wg, wu, gate_kept, up_kept, dy, dwg, dwu) -> None:
     """Computes dwg, dwu by the variant that fits, unchecked."""
     M, K = x.shape
     N = wg.shape[0]
@@ -1926,13 +1921,11 @@ def launch_swiglu_linear_backward(x, wg, wu, gate_kept, up_kept, dy, dx, dwg, dw
         else None
     )
     if dx is not None:
-        launch_swiglu_linear_backward_dx_sum(
-            x, wg, wu, gate_kept, up_kept, dy, dx_sum, dx, dwg, dwu
-        )
+        launch_swiglu_linear_backward_dx_sum(x, wg, wu, gate_kept, up_kept, dy, dx_sum)
     if dx is not None:
-        launch_swiglu_linear_backward_dx(x, wg, wu, gate_kept, up_kept, dy, dx_sum, dx, dwg, dwu)
+        launch_swiglu_linear_backward_dx(x, wg, wu, gate_kept, up_kept, dy, dx_sum, dx)
     if dwg is not None or dwu is not None:
-        launch_swiglu_linear_backward_dwg(x, wg, wu, gate_kept, up_kept, dy, dx_sum, dx, dwg, dwu)
+        launch_swiglu_linear_backward_dwg(x, wg, wu, gate_kept, up_kept, dy, dwg, dwu)
 
 
 def allocate_swiglu_linear_backward(
@@ -2097,6 +2090,7 @@ def swiglu_linear_backward_reference(
     allocate=allocate_swiglu_linear_backward,
     reference=swiglu_linear_backward_reference,
     precision=("matmul",),
+    linear=(("x", "wg", "wu"), ("dy",)),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def swiglu_linear_backward(

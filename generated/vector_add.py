@@ -159,6 +159,7 @@ def vector_add_torch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     allocate=allocate_vector_add,
     reference=vector_add_reference,
     equals=vector_add_torch,
+    linear=(("x", "y"),),
     backward=runtime.Backward("vector_add_backward", wrt=("x", "y"), outputs=("z",)),
 )
 def vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -255,6 +256,7 @@ def vector_add_backward_reference(dz: torch.Tensor) -> tuple[torch.Tensor, torch
     "specs/vector_add.op",
     allocate=allocate_vector_add_backward,
     reference=vector_add_backward_reference,
+    linear=(("dz",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
 def vector_add_backward(dz: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
