@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from triton.runtime.interpreter import InterpretedFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from tritongen.runtime import held, replay, tape
+from tritongen.runtime import held, kinds, tape
 
 _handles = itertools.count(1)
 compiled: dict[int, tuple[Any, list[Any], tuple[int, ...]]] = {}
@@ -41,7 +41,7 @@ def install() -> None:
     torch.Tensor.get_device = lambda x: 0
     torch.cuda.device_of = lambda x: contextlib.nullcontext()
     torch.cuda.is_current_stream_capturing = lambda: False
-    replay._device = lambda: 0
+    kinds._device = lambda: 0
     tape._stream = lambda device: 7
     tape._empty = poisoned
     tape.KERNELS = InterpretedFunction

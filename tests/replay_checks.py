@@ -10,20 +10,21 @@ import gc
 import sys
 import threading
 import weakref
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
 import fake_gpu
 import pytest
 import test_specs
 import torch
+from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tritongen.pipeline import build
 from tritongen.proof.guarded import guarded
 from tritongen.proof.variants import forced, ways
-from tritongen.runtime import held, replay
+from tritongen.runtime import held, kinds, replay
 from tritongen.runtime.load import load_text
 from tritongen.runtime.precision import precision
 
@@ -64,6 +65,10 @@ def same(f, *args, **kwargs) -> None:
     for w, g in pairs:
         assert (w.shape, w.stride(), w.dtype) == (g.shape, g.stride(), g.dtype)
         torch.testing.assert_close(g, w, rtol=0, atol=0, equal_nan=True)
+
+
+def ways_of(f) -> int:
+    return sum(map(len, f.replay.entries.values()))
 
 
 def replays(f, *args, **kwargs) -> list[str]:
@@ -167,11 +172,11 @@ def test_numbers_that_decide_are_of_the_kind_and_those_that_do_not_are_passed():
     x = torch.randn(100)
     for slope in (0.1, 0.2, 0.3, -0.0, 0.0, float("inf"), -1.5):
         launched = replays(f, x, slope)
-    assert launched and len(f.replay.entries) == 1
+    assert launched and ways_of(f) == 1
     pool, y = load("max_pool2d").op, torch.randn(1, 2, 8, 8)
     for win in (2, 3, 2, 3, 2, 3):
         launched = replays(pool, y, win, 2)
-    assert launched and len(pool.replay.entries) == 2
+    assert launched and ways_of(pool) == 2
 
 
 def test_one_tensor_twice_is_a_kind_of_its_own():
@@ -181,7 +186,7 @@ def test_one_tensor_twice_is_a_kind_of_its_own():
         launched = replays(f, x, x)
     assert launched and not replays(f, x, other) and not replays(f, other, x)
     assert replays(f, x, other) and replays(f, other, other)
-    assert len(f.replay.entries) == 2
+    assert ways_of(f) == 2
 
 
 def test_parts_of_one_tensor_that_begin_together_are_each_as_long_as_they_are():
@@ -226,26 +231,55 @@ class Asked(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("what", ["dispatch", "function", "deterministic", "hook"])
+@contextmanager
+def deterministic():
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+ASK_MORE = {
+    "dispatch": lambda f, x: within(Seen(), f, x),
+    "function": lambda f, x: within(Asked(), f, x),
+    "deterministic": lambda f, x: within(deterministic(), f, x),
+    "dual": lambda f, x: within(forward_ad.dual_level(), f, x),
+    "vmap": lambda f, x: torch.vmap(f)(x[None]),
+    "tracing": lambda f, x: torch.jit.trace(f, (x,), check_trace=False),
+}
+
+
+def within(state, f, x):
+    with state:
+        f(x)
+
+
+@pytest.mark.parametrize("what", ["hook", *ASK_MORE])
 def test_what_asks_for_more_takes_the_ordinary_path(what, monkeypatch):
     f, x = load("relu").op, torch.randn(64)
     for _ in range(3):
         launched = replays(f, x)
     assert launched
     del fake_gpu.launches[:]
-    if what in ("dispatch", "function"):
-        with Seen() if what == "dispatch" else Asked():
-            f(x)
-    elif what == "deterministic":
-        torch.use_deterministic_algorithms(True)
+    if what == "hook":
+        monkeypatch.setattr(kinds._enter, "calls", [print])
         f(x)
-        torch.use_deterministic_algorithms(False)
     else:
-        monkeypatch.setattr(replay._enter, "calls", [print])
-        f(x)
+        ASK_MORE[what](f, x)
     assert not fake_gpu.launches
     monkeypatch.undo()
     assert replays(f, x)
+
+
+def test_an_operand_that_wants_a_gradient_is_replayed_without_one_too():
+    f, x = load("relu").op, torch.randn(64, requires_grad=True)
+    for _ in range(3):
+        with torch.no_grad():
+            assert not f(x).requires_grad
+    del fake_gpu.launches[:]
+    y = f(x)
+    assert y.requires_grad and f(x.detach()).requires_grad is False
+    (dx,) = torch.autograd.grad(y.sum(), x)
+    assert fake_gpu.launches == ["relu_flat"] and torch.equal(dx, (x > 0).float())
 
 
 @pytest.mark.parametrize(
@@ -289,6 +323,15 @@ def test_tables_are_bounded_and_slow_to_change(monkeypatch):
         calls = [bool(replays(f, torch.randn(n))) for _ in range(replay.PATIENCE + 3)]
         assert calls[-1] and (n < 11 or not any(calls[: replay.PATIENCE]))
         assert len(f.replay.entries) <= 3 and len(f.replay.seen) <= 5
+
+
+def test_many_kinds_of_one_shape_do_not_take_turns(monkeypatch):
+    monkeypatch.setattr(replay, "MOST_WAYS", 2)
+    f = load("relu").op
+    for dtype in (torch.float32, torch.float64, torch.float16):
+        calls = [bool(replays(f, torch.randn(8).to(dtype))) for _ in range(replay.PATIENCE + 3)]
+        assert calls[-1] and (dtype != torch.float16 or not any(calls[: replay.PATIENCE]))
+    assert ways_of(f) == 2
 
 
 def test_threads_share_what_is_known():

@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 import tritongen
 from tritongen.runtime import registry
+from tritongen.runtime.schema import params_of, split
 
 F = torch.nn.functional
 
@@ -113,8 +114,8 @@ def test_torch_compile_sees_through(dynamic):
 
 def values_of(function, **known):
     """What the torch op of a function takes for these arguments."""
-    params = registry._params(function.__wrapped__)
-    values = registry._split(function.__name__, params, [], known)
+    params = params_of(function.__wrapped__)
+    values = split(function.__name__, params, [], known)
     return [*values, *(registry.f32_precision(asked) for asked in function.replay.precision)]
 
 
@@ -132,13 +133,13 @@ def test_torchs_own_checks(name):
     op = spec(name)
     back = op.__wrapped__.__globals__[f"{name}_backward"]
     leaves = [x.clone().requires_grad_() if x.is_floating_point() else x for x in operands]
-    params = [p.name for p in registry._params(op.__wrapped__)]
+    params = [p.name for p in params_of(op.__wrapped__)]
     known = dict(zip(params, leaves, strict=False))
     torch.library.opcheck(torch_op(op), tuple(values_of(op, **known)))
 
     given = op(*operands)
     given = given if isinstance(given, tuple) else (given,)
-    pull = [p.name for p in registry._params(back.__wrapped__)]
+    pull = [p.name for p in params_of(back.__wrapped__)]
     outputs = {"max_with_index": ("v", "i"), "cross_entropy": ("loss",)}.get(name, ("y",))
     for y, value in zip(outputs, given, strict=True):
         known |= {

@@ -27,7 +27,8 @@ class Backward:
 
     It gives the gradients of the operands and scalars in `wrt`, in order. `outputs`: the op's. `flags`: where
     not all is always computed, its parameters that ask for each of `wrt`; what is not asked for may be None.
-    `before`: of operands that have dims before their batch dims, how many.
+    `before`: of operands that have dims before their batch dims, how many. `handed_on`: the operands whose gradient is
+    what comes in for an output; where no other is left, the op has no name.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Backward:
     outputs: tuple[str, ...]
     flags: tuple[str, ...] = ()
     before: Mapping[str, int] = field(default_factory=dict)
+    handed_on: Mapping[str, str] = field(default_factory=dict)
 
 
 def keep_and_pull(
@@ -45,49 +47,61 @@ def keep_and_pull(
     outputs: tuple[str, ...],
     flags: tuple[str, ...] = (),
     before: Mapping[str, int] = {},  # noqa: B006
-) -> tuple[Callable[..., None], Callable[..., tuple[Any, ...]]]:
-    """What calls leave for their backward, and that: of an autograd.Function whose values are those of `names`.
+    handed_on: Mapping[str, str] = {},  # noqa: B006
+) -> tuple[Callable[..., None], Callable[..., list[Any]]]:
+    """What a call leaves for its backward, `keep(ctx, values, output)`, and that, `pull(ctx, asked, *gradients)`.
 
-    `module`: what the names of the op's module mean. Of a name that stands twice, the last value that is not None
-    counts. The rest is as in `Backward`.
+    `names`: of the values; `asked`: of which of them a gradient is; `module`: what the names of the op's module
+    mean. The rest is as in `Backward`.
     """
 
+    at = [names.index(name) for name in wrt]
+    given = [(names.index(name), outputs.index(y)) for name, y in handed_on.items()]
+
     @functools.cache
-    def gradient() -> tuple[Callable[..., Any], tuple[str, ...]]:
-        function = module[backward]
-        return function, tuple(inspect.signature(function).parameters)
+    def plan() -> tuple[Callable[..., Any], list[int], list[int], list[int]]:
+        """The gradient, which values and outputs it reads, which of these may be numbers, where all it takes then is."""
+        function = module[backward] if backward else lambda: ()
+        wanted = inspect.signature(function, eval_str=True).parameters
+        then = [*(f"d{y}" for y in outputs), *flags]
+        read = [name for name in wanted if name not in then]
+        loose = [k for k, n in enumerate(read) if wanted[n].annotation is not torch.Tensor]
+        here, then = [*names, *outputs], [*then, *read]
+        return function, [here.index(n) for n in read], loose, [then.index(n) for n in wanted]
 
     def keep(ctx: Any, values: tuple[Any, ...], output: Any) -> None:
-        known = dict(zip(names, values, strict=False))
-        known.update(
-            (name, value) for name, value in zip(names, values, strict=False) if value is not None
-        )
-        given = output if isinstance(output, tuple) else (output,)
-        known.update(zip(outputs, given, strict=True))
-        _, wanted = gradient()
-        kept = {name: known[name] for name in wanted if name in known}
-        tensors = {name: value for name, value in kept.items() if isinstance(value, torch.Tensor)}
-        ctx.save_for_backward(*tensors.values())
-        ctx.saved_names = tuple(tensors)
-        ctx.numbers = {name: kept[name] for name in kept if name not in tensors}
-        ctx.like = [(v.shape, v.dtype) if isinstance(v, torch.Tensor) else None for v in values]
+        _, read, loose, _ = plan()
+        here = (*values, *output) if isinstance(output, tuple) else (*values, output)
+        saved = [here[k] for k in read]
+        if loose:
+            ctx.numbers = {k: saved[k] for k in loose if not isinstance(saved[k], torch.Tensor)}
+            saved = [None if k in ctx.numbers else v for k, v in enumerate(saved)]
+        ctx.save_for_backward(*saved)
+        if before:
+            ctx.shapes = {name: values[names.index(name)].shape for name in before}
 
-    def pull(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
-        function, wanted = gradient()
-        known = dict(zip(ctx.saved_names, ctx.saved_tensors, strict=True)) | ctx.numbers
-        incoming = zip(outputs, gradients, strict=True)
-        known.update((f"d{y}", dy) for y, dy in incoming if f"d{y}" in wanted)
-        places = enumerate(zip(names, ctx.like, strict=False))
-        asked = {name: k for k, (name, like) in places if like and ctx.needs_input_grad[k]}
-        known.update((flag, name in asked) for flag, name in zip(flags, wrt, strict=False))
-        results = function(*map(known.__getitem__, wanted))  # names would cost the host more
-        results = results if isinstance(results, tuple) else (results,)
-        found: list[Any] = [None] * len(ctx.like)
-        for name, result in zip(wrt, results, strict=True):
-            if name in asked and result is not None:
-                shape, dtype = ctx.like[asked[name]]
-                found[asked[name]] = fitted(result, shape, before.get(name, 0)).to(dtype)
-        return tuple(found)
+    def pull(ctx: Any, asked: tuple[bool, ...], *gradients: Any) -> list[Any]:
+        function, _, loose, taken = plan()
+        found: list[Any] = [None] * len(names)
+        for k, j in given:
+            if asked[k]:
+                found[k] = gradients[j]
+        if any([asked[k] for k in at]):
+            saved = ctx.saved_tensors
+            if loose:
+                saved = [ctx.numbers.get(k, v) for k, v in enumerate(saved)]
+            then = *gradients, *[asked[k] for k in at[: len(flags)]], *saved
+            results = function(*[then[k] for k in taken])  # names would cost the host more
+            results = results if isinstance(results, tuple) else (results,)
+            for k, result in zip(at, results, strict=True):
+                if asked[k]:
+                    found[k] = result
+        # What lacks leading dims, or has another dtype, autograd itself sums and casts.
+        for name, dims in before.items():
+            k = names.index(name)
+            if asked[k]:
+                found[k] = fitted(found[k], ctx.shapes[name], dims)
+        return found
 
     return keep, pull
 
@@ -102,13 +116,13 @@ def first_results(module: Mapping[str, Any], forward: str, count: int) -> Callab
     return call
 
 
-def without(op: str, reason: str) -> tuple[Callable[..., None], Callable[..., tuple[Any, ...]]]:
+def without(op: str, reason: str) -> tuple[Callable[..., None], Callable[..., list[Any]]]:
     """The same of an op that has no gradient: nothing is left, and who asks for it is told why."""
 
     def keep(ctx: Any, values: tuple[Any, ...], output: Any) -> None:
         pass
 
-    def pull(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+    def pull(ctx: Any, asked: Any, *gradients: Any) -> list[Any]:
         raise RuntimeError(
             f"{op}: no gradient: {reason}. Call it under torch.no_grad(), or detach its operands; in the spec,"
             " `grad { }` gives one, `detach(...)` leaves a part of it out, and `grad none` says that there is none"
@@ -139,7 +153,7 @@ def differentiable(
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         signature = inspect.signature(function)
         names = tuple(signature.parameters)
-        if backward:
+        if not no_gradient:
             keep, pull = keep_and_pull(function.__globals__, names, backward, **said)
         else:
             keep, pull = without(function.__name__, no_gradient)
@@ -149,7 +163,10 @@ def differentiable(
             keep(ctx, values, output)
             return output
 
-        members = {"forward": staticmethod(forward), "backward": staticmethod(pull)}
+        def run_backward(ctx: Any, *gradients: Any) -> Any:
+            return tuple(pull(ctx, ctx.needs_input_grad, *gradients))
+
+        members = {"forward": staticmethod(forward), "backward": staticmethod(run_backward)}
         own: Any = type(function.__name__, (torch.autograd.Function,), members)
 
         @functools.wraps(function)

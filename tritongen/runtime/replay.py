@@ -1,14 +1,13 @@
 """Replay: a call like one that was noted before launches what that one launched, and does nothing else.
 
-    call = Replay(function, scalars=frozenset({"eps"})).over(function)
-    call(x, w, eps=1e-5)    # the first call of its kind runs the function
-    call(x, w, eps=1e-5)    # the second one too, and what it does is noted
-    call(x, w, eps=1e-6)    # from then on: allocate, launch, return
+    call = Replay(function, params_of(function)).over(otherwise)
+    call((x, w, 1e-5))    # the first call of its kind runs the function
+    call((x, w, 1e-5))    # the second one too, and what it does is noted
+    call((x, w, 1e-6))    # from then on: allocate, launch, return
 
-Calls are of one kind where dtypes, shapes, strides, the device, the alignment of pointers, which of them
-are the same, every number that may decide something and the precision of f32 are equal. The generated function stays the only place that checks,
-allocates and chooses; nothing about an op is known here. A call in a state of torch or Triton in which
-more is asked for than launches, or something else, is never noted or replayed.
+Which calls are of one kind is in `kinds.py`; the precision of f32 is part of it. The generated function stays
+the only place that checks, allocates and chooses; nothing about an op is known here. A call in a state of torch
+or Triton in which more is asked for than launches, or something else, is never noted or replayed.
 
 What Triton reads from its environment at each launch (TRITON_DEBUG and the like) is read when a call
 is noted, and no more.
@@ -19,106 +18,136 @@ without its JIT (`held.py`).
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.autograd import forward_ad
-from triton import knobs
 
+from tritongen.runtime.kinds import Fits, kind_of, likeness, require_gradient
 from tritongen.runtime.precision import answers_to, decided
-from tritongen.runtime.tape import Entry, Tape
+from tritongen.runtime.schema import Param
+from tritongen.runtime.tape import Tape
 
-MOST_ENTRIES = 512  # kinds of calls that one op replays
+MOST_ENTRIES = 512  # shapes and constants of calls that one op replays
 PATIENCE = 16  # calls before a kind takes another's place: a note costs 1 ms, a replay saves 0.05
 MOST_SEEN = 4096  # and those that it has seen at all
-MOST_WAYS = 8  # of one kind, where the module's functions are replaced by turns: tuning does
-
-_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
-_CONSTANTS = frozenset({int, bool, float, type(None), torch.dtype})
-_UNALIGNED = 15  # Triton, and descriptors, ask whether a pointer is a multiple of 16 bytes
+MOST_WAYS = 16  # of each: by other operands, or where functions are replaced by turns, as by tuning
 
 _is_grad_enabled = torch.is_grad_enabled
-_dispatch_modes = torch._C._len_torch_dispatch_stack
-_function_modes = torch._C._len_torch_function_stack
-_functorch_level = torch._C._functorch.peek_interpreter_stack
-_tracing_state = torch._C._get_tracing_state
-_deterministic = torch._C._get_deterministic_algorithms
-_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", lambda: -1)
-_hooks = knobs.runtime
-_enter, _exit = _hooks.launch_enter_hook, _hooks.launch_exit_hook
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A call as it is replayed: `text` is what it does, or where `play` is None why it is not.
+
+    `fits`: whether another call is like it. `wants`: whether an operand requires a gradient.
+    """
+
+    fits: Fits
+    wants: bool
+    play: Callable[..., Any] | None
+    text: str
 
 
 class Replay:
-    """What is known of the calls of one function; `scalars`: parameters that reach kernels as they are.
+    """What is known of the calls of one function; `precision`: what it asks `f32_precision`."""
 
-    `precision`: what the function asks `f32_precision`.
-    """
-
-    __slots__ = ("entries", "function", "precision", "seen", "_lock", "_scalars", "_varies")
+    __slots__ = (
+        "entries",
+        "function",
+        "precision",
+        "seen",
+        "_constants",
+        "_first",
+        "_lock",
+        "_varies",
+    )
 
     def __init__(
-        self, function: Callable[..., Any], scalars: frozenset[str], precision: tuple[str, ...] = ()
+        self,
+        function: Callable[..., Any],
+        params: tuple[Param, ...],
+        precision: tuple[str, ...] = (),
     ):
         self.function = function
         self.precision = precision
+        # By the shape of the first operand, the precision and the constants: few have more than one.
         self.entries: dict[tuple[Any, ...], tuple[Entry, ...]] = {}
         self.seen: dict[tuple[Any, ...], int] = {}  # calls that were not replayed
-        names = function.__code__.co_varnames[: function.__code__.co_argcount]
-        self._scalars = scalars
-        self._varies = tuple(name in scalars for name in names)
+        kinds = [p.kind for p in params]
+        self._first = kinds.index("tensor")
+        self._constants = tuple(k for k, kind in enumerate(kinds) if kind == "constant")
+        # Run-time scalars reach kernels as they are, and decide nothing.
+        self._varies = tuple(kind == "optional" for kind in kinds)
         self._lock = threading.Lock()
 
-    def over(self, otherwise: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, replayed where it can be; `otherwise` takes the calls that are none to replay."""
-        # Local names: looking these up costs a tenth of a call.
-        function, entries = self.function, self.entries
-        in_order, missed, precision = self._varies, self._missed, self.precision
+    def over(
+        self,
+        otherwise: Callable[[Sequence[Any]], Any],
+        differentiable: Callable[..., Any] = lambda run, pointers, *values: run(values, pointers),
+    ) -> Callable[[Sequence[Any]], Any]:
+        """The function of a call's values, replayed where it can be; `otherwise` takes what is no call to replay.
 
-        def call(*args: Any, **kwargs: Any) -> Any:
-            named = answers_to(precision) if precision else ()
-            values, varies = args, in_order
-            if kwargs:
-                values, varies = self._with_names(args, kwargs)
-                named = (*named, *kwargs)
-            pointers: list[int] = []
-            key = _kind_of(values, varies, named, pointers)
-            if key is None:
-                return otherwise(*args, **kwargs)
-            for entry in entries.get(key, ()):
-                if entry.holds():
-                    if entry.play is None:
-                        return function(*args, **kwargs)
-                    return entry.play(values, pointers, key[0])
-            return missed(key, args, kwargs, varies)
+        `differentiable(run, pointers, *values)` is `run(values, pointers)` where that wants a gradient.
+        """
+        # Local names: looking these up costs a tenth of a call.
+        entries, first, precision, missed = self.entries, self._first, self.precision, self._missed
+        constants, more = self._constants, bool(self.precision or self._constants)
+
+        def call(values: Sequence[Any]) -> Any:
+            key = values[first].shape
+            if more:
+                named = answers_to(precision) if precision else ()
+                key = (key, *named, *[values[k] for k in constants])
+            try:
+                ways = entries.get(key, ())
+            except TypeError:  # sizes that are symbols, a list for a number
+                return otherwise(values)
+            for entry in ways:
+                pointers = entry.fits(values)
+                if pointers:
+                    run = entry.play or self._run
+                    if entry.wants and _is_grad_enabled():
+                        return differentiable(run, pointers, *values)
+                    return run(values, pointers)
+            return missed(key, values, otherwise, differentiable)
 
         return call
 
-    def _with_names(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], tuple[bool, ...]]:
-        values = (*args, *kwargs.values())
-        return values, (*self._varies[: len(args)], *(name in self._scalars for name in kwargs))
+    def _run(self, values: Sequence[Any], pointers: Any) -> Any:
+        return self.function(*values)
 
     def _missed(
         self,
         key: tuple[Any, ...],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        varies: tuple[bool, ...],
+        values: Sequence[Any],
+        otherwise: Callable[[Sequence[Any]], Any],
+        differentiable: Callable[..., Any],
     ) -> Any:
         """A call that no entry knows: counted, and noted where its kind was seen often enough."""
-        before = self.seen.get(key, 0)
-        enough = before >= (1 if len(self.entries) < MOST_ENTRIES else PATIENCE)
-        with self._lock:
-            _put(self.seen, key, 1 if enough else before + 1, MOST_SEEN)
+        kind = kind_of(values, self._varies)
+        if kind is None:
+            return otherwise(values)
         # As the key says: somebody may turn a switch of torch's meanwhile.
-        answers = dict(zip(self.precision, key[1:], strict=False))
-        with decided(answers):
-            if enough and self._may_note():
-                return self._note(key, args, kwargs, varies)
-            return self.function(*args, **kwargs)
+        named = key[1 : 1 + len(self.precision)] if self.precision else ()
+        kind = (*named, *kind)
+        before = self.seen.get(kind, 0)
+        room = len(self.entries) < MOST_ENTRIES and len(self.entries.get(key, ())) < MOST_WAYS
+        enough = before >= (1 if room else PATIENCE)
+        with self._lock:
+            _put(self.seen, kind, 1 if enough else before + 1, MOST_SEEN)
+        wants = require_gradient(values)
+        run: Callable[..., Any] = self._run
+        if enough and self._may_note():
+            fits = likeness(values, self._varies, self.function)
+            run = functools.partial(self._note, key, fits, wants)
+        with decided(dict(zip(self.precision, named, strict=True))):
+            if wants and _is_grad_enabled():
+                return differentiable(run, (), *values)
+            return run(values, ())
 
     def _may_note(self) -> bool:
         """Not in a graph's capture, nor where `torch` is not torch's: see `proof.guarded`."""
@@ -127,18 +156,14 @@ class Replay:
         return not torch.cuda.is_current_stream_capturing()
 
     def _note(
-        self,
-        key: tuple[Any, ...],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        varies: tuple[bool, ...],
+        self, key: tuple[Any, ...], fits: Fits, wants: bool, values: Sequence[Any], pointers: Any
     ) -> Any:
-        tape = Tape(args, kwargs, varies)
+        tape = Tape(values, self._varies)
         result = tape.record(self.function)
         try:
-            entry = tape.entry(self.function, result)
+            entry = Entry(fits, wants, *tape.played(self.function, result))
         except Exception as reason:  # Unheld, or what another build of Triton lacks
-            entry = Entry(None, f"{type(reason).__name__}: {reason}", self.function)
+            entry = Entry(fits, wants, None, f"{type(reason).__name__}: {reason}")
         with self._lock:
             ways = (entry, *self.entries.get(key, ()))[:MOST_WAYS]
             _put(self.entries, key, ways, MOST_ENTRIES)
@@ -151,60 +176,3 @@ def _put(table: dict, key: tuple[Any, ...], value: Any, most: int) -> None:
     while len(table) >= most:
         table.pop(next(iter(table)))
     table[key] = value
-
-
-def _kind_of(
-    values: tuple[Any, ...], varies: tuple[bool, ...], named: tuple[str, ...], pointers: list[int]
-) -> tuple[Any, ...] | None:
-    """The device and all else that decides how a call runs; None where it may not be replayed.
-
-    Fills in the operands' pointers. In this order, what a call off the GPU pays is little.
-    """
-    if len(values) > len(varies):
-        return None
-    grad = _is_grad_enabled()
-    parts: list[Any] = [None, *named]
-    device = None
-    try:
-        for value, may_vary in zip(values, varies, strict=False):
-            kind = type(value)
-            if kind in _PLAIN:
-                if not value.is_cuda or (grad and value.requires_grad) or value.is_neg():
-                    return None
-                if device is None:
-                    device = value.get_device()
-                elif device != value.get_device():
-                    return None
-                pointer = value.data_ptr()
-                if pointer in pointers:  # a tape knows operands by their pointers: these are one
-                    parts.append(pointers.index(pointer))
-                pointers.append(pointer)
-                parts += (value.dtype, value.shape, value.stride(), pointer & _UNALIGNED)
-            elif kind is float and may_vary:
-                parts.append(float)
-            elif kind in _CONSTANTS:
-                parts += (kind, repr(value) if kind is float else value)  # -0.0 == 0.0
-            else:
-                return None
-    except RuntimeError:  # storage of another kind: sparse, quantized
-        return None
-    if device is None or device != _device():
-        return None
-    parts[0] = device
-    return None if _asks_more() else tuple(parts)
-
-
-def _asks_more() -> bool:
-    """Whether somebody watches or transforms what a call does, or wants it done in another way."""
-    return (
-        _dispatch_modes() != 0
-        or _function_modes() != 0
-        or _functorch_level() is not None
-        or forward_ad._current_level >= 0
-        or _tracing_state() is not None
-        or _deterministic()
-        or _hooks.launch_enter_hook is not _enter
-        or _hooks.launch_exit_hook is not _exit
-        or bool(_enter.calls)
-        or bool(_exit.calls)
-    )

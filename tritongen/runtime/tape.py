@@ -1,23 +1,21 @@
 """What one call of a generated function does, noted, and the same as a function that does only that.
 
-    tape = Tape(args, kwargs, varies)
+    tape = Tape(values, varies)
     result = tape.record(function)     # runs it
-    entry = tape.entry(function, result)
-    entry.text                         # def play(values, pointers, device): ...
+    play, text = tape.played(function, result)
+    text                               # def play(values, pointers): ...
 
 Torch's dispatch mode shows every torch op of the call: allocations, copies, views. A wrapper around the
 kernels' `run` shows the launches. A tape refuses what it cannot repeat: an op that it does not know, a
-result that no launch wrote, an argument that is no place of an operand or an allocation. An entry holds
+result that no launch wrote, an argument that is no place of an operand or an allocation. What is played holds
 text, numbers and compiled kernels, and no tensor.
 """
 
 from __future__ import annotations
 
-import operator
 import re
 import threading
-import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,6 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from triton.runtime.jit import JITFunction
 
 from tritongen.runtime.held import Unheld, held_launch
+from tritongen.runtime.kinds import reached
 
 _ALLOCATES = frozenset(
     "empty empty_strided empty_permuted empty_like new_empty new_empty_strided zeros".split()
@@ -35,46 +34,10 @@ _empty = getattr(torch._C._dynamo.guards, "_empty_strided_cuda", None)
 _stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 
-class Entry:
-    """A call as it is replayed: `text` is what it does, or where `play` is None why it is not."""
-
-    __slots__ = ("_globals", "_scope", "_were", "play", "text")
-
-    def __init__(self, play: Callable[..., Any] | None, text: str, function: Callable[..., Any]):
-        self.play, self.text = play, text
-        self._scope = function.__globals__
-        self._globals = operator.itemgetter(*reached(function), "__name__")
-        self._were = self._globals(self._scope)
-
-    def holds(self) -> bool:
-        """Whether the module's globals are those of the recording: tests and tuning replace some."""
-        return self._globals(self._scope) == self._were
-
-
-def reached(function: Callable[..., Any]) -> dict[str, Any]:
-    """The globals of its module that a function speaks of, and those that these functions do."""
-    scope = function.__globals__
-    found: dict[str, Any] = {}
-    ahead: list[Any] = [function]
-    while ahead:
-        item = getattr(ahead[-1], "__wrapped__", ahead[-1])
-        ahead.pop()
-        if isinstance(item, types.FunctionType) and item.__globals__ is scope:
-            item = item.__code__
-        if not isinstance(item, types.CodeType):
-            continue
-        ahead += [c for c in item.co_consts if isinstance(c, types.CodeType)]
-        for name in item.co_names:
-            if name in scope and name not in found:
-                found[name] = scope[name]
-                ahead.append(scope[name])
-    return found
-
-
 class Tape(TorchDispatchMode):
-    """One call. `args`, `kwargs`: as given; `varies`: which of them are numbers that decide nothing."""
+    """One call. `values`: as given, by position; `varies`: where a number decides nothing."""
 
-    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], varies: tuple[bool, ...]):
+    def __init__(self, values: Sequence[Any], varies: tuple[bool, ...]):
         super().__init__()
         self.refused = ""
         self.events: list[tuple[Any, ...]] = []
@@ -83,18 +46,16 @@ class Tape(TorchDispatchMode):
         # By pointer and dtype: the pointer, its tensor.
         self.places: dict[tuple[int, torch.dtype], tuple[str, str, torch.Tensor]] = {}
         self.scalars: dict[int, str] = {}  # by identity
-        values = [*args, *kwargs.values()]
-        operands, self.device = 0, None
+        self.values = [*values]
+        operands, self.device, self.index = 0, None, -1
         for k, value in enumerate(values):
             if isinstance(value, torch.Tensor):
                 place = f"pointers[{operands}]", f"values[{k}]", value
                 self.places[value.data_ptr(), value.dtype] = place
-                operands, self.device = operands + 1, value.device
+                operands, self.device, self.index = operands + 1, value.device, value.get_device()
             elif type(value) is float and varies[k]:
-                values[k] = value * 1.0  # an object of its own, by which launches are searched
-                self.scalars[id(values[k])] = f"values[{k}]"
-        self.args = tuple(values[: len(args)])
-        self.kwargs = dict(zip(kwargs, values[len(args) :], strict=True))
+                self.values[k] = value * 1.0  # its own object, by which launches are searched
+                self.scalars[id(self.values[k])] = f"values[{k}]"
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -105,7 +66,7 @@ class Tape(TorchDispatchMode):
     def record(self, function: Callable[..., Any]) -> Any:
         kernels = [v for v in reached(function).values() if isinstance(v, KERNELS)]
         with _noting(kernels, self), self:
-            return function(*self.args, **self.kwargs)
+            return function(*self.values)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -142,8 +103,8 @@ class Tape(TorchDispatchMode):
             self.events.append(("launch", compiled, grid, arguments))
 
     # ---- what it comes to
-    def entry(self, function: Callable[..., Any], result: Any) -> Entry:
-        """Raises Unheld where the call cannot be repeated from what was noted."""
+    def played(self, function: Callable[..., Any], result: Any) -> tuple[Callable[..., Any], str]:
+        """What repeats the call, and its text; raises Unheld where what was noted does not suffice."""
         if self.refused:
             raise Unheld(self.refused)
         defaults = {id(d) for d in function.__defaults__ or () if self.scalars}
@@ -160,11 +121,11 @@ class Tape(TorchDispatchMode):
         returned = ["None" if y is None else self._tensor(y, whole=True) for y in outputs]
         lines = _released(lines, [f"t{k}" for k in range(len(self.kept))], returned)
         lines.append(f"return {', '.join(returned)}")
-        opening = "def play(values, pointers, device):", "stream = current_stream(device)"
+        opening = "def play(values, pointers):", f"stream = current_stream({self.index})"
         text = "\n    ".join([*opening, *lines])
         scope = {**self.names, "empty": _empty, "current_stream": _stream}
         exec(compile(text, f"<replay of {function.__name__}>", "exec"), scope)
-        return Entry(scope["play"], text, function)
+        return scope["play"], text
 
     def _lines(
         self, event: tuple[Any, ...], tag: str, defaults: set[int], written: set[int]

@@ -1,0 +1,129 @@
+"""The parameters of a generated function, and the values of a call as a torch op takes them: all by position.
+
+params = params_of(layer_norm)
+f"layer_norm({slots(params, ())}) -> {results(annotation)}"     # Tensor a0, ..., float a3, Tensor? a3_tensor
+split("layer_norm", params, (x, w, b), {"eps": eps})             # what that op takes: a scalar twice
+merge(params, values)                                            # and back
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """One parameter: a "tensor", "optional" (a run-time scalar: a number or a 0-dim tensor), or a constant."""
+
+    name: str
+    kind: str
+    type: str  # in the schema
+    default: Any
+
+
+def params_of(function: Callable[..., Any]) -> tuple[Param, ...]:
+    return tuple(_param(p) for p in inspect.signature(function, eval_str=True).parameters.values())
+
+
+def _param(p: inspect.Parameter) -> Param:
+    if p.annotation is torch.Tensor:
+        return Param(p.name, "tensor", "Tensor", p.default)
+    if p.annotation is torch.dtype:
+        return Param(p.name, "constant", "ScalarType", p.default)
+    if p.annotation in (int, float, bool):
+        type_ = p.annotation.__name__
+        return Param(p.name, "constant", type_, p.default)
+    numbers = [t for t in getattr(p.annotation, "__args__", ()) if t in (int, float, bool)]
+    if len(numbers) == 1 and torch.Tensor in p.annotation.__args__:
+        type_ = {int: "SymInt", float: "float", bool: "bool"}[numbers[0]]
+        return Param(p.name, "optional", type_, p.default)
+    raise TypeError(f"parameter {p.name}: no torch schema for the annotation {p.annotation!r}")
+
+
+def results(annotation: Any) -> str:
+    """What is not asked for is None; torch's schemas know no better word for it than Tensor."""
+    if annotation is torch.Tensor:
+        return "Tensor"
+    parts = getattr(annotation, "__args__", ())
+    if parts and all(t in (torch.Tensor, torch.Tensor | None) for t in parts):
+        return f"({', '.join(['Tensor'] * len(parts))})"
+    raise TypeError(f"no torch schema for the result annotation {annotation!r}")
+
+
+def answers_of(asked: tuple[str, ...], values: Sequence[Any]) -> dict[str, str]:
+    """The last arguments of the torch op, by what they answer."""
+    return dict(zip(asked, values[len(values) - len(asked) :], strict=True))
+
+
+def slots(params: tuple[Param, ...], precision: tuple[str, ...]) -> str:
+    """All values by position; a scalar takes two: the number, and the 0-dim tensor in its place."""
+    slots = []
+    for i, p in enumerate(params):
+        slots.append(f"{p.type} a{i}")
+        if p.kind == "optional":
+            slots.append(f"Tensor? a{i}_tensor")
+    slots += [f"str precision{i}" for i in range(len(precision))]
+    return ", ".join(slots)
+
+
+def binder(
+    name: str, params: tuple[Param, ...]
+) -> Callable[[Sequence[Any], dict[str, Any]], Sequence[Any]]:
+    """What gives the values of a call in the order of the parameters, defaults filled in."""
+    defaults = [p.default for p in params]
+    required = defaults.count(inspect.Parameter.empty)
+
+    def in_order(args: Sequence[Any], kwargs: dict[str, Any]) -> Sequence[Any]:
+        if len(args) > len(params):
+            raise TypeError(f"{name}() takes {len(params)} arguments but {len(args)} were given")
+        if not kwargs and len(args) >= required:
+            return *args, *defaults[len(args) :]
+        values, rest = list(args), dict(kwargs)
+        for p in params[len(args) :]:
+            if p.name in rest:
+                values.append(rest.pop(p.name))
+            elif p.default is not inspect.Parameter.empty:
+                values.append(p.default)
+            else:
+                raise TypeError(f"{name}() missing the argument {p.name!r}")
+        if rest:
+            raise TypeError(f"{name}() got an unexpected or repeated argument {next(iter(rest))!r}")
+        return values
+
+    return in_order
+
+
+def split(name: str, params: tuple[Param, ...], args: Sequence[Any], kwargs: dict) -> list[Any]:
+    """The values of a call as the schema wants them."""
+    values: list[Any] = []
+    for p, value in zip(params, binder(name, params)(args, kwargs), strict=True):
+        if p.kind == "optional" and isinstance(value, torch.Tensor):
+            values += [False if p.type == "bool" else 0, value]
+        elif p.kind == "optional":
+            values += [value, None]
+        else:
+            values.append(value)
+    return values
+
+
+def slot_names(params: tuple[Param, ...]) -> tuple[str, ...]:
+    """The parameter that each of those values is of."""
+    return tuple(p.name for p in params for _ in range(2 if p.kind == "optional" else 1))
+
+
+def merge(params: tuple[Param, ...], values: Sequence[Any]) -> list[Any]:
+    """The inverse of `split`: what the function's own parameters take."""
+    rest = iter(values)
+    args = []
+    for p in params:
+        value = next(rest)
+        if p.kind == "optional":
+            tensor = next(rest)
+            value = value if tensor is None else tensor
+        args.append(value)
+    return args
