@@ -17,7 +17,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -27,6 +26,7 @@ from tritongen.errors import Diagnostic, SpecError
 from tritongen.expression import NUMBERS, Argument, Draft, text_of
 from tritongen.ir.binding import dtype_name, typing_of
 from tritongen.ir.nodes import FLOATS, INTS, NARROW_FLOATS
+from tritongen.runtime.kinds import wants_gradient
 from tritongen.runtime.load import load_file, load_text
 from tritongen.syntax import ast
 from tritongen.syntax.limits import read_source
@@ -52,17 +52,21 @@ class CompiledOp:
 
     __name__: str
 
-    def __init__(self, module: ModuleType, name: str, built: pipeline.Module, spec: str, file: str):
-        function = getattr(module, name)
+    def __init__(self, function: Any, spec: str, file: str):
         functools.update_wrapper(self, function)
         self._function = function
-        self._module = module
-        self._built = built
         self._file = file
         self.spec = spec
         self.reference = function.reference
+        self._differentiable = function  # until `_derive` has run
+        self._derive: Callable[[], None] | None = _deriving(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._derive is not None and wants_gradient((*args, *kwargs.values())):
+            self._derive()
+            if not torch.compiler.is_compiling():
+                self._function, self._derive = self._differentiable, None
+            return self._differentiable(*args, **kwargs)
         return self._function(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -72,21 +76,22 @@ class CompiledOp:
         """A copy, in a model say, is the same op; pickled, it is its text."""
         return _recompiled, (self.spec, self._file, self.__name__)
 
-    @functools.cached_property
+    @property
     def source(self) -> str:
         """The whole generated module, as `tritongen build` writes it."""
-        return self._built.source
+        return _source(self.spec, self._file)
 
     def explain(self, *args: Any, **kwargs: Any) -> str:
         """Which way each step of this call would run, and why."""
+        built = pipeline.build(self.spec, self._file, gradients=True)
         values = _by_name(self._function, args, kwargs)
-        plans = self._built.plans[self.__name__]
+        plans = built.plans[self.__name__]
         op = typing_of([p.op for p in plans], values)
         plan = next(p for p in plans if p.op is op)
         devices = [v.device for v in values.values() if isinstance(v, torch.Tensor) and v.is_cuda]
         sms = _multiprocessors(devices[0]) if devices else 132  # an H100's, where there is no GPU
-        forward = self._built.forwards.get(self.__name__)
-        return explain.text(explain.explain_call(self._module, plan, values, sms, forward=forward))
+        forward, module = built.forwards.get(self.__name__), load_text(built.name, built.raw)
+        return explain.text(explain.explain_call(module, plan, values, sms, forward=forward))
 
 
 class Ops:
@@ -212,11 +217,28 @@ def _compile(text: str, name: str) -> Ops:
         return found
     with _lock:
         if key not in _compiled:
-            built = pipeline.build(text, name, gradients=True)
+            built = pipeline.build(text, name)
             module = load_text(built.name, built.raw)
-            ops = {n: CompiledOp(module, n, built, text, name) for n in built.plans}
+            ops = {n: CompiledOp(getattr(module, n), text, name) for n in built.plans}
             _compiled[key] = Ops(name, ops)
         return _compiled[key]
+
+
+def _deriving(op: CompiledOp) -> Callable[[], None]:
+    """Builds an op again, with its gradient: that takes several times as long, and waits until one is wanted."""
+
+    def derive() -> None:
+        with _lock:
+            built = pipeline.build(op.spec, op._file, gradients=True)
+            op._differentiable = getattr(load_text(built.name, built.raw), op.__name__)
+
+    derive._dynamo_marked_constant = True  # type: ignore[attr-defined]  # as in runtime/precision.py
+    return derive
+
+
+@functools.lru_cache(maxsize=16)
+def _source(text: str, file: str) -> str:
+    return pipeline.build(text, file, gradients=True).source
 
 
 def _recompiled(text: str, file: str, name: str) -> CompiledOp:
