@@ -123,6 +123,23 @@ def test_only_what_is_asked_for_runs(monkeypatch):
     assert alone and set(alone) < set(ran[len(alone) :])
 
 
+def test_what_comes_in_is_handed_on_as_it_is():
+    """No kernel copies the gradient of `x + z`; that of an operand which was broadcast is still summed."""
+    text = """op f<T: float>(x: T[N, ...], z: T[N, ...], w: T[...]) -> y: T[N, ...] {
+      y[n, ...] = x[n, ...] + z[n, ...] - 2 * w[...]
+    }"""
+    source = pipeline.build(text, gradients=True).raw
+    assert "dw_ptr" in source and "dx" not in source and "dz" not in source
+    x, z, w = (randn(*shape).requires_grad_() for shape in [(2, 3), (2,), (3,)])
+    dy = randn(2, 3, seed=7)
+    dx, dz, dw = torch.autograd.grad(ops_of(text).f(x, z, w), (x, z, w), dy)
+    assert dx.data_ptr() == dy.data_ptr()
+    torch.testing.assert_close(dz, dy.sum(1))
+    torch.testing.assert_close(dw, -2 * dy.sum(0))
+    add = (ROOT / "specs/vector_add.op").read_text()
+    assert "_backward" not in pipeline.build(add, gradients=True).raw
+
+
 def test_what_has_no_gradient_says_why():
     assert not spec("row_argmax")(randn(3, 4).requires_grad_()).requires_grad
     text = "op f<T: float>(x: T[N]) -> y: T[N] {\n  y[n] = x[n]\n  grad none\n}"
@@ -229,3 +246,19 @@ def test_standalone_modules_have_gradients():
         found = gradients(module.layer_norm, operands, asked)
         for got, right in zip(found, gradients(theirs, operands, asked), strict=True):
             torch.testing.assert_close(got, right)
+
+
+def test_an_operand_that_outlived_a_transform_has_the_gradient_of_what_it_wrapped():
+    x, kept = randn(3, 4).requires_grad_(), []
+    torch.func.grad(lambda x: kept.append(x) or x.sum())(x)
+    spec("softmax")(kept[0])[:, 0].sum().backward()
+    assert x.grad is not None
+
+
+def test_a_gradient_behind_vmap_of_an_op_that_keeps_values():
+    """The operand in there does not say that a gradient of it is wanted."""
+    x, w, b = randn(3, 4), randn(5, 4), randn(5)
+    ours = torch.vmap(lambda row: spec("linear_gelu")(row, w, b))
+    theirs = torch.vmap(lambda row: F.gelu(F.linear(row, w, b)))
+    found, wanted = (torch.func.grad(lambda x, f=f: f(x[:, None]).sum())(x) for f in (ours, theirs))
+    torch.testing.assert_close(found, wanted)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from tritongen.autodiff import NotDifferentiable, gradient, with_gradient
+from tritongen.autodiff import NotDifferentiable, gradient, handed_on, with_gradient
 from tritongen.check import Checked, check
 from tritongen.emit.collisions import NONE, Collisions, Marks, collisions, marked, marks_for
 from tritongen.emit.format import format_source
@@ -108,39 +108,53 @@ def _items(
 ) -> Iterator[OpPlans]:
     """Each op, with its gradient where it has one."""
     names = {c.name for c in checked}
-    pairs: dict[str, tuple[ir.Op, ir.Op] | str] = {}
+    pairs: dict[str, _Pair | str] = {}
     for c in checked:
         pairs[c.name] = _pair(c, names) if gradients else "it was built without gradients"
-        if not isinstance(pair := pairs[c.name], str):
-            names |= {op.name for op in pair}
+        if isinstance(pair := pairs[c.name], _Pair):
+            names |= {op.name for op in (pair.forward, pair.back) if op}
     taken = _Taken(file, frozenset(names), set(), marks_for(text + str(pairs)))
     for c in checked:
         item = _item(c.typings, only, taken)
         match pairs[c.name]:
             case str(reason):
                 yield replace(item, no_gradient=reason)
-            case forward, back:
-                behind = replace(_item((back,), only, taken, on_request=True), no_gradient=SECOND)
+            case _Pair(forward, back, given):
+                behind = _item((back,), only, taken, on_request=True) if back else None
+                behind = behind and replace(behind, no_gradient=SECOND)
                 if forward.kept:
                     keeps = _item((forward,), only, taken)
-                    yield replace(item, forward=replace(keeps, backward=behind))
+                    yield replace(item, forward=replace(keeps, backward=behind, handed_on=given))
                 else:
-                    yield replace(item, backward=behind)
+                    yield replace(item, backward=behind, handed_on=given)
 
 
-def _pair(c: Checked, taken: Set[str]) -> tuple[ir.Op, ir.Op] | str:
-    """What runs where a gradient is wanted and that, under names of their own; or why there is none."""
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """What runs where a gradient is wanted and that, None where all of it is `handed_on`."""
+
+    forward: ir.Op
+    back: ir.Op | None
+    handed_on: dict[str, str]
+
+
+def _pair(c: Checked, taken: Set[str]) -> _Pair | str:
+    """Under names of their own; or why there is none."""
     try:
         op = differentiated(c.typings)
         # What keeps values has one typing: it cannot run in the place of an op with several.
         forward, back = with_gradient(op) if len(c.typings) == 1 else (op, gradient(op))
+        given = handed_on(forward, back)
+        rest = [o.name[1:] for o in back.outputs if o.name[1:] not in given]
+        if given and rest:
+            back = replace(gradient(forward, rest), name=back.name)
     except NotDifferentiable as error:
         return error.reason
     except SpecError as error:  # a fault of ours, for which the op itself need not be refused
         return UNREADABLE + "; ".join(f"{d.code}: {d.message}" for d in error.diagnostics)
     if forward.kept:
         forward = _called_apart(forward, taken)
-    return forward, _called_apart(back, taken)
+    return _Pair(forward, _called_apart(back, taken) if rest else None, given)
 
 
 def _called_apart(op: ir.Op, taken: Set[str]) -> ir.Op:

@@ -15,7 +15,7 @@ from tritongen.autodiff.kept import keeping
 from tritongen.check import check
 from tritongen.errors import SpecError
 from tritongen.ir.batches import batched
-from tritongen.ir.nodes import BATCH_SIZE, Op, Param, Tensor
+from tritongen.ir.nodes import BATCH_SIZE, Cast, Op, Param, Read, Tensor
 from tritongen.ir.print import print_op
 from tritongen.ir.print_poly import NotWritable
 from tritongen.syntax.parse import parse
@@ -60,6 +60,22 @@ def _as_text_says(op: Op, file: str) -> Op:
     """Raises NotWritable where the language has no text for it, SpecError where it refuses that."""
     ((read,),) = (f.typings for f in check(parse(print_op(op), file)))
     return read
+
+
+def handed_on(op: Op, back: Op) -> dict[str, str]:
+    """The operands whose gradient is just what comes in for an output, each with that output: those of `x + z`."""
+    incoming = {f"d{o.name}": o for o in op.outputs}
+    lines = {nest.name: nest for nest in back.nests}
+    found = {}
+    for o in back.outputs:
+        value = lines[o.name].body
+        while isinstance(value, Cast):
+            value = value.arg
+        match value:
+            case Read(name, coords, None, o.dtype) if name in incoming:
+                if coords == lines[o.name].coords and incoming[name].dims == o.dims:
+                    found[o.name[1:]] = incoming[name].name
+    return found
 
 
 def _with_batches(op: Op, back: Op) -> Op:

@@ -44,9 +44,9 @@ class OpPlans:
 
     `hosts`: the typings with the names that what the public calls has for them, `shown` from those to the
     spec's. `own`: what the op's functions are called after. `outside`, `mark`: as in `Context`.
-    `on_request`: whoever calls says which results are wanted (`asked.py`). `backward`: the gradient, or
-    `no_gradient`: why there is none. `forward`: what runs in its place where a gradient is wanted, that is then
-    behind it: it keeps values.
+    `on_request`: whoever calls says which results are wanted (`asked.py`). `backward`: the gradient, but of operands
+    whose gradient is `handed_on`: what comes in for an output; or `no_gradient`: why there is none. `forward`: what
+    runs in its place where a gradient is wanted, that is then behind it: it keeps values.
     """
 
     name: str
@@ -59,6 +59,7 @@ class OpPlans:
     on_request: bool = False
     backward: OpPlans | None = None
     forward: OpPlans | None = None
+    handed_on: Mapping[str, str] = field(default_factory=dict)
     no_gradient: str = ""
 
     @property
@@ -338,16 +339,18 @@ def differentiable(item: OpPlans) -> str:
 
 def backward(item: OpPlans) -> str:
     """How the op's gradient is called, as `runtime.Backward` takes it; "" where there is none."""
-    if item.backward is None:
+    op, back = item.plans[0].op, item.backward
+    if back is None and not item.handed_on:
         return ""
-    op, back = item.plans[0].op, item.backward.plans[0].op
-    wrt = tuple(o.name.removeprefix("d") for o in back.outputs)
-    told = f'"{item.backward.name}", wrt={wrt}, outputs={tuple(o.name for o in op.outputs)}'
-    if flags := tuple(item.backward.flags.values()):
+    wrt = tuple(o.name.removeprefix("d") for o in back.plans[0].op.outputs) if back else ()
+    told = f'"{back.name if back else ""}", wrt={wrt}, outputs={tuple(o.name for o in op.outputs)}'
+    if back and (flags := tuple(back.flags.values())):
         told += f", flags={flags}"
-    places = ((t, t.dims.index(ir.BATCH_SIZE)) for t in batched(op) if t.name in wrt)
+    given = {**dict.fromkeys(wrt), **item.handed_on}
+    places = ((t, t.dims.index(ir.BATCH_SIZE)) for t in batched(op) if t.name in given)
     before = {t.name: at for t, at in places if at}
-    return f"{told}, before={before}" if before else told
+    told += f", before={before}" if before else ""
+    return f"{told}, handed_on={item.handed_on}" if item.handed_on else told
 
 
 def batch(op: ir.Op) -> str:

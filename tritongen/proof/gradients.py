@@ -53,17 +53,20 @@ LAYOUTS = ("contiguous", "expanded", "transposed")  # of dy: `y.sum().backward()
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """An op's gradient as an op of its own, in a module that chooses and one of general nests."""
+    """An op's gradient as an op of its own, in a module that chooses and one of general nests.
+
+    `plans`: of both; none where every gradient is `handed_on` what comes in for an output.
+    """
 
     forward: Op
-    plan: Plan
-    nest_plan: Plan
+    plans: tuple[Plan, ...]
+    handed_on: Mapping[str, str]
     modules: tuple[ModuleType, ModuleType]
     of: Op  # the spec's: of fewer results, where the forward keeps values for the gradient behind them
 
     @property
     def op(self) -> Op:
-        return self.plan.op
+        return self.plans[0].op
 
 
 def derived_of(
@@ -73,10 +76,11 @@ def derived_of(
 
     `item` is the op `of` the spec, or what runs in its place.
     """
-    if item.backward is None or nest.backward is None:
+    plans = tuple(i.backward.plans[0] for i in (item, nest) if i.backward)
+    if not plans and not item.handed_on:
         return None
-    plans = item.backward.plans[0], nest.backward.plans[0]
-    return Derived(item.differentiated, *plans, modules, of.differentiated)
+    op = item.differentiated
+    return Derived(op, plans, item.handed_on, modules, of.differentiated)
 
 
 # ---- calls ----------------------------------------------------------------------------------------
@@ -101,6 +105,8 @@ def edge_case(op: Op, random: Random, dtypes: Mapping[str, str] | None, device: 
 
 def backward_arguments(derived: Derived, case: Case, device: str) -> dict[str, Any]:
     """What the gradient is called on: the operands of a call, its outputs, and what comes in."""
+    if not derived.plans:
+        return {}
     op = derived.forward
     args = arguments(op, case, device)
     host = {k: v.cpu() if isinstance(v, torch.Tensor) else v for k, v in args.items()}
@@ -233,7 +239,7 @@ def prove(progress: Progress, derived: Derived, share: range, seed: int, deadlin
     op = derived.forward
     progress.say(f"{op.name}: its gradient")
     choices = dtype_choices(op, progress.device)
-    candidates = candidates_of(derived.modules, derived.plan, derived.nest_plan)
+    candidates = candidates_of(derived.modules, *derived.plans) if derived.plans else ()
     before = len(progress.failures)
     for k in share if choices else ():
         if time.monotonic() > deadline or len(progress.failures) > before:
@@ -249,7 +255,7 @@ def prove(progress: Progress, derived: Derived, share: range, seed: int, deadlin
         except (NoCase, ValueError, IndexError):  # no call of the op
             continue
         with precision(case.precision):
-            turns = while_time(taking_turns(candidates, case.seed), deadline)
+            turns = while_time(taking_turns(candidates, case.seed) if candidates else [], deadline)
             prove_call(progress, derived, turns, case, args, k)
 
 
@@ -272,6 +278,8 @@ def prove_call(
     if problem:
         finding = _finding(derived.forward, "autograd", problem)
         progress.failures.append(finding | {"call": repr(case)})
+    elif not derived.plans:
+        progress.gradients += 1
     else:
         _try_kernels(progress, derived, candidates, case, known, k)
 
@@ -293,7 +301,7 @@ def through_autograd(
     given = given if isinstance(given, tuple) else (given,)
     outputs = dict(zip((o.name for o in op.outputs), given, strict=True))
     heads = some_of([n for n, y in outputs.items() if y.requires_grad], random)
-    wanted = {p.name for p in derived.op.params}
+    wanted = {p.name for p in derived.op.params} if derived.plans else set()
     known = {k: v for k, v in (operands | dict(args)).items() if k in wanted}
     known |= {n: y.detach() for n, y in outputs.items() if n in wanted}
     if derived.forward.kept:
@@ -305,18 +313,29 @@ def through_autograd(
         if f"d{n}" in wanted:
             known[f"d{n}"] = torch.zeros_like(outputs[n], memory_format=torch.contiguous_format)
     if not heads:
-        return known, "" if not derived.op.outputs else "no output of it requires a gradient"
-    dys = [known.get(f"d{n}", torch.zeros_like(outputs[n])) for n in heads]
+        nothing = derived.plans and not derived.op.outputs
+        return known, "" if nothing else "no output of it requires a gradient"
+    dys = [known.get(f"d{n}", _rising(outputs[n])) for n in heads]
     ys = [outputs[n] for n in heads]
     found = torch.autograd.grad(ys, list(leaves.values()), dys, allow_unused=True)
-    with torch.no_grad():
-        results = getattr(module, derived.op.name)(**known)
-    results = results if isinstance(results, tuple) else (results,)
-    direct = dict(zip((o.name for o in derived.op.outputs), results, strict=True))
+    incoming = {n: torch.zeros_like(y) for n, y in outputs.items()}
+    incoming |= zip(heads, dys, strict=True)
+    direct = {f"d{name}": incoming[y] for name, y in derived.handed_on.items()}
+    if derived.plans:
+        with torch.no_grad():
+            results = getattr(module, derived.op.name)(**known)
+        results = results if isinstance(results, tuple) else (results,)
+        direct |= zip((o.name for o in derived.op.outputs), results, strict=True)
     for (name, leaf), theirs in zip(leaves.items(), found, strict=True):
         if problem := _differs(op, name, leaf, direct.get(f"d{name}"), theirs):
             return known, f"d{name}: {problem}"
     return known, ""
+
+
+def _rising(like: torch.Tensor) -> torch.Tensor:
+    """Numbers that differ: what comes in for an output that no kernel reads."""
+    rising = torch.linspace(-1, 1, like.numel(), device=like.device)
+    return rising.reshape(like.shape).to(like.dtype)
 
 
 def some_of(names: list[str], random: Random) -> list[str]:

@@ -91,7 +91,7 @@ def try_backward(seen: Trial, text: str, name: str) -> None:
         seen.found("backward", f"no gradient: {item.no_gradient}")
         return
     progress = runner.Progress(seen.device)
-    chosen = runner.Candidate("chosen", module, derived.plan)
+    chosen = [runner.Candidate("chosen", module, plan) for plan in derived.plans[:1]]
     choices = cases.dtype_choices(derived.forward, seen.device)
     for k in range(CALLS if choices else 0):
         try:
@@ -101,7 +101,7 @@ def try_backward(seen: Trial, text: str, name: str) -> None:
         except (cases.NoCase, ValueError, IndexError):  # no call of the op
             continue
         with precision(case.precision):
-            prove_call(progress, derived, [chosen], case, args, k)
+            prove_call(progress, derived, chosen, case, args, k)
         for finding in progress.failures:
             seen.found("backward", finding["problem"], finding["call"], repr(case))
         if progress.failures:
