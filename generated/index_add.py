@@ -18,33 +18,6 @@ from triton.runtime.interpreter import InterpretedFunction
 from tritongen import runtime
 
 
-def _three_dims(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Views of equal shape with three dims, in the order in which the last one lies in memory.
-
-    Neighbours that every tensor walks as one run are merged.
-    """
-    if all(t.is_contiguous() for t in tensors):
-        return tuple(t.view(1, 1, t.numel()) for t in tensors)
-    last = tensors[-1]
-    dims = []
-    for k in sorted(range(last.dim()), key=last.stride, reverse=True):
-        size, strides = last.shape[k], [t.stride(k) for t in tensors]
-        if dims and all(outer == size * inner for outer, inner in zip(dims[-1][1], strides)):
-            dims[-1] = (dims[-1][0] * size, strides)
-        elif size > 1:
-            dims.append((size, strides))
-    if len(dims) > 3:  # results lie alike: what differs is copied
-        return _three_dims(
-            *(
-                t if t.stride() == last.stride() else torch.empty_like(last, dtype=t.dtype).copy_(t)
-                for t in tensors
-            )
-        )
-    dims = [(1, [0] * len(tensors))] * (3 - len(dims)) + dims
-    shape = [size for size, _ in dims]
-    return tuple(t.as_strided(shape, [s[i] for _, s in dims]) for i, t in enumerate(tensors))
-
-
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
     return x.is_cuda or isinstance(index_add_box, InterpretedFunction)
@@ -431,7 +404,7 @@ def index_add_torch(y0: torch.Tensor, index: torch.Tensor, x: torch.Tensor) -> t
     equals=index_add_torch,
     linear=(("y0", "x"),),
     backward=runtime.Backward(
-        "index_add_backward", wrt=("y0", "x"), outputs=("y",), flags=("need_dy0", "need_dx")
+        "index_add_backward", wrt=("x",), outputs=("y",), handed_on={"y0": "y"}
     ),
 )
 def index_add(y0: torch.Tensor, index: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
@@ -449,53 +422,7 @@ def index_add(y0: torch.Tensor, index: torch.Tensor, x: torch.Tensor) -> torch.T
 
 
 @triton.jit
-def index_add_backward_dy0_flat(
-    dy_ptr, dy0_ptr, total, dy_i, dy0_i, COMPUTE: tl.constexpr, BLOCK: tl.constexpr
-):
-    """BLOCK elements a program."""
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < total
-    dy = tl.load(dy_ptr + i * dy_i, mask=inside).to(COMPUTE)
-    tl.store(dy0_ptr + i * dy0_i, dy, mask=inside)
-
-
-@triton.jit
-def index_add_backward_dy0_strided(
-    dy_ptr,
-    dy0_ptr,
-    rows,
-    inner,
-    middle,
-    dy_outer_at,
-    dy_middle_at,
-    dy_inner_at,
-    dy0_outer_at,
-    dy0_middle_at,
-    dy0_inner_at,
-    COMPUTE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(inner, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    inner_at = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (inner_at < inner)
-    outer_at = row // middle
-    middle_at = row % middle
-    dy = tl.load(
-        dy_ptr + outer_at * dy_outer_at + middle_at * dy_middle_at + inner_at * dy_inner_at,
-        mask=inside,
-    ).to(COMPUTE)
-    tl.store(
-        dy0_ptr + outer_at * dy0_outer_at + middle_at * dy0_middle_at + inner_at * dy0_inner_at,
-        dy,
-        mask=inside,
-    )
-
-
-@triton.jit
-def index_add_backward_dx_tile(
+def index_add_backward_tile(
     dy_ptr,
     index_ptr,
     dx_ptr,
@@ -523,74 +450,21 @@ def index_add_backward_dx_tile(
     tl.store(dx_ptr + n * dx_n + d * dx_d, dy, mask=inside)
 
 
-def choose_index_add_backward_dy0(
-    outer: int, middle: int, inner: int, turned: bool, itemsize: int
-) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # every operand lies in one run
-    if outer * middle == 1:
-        return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
-    # any strides: a square tile where memory runs along another dim than the last
-    BLOCK = 64 if turned else min(1024, max(16, triton.next_power_of_2(inner)))
-    return "strided", dict(BLOCK=BLOCK, ROWS=max(1, 4096 // BLOCK), num_warps=8)
-
-
-def launch_index_add_backward_dy0(dy, dy0) -> None:
-    """Computes dy0 by the variant that fits, unchecked."""
-    dy, dy0 = _three_dims(dy, dy0)
-    outer, middle, inner = dy0.shape
-    total = dy0.numel()
-    turned = any(0 < t.stride(1) < t.stride(2) for t in (dy, dy0))
-    itemsize = dy.element_size()
-    variant, config = choose_index_add_backward_dy0(outer, middle, inner, turned, itemsize)
-    COMPUTE = tl.float64 if dy.dtype == torch.float64 else tl.float32
-    if variant == "flat":
-        index_add_backward_dy0_flat[(triton.cdiv(total, config["BLOCK"]),)](
-            dy,
-            dy0,
-            total,
-            dy.stride(2),
-            dy0.stride(2),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
-    else:
-        index_add_backward_dy0_strided[
-            (triton.cdiv(outer * middle, config["ROWS"]) * triton.cdiv(inner, config["BLOCK"]),)
-        ](
-            dy,
-            dy0,
-            middle * outer,
-            inner,
-            middle,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dy0.stride(0),
-            dy0.stride(1),
-            dy0.stride(2),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
-
-
-def choose_index_add_backward_dx(cols: int) -> tuple[str, dict]:
+def choose_index_add_backward(cols: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # rows of the fastest axis
     BLOCK = min(1024, max(16, triton.next_power_of_2(cols)))
     return "tile", dict(BLOCK=BLOCK, ROWS=max(1, 2048 // BLOCK), num_warps=8)
 
 
-def launch_index_add_backward_dx(index, dy, dx) -> None:
+def launch_index_add_backward(index, dy, dx) -> None:
     """Computes dx by the variant that fits, unchecked."""
     N = index.shape[0]
     V, D = dy.shape
     cols = D
-    _, config = choose_index_add_backward_dx(cols)
+    _, config = choose_index_add_backward(cols)
     COMPUTE = tl.float64 if dy.dtype == torch.float64 else tl.float32
-    index_add_backward_dx_tile[(triton.cdiv(N, config["ROWS"]) * triton.cdiv(D, config["BLOCK"]),)](
+    index_add_backward_tile[(triton.cdiv(N, config["ROWS"]) * triton.cdiv(D, config["BLOCK"]),)](
         dy,
         index,
         dx,
@@ -608,17 +482,7 @@ def launch_index_add_backward_dx(index, dy, dx) -> None:
     )
 
 
-def launch_index_add_backward(index, dy, dy0, dx) -> None:
-    """2 steps, unchecked; what passes between them is in scratch storage."""
-    if dy0 is not None:
-        launch_index_add_backward_dy0(dy, dy0)
-    if dx is not None:
-        launch_index_add_backward_dx(index, dy, dx)
-
-
-def allocate_index_add_backward(
-    index: torch.Tensor, dy: torch.Tensor, need_dy0: bool = True, need_dx: bool = True
-) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+def allocate_index_add_backward(index: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """Checks the operands of index_add_backward and allocates what it returns."""
     if index.dtype != torch.int64:
         raise ValueError(
@@ -638,20 +502,17 @@ def allocate_index_add_backward(
         )
     N = index.shape[0]
     V, D = dy.shape
-    dy0 = torch.empty_like(dy) if need_dy0 else None
-    dx = torch.empty((N, D), dtype=dy.dtype, device=index.device) if need_dx else None
-    return dy0, dx
+    dx = torch.empty((N, D), dtype=dy.dtype, device=index.device)
+    return dx
 
 
-def index_add_backward_reference(
-    index: torch.Tensor, dy: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+def index_add_backward_reference(index: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """What index_add_backward means: its spec, line by line."""
     T = dy.dtype
     compute = torch.float64 if dy.dtype == torch.float64 else torch.float32
     dy = dy.to(compute)
     (N,) = index.shape
-    V, D = dy.shape
+    D = dy.shape[1]
 
     def padded(tensor, fill, *index):
         """tensor[index], and fill where an index is outside."""
@@ -664,15 +525,12 @@ def index_add_backward_reference(
             return tensor.new_full(inside.shape, fill)
         return torch.where(inside, tensor[tuple(at)], fill)
 
-    # dy0[v, d] = dy[v, d]
-    dy0 = dy.to(T).clone(memory_format=torch.contiguous_format)
-
     # dx[n, d] = dy[index[n], d] else 0.0
     n = torch.arange(N, device=index.device)[:, None]
     d = torch.arange(D, device=index.device)
     dx = padded(dy, 0.0, index[n], d).to(T).clone(memory_format=torch.contiguous_format)
 
-    return dy0, dx
+    return dx
 
 
 @runtime.op(
@@ -682,17 +540,15 @@ def index_add_backward_reference(
     linear=(("dy",),),
     no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
 )
-def index_add_backward(
-    index: torch.Tensor, dy: torch.Tensor, need_dy0: bool = True, need_dx: bool = True
-) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """dy0: T[V, D], dx: T[N, D] from index: i64[N], dy: T[V, D].
+def index_add_backward(index: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
+    """dx: T[N, D] from index: i64[N], dy: T[V, D].
 
     T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
     """
-    dy0, dx = allocate_index_add_backward(index, dy, need_dy0, need_dx)
+    dx = allocate_index_add_backward(index, dy)
     if not _runs_kernels(index):
         return index_add_backward_reference(index, dy)
-    if any(t is not None and t.numel() > 0 for t in (dy0, dx)):
+    if dx.numel() > 0:
         with torch.cuda.device_of(index):
-            launch_index_add_backward(index, dy, dy0, dx)
-    return dy0, dx
+            launch_index_add_backward(index, dy, dx)
+    return dx

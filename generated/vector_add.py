@@ -160,7 +160,7 @@ def vector_add_torch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     reference=vector_add_reference,
     equals=vector_add_torch,
     linear=(("x", "y"),),
-    backward=runtime.Backward("vector_add_backward", wrt=("x", "y"), outputs=("z",)),
+    backward=runtime.Backward("", wrt=(), outputs=("z",), handed_on={"x": "z", "y": "z"}),
 )
 def vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """z: T[N] from x: T[N], y: T[N].
@@ -182,92 +182,3 @@ def vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             else:
                 launch_vector_add_int(x, y, z)
     return z
-
-
-@triton.jit
-def vector_add_backward_flat(
-    dz_ptr, dx_ptr, dy_ptr, N, dz_n, dx_n, dy_n, COMPUTE: tl.constexpr, BLOCK: tl.constexpr
-):
-    """BLOCK elements a program."""
-    n = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = n < N
-    dz = tl.load(dz_ptr + n * dz_n, mask=inside).to(COMPUTE)
-    tl.store(dx_ptr + n * dx_n, dz, mask=inside)
-    tl.store(dy_ptr + n * dy_n, dz, mask=inside)
-
-
-def choose_vector_add_backward(itemsize: int) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # every operand is walked as one run of elements
-    return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
-
-
-def launch_vector_add_backward(dz, dx, dy) -> None:
-    """Computes dx, dy by the variant that fits, unchecked."""
-    N = dz.shape[0]
-    itemsize = dz.element_size()
-    _, config = choose_vector_add_backward(itemsize)
-    COMPUTE = tl.float64 if dz.dtype == torch.float64 else tl.float32
-    vector_add_backward_flat[(triton.cdiv(N, config["BLOCK"]),)](
-        dz,
-        dx,
-        dy,
-        N,
-        dz.stride(0),
-        dx.stride(0),
-        dy.stride(0),
-        COMPUTE=COMPUTE,
-        enable_fp_fusion=True,
-        **config,
-    )
-
-
-def allocate_vector_add_backward(dz: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Checks the operands of vector_add_backward and allocates what it returns."""
-    if dz.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
-        raise ValueError(
-            f"vector_add_backward: dz: expected dtype torch.float64, torch.float32, torch.float16 or torch.bfloat16, given {dz.dtype}"
-        )
-    if dz.dim() != 1:
-        raise ValueError(f"vector_add_backward: dz: expected 1 dim [N], given {dz.dim()}")
-    N = dz.shape[0]
-    dx = torch.empty((N,), dtype=dz.dtype, device=dz.device)
-    dy = torch.empty((N,), dtype=dz.dtype, device=dz.device)
-    return dx, dy
-
-
-def vector_add_backward_reference(dz: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """What vector_add_backward means: its spec, line by line."""
-    T = dz.dtype
-    compute = torch.float64 if dz.dtype == torch.float64 else torch.float32
-    dz = dz.to(compute)
-    (N,) = dz.shape
-
-    # dx[n] = dz[n]
-    dx = dz.to(T).clone(memory_format=torch.contiguous_format)
-
-    # dy[n] = dz[n]
-    dy = dz.to(T).clone(memory_format=torch.contiguous_format)
-
-    return dx, dy
-
-
-@runtime.op(
-    "specs/vector_add.op",
-    allocate=allocate_vector_add_backward,
-    reference=vector_add_backward_reference,
-    linear=(("dz",),),
-    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
-)
-def vector_add_backward(dz: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """dx: T[N], dy: T[N] from dz: T[N].
-
-    T is f64, f32, f16 or bf16; any strides. Raises ValueError where operands do not fit.
-    """
-    dx, dy = allocate_vector_add_backward(dz)
-    if not _runs_kernels(dz):
-        return vector_add_backward_reference(dz)
-    if dx.numel() > 0 or dy.numel() > 0:
-        with torch.cuda.device_of(dz):
-            launch_vector_add_backward(dz, dx, dy)
-    return dx, dy
