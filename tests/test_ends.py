@@ -236,7 +236,7 @@ def test_an_infinity_of_another_row_is_excused_also_where_another_step_is_serial
 
 
 @pytest.mark.parametrize(("tma", "kinds"), [(True, {"tf32x3_half"}), (False, {"contraction"})])
-def test_kernels_are_excused_by_what_ran_not_by_what_was_forced(tma, kinds):
+def test_kernels_are_excused_by_what_ran_not_by_what_was_forced(monkeypatch, tma, kinds):
     """What is forced steps aside where a call rules it out: for Triton's own split, here."""
     built = build((SPECS / "matmul.op").read_text())
     module, plan = load_text(built.name, built.raw), built.plans["matmul"][0]
@@ -249,7 +249,7 @@ def test_kernels_are_excused_by_what_ran_not_by_what_was_forced(tma, kinds):
         module.choose_matmul(*facts.values())
         return torch.tensor([[math.nan]])  # infinite in TF32, times 0
 
-    module.matmul = matmul
+    monkeypatch.setattr(module, "matmul", matmul)
     went, got = Candidate(way.name, module, plan, way).call(args, small=True, number=True)
     assert went.skeletons == kinds
     with precision("tf32x3"):

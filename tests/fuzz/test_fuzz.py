@@ -128,7 +128,7 @@ def test_backward_itself_is_tried(monkeypatch):
     from tritongen.proof.fuzz.gradients import try_backward
     from tritongen.runtime import gradients
 
-    text = "op f<T: float>(x: T[..., N], z: T[...]) -> y: T[..., N] {\n  y[..., n] = x[..., n] * z[...]\n}"
+    text = "op f<T: float>(x: T[N, ...], z: T[N, ...]) -> y: T[N, ...] {\n  y[n, ...] = x[n, ...] * z[n, ...]\n}"
     stages = []
     for broken in (False, True):
         if broken:
