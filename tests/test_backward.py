@@ -152,6 +152,27 @@ def test_what_has_no_gradient_says_why():
         dx.sum().backward()
 
 
+@pytest.mark.parametrize("name", ["softmax", "matmul", "linear_gelu", "vector_add"])
+def test_second_derivatives(name):
+    """Of what was compiled at run time: the gradient is compiled anew, with its own."""
+    shapes = {"softmax": [(3, 4)], "matmul": [(3, 4), (4, 2)], "vector_add": [(3,), (3,)]}
+    given = [randn(*s).double().requires_grad_() for s in shapes.get(name, [(3, 4), (2, 4), (2,)])]
+    op = getattr(tritongen.load(ROOT / f"specs/{name}.op"), name)
+    assert torch.autograd.gradgradcheck(lambda *operands: op(*operands), given)
+
+
+def test_third_derivatives_and_what_has_no_second():
+    x = randn(4).double().requires_grad_()
+    first = torch.autograd.grad(tritongen.compile_expr("x ** 4")(x).sum(), x, create_graph=True)[0]
+    second = torch.autograd.grad(first.sum(), x, create_graph=True)[0]
+    torch.testing.assert_close(torch.autograd.grad(second.sum(), x)[0], 24 * x.detach())
+    norm = tritongen.load(ROOT / "specs/layer_norm.op").layer_norm
+    operands = [randn(3, 4).requires_grad_(), randn(4), randn(4)]
+    (dx,) = torch.autograd.grad(norm(*operands).sum(), operands[0], create_graph=True)
+    with pytest.raises(RuntimeError, match="layer_norm_backward: no gradient: .*fewer batch dims"):
+        dx.sum().backward()
+
+
 def test_a_gradient_given_by_hand_runs():
     text = (
         "op f<T: float>(x: T[N]) -> y: T[N] {\n  y[n] = x[n] ** 2\n  grad { dx[n] = 5 * dy[n] }\n}"

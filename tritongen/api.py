@@ -17,15 +17,20 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
 
 from tritongen import explain, pipeline
+from tritongen.autodiff import gradient_to_derive
+from tritongen.emit.module import OpPlans
 from tritongen.errors import Diagnostic, SpecError
 from tritongen.expression import NUMBERS, Argument, Draft, text_of
 from tritongen.ir.binding import dtype_name, typing_of
 from tritongen.ir.nodes import FLOATS, INTS, NARROW_FLOATS
+from tritongen.ir.print import print_op
+from tritongen.ir.print_poly import NotWritable
 from tritongen.runtime.kinds import wants_gradient
 from tritongen.runtime.load import load_file, load_text
 from tritongen.syntax import ast
@@ -230,10 +235,47 @@ def _deriving(op: CompiledOp) -> Callable[[], None]:
     def derive() -> None:
         with _lock:
             built = pipeline.build(op.spec, op._file, gradients=True)
-            op._differentiable = getattr(load_text(built.name, built.raw), op.__name__)
+            module = load_text(built.name, built.raw)
+            for item in built.items:
+                _let_derive_again(module, item)
+            op._differentiable = getattr(module, op.__name__)
 
     derive._dynamo_marked_constant = True  # type: ignore[attr-defined]  # as in runtime/precision.py
     return derive
+
+
+def _let_derive_again(module: ModuleType, item: OpPlans) -> None:
+    """Has an op's gradient run, where one of it is wanted in turn, as an op that is compiled with its own."""
+    behind = (item.forward or item).backward
+    if behind is None or getattr(module, behind.name).again:
+        return
+    back, op = behind.plans[0].op, item.differentiated
+    names = [*(p.name for p in back.params), *behind.flags.values()]
+
+    @functools.cache
+    def compiled() -> tuple[CompiledOp, list[str], list[str]]:
+        try:
+            derivable, were = gradient_to_derive(op)
+            twice = compile_op(print_op(derivable))
+        except (NotWritable, SpecError) as error:
+            raise RuntimeError(f"{back.name}: no second derivative: {error}") from None
+        taken, given = (
+            [were.get(t.name, t.name) for t in ts] for ts in (derivable.params, derivable.outputs)
+        )
+        if missing := set(taken) - set(names):
+            reason = f"{item.name} does not keep {', '.join(sorted(missing))}"
+            raise RuntimeError(f"{back.name}: no second derivative: {reason}")
+        return twice, taken, given
+
+    def again(*values: Any) -> Any:
+        twice, taken, given = compiled()
+        known = dict(zip(names, values, strict=True))
+        found = twice(*(known[name] for name in taken))
+        results = dict(zip(given, found if isinstance(found, tuple) else (found,), strict=True))
+        asked = tuple(results[o.name] for o in back.outputs)
+        return asked if len(asked) > 1 else asked[0]
+
+    getattr(module, behind.name).again.append(again)
 
 
 @functools.lru_cache(maxsize=16)

@@ -37,7 +37,9 @@ from tritongen.syntax import ast
 from tritongen.syntax.parse import parse
 
 UNREADABLE = "its text is refused: "  # `check` fails then
-SECOND = "second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own"
+SECOND = (
+    "second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load"
+)
 
 
 @dataclass(frozen=True, slots=True)

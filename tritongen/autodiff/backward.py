@@ -130,7 +130,7 @@ def _stepped_aside(op: Op, wanted: tuple[Param, ...]) -> Op:
             op, f"`{clash[0]}` is a name of its own and that of the gradient of `{clash[0][1:]}`"
         )
     temporaries = {nest.name for nest in op.nests} - own
-    taken, names = _names_of(op), {}
+    taken, names = names_of(op), {}
     for name in sorted(gradients & (temporaries | _indices_of(op))):
         names[name] = exprs.free_name(name, taken)
         taken.add(names[name])
@@ -197,7 +197,7 @@ class _Tape:
     # ---- names --------------------------------------------------------------------------------
     def free_name(self, name: str) -> str:
         if not self.names:
-            self.names |= _names_of(self.op)
+            self.names |= names_of(self.op)
         found = exprs.free_name(name, self.names)
         self.names.add(found)
         return found
@@ -399,7 +399,7 @@ def _sum(terms: list[Expr]) -> Expr:
     return total
 
 
-def _names_of(op: Op) -> set[str]:
+def names_of(op: Op) -> set[str]:
     names = {p.name for p in (*op.params, *op.outputs)}
     names |= {f"d{name}" for name in names} | {nest.name for nest in op.nests}
     return names | _indices_of(op)

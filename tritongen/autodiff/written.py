@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tritongen.autodiff.backward import derive
+from tritongen.autodiff.backward import derive, names_of
+from tritongen.autodiff.exprs import free_name
 from tritongen.autodiff.kept import keeping
 from tritongen.check import check
 from tritongen.errors import SpecError
@@ -18,6 +19,7 @@ from tritongen.ir.batches import batched
 from tritongen.ir.nodes import BATCH_SIZE, Cast, Op, Param, Read, Tensor
 from tritongen.ir.print import print_op
 from tritongen.ir.print_poly import NotWritable
+from tritongen.ir.rename import renamed
 from tritongen.syntax.parse import parse
 
 TOO_LONG = {"E001", "E007", "E008", "E009"}  # what a text is refused for that says nothing wrong
@@ -54,6 +56,18 @@ def with_gradient(op: Op) -> tuple[Op, Op]:
     except NotWritable:
         pass
     return forward, replace(gradient(forward), name=back.name)
+
+
+def gradient_to_derive(op: Op) -> tuple[Op, dict[str, str]]:
+    """The gradient as an op that has one itself: `dy` is called `g_y` in it; and what each such name was."""
+    back = replace(gradient(op), gradient="derive")
+    brought = {f"d{t.name}" for t in (*op.params, *op.outputs)}
+    taken, names = names_of(back), dict[str, str]()
+    for t in (*back.params, *back.outputs):
+        if t.name in brought:
+            names[t.name] = free_name(f"g_{t.name[1:]}", taken)
+            taken.add(names[t.name])
+    return renamed(back, names), {new: old for old, new in names.items()}
 
 
 def _as_text_says(op: Op, file: str) -> Op:

@@ -71,6 +71,8 @@ def op(
     `autocast`: "low" or "f32", where the spec says what torch.autocast makes of the operands. `precision`: what
     the function asks `f32_precision`; the torch op takes the answers as arguments. `batch`: for vmap, where one launch
     may do for all entries. `linear`: for forward mode, operands in which it is linear together.
+
+    What comes has, too, `again`, a list: what is put in there runs where the gradient of a gradient is wanted.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -84,6 +86,7 @@ def op(
         eager = _eager(replay, _differentiable(replay, keep, pull), registered)
         in_order = binder(function.__name__, params)
         keeping = _keeping(function, forward) if forward else None
+        again: list[Callable[..., Any]] = []
         tuned.install(function.__globals__, function.__name__, source)
 
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -93,6 +96,8 @@ def op(
                 return keeping(*args, **kwargs)
             if _is_compiling():
                 return registered(*args, **kwargs)
+            if again and _functorch_level() is None and wants_gradient((*args, *kwargs.values())):
+                return again[0](*args, **kwargs)
             values = in_order(args, kwargs) if kwargs or len(args) != len(params) else args
             try:
                 return eager(values)
@@ -104,7 +109,12 @@ def op(
         call.__code__ = call.__code__.replace(co_name=function.__name__)
         functools.update_wrapper(call, function)
         vars(call).update(
-            spec=spec, source=source, reference=reference, equals=equals, replay=replay
+            spec=spec,
+            source=source,
+            reference=reference,
+            equals=equals,
+            replay=replay,
+            again=again,
         )
         return call
 
