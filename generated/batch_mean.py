@@ -510,7 +510,7 @@ def batch_mean_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Te
     reference=batch_mean_backward_reference,
     batch=runtime.Batch({"x": (0, 2), "dy": (0, 0)}, (0,)),
     linear=(("x", "dy"),),
-    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+    no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def batch_mean_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """dx: T[..., H, W] from x: T[..., H, W], dy: T[...].

@@ -2210,7 +2210,7 @@ def batch_norm_train_backward_reference(
     allocate=allocate_batch_norm_train_backward,
     reference=batch_norm_train_backward_reference,
     linear=(("dy",),),
-    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+    no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def batch_norm_train_backward(
     x: torch.Tensor,

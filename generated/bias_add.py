@@ -520,7 +520,7 @@ def bias_add_backward_reference(dy: torch.Tensor) -> torch.Tensor:
     allocate=allocate_bias_add_backward,
     reference=bias_add_backward_reference,
     linear=(("dy",),),
-    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+    no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def bias_add_backward(dy: torch.Tensor) -> torch.Tensor:
     """db: T[C] from dy: T[N, C, H, W].

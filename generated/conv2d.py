@@ -4676,7 +4676,7 @@ def conv2d_backward_reference(
     reference=conv2d_backward_reference,
     precision=("conv",),
     linear=(("dy",),),
-    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+    no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def conv2d_backward(
     x: torch.Tensor,

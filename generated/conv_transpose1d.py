@@ -2571,7 +2571,7 @@ def conv_transpose1d_backward_reference(
     reference=conv_transpose1d_backward_reference,
     precision=("conv",),
     linear=(("dy",),),
-    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+    no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def conv_transpose1d_backward(
     x: torch.Tensor,

@@ -1012,7 +1012,7 @@ def cross_entropy_backward_reference(
     allocate=allocate_cross_entropy_backward,
     reference=cross_entropy_backward_reference,
     linear=(("dloss",),),
-    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+    no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def cross_entropy_backward(
     x: torch.Tensor, target: torch.Tensor, dloss: torch.Tensor, ignore: int = -100

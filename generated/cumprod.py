@@ -829,7 +829,7 @@ def cumprod_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tenso
     reference=cumprod_backward_reference,
     batch=runtime.Batch({"x": (0, 1), "dy": (0, 1)}, (0,)),
     linear=(("dy",),),
-    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+    no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def cumprod_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """dx: T[..., D] from x: T[..., D], dy: T[..., D].

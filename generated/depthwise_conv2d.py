@@ -1691,7 +1691,7 @@ def depthwise_conv2d_backward_reference(
     allocate=allocate_depthwise_conv2d_backward,
     reference=depthwise_conv2d_backward_reference,
     linear=(("dy",),),
-    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+    no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def depthwise_conv2d_backward(
     x: torch.Tensor,

@@ -562,7 +562,7 @@ def embedding_backward_reference(
     allocate=allocate_embedding_backward,
     reference=embedding_backward_reference,
     linear=(("table", "dy"),),
-    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+    no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def embedding_backward(table: torch.Tensor, idx: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """dtable: T[V, D] from table: T[V, D], idx: i64[N], dy: T[N, D].

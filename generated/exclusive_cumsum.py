@@ -574,7 +574,7 @@ def exclusive_cumsum_backward_reference(dy: torch.Tensor) -> torch.Tensor:
     reference=exclusive_cumsum_backward_reference,
     batch=runtime.Batch({"dy": (0, 1)}, (0,)),
     linear=(("dy",),),
-    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+    no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def exclusive_cumsum_backward(dy: torch.Tensor) -> torch.Tensor:
     """dx: T[..., D] from dy: T[..., D].

@@ -421,7 +421,7 @@ def full_sum_backward_reference(x: torch.Tensor, dy: float | torch.Tensor) -> to
     reference=full_sum_backward_reference,
     batch=runtime.Batch({"x": (0, 0)}, (0,)),
     linear=(("x", "dy"),),
-    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+    no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def full_sum_backward(x: torch.Tensor, dy: float | torch.Tensor) -> torch.Tensor:
     """dx: T[...] from x: T[...].

@@ -889,7 +889,7 @@ def huber_backward_reference(
     allocate=allocate_huber_backward,
     reference=huber_backward_reference,
     linear=(("dloss",),),
-    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+    no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def huber_backward(
     x: torch.Tensor, t: torch.Tensor, dloss: float | torch.Tensor, delta: float | torch.Tensor = 1.0

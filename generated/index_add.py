@@ -538,7 +538,7 @@ def index_add_backward_reference(index: torch.Tensor, dy: torch.Tensor) -> torch
     allocate=allocate_index_add_backward,
     reference=index_add_backward_reference,
     linear=(("dy",),),
-    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+    no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def index_add_backward(index: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """dx: T[N, D] from index: i64[N], dy: T[V, D].

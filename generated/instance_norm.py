@@ -3362,7 +3362,7 @@ def instance_norm_backward_reference(
     allocate=allocate_instance_norm_backward,
     reference=instance_norm_backward_reference,
     linear=(("dy",),),
-    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+    no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def instance_norm_backward(
     x: torch.Tensor,

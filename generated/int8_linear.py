@@ -1774,7 +1774,7 @@ def int8_linear_backward_reference(
     allocate=allocate_int8_linear_backward,
     reference=int8_linear_backward_reference,
     linear=(("sx", "sw"), ("dy",)),
-    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+    no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def int8_linear_backward(
     x: torch.Tensor,

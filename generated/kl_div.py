@@ -607,7 +607,7 @@ def kl_div_backward_reference(
     allocate=allocate_kl_div_backward,
     reference=kl_div_backward_reference,
     linear=(("dloss",),),
-    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+    no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def kl_div_backward(
     x: torch.Tensor, t: torch.Tensor, dloss: torch.Tensor

@@ -707,7 +707,7 @@ def leaky_relu_backward_reference(
     allocate=allocate_leaky_relu_backward,
     reference=leaky_relu_backward_reference,
     linear=(("dy",),),
-    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+    no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def leaky_relu_backward(
     x: torch.Tensor, dy: torch.Tensor, slope: float | torch.Tensor = 0.01

@@ -3234,7 +3234,7 @@ def linear_backward_reference(
     reference=linear_backward_reference,
     precision=("matmul",),
     linear=(("dy",),),
-    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+    no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def linear_backward(
     x: torch.Tensor,

@@ -652,7 +652,7 @@ def masked_cumsum_backward_reference(mask: torch.Tensor, dy: torch.Tensor) -> to
     reference=masked_cumsum_backward_reference,
     batch=runtime.Batch({"mask": (0, 1), "dy": (0, 1)}, (0,)),
     linear=(("dy",),),
-    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+    no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def masked_cumsum_backward(mask: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """dx: T[..., D] from mask: bool[..., D], dy: T[..., D].

@@ -2883,7 +2883,7 @@ def matmul_backward_reference(
     reference=matmul_backward_reference,
     precision=("matmul",),
     linear=(("a", "b"), ("dy",)),
-    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+    no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def matmul_backward(
     a: torch.Tensor, b: torch.Tensor, dy: torch.Tensor, need_da: bool = True, need_db: bool = True

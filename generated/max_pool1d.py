@@ -1263,7 +1263,7 @@ def max_pool1d_backward_reference(
     allocate=allocate_max_pool1d_backward,
     reference=max_pool1d_backward_reference,
     linear=(("x", "dy"),),
-    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+    no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def max_pool1d_backward(
     x: torch.Tensor, dy: torch.Tensor, win: int = 2, stride: int = 2, pad: int = 0, dil: int = 1

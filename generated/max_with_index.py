@@ -1029,7 +1029,7 @@ def max_with_index_backward_reference(x: torch.Tensor, dv: torch.Tensor) -> torc
     allocate=allocate_max_with_index_backward,
     reference=max_with_index_backward_reference,
     linear=(("dv",),),
-    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+    no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def max_with_index_backward(x: torch.Tensor, dv: torch.Tensor) -> torch.Tensor:
     """dx: T[N, D] from x: T[N, D], dv: T[N].

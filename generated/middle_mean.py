@@ -525,7 +525,7 @@ def middle_mean_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.T
     allocate=allocate_middle_mean_backward,
     reference=middle_mean_backward_reference,
     linear=(("x", "dy"),),
-    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+    no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def middle_mean_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """dx: T[B, M, D] from x: T[B, M, D], dy: T[B, D].

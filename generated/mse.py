@@ -757,7 +757,7 @@ def mse_backward_reference(
     allocate=allocate_mse_backward,
     reference=mse_backward_reference,
     linear=(("x", "t"), ("dloss",)),
-    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+    no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def mse_backward(
     x: torch.Tensor, t: torch.Tensor, dloss: float | torch.Tensor

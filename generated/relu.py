@@ -358,7 +358,7 @@ def relu_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     reference=relu_backward_reference,
     batch=runtime.Batch({"x": (0, 0), "dy": (0, 0)}, (0,)),
     linear=(("dy",),),
-    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+    no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def relu_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """dx: T[...] from x: T[...], dy: T[...].

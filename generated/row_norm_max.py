@@ -1294,7 +1294,7 @@ def row_norm_max_backward_reference(
     allocate=allocate_row_norm_max_backward,
     reference=row_norm_max_backward_reference,
     linear=(("dy",),),
-    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+    no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def row_norm_max_backward(x: torch.Tensor, y: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """dx: T[N, D] from x: T[N, D], y: T[N, D], dy: T[N, D].

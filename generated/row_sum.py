@@ -472,7 +472,7 @@ def row_sum_backward_reference(x: torch.Tensor, dy: torch.Tensor) -> torch.Tenso
     allocate=allocate_row_sum_backward,
     reference=row_sum_backward_reference,
     linear=(("x", "dy"),),
-    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+    no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def row_sum_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """dx: T[N, D] from x: T[N, D], dy: T[N].

@@ -1016,7 +1016,7 @@ def softmax_backward_reference(y: torch.Tensor, dy: torch.Tensor) -> torch.Tenso
     reference=softmax_backward_reference,
     batch=runtime.Batch({"y": (0, 1), "dy": (0, 1)}, (0,)),
     linear=(("dy",),),
-    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+    no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def softmax_backward(y: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     """dx: T[..., D] from y: T[..., D], dy: T[..., D].

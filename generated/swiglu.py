@@ -534,7 +534,7 @@ def swiglu_backward_reference(
     reference=swiglu_backward_reference,
     batch=runtime.Batch({"gate": (0, 0), "up": (0, 0), "dy": (0, 0)}, (0, 0)),
     linear=(("dy",),),
-    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+    no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def swiglu_backward(
     gate: torch.Tensor, up: torch.Tensor, dy: torch.Tensor

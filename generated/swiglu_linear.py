@@ -2091,7 +2091,7 @@ def swiglu_linear_backward_reference(
     reference=swiglu_linear_backward_reference,
     precision=("matmul",),
     linear=(("x", "wg", "wu"), ("dy",)),
-    no_gradient="second derivatives are not derived; what `tritongen show --grad` prints can be a spec of its own",
+    no_gradient="second derivatives are derived for what comes from tritongen.compile_op, compile_expr and load",
 )
 def swiglu_linear_backward(
     x: torch.Tensor,
