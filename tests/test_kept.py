@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tritongen import pipeline
 from tritongen.autodiff import with_gradient
@@ -132,3 +133,20 @@ def test_explain_says_what_it_costs_and_saves(monkeypatch, capsys):
     *_, last = capsys.readouterr().out.strip().splitlines()
     assert last.startswith("for the gradient: keeps acc, 32.0 MiB: to store and load it takes")
     assert "15.9 us, to compute it again 183 us" in last
+
+
+def test_nothing_is_made_for_what_is_only_kept():
+    """Autograd would make zeros for the gradient of each output, of which the backward reads some."""
+    made = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            made.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    module = load_text("kept", pipeline.build(GELU, gradients=True).raw)
+    y = module.linear_gelu(*(given := operands()))
+    dy = torch.ones_like(y)
+    with Watch():
+        torch.autograd.grad(y, given, dy)
+    assert made and not [name for name in made if "zero" in name]

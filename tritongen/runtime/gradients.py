@@ -57,6 +57,7 @@ def keep_and_pull(
 
     at = [names.index(name) for name in wrt]
     given = [(names.index(name), outputs.index(y)) for name, y in handed_on.items()]
+    several = len(outputs) > 1
 
     @functools.cache
     def plan() -> tuple[Callable[..., Any], list[int], list[int], list[int]]:
@@ -77,11 +78,22 @@ def keep_and_pull(
             ctx.numbers = {k: saved[k] for k in loose if not isinstance(saved[k], torch.Tensor)}
             saved = [None if k in ctx.numbers else v for k, v in enumerate(saved)]
         ctx.save_for_backward(*saved)
+        if several:
+            # Else autograd makes zeros of what is only kept for the gradient, too.
+            ctx.set_materialize_grads(False)
+            ctx.zeros = [
+                functools.partial(torch.zeros, y.shape, dtype=y.dtype, device=y.device)
+                for y in output
+            ]
         if before:
             ctx.shapes = {name: values[names.index(name)].shape for name in before}
 
     def pull(ctx: Any, asked: tuple[bool, ...], *gradients: Any) -> list[Any]:
         function, _, loose, taken = plan()
+        if several:
+            read = {*taken, *(j for _, j in given)}
+            made = enumerate(zip(gradients, ctx.zeros, strict=True))
+            gradients = tuple(zero() if g is None and j in read else g for j, (g, zero) in made)
         found: list[Any] = [None] * len(names)
         for k, j in given:
             if asked[k]:
