@@ -24,7 +24,7 @@ import torch
 
 from tritongen import explain, pipeline
 from tritongen.autodiff import gradient_to_derive
-from tritongen.emit.module import OpPlans
+from tritongen.emit.op_plans import OpPlans
 from tritongen.errors import Diagnostic, SpecError
 from tritongen.expression import NUMBERS, Argument, Draft, text_of
 from tritongen.ir.binding import dtype_name, typing_of

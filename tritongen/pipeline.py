@@ -19,12 +19,8 @@ from tritongen.autodiff import NotDifferentiable, gradient, handed_on, with_grad
 from tritongen.check import Checked, check
 from tritongen.emit.collisions import NONE, Collisions, Marks, collisions, marked, marks_for
 from tritongen.emit.format import format_source
-from tritongen.emit.module import (
-    OpPlans,
-    differentiated,
-    module_source,
-    rendered,
-)
+from tritongen.emit.module import module_source, rendered
+from tritongen.emit.op_plans import OpPlans, differentiated
 from tritongen.errors import Diagnostic, SpecError
 from tritongen.ir import nodes as ir
 from tritongen.ir.batches import own_batches

@@ -27,7 +27,7 @@ import torch
 
 from tritongen.autodiff import gradient
 from tritongen.check import check
-from tritongen.emit.module import OpPlans
+from tritongen.emit.op_plans import OpPlans
 from tritongen.ir.batches import batched
 from tritongen.ir.interp import run, run_rounded
 from tritongen.ir.nodes import BATCH_SIZE, Call, Op, Tensor, kind_of, walk

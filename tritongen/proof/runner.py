@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from tritongen import pipeline
-from tritongen.emit.module import OpPlans
+from tritongen.emit.op_plans import OpPlans
 from tritongen.proof.cases import Case, NoCase, arguments, draw_case, dtype_choices, simpler
 from tritongen.proof.eager import against_torch, on_host
 from tritongen.proof.excuses import excused

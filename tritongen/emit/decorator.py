@@ -1,0 +1,83 @@
+"""What the decorator of an op is told: how f32 is multiplied, how its gradient is called, what functorch may do.
+
+    @runtime.op("specs/softmax.op", ..., backward=runtime.Backward("softmax_backward", wrt=("x",), outputs=("y",)))
+
+Input: an op's plans. Output: the arguments as text. What they mean: `runtime/registry.py`, `runtime/gradients.py`.
+"""
+
+from __future__ import annotations
+
+from tritongen.emit.op_plans import OpPlans
+from tritongen.ir import nodes as ir
+from tritongen.ir.batches import batched, by_itself
+from tritongen.ir.linear import linear_in
+
+
+def asks_of(item: OpPlans) -> tuple[str, ...]:
+    """What a call asks about products of f32: a backward goes by its forward's answers.
+
+    So an op without such products asks for its backward, as attention of half types does.
+    """
+    precisions = (step.precision for plan in item.plans for step in plan.steps)
+    asked = tuple(dict.fromkeys(filter(None, precisions)))
+    return asked or (asks_of(item.backward) if item.backward else ())
+
+
+def options(item: OpPlans, asks: tuple[str, ...]) -> str:
+    """What else the decorator is told."""
+    op = item.plans[0].op
+    out = f", equals={item.own or item.name}_torch" if op.ref is not None else ""
+    out += f', autocast="{op.autocast}"' if op.autocast else ""
+    out += f", precision={asks}" if asks else ""
+    out += batch(op)
+    out += f", linear={linear}" if (linear := linear_in(op)) else ""
+    if item.forward is not None:
+        return f'{out}, forward="{item.forward.name}"'
+    if told := backward(item):
+        return f"{out}, backward=runtime.Backward({told})"
+    return f"{out}, {no_gradient(item)}" if item.no_gradient else out
+
+
+def no_gradient(item: OpPlans) -> str:
+    """Why an op has no gradient, as a decorator takes it."""
+    return f'no_gradient="{_in_quotes(item.no_gradient)}"'
+
+
+def differentiable(item: OpPlans) -> str:
+    """What decorates an op in a module that imports nothing of ours; "" where autograd asks nothing: of integers."""
+    op = item.plans[0].op
+    if item.forward is not None:
+        return f'_differentiable_by("{item.forward.name}", {len(op.outputs)})'
+    floats = any(ir.kind_of(o.dtype, op) == "float" for o in op.outputs)
+    told = backward(item) or (no_gradient(item) if floats and item.no_gradient else "")
+    return f"_differentiable({told})" if told else ""
+
+
+def backward(item: OpPlans) -> str:
+    """How the op's gradient is called, as `runtime.Backward` takes it; "" where there is none."""
+    op, back = item.plans[0].op, item.backward
+    if back is None and not item.handed_on:
+        return ""
+    wrt = tuple(o.name.removeprefix("d") for o in back.plans[0].op.outputs) if back else ()
+    told = f'"{back.name if back else ""}", wrt={wrt}, outputs={tuple(o.name for o in op.outputs)}'
+    if back and (flags := tuple(back.flags.values())):
+        told += f", flags={flags}"
+    given = {**dict.fromkeys(wrt), **item.handed_on}
+    places = ((t, t.dims.index(ir.BATCH_SIZE)) for t in batched(op) if t.name in given)
+    before = {t.name: at for t, at in places if at}
+    told += f", before={before}" if before else ""
+    return f"{told}, handed_on={item.handed_on}" if item.handed_on else told
+
+
+def batch(op: ir.Op) -> str:
+    """Where the batch dims stand, as `runtime.Batch` takes it; "" where one element of them needs another."""
+    if not by_itself(op):
+        return ""
+    operands = {
+        t.name: (at := t.dims.index(ir.BATCH_SIZE), len(t.dims) - 1 - at) for t in batched(op)
+    }
+    return f", batch=runtime.Batch({operands}, {tuple(o.dims.index(ir.BATCH_SIZE) for o in op.outputs)})"
+
+
+def _in_quotes(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')

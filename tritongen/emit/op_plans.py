@@ -1,0 +1,57 @@
+"""One op of a file as it is printed: the plans of its typings, and the ops that stand behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tritongen.emit import asked
+from tritongen.ir import nodes as ir
+from tritongen.schedule.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class OpPlans:
+    """One op of a file: a plan for each of its typings.
+
+    `hosts`: the typings with the names that what the public calls has for them, `shown` from those to the
+    spec's. `own`: what the op's functions are called after. `outside`, `mark`: as in `Context`.
+    `on_request`: whoever calls says which results are wanted (`asked.py`). `backward`: the gradient, but of operands
+    whose gradient is `handed_on`: what comes in for an output; or `no_gradient`: why there is none. `forward`: what
+    runs in its place where a gradient is wanted, that is then behind it: it keeps values.
+    """
+
+    name: str
+    plans: tuple[Plan, ...]
+    hosts: tuple[ir.Op, ...]
+    own: str = ""
+    shown: Mapping[str, str] = field(default_factory=dict)
+    outside: frozenset[str] = frozenset()
+    mark: str = ""
+    on_request: bool = False
+    backward: OpPlans | None = None
+    forward: OpPlans | None = None
+    handed_on: Mapping[str, str] = field(default_factory=dict)
+    no_gradient: str = ""
+
+    @property
+    def differentiated(self) -> ir.Op:
+        """The typing that the gradient is of: that with the most floats."""
+        return differentiated(tuple(p.op for p in self.plans))
+
+    @property
+    def printed(self) -> Iterator[OpPlans]:
+        """The op, and those behind it."""
+        yield self
+        for other in (self.forward, self.backward):
+            if other is not None:
+                yield from other.printed
+
+    @property
+    def flags(self) -> dict[str, str]:
+        """The parameter that asks for each output, where there are such."""
+        return asked.flags(self.plans[0], self.hosts[0]) if self.on_request else {}
+
+
+def differentiated(typings: tuple[ir.Op, ...]) -> ir.Op:
+    return max(typings, key=lambda op: sum(p.kind == "float" for p in op.typarams))

@@ -1,0 +1,265 @@
+"""One op as `module.py.j2` prints it: kernels, choose and launch, allocation and checks, references, wrapper.
+
+Input: an op's plans. Output: a namespace of texts. Not here: the module around them (`module.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from types import SimpleNamespace
+
+from tritongen.emit import asked, folds, lanes, lines, paired, runs
+from tritongen.emit.allocation import allocation
+from tritongen.emit.body import Context
+from tritongen.emit.decorator import asks_of, differentiable, options
+from tritongen.emit.facts import touched
+from tritongen.emit.kernels import kernel_view
+from tritongen.emit.launch import TORCH_DTYPES, LaunchView, batch_lines, launch_view, scratch_lines
+from tritongen.emit.layouts import alike, kept
+from tritongen.emit.op_plans import OpPlans
+from tritongen.emit.reference import claim_lines, reference_lines
+from tritongen.emit.sizes import own_lines, size_lines
+from tritongen.emit.text import may_be_f64
+from tritongen.emit.view import KernelView
+from tritongen.emit.wrapper import as_written, check_lines, docstring, parameters
+from tritongen.ir import nodes as ir
+from tritongen.ir.batches import own_batches
+from tritongen.ir.bounds import facts_of
+from tritongen.ir.helpers import HELPERS
+from tritongen.resources import folder
+from tritongen.schedule.plan import Pack, Plan, Step
+
+ALL_HELPERS = HELPERS | folds.HELPERS | paired.HELPERS | runs.HELPERS
+ALL_HELPERS |= lanes.HELPERS | lines.HELPERS
+
+
+@lru_cache(maxsize=1)
+def environment():
+    """Jinja with line statements that read as Python comments; an undefined name is an error."""
+    import jinja2
+
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder("templates")),
+        line_statement_prefix="#%",
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+
+
+@dataclass(slots=True)
+class _Printed:
+    """The code of an op's plans, as texts and views of the template's."""
+
+    kernels: list[str] = field(default_factory=list)
+    launches: list[SimpleNamespace] = field(default_factory=list)
+    sequences: list[SimpleNamespace] = field(default_factory=list)
+    helpers: dict[str, None] = field(default_factory=dict)
+    libdevice: bool = False
+
+
+def _print_plan(out: _Printed, plan: Plan, item: OpPlans) -> None:
+    """The kernels and launches of one typing, and what calls its launches in turn where they are several."""
+    context = context_of(plan, item)
+    inner, calls = context.op, list[str]()
+    results = frozenset(o.name for o in inner.outputs) if item.flags else frozenset()
+    stored: tuple[ir.Tensor | ir.Nest, ...] = (*inner.tensors, *plan.scratch, *inner.outputs)
+    tensors = tuple(t.name for t in stored)
+    numbers: tuple[ir.Scalar | ir.Constant, ...] = (*inner.scalars, *inner.constants)
+    values = tuple(p.name for p in numbers)
+    packs = [(p.step, p) for own in plan.steps for p in own.packs]
+    steps: list[tuple[Step, Pack | None]] = [*packs, *((own, None) for own in plan.steps)]
+    for step, pack in steps:
+        known = pack_context(context, pack) if pack else step_context(context, step)
+        known = replace(known, absent=results - set(step.stores))
+        views = {k.name: kernel_view(known, k) for k in step.kernels}
+        for view in views.values():
+            out.kernels.append(render_kernel(view))
+            out.helpers |= dict.fromkeys(view.helpers)
+            out.libdevice |= view.libdevice
+            out.libdevice |= any("libdevice." in ALL_HELPERS[h] for h in view.helpers)
+        there, told = (touched(step), ()) if pack else (tensors, values)
+        alone = len(plan.steps) == 1 and not pack
+        launch = launch_view(known, step, views, there, told, alone)
+        out.launches.append(_named(launch, single=len(launch.branches) == 1))
+        if not pack:
+            calls.append(f"{launch.name}({launch.parameters})")
+    if len(plan.steps) > 1:
+        known = replace(context, absent=results)
+        out.sequences.append(sequence(known, plan, tensors, calls))
+
+
+def op_view(item: OpPlans) -> SimpleNamespace:
+    op, host, flags = item.plans[0].op, item.hosts[0], item.flags
+    code = _Printed()
+    for plan in item.plans:
+        _print_plan(code, plan, item)
+    given = [(flag, "bool", "True") for flag in flags.values()]
+    params, own = [*parameters(op), *given], [*parameters(host), *given]
+    asks = asks_of(item)
+    names = [o.name for o in host.outputs]
+    where = asked.allocated_for(item.plans[0], flags) if flags else {}
+    inside = dict(zip(names, (o.name for o in item.plans[0].inner.outputs), strict=True))
+    outputs = [(o.name, allocation(host, o, *kept(o, item))) for o in host.outputs]
+    some = f"any(t is not None and t.numel() > 0 for t in ({', '.join(names)}))"
+    return SimpleNamespace(
+        name=item.name,
+        own=item.own or item.name,
+        parameters=_signature(params),
+        plain=", ".join(n for n, _, _ in params),
+        host_parameters=_signature(own),
+        host_plain=", ".join(n for n, _, _ in own),
+        aside=params != own,
+        returns=_returns(len(names), bool(flags)),
+        reference_parameters=", ".join(n for n, _, _ in parameters(host)),
+        doc=docstring(op),
+        checks=[as_written(line, item.shown) for line in check_lines(item.hosts)],
+        outputs=[
+            (n, f"{text} if {where[inside[n]]} else None" if where else text) for n, text in outputs
+        ],
+        output_names=", ".join(names),
+        not_empty=some if flags else " or ".join(f"{n}.numel() > 0" for n in names),
+        first=host.tensors[0].name,
+        dispatch=dispatch(item),
+        references=_in_torch(item, params != own),
+        cpu=f"{item.own or item.name}_{'reference' if op.ref is None else 'torch'}",
+        options=options(item, asks),
+        differentiable=differentiable(item),
+        asks=asks,
+        kernels=code.kernels,
+        launches=code.launches,
+        sequences=code.sequences,
+        helpers=list(code.helpers),
+        libdevice=code.libdevice,
+        describes=any(k.tiles for p in item.plans for s in p.steps for k in s.kernels),
+        first_kernel=item.plans[0].steps[0].kernels[0].name,
+    )
+
+
+def _in_torch(item: OpPlans, aside: bool) -> list[list[str]]:
+    """The body in torch, and the `ref`: behind functions with the public parameters where their own step aside."""
+    params, out = parameters(item.plans[0].op), []
+    for kind, printed in (("reference", reference_lines), ("torch", claim_lines)):
+        name = f"{item.own or item.name}_{kind}"
+        lines = printed(*item.hosts, name=f"run_{name}" if aside else name, mark=item.mark)
+        if not lines:
+            continue
+        out.append(lines)
+        if aside:
+            opening = f"def {name}({_signature(params)}){_returns(len(item.hosts[0].outputs))}:"
+            call = f"    return run_{name}({', '.join(n for n, _, _ in params)})"
+            out.append([opening, f'    """{item.name} on CPU tensors."""', call])
+    return out
+
+
+def _signature(params: list[tuple[str, str, str]]) -> str:
+    return ", ".join(f"{n}: {t}{f' = {d}' if d else ''}" for n, t, d in params)
+
+
+def _returns(count: int, on_request: bool = False) -> str:
+    one = "torch.Tensor | None" if on_request else "torch.Tensor"
+    return " -> torch.Tensor" if count == 1 else f" -> tuple[{', '.join([one] * count)}]"
+
+
+def context_of(plan: Plan, item: OpPlans) -> Context:
+    op = plan.inner
+    op = replace(op, facts=(*op.facts, *plan.defines))
+    stored = (*op.tensors, *op.outputs)
+    dims = {t.name: t.dims for t in stored}
+    dtypes = {t.name: t.dtype for t in stored}
+    copies = tuple(n for s in plan.steps for p in s.packs for n in p.step.kernels[0].nests)
+    for nest in (*plan.nests, *copies):
+        dims.setdefault(nest.name, nest.dims)
+        dtypes.setdefault(nest.name, nest.dtype)
+    wide = any(may_be_f64(t, op) for t in op.tensors)
+    names = frozenset(n.name for n in op.nests)
+    return Context(op, dims, dtypes, facts_of(op), wide, names, item.outside, item.mark)
+
+
+def step_context(context: Context, step: Step) -> Context:
+    """With the copies that the step makes of its operands: another step's may have the same names."""
+    dims, dtypes = dict(context.dims), dict(context.dtypes)
+    for pack in (p for v in step.variants for p in v.packs if p.stored):
+        dims[pack.stored] = (*(dims[pack.tensor][k] for k in pack.order[:-1]), pack.lanes)
+        dtypes[pack.stored] = dtypes[pack.tensor]
+    return replace(context, dims=dims, dtypes=dtypes)
+
+
+def pack_context(context: Context, pack: Pack) -> Context:
+    """What the launch of a copy knows: its one operand."""
+    operand = ir.Tensor(pack.tensor, context.dtypes[pack.tensor], pack.dims)
+    op = replace(context.op, params=(operand,), outputs=(), facts=())
+    return replace(context, op=op, dims=context.dims | {pack.tensor: pack.dims})
+
+
+def render_kernel(view: KernelView) -> str:
+    return (
+        environment()
+        .get_template(f"{view.template}.py.j2")
+        .render(kernel=view, var=SimpleNamespace(**view.var))
+    )
+
+
+def _named(launch: LaunchView, single: bool) -> SimpleNamespace:
+    fields = {name: getattr(launch, name) for name in launch.__slots__}
+    return SimpleNamespace(**fields, single=single)
+
+
+def sequence(context: Context, plan: Plan, tensors, calls: list[str]) -> SimpleNamespace:
+    """`launch_<op>` of an op in several steps: scratch, then each step in turn."""
+    op = context.op
+    scratch = {n.name for n in plan.scratch}
+    where = _where(plan) if context.absent else {}
+    wanted = {n: where[s.name] for s in plan.steps for n in s.stores} if where else {}
+    like = {} if where else alike(plan)  # an output that is not asked for is no example
+    lines = scratch_lines(context, plan.scratch, like, wanted)
+    text = "\n".join(lines)
+    opening = size_lines(context.measured, text)
+    opening += batch_lines(context.measured, text)
+    for step, call in zip(plan.steps, calls, strict=True):
+        condition = where.get(step.name)
+        lines += [f"if {condition}:", f"    {call}"] if condition else [call]
+    given = [t for t in tensors if t not in scratch]
+    parameters_ = [*given, *(s.name for s in op.scalars), *(c.name for c in op.constants)]
+    return SimpleNamespace(
+        name=f"launch_{plan.name}",
+        parameters=", ".join(parameters_),
+        doc=f"{len(plan.steps)} steps, unchecked; what passes between them is in scratch storage.",
+        lines=[*opening, *lines],
+        branches=(),
+    )
+
+
+def _where(plan: Plan) -> dict[str, str]:
+    """The condition of each step, "" where all outputs follow from it."""
+    led = asked.leads_to(plan)
+    return {
+        name: asked.any_there(outputs) if len(outputs) < len(plan.inner.outputs) else ""
+        for name, outputs in led.items()
+    }
+
+
+def dispatch(item: OpPlans) -> list[str]:
+    """The call of launch, by what kind of dtype the operands have where there are several typings."""
+    lines = []
+    for k, (plan, op) in enumerate(zip(item.plans, item.hosts, strict=True)):
+        owns = own_batches(op)[1]
+        names = [t.name for t in op.tensors] + [own.name for own in owns]
+        names += [o.name for o in op.outputs]
+        names += [s.name for s in op.scalars] + [c.name for c in op.constants]
+        calls = [*own_lines(owns), f"launch_{plan.name}({', '.join(names)})"]
+        if len(item.plans) == 1:
+            return calls
+        tests = []
+        for p in op.typarams:
+            operand = op.typed(p.name).name
+            allowed = ", ".join(TORCH_DTYPES[d] for d in p.dtypes)
+            tests.append(f"{operand}.dtype in ({allowed},)")
+        keyword = "if" if k == 0 else "elif"
+        lines += [
+            f"{keyword} {' and '.join(tests)}:" if k < len(item.plans) - 1 else "else:",
+            *(f"    {call}" for call in calls),
+        ]
+    return lines
