@@ -22,6 +22,7 @@ from tritongen.autodiff import batches, exprs, flow, zero
 from tritongen.autodiff.assemble import assemble, cotangent, reached, tensors_read
 from tritongen.autodiff.inline import inline
 from tritongen.autodiff.invert import Target, invert
+from tritongen.autodiff.kept import from_kept
 from tritongen.autodiff.lift import lift
 from tritongen.autodiff.quotients import quotients, use_quotients
 from tritongen.autodiff.term import write
@@ -46,7 +47,6 @@ from tritongen.ir.nodes import (
     ScalarRef,
     Tensor,
     kind_of,
-    rebuild,
     walk,
 )
 from tritongen.ir.prune import pruned
@@ -105,7 +105,7 @@ def _derived(op: Op, wanted: tuple[Param, ...], most: int, shared: bool = False)
     for nest in reversed(tape.forward):
         tape.pull(nest)
     nests = (*tape.values, *tape.backward, *(tape.operand(p) for p in wanted))
-    back = assemble(op, _tidied(op, _from_kept(op, nests), {f"d{p.name}" for p in wanted}), wanted)
+    back = assemble(op, _tidied(op, from_kept(op, nests), {f"d{p.name}" for p in wanted}), wanted)
     back = assemble(op, _pruned(back).nests, wanted)  # again: what is never inside is not read
     tape.refuse(batches.sums_over_fewer(op, back, {nest.name for nest in tape.values}))
     tape.refuse(batches.unbound(op, back))
@@ -145,21 +145,6 @@ def _tidied(op: Op, nests: tuple[Nest, ...], gradients: set[str]) -> tuple[Nest,
     read = set().union(*(tensors_read(nest.body) for nest in used))
     known = quotients(tuple(nest for nest in nests if nest.name in given & read))
     return use_quotients(inline(used, gradients | {nest.name for nest in op.nests}), known)
-
-
-def _from_kept(op: Op, nests: tuple[Nest, ...]) -> tuple[Nest, ...]:
-    """The lines, reading what the op keeps in place of the temporaries that it copied."""
-    copies = {n.name: n for n in op.nests if n.name in op.kept}
-    kept = {e.tensor: n for n in copies.values() for e in walk(n.body) if isinstance(e, Read)}
-
-    def change(expr: Expr) -> Expr:
-        match expr:
-            case Read(tensor, dtype=dtype) if tensor in kept:
-                read = replace(expr, tensor=kept[tensor].name, dtype=kept[tensor].dtype)
-                return exprs.cast(read, dtype)
-        return expr
-
-    return tuple(n if n.name in copies else replace(n, body=rebuild(n.body, change)) for n in nests)
 
 
 def _wanted(op: Op, wrt: Iterable[str] | None) -> tuple[Param, ...]:

@@ -19,17 +19,32 @@ from collections import Counter
 from dataclasses import replace
 
 from tritongen.autodiff import exprs
-from tritongen.autodiff.backward import forward_lines
 from tritongen.ir.algebra import Poly, index
-from tritongen.ir.nodes import FLOATS, Call, Cast, Nest, Op, Read, Reduce, Tensor, kind_of, walk
+from tritongen.ir.nodes import (
+    FLOATS,
+    Call,
+    Cast,
+    Expr,
+    Nest,
+    Op,
+    Read,
+    Reduce,
+    Tensor,
+    kind_of,
+    rebuild,
+    walk,
+)
 
 
-def keeping(op: Op, back: Op) -> Op | None:
-    """The op with what `back`, its gradient, computes again as further outputs; `kept` names those."""
+def keeping(op: Op, lines: tuple[Nest, ...], back: Op) -> Op | None:
+    """The op with what `back`, its gradient, computes again as further outputs; `kept` names those.
+
+    `lines`: the op's as the gradient has them.
+    """
     if op.gradient != "derive":
         return None
     again = {nest.name for nest in back.nests}
-    lines, found = forward_lines(op), dict[str, tuple[Nest, Tensor]]()
+    found = dict[str, tuple[Nest, Tensor]]()
     taken = {p.name for p in (*op.params, *op.outputs)} | {nest.name for nest in lines}
     for line in lines:
         if line.name in again and _holds_matrix_product(line) and (like := _room(op, line)):
@@ -88,3 +103,18 @@ def _room(op: Op, line: Nest) -> Tensor | None:
         o for o in op.outputs if o.dtype in floats and not Counter(line.dims) - Counter(o.dims)
     )
     return next(fitting, None)
+
+
+def from_kept(op: Op, nests: tuple[Nest, ...]) -> tuple[Nest, ...]:
+    """The lines, reading what the op keeps in place of the temporaries that it copied."""
+    copies = {n.name: n for n in op.nests if n.name in op.kept}
+    kept = {e.tensor: n for n in copies.values() for e in walk(n.body) if isinstance(e, Read)}
+
+    def change(expr: Expr) -> Expr:
+        match expr:
+            case Read(tensor, dtype=dtype) if tensor in kept:
+                read = replace(expr, tensor=kept[tensor].name, dtype=kept[tensor].dtype)
+                return exprs.cast(read, dtype)
+        return expr
+
+    return tuple(n if n.name in copies else replace(n, body=rebuild(n.body, change)) for n in nests)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tritongen.autodiff.backward import derive, names_of
+from tritongen.autodiff.backward import derive, forward_lines, names_of
 from tritongen.autodiff.exprs import free_name
 from tritongen.autodiff.kept import keeping
 from tritongen.check import check
@@ -47,7 +47,7 @@ def gradient(op: Op, wrt: Iterable[str] | None = None) -> Op:
 def with_gradient(op: Op) -> tuple[Op, Op]:
     """What runs where a gradient is wanted, and that gradient: the op itself, or one that keeps values for it."""
     back = gradient(op)
-    forward = keeping(op, back)
+    forward = keeping(op, forward_lines(op), back)
     if forward is None:
         return op, back
     try:
