@@ -83,6 +83,28 @@ def test_fewer_windows_are_unrolled_that_share_no_loads_or_keep_places():
         assert f"{most} // terms" in raw and f"terms <= {min(128, most)} " in raw
 
 
+@pytest.mark.parametrize(
+    ("kind", "body", "hop", "most"),
+    [
+        ("float", "min[k]({x} * w[k])", 2, "window"),
+        ("float", "max[k](abs({x} - w[k]))", 4, "window"),
+        ("int", "sum[k]({x} * w[k])", 2, "window"),
+        ("float", "min[k]({x} * w[k])", 1, "runs"),  # lanes one apart share whole lines, not runs
+        ("float", "sum[k]({x} * w[k])", 2, "runs"),  # floats are added up in turn
+        ("float", "max[k < W]({x}) * w[0]", 2, "runs"),
+    ],
+)
+def test_runs_give_few_terms_that_a_reducer_takes_in_any_order(kind, body, hop, most):
+    """Triton 3.6 ended the process: LLVM made one vector of 32 products of halves, and failed an assertion."""
+    line = f"y[n, p] = {body.format(x=f'x[n, {hop} * p + k]')}"
+    head = f"op f<T: {kind}>(x: T[N, C], w: T[W]) -> y: T[N, P] with P = (C - W) // {hop} + 1"
+    module = load_text("f", pipeline.build(f"{head} {{ {line} }}").raw)
+    x = torch.empty(64, 512, dtype=torch.int16 if kind == "int" else torch.bfloat16, device="meta")
+    for terms, expected in ((31, "runs"), (32, most), (36, most)):
+        calls = trace.trace(module, "f", {"x": x, "w": x[0, :terms]})
+        assert calls.choices[0].variant == expected
+
+
 @pytest.mark.parametrize("last", [False, True])
 def test_no_load_is_known_to_lie_outside(last):
     """On a GPU max pools of 1 x 1 images in f16 gave inf: ptxas took the -inf of such loads for inf."""

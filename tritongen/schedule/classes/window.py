@@ -34,6 +34,7 @@ from tritongen.schedule.rules import names
 
 MOST_TERMS = 128  # that are unrolled: 11 x 11 windows at stride 11 reach 102%
 UNROLLED = 256  # terms of all steps, each of weight 1: Triton takes seconds for more
+GATHERED = 32  # terms in any order that LLVM may hold as one vector: Triton 3.6 ends the process
 
 
 # ---- what is one ---------------------------------------------------------------------------------
@@ -111,7 +112,7 @@ def variants(name, group, stores, dims, facts):
     whole = box.make(name, group, stores, dims, facts)
     ways = [unrolled(name, group, stores, facts, "window", len(group.row) - 1)]
     if (slid := in_runs(group, facts)) is not None:
-        ways.insert(0, with_runs(ways[0], name, *slid))
+        ways.insert(0, with_runs(ways[0], name, *slid, any(map(is_gathered, group.nests))))
     across = channels(group, facts)
     if across is not None:
         ways.insert(0, unrolled(name, group, stores, facts, "channels", *across))
@@ -166,7 +167,21 @@ def in_runs(group: Group, facts: Facts) -> tuple[Poly, Poly] | None:
     return (hop, apart) if slides_once and not others else None
 
 
-def with_runs(way, name: str, hop: Poly, apart: Poly):
+def is_gathered(nest: ir.Nest) -> bool:
+    """Whether LLVM makes one vector of all terms: computed ones, of a reducer that takes them in any order.
+
+    Runs that several terms of a lane share lead it to that. In Triton 3.6 its vectorizer fails an assertion for 32,
+    64 and 128 halves, `min(a * w)` at stride 2; and all terms are in registers at once: 255 for 64 of f32, each load
+    apart 167. Where windows are one apart, and for plain reads, neither is seen.
+    """
+    if not is_reducer(nest) or nest.fold.is_place:
+        return False
+    in_turn = nest.fold.op in ("sum", "prod") and nest.fold.dtype in ("compute", *ir.FLOATS)
+    computed = any(not isinstance(e, ir.Read | ir.Cast) for e in ir.walk(nest.fold.body))
+    return computed and not in_turn
+
+
+def with_runs(way, name: str, hop: Poly, apart: Poly, gathered: bool):
     """The same with lines loaded in whole runs.
 
     64 x 64 x 256 x 512 in bf16, 3x3 pools at stride 2: 94 to 99% (loads of their own 71), 2x2 102 (86); in f32
@@ -180,15 +195,16 @@ def with_runs(way, name: str, hop: Poly, apart: Poly):
     wide = ("EACH", "min(BLOCK, 8 // itemsize) if apart == 1 else 1")
     warps = ("num_warps", "max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64)))")
     config = tuple((k, v) for k, v in changed.items() if k != "num_warps")
+    few = f"(apart == 1 or terms < {GATHERED}) and " if gathered else ""
     return (
         kernel,
         numbers,
         replace(
             variant,
             name="runs",
-            when=f"1 <= apart <= 8 and pow2(apart) == apart and itemsize <= 2 * apart and dilation >= 0 and {variant.when}",
+            when=f"{few}1 <= apart <= 8 and pow2(apart) == apart and itemsize <= 2 * apart and dilation >= 0 and {variant.when}",
             # A run is a power of two, and the lines of a window are counted from its first term to its last.
-            requires=f"1 <= apart <= 8 and pow2(apart) == apart and dilation >= 0 and {variant.requires}",
+            requires=f"{few}1 <= apart <= 8 and pow2(apart) == apart and dilation >= 0 and {variant.requires}",
             why=f"{variant.why}, lines loaded in whole runs",
             config=(*config, wide, warps),
             launches=tuple(replace(run, kernel=kernel.name) for run in variant.launches),
