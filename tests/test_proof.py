@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import signal
 import subprocess
@@ -431,6 +432,22 @@ def test_a_part_that_dies_is_a_failure_of_the_file(monkeypatch):
     (report,) = pool.run_jobs([{"name": "a", "examples": 8, "device": "cpu", "target": "x"}], "cpu")
     assert [f["problem"] for f in report["failures"]] == ["the process ended"]
     assert report["examples"] == 8
+
+
+def test_a_process_that_a_compiler_ends_says_which_kernel_it_was(monkeypatch):
+    """An assertion of LLVM takes the process with it: all that was said of the kernel is what it said before."""
+    at = "f: kernel 1 of 4, f_runs (T=bf16), compiled for sm_90 by Triton 3.6.0"
+    code = f"import os; print({json.dumps(json.dumps({'at': at}))}, flush=True); os.abort()"
+
+    def start(device, module):
+        pipe = subprocess.PIPE
+        return subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, text=True)
+
+    monkeypatch.setattr(pool, "_start", start)
+    with pool.Worker("sm_90") as worker:
+        (failure,) = worker.ask({"name": "f.op", "device": "sm_90"})["failures"]
+    assert failure["problem"].startswith("the process ended with SIGABRT")
+    assert failure["call"] == at
 
 
 def test_what_a_compiler_refuses_is_a_failure(monkeypatch):

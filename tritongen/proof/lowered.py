@@ -14,6 +14,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+import triton
+
 from tritongen import pipeline
 from tritongen.proof.cases import NoCase, dtype_choices
 from tritongen.proof.crosscompile import COMMON_SIZE, each_kernel, launches_of, lower_one
@@ -43,10 +45,11 @@ def lower_spec(
     drawn, failures = random.sample(found, min(MOST, len(found))), []
     for k, (op, choice, variant, word, _, launch) in enumerate(drawn):
         label = ", ".join(f"{name}={dtype}" for name, dtype in choice.items()) or "fixed"
-        say(f"{op}, {label}: kernel {k + 1} of {len(drawn)} for {target}")
+        kernel = launch.kernel.fn.__name__
+        call = f"{kernel} ({label}), compiled for {target} by Triton {triton.__version__}"
+        say(f"{op}: kernel {k + 1} of {len(drawn)}, {call}")  # a compiler may end the process
         one = lower_one(launch, word, variant, label, target)
         if one.problem:
-            call = f"{one.kernel} ({label}), compiled for {target}"
             failure = {"op": op, "variant": variant, "problem": one.problem, "call": call}
             failures.append(failure | {"case": repr(choice)})
     seconds = round(time.monotonic() - start, 1)

@@ -17,6 +17,7 @@ import json
 import math
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -59,19 +60,20 @@ class Worker:
         assert process.stdin is not None and process.stdout is not None
         alarm = threading.Timer(timeout, process.kill)
         alarm.start()
+        at = ""
         try:
             process.stdin.write(json.dumps(job) + "\n")
             process.stdin.flush()
             while (line := process.stdout.readline()) and "at" in (found := json.loads(line)):
-                say(found["at"])
+                say(at := found["at"])
         except (BrokenPipeError, ValueError):  # it was killed in the middle of a line
             line = ""
         finally:
             alarm.cancel()
         if line:
             return found
-        process.wait()
-        return broken(job, f"the process ended with {process.returncode} (limit {timeout:.0f} s)")
+        how = _ending(process.wait())
+        return broken(job, f"the process ended with {how} (limit {timeout:.0f} s)", at)
 
     def kill(self) -> None:
         """At once, from another thread than the one that asks."""
@@ -168,6 +170,11 @@ def _serve(worker: Worker, waiting: Turns, reports: Reports, timeout: float, say
             reports.put((turn.file, report))
             if worker.device == "cuda" and report["failures"]:
                 worker.stop()  # a device error of one file must not fail the next
+
+
+def _ending(code: int) -> str:
+    """How a process ended: `SIGABRT` is a compiler's assertion, `SIGKILL` the limit or the machine's memory."""
+    return signal.Signals(-code).name if -code in set(signal.Signals) else str(code)
 
 
 def _start(device: str, module: str) -> subprocess.Popen:

@@ -40,7 +40,7 @@ def main() -> None:
     jobs: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(jobs,), daemon=True).start()
     while True:
-        report, lost = run_job(json.loads(jobs.get()), _seldom(write))
+        report, lost = run_job(json.loads(jobs.get()), lambda text: write({"at": text}))
         write(report)
         if lost:
             os._exit(0)  # a lost device hangs in its destructors
@@ -52,17 +52,17 @@ def _listen(jobs: queue.SimpleQueue[str]) -> None:
     os._exit(0)  # there are no more jobs, or whoever asked is gone: nobody reads what is being done
 
 
-def _seldom(write: Callable[[dict[str, Any]], None]) -> Callable[[str], None]:
+def _seldom(say: Callable[[str], None]) -> Callable[[str], None]:
     """Says what is done, but not each of a hundred things a second."""
     last = 0.0
 
-    def say(text: str) -> None:
+    def now_and_then(text: str) -> None:
         nonlocal last
         if time.monotonic() - last > SELDOM:
             last = time.monotonic()
-            write({"at": text})
+            say(text)
 
-    return say
+    return now_and_then
 
 
 def run_job(
@@ -78,7 +78,7 @@ def run_job(
         if job["device"] not in ("cpu", "cuda"):
             return lower_spec(job["text"], job["name"], job["device"], job["seed"], say), False
         with numpy.errstate(all="ignore"):  # the interpreter computes inf - inf in numpy
-            return run_spec(**job, say=say), False
+            return run_spec(**job, say=_seldom(say)), False
     except DeviceLost as error:
         return report_of(error.args[0], job["name"], 0.0), True
     except SpecError as error:
@@ -88,9 +88,9 @@ def run_job(
     return broken(job, problem), False
 
 
-def broken(job: dict[str, Any], problem: str) -> dict[str, Any]:
-    """The report of a job that gave none."""
-    failure = {"op": job["name"], "variant": "", "problem": problem, "call": "", "case": ""}
+def broken(job: dict[str, Any], problem: str, call: str = "") -> dict[str, Any]:
+    """The report of a job that gave none; `call` is what was being done."""
+    failure = {"op": job["name"], "variant": "", "problem": problem, "call": call, "case": ""}
     return {"spec": job["name"], "device": job["device"], "examples": 0, "failures": [failure]}
 
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
 from types import ModuleType
 from typing import Any
+
+import triton
 
 from tritongen import pipeline, trace
 from tritongen.proof.cases import NoCase, dtype_choices
@@ -31,9 +33,14 @@ WHOLE = 1  # kernels of an op that become machine code; the others go through Tr
 
 
 def compile_spec(
-    text: str, name: str, seed: int, target: str = "sm_90", more: int = MORE
+    text: str,
+    name: str,
+    seed: int,
+    target: str = "sm_90",
+    more: int = MORE,
+    say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Plain data: what did not compile, how many kernels did."""
+    """Plain data: what did not compile, how many kernels did. `say` is told each kernel before its turn."""
     warnings.filterwarnings("ignore")
     start, findings, kernels = time.monotonic(), [], 0
     random = Random(seed)
@@ -44,10 +51,12 @@ def compile_spec(
             launches = _launches(module, plan, choice, random, target, more)
             for k, (variant, word, _, launch) in enumerate(launches):
                 build = compile_one if k >= len(launches) - WHOLE else lower_one
+                kernel = launch.kernel.fn.__name__
+                where = f"{kernel} ({variant}; {label}) for {target}, Triton {triton.__version__}"
+                say(stage + where)  # a compiler may end the process
                 one = build(launch, word, variant, label, target)
                 kernels += 1
                 if one.problem:
-                    where = f"{one.kernel} ({one.variant}; {one.dtype}) for {one.target}"
                     finding = {"stage": f"{stage}compile", "problem": one.problem, "call": where}
                     findings.append(finding)
         except NoCase:

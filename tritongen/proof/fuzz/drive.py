@@ -99,8 +99,8 @@ class Pair:
         report = worker.ask(job, LIMIT)
         if "findings" in report:
             return report
-        problem = report["failures"][0]["problem"]
-        finding = {"stage": f"process {job['kind']}", "problem": problem, "call": ""}
+        (failure,) = report["failures"]
+        finding = {"stage": f"process {job['kind']}"} | {k: failure[k] for k in ("problem", "call")}
         return {"findings": [finding], "refused": [], "seconds": {}}
 
 

@@ -2,6 +2,8 @@
 
 {"kind": "trial", "text": "op f...", "name": "drawn", "device": "cpu", "seed": 0}
 {"kind": "compile", ...}
+
+Before each kernel that it compiles stands a line `{"at": "f_runs (runs; T=bf16) for sm_90, Triton 3.7.0"}`.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import json
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 
@@ -18,13 +21,16 @@ def main() -> None:
     faulthandler.enable()
     reports = os.fdopen(os.dup(1), "w")  # what torch, triton or ptxas print must not mix with them
     os.dup2(2, 1)
-    for line in sys.stdin:
-        report = run_job(json.loads(line))
-        reports.write(json.dumps(report) + "\n")
+
+    def write(line: dict[str, Any]) -> None:
+        reports.write(json.dumps(line) + "\n")
         reports.flush()
 
+    for line in sys.stdin:
+        write(run_job(json.loads(line), lambda text: write({"at": text})))
 
-def run_job(job: dict[str, Any]) -> dict[str, Any]:
+
+def run_job(job: dict[str, Any], say: Callable[[str], None]) -> dict[str, Any]:
     import numpy
     import torch
 
@@ -33,7 +39,7 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
         if job["kind"] == "compile":
             from tritongen.proof.fuzz.compiled import compile_spec
 
-            return compile_spec(job["text"], job["name"], job["seed"])
+            return compile_spec(job["text"], job["name"], job["seed"], say=say)
         from tritongen.proof.fuzz.trial import trial
 
         with numpy.errstate(all="ignore"):  # the interpreter computes inf - inf in numpy
