@@ -277,12 +277,23 @@ def _fits(
     filled = {t for f in op.facts if isinstance(f, Require) for t in f.batch}
     if any(0 in batches[t] for t in filled):
         return False
+    return is_small(op, known_sizes(op, sizes, batches), device, share)
+
+
+def known_sizes(
+    op: Op, sizes: Mapping[str, int], batches: Mapping[str, tuple[int, ...]]
+) -> dict[str, int]:
+    """Every size of a call, that of the batch dims among them."""
     batch = math.prod(torch.broadcast_shapes(*batches.values())) if batches else 1
-    known = {**all_sizes(op, sizes), BATCH: batch}
+    return {**all_sizes(op, dict(sizes)), BATCH: batch}
+
+
+def is_small(op: Op, known: Mapping[str, int], device: str, share: float) -> bool:
+    """Whether a call is within this share of the work that a proof gives to one."""
     kept = max(math.prod(int(evaluate(b.hi - b.lo, known)) for b in n.box) for n in op.nests)
     if kept > share * MOST_ELEMENTS[device]:
         return False
-    return count_points(op, known) <= share * MOST_POINTS[device]
+    return count_points(op, dict(known)) <= share * MOST_POINTS[device]
 
 
 # ---- numbers, batch shapes, dtypes --------------------------------------------------------------

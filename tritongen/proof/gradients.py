@@ -32,7 +32,15 @@ from tritongen.ir.batches import batched
 from tritongen.ir.interp import run, run_rounded
 from tritongen.ir.nodes import BATCH_SIZE, Call, Op, Tensor, kind_of, walk
 from tritongen.ir.print import print_op
-from tritongen.proof.cases import Case, NoCase, arguments, draw_case, dtype_choices
+from tritongen.proof.cases import (
+    Case,
+    NoCase,
+    arguments,
+    draw_case,
+    dtype_choices,
+    is_small,
+    known_sizes,
+)
 from tritongen.proof.oracle import Expected, expect
 from tritongen.proof.runner import Candidate, Progress, candidates_of, problem_with, taking_turns
 from tritongen.proof.values import Filling, fill_tensor
@@ -48,6 +56,7 @@ STEPS = (
     3e-5,
 )  # of a finite difference: a kink that one of them crosses another may not
 CLOSE = 1e-5  # of what the difference is made of
+MORE = 5.0  # times the work of a forward's call, a gradient's may be
 LAYOUTS = ("contiguous", "expanded", "transposed")  # of dy: `y.sum().backward()` makes the second
 
 
@@ -104,10 +113,15 @@ def edge_case(op: Op, random: Random, dtypes: Mapping[str, str] | None, device: 
 
 
 def backward_arguments(derived: Derived, case: Case, device: str) -> dict[str, Any]:
-    """What the gradient is called on: the operands of a call, its outputs, and what comes in."""
+    """What the gradient is called on: the operands of a call, its outputs, and what comes in.
+
+    NoCase where that is much more work than the call: of an empty result, to large operands.
+    """
     if not derived.plans:
         return {}
     op = derived.forward
+    if not is_small(derived.op, known_sizes(op, case.sizes, case.batches), device, MORE):
+        raise NoCase(f"{derived.op.name}: too much work")
     args = arguments(op, case, device)
     host = {k: v.cpu() if isinstance(v, torch.Tensor) else v for k, v in args.items()}
     outputs = run_rounded(op, host)
