@@ -277,7 +277,11 @@ def _fits(
     filled = {t for f in op.facts if isinstance(f, Require) for t in f.batch}
     if any(0 in batches[t] for t in filled):
         return False
-    return is_small(op, known_sizes(op, sizes, batches), device, share)
+    known = known_sizes(op, sizes, batches)
+    kept = max(math.prod(int(evaluate(b.hi - b.lo, known)) for b in n.box) for n in op.nests)
+    if kept > share * MOST_ELEMENTS[device]:
+        return False
+    return has_few_points(op, known, device, share)
 
 
 def known_sizes(
@@ -288,11 +292,8 @@ def known_sizes(
     return {**all_sizes(op, dict(sizes)), BATCH: batch}
 
 
-def is_small(op: Op, known: Mapping[str, int], device: str, share: float) -> bool:
-    """Whether a call is within this share of the work that a proof gives to one."""
-    kept = max(math.prod(int(evaluate(b.hi - b.lo, known)) for b in n.box) for n in op.nests)
-    if kept > share * MOST_ELEMENTS[device]:
-        return False
+def has_few_points(op: Op, known: Mapping[str, int], device: str, share: float) -> bool:
+    """Whether a call is within this share of the points that a proof gives to one."""
     return count_points(op, dict(known)) <= share * MOST_POINTS[device]
 
 

@@ -38,7 +38,7 @@ from tritongen.proof.cases import (
     arguments,
     draw_case,
     dtype_choices,
-    is_small,
+    has_few_points,
     known_sizes,
 )
 from tritongen.proof.oracle import Expected, expect
@@ -56,7 +56,7 @@ STEPS = (
     3e-5,
 )  # of a finite difference: a kink that one of them crosses another may not
 CLOSE = 1e-5  # of what the difference is made of
-MORE = 5.0  # times the work of a forward's call, a gradient's may be
+MORE = 8.0  # times the points of a forward's call, a gradient's may have
 LAYOUTS = ("contiguous", "expanded", "transposed")  # of dy: `y.sum().backward()` makes the second
 
 
@@ -120,7 +120,7 @@ def backward_arguments(derived: Derived, case: Case, device: str) -> dict[str, A
     if not derived.plans:
         return {}
     op = derived.forward
-    if not is_small(derived.op, known_sizes(op, case.sizes, case.batches), device, MORE):
+    if not has_few_points(derived.op, known_sizes(op, case.sizes, case.batches), device, MORE):
         raise NoCase(f"{derived.op.name}: too much work")
     args = arguments(op, case, device)
     host = {k: v.cpu() if isinstance(v, torch.Tensor) else v for k, v in args.items()}
