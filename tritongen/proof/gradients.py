@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from random import Random
@@ -56,6 +56,7 @@ STEPS = (
     3e-5,
 )  # of a finite difference: a kink that one of them crosses another may not
 CLOSE = 1e-5  # of what the difference is made of
+DRAWS = 12  # of one example
 MORE = 8.0  # times the points of a forward's call, a gradient's may have
 LAYOUTS = ("contiguous", "expanded", "transposed")  # of dy: `y.sum().backward()` makes the second
 
@@ -259,18 +260,34 @@ def prove(progress: Progress, derived: Derived, share: range, seed: int, deadlin
         if time.monotonic() > deadline or len(progress.failures) > before:
             return
         random = Random(seed * 1009 + k)
-        try:
-            drawn = edge_case if k % 3 == 2 else smooth_case
-            case = drawn(op, random, choices[k % len(choices)], progress.device)
-            if drawn is smooth_case and (problem := wrong_sense(derived, random)):
-                progress.failures.append(_finding(op, "gradient", problem))
-                return
-            args = backward_arguments(derived, case, progress.device)
-        except (NoCase, ValueError, IndexError):  # no call of the op
+        draw = edge_case if k % 3 == 2 else smooth_case
+        called = drawn_call(derived, draw, random, choices[k % len(choices)], progress.device)
+        if called is None:
             continue
+        case, args = called
+        try:
+            problem = wrong_sense(derived, random) if draw is smooth_case else ""
+        except (NoCase, ValueError, IndexError):  # no call of the op in f64
+            continue
+        if problem:
+            progress.failures.append(_finding(op, "gradient", problem))
+            return
         with precision(case.precision):
             turns = while_time(taking_turns(candidates, case.seed) if candidates else [], deadline)
             prove_call(progress, derived, turns, case, args, k)
+
+
+def drawn_call(
+    derived: Derived, draw: Callable[..., Case], random: Random, dtypes: Mapping, device: str
+) -> tuple[Case, dict[str, Any]] | None:
+    """A case and what the gradient is called on; drawn anew where it is no call of the op, or one of too much work."""
+    for _ in range(DRAWS):
+        try:
+            case = draw(derived.forward, random, dtypes, device)
+            return case, backward_arguments(derived, case, device)
+        except (NoCase, ValueError, IndexError):
+            continue
+    return None
 
 
 def while_time(candidates: Iterable[Candidate], deadline: float) -> Iterator[Candidate]:
