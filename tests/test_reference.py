@@ -215,6 +215,20 @@ def test_has_no_room_for_all_terms_at_once(text, shapes, theirs):
     torch.testing.assert_close(got, theirs(**args), rtol=1e-4, atol=1e-4)
 
 
+def test_a_prefix_without_its_own_term_reads_no_further():
+    """No sum has the last place's term, whose read of x[i + 1], or of x[N] in N + 1 sums, is outside."""
+    x = torch.arange(1.0, 5)
+    for body, size, wanted in (
+        ("x[k] + (x[k + 1] else 0)", "N", [0, 3, 8, 15]),
+        ("x[k]", "N + 1", [0, 1, 3, 6, 10]),
+        ("x[k]", "N", [0, 1, 3, 6]),
+    ):
+        _, f, _ = reference(f"op f(x: f32[N]) -> y: f32[{size}] {{ y[i] = sum[k < i]({body}) }}")
+        assert f(x).tolist() == wanted
+        assert f(x[:1]).tolist() == [0, 1.0][: len(wanted) - 3]
+        assert f(x[:0]).tolist() == [0.0][: len(wanted) - 4]
+
+
 def test_a_result_is_no_view():
     for body in ("y[n, m] = x[n, m]", "y[m, n] = x[n, m]", "t[n, m] = x[n, m]\n y[n, m] = t[0, m]"):
         shape = "M, N" if body.startswith("y[m") else "N, M"

@@ -12,6 +12,7 @@ from tritongen import pipeline
 from tritongen.check import check
 from tritongen.proof.cases import Case
 from tritongen.proof.eager import against_torch
+from tritongen.proof.errors import contenders
 from tritongen.proof.judge import judge
 from tritongen.proof.oracle import Expected, expect
 from tritongen.proof.reference import disagreement
@@ -33,6 +34,20 @@ def slack_of(text: str, **args) -> list[float]:
     if found.slack is None:
         return [0.0] * found.value.numel()
     return found.slack.flatten().tolist()
+
+
+def test_what_a_periodic_function_makes_of_an_argument_in_doubt():
+    """A product of 2e25 is right to 1e18: its sine may be anything, between the ends as well."""
+    b, g = torch.tensor([3.998147349193459e-06, 0.1]), torch.tensor([-4.861181390106895e30, 0.3])
+    large, small = slack_of(
+        "op f(b: f32[N], g: f32[N]) -> y: f32[N] { y[n] = sin(b[n] * g[n]) }", b=b, g=g
+    )
+    assert large >= 2 and small < 1e-7
+
+
+def test_no_term_is_the_extreme_of_none():
+    none = torch.zeros(3, 0, dtype=torch.float64)
+    assert contenders("argmax", none, none, none > 0).tolist() == [0, 0, 0]
 
 
 def test_f64_is_rounded_once_to_a_half_type():

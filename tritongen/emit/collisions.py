@@ -94,10 +94,15 @@ def collisions(
     inside = set(LAUNCH_WORDS | configs | (BATCH_WORDS if ir.BATCH_SIZE in dims else frozenset()))
     host: set[str] = set()
     words: set[str] = set()
+    launching: set[str] = (
+        set()
+    )  # of a launch's parameters are those that its text names: all are looked at as one
     for function in own:
         said = {w for w in _words(function) if marks.own not in w.lower()}
         words |= {w for w in said if not marks.is_marked(w)}
         (host if function.name in public else inside).update(_yielding(said, spec, marks))
+        launching |= said if function.name.startswith("launch_") else set()
+    inside.update(_yielding(launching, spec, marks))
     outside = frozenset(_outside(tree, functions, marks))
     generated = {f.name for f in own} - {name}
     if host & {p.name for p in op.params}:  # those functions have parameters of their own names

@@ -66,14 +66,17 @@ NEEDS_TENSORS = ("atan2", "hypot", "logaddexp", "fmod", "xlogy")
 class Nests(Function):
     """Prints nests, in order."""
 
+    def values_of(self, nest: Nest) -> list[frozenset[str]]:
+        return materialized(nest, self.dims, self.facts)
+
     def lines(self, nest: Nest) -> list[str]:
         line = unparse(line_ast(self.op, nest, self.dims))
         comment = textwrap.wrap(line, 92, initial_indent="# ", subsequent_indent="#     ")
         found = digits_in(nest, self.facts)
-        if found and any(found[0].index in dims for dims in materialized(nest)):
+        if found and any(found[0].index in dims for dims in self.values_of(nest)):
             nest = split(nest, *found)  # `x[f // q]` has a value for each f // q, not for each f
         box = [b for c in nest.coords for b in nest.box if b.index in indices(c)]
-        many = materialized(nest)
+        many = self.values_of(nest)
         blocked = [b for b in box if any(b.index in dims for dims in many) and b.lo == poly(0)]
         body = _Body(self, nest, box, {b.index: self.names.block(b.index) for b in blocked})
         if blocked:
@@ -250,7 +253,7 @@ class _Body(Dims):
     # ---- reducers -------------------------------------------------------------------------------
     def reduce(self, r: Reduce) -> Code:
         ranges = ranges_of(self.nest)
-        if scan := scan_of(r, ranges):
+        if scan := scan_of(r, ranges, self.function.dims, self.function.facts):
             return self.scanned(r, scan)
         if pair := operands(r, ranges):
             return self.einsum(r, pair)
@@ -266,10 +269,8 @@ class _Body(Dims):
         """All prefixes at once."""
         kept = [b for b in self.force if b.index in free(r.body)]
         outer = self.force, self.scope, self.blocks
-        (own,) = (b for b in self.force if b.index == scan.index)
-        run = replace(r.binders[0], hi=own.hi)
-        self.force, self.scope, self.blocks = [*kept, run], {}, {}
-        terms = self.terms(replace(r, binders=(run,), guards=()))
+        self.force, self.scope, self.blocks = [*kept, scan.run], {}, {}
+        terms = self.terms(replace(r, binders=(scan.run,), guards=()))
         text = terms.text if terms.precedence == ATOM or not scan.reverse else f"({terms.text})"
         self.force, self.scope, self.blocks = outer
         option = f", dtype={self.dtype(r.dtype)}" if self.narrow_int(r.dtype) else ""
@@ -281,7 +282,8 @@ class _Body(Dims):
         if scan.exclusive:
             sides, rest = ("(0, 1)", "1:") if scan.reverse else ("(1, 0)", ":-1")
             fill = self.identity(r.op, r.body.dtype)
-            text = f"torch.nn.functional.pad({text}, {sides}, value={fill})[..., {rest}]"
+            text = f"torch.nn.functional.pad({text}, {sides}, value={fill})"
+            text = text if scan.is_short else f"{text}[..., {rest}]"
         return Code(self.placed(text, [b.index for b in kept] + [scan.index]))
 
     def terms(self, r: Reduce) -> Code:

@@ -11,11 +11,13 @@ the spec, so an infinity or a NaN in one of them does what the spec says. Not he
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tritongen.emit.reference_sizes import free
 from tritongen.ir.algebra import Poly, index, indices
+from tritongen.ir.known import Facts, plainly_nonnegative, within
 from tritongen.ir.nodes import Binder, Call, Expr, Nest, Read, Reduce, walk
+from tritongen.ir.prune import Dims, is_inside
 
 SCANS = {"sum": "cumsum", "prod": "cumprod", "max": "cummax", "min": "cummin"}
 
@@ -30,11 +32,16 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Along which index it runs, whether from the last term, and whether each place leaves out its own."""
+    """Along which index it runs, over which terms, whether from the last, and whether each place leaves out its own.
+
+    The run of an exclusive one may end before the last place's term, which no sum has (`is_short`).
+    """
 
     index: str
+    run: Binder
     reverse: bool
     exclusive: bool
+    is_short: bool
 
 
 def operands(r: Reduce, ranges: Mapping[str, Binder]) -> tuple[Operand, ...] | None:
@@ -90,7 +97,7 @@ def _dims(value: Expr, summed: list[str], ranges: Mapping[str, Binder]) -> tuple
     return tuple(dict.fromkeys(name for name in names if name in wanted))
 
 
-def scan_of(r: Reduce, ranges: Mapping[str, Binder]) -> Scan | None:
+def scan_of(r: Reduce, ranges: Mapping[str, Binder], dims: Dims, facts: Facts) -> Scan | None:
     """A fold of all terms up to an index that the terms do not depend on, or from there on."""
     if r.op not in SCANS or len(r.binders) != 1 or len(r.guards) != 1 or r.guards[0].op != ">=":
         return None
@@ -102,18 +109,27 @@ def scan_of(r: Reduce, ranges: Mapping[str, Binder]) -> Scan | None:
     for sign in (1, -1):
         past = (gap - (index(d.index) - index(k.index)) * sign).constant
         if past in (0, -1) and k.hi == (d.hi + past if sign > 0 else d.hi):
-            return Scan(d.index, sign < 0, past == -1)
+            is_short = k.hi != d.hi and plainly_nonnegative(k.hi, facts)
+            run = k if is_short else replace(k, hi=d.hi)
+            known = within(facts, {b.index: (b.lo, b.hi) for b in (*ranges.values(), run)})
+            if run.hi == k.hi or all(_stays(n, dims, known) for n in walk(r.body)):
+                return Scan(d.index, run, sign < 0, past == -1, is_short)
     return None
 
 
-def materialized(nest: Nest) -> list[frozenset[str]]:
+def _stays(expr: Expr, dims: Dims, facts: Facts) -> bool:
+    """Whether it may be evaluated at every point of the facts' ranges."""
+    return not isinstance(expr, Read) or expr.fill is not None or is_inside(expr, dims, facts, True)
+
+
+def materialized(nest: Nest, shapes: Dims, facts: Facts) -> list[frozenset[str]]:
     """The dims of each value that is larger than all that it is computed from."""
     ranges = ranges_of(nest)
     found = []
     for r in walk(nest.body):
         if not isinstance(r, Reduce):
             continue
-        if scan_of(r, ranges):
+        if scan_of(r, ranges, shapes, facts):
             continue
         guards = set().union(*(indices(g.poly) for g in r.guards))
         terms = [(r.body, free(r.body) | guards | {b.index for b in r.binders})]

@@ -67,6 +67,7 @@ class Function:
         arguments of one-argument rows, over 10**9 pairs of the others. Only ever tightened.
     half: the same for the helper's form with HALF, which values take that are rounded to a half type
         (2**15 such units are half an ulp of bf16, 2**12 half an ulp of f16); 0: there is none.
+    swing: how far apart the values of a periodic row lie; 0: it is none.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Function:
     triton_bool: Text | None = None
     surface: str = ""  # an operator, or the name in the language where it is not the row's
     half: float = 0
+    swing: float = 0
 
     @property
     def exact(self) -> bool:
@@ -125,12 +127,13 @@ def unary(
     ulp: float,
     torch: str | Text = "",
     half: float = 0,
+    swing: float = 0,
 ) -> Function:
     """A function of one float."""
     partials = None if derivative is None else (derivative,)
     triton = triton if isinstance(triton, Text) else call(triton)
     torch = torch if isinstance(torch, Text) else call(torch or f"torch.{name}")
-    return Function(name, 1, "float", "same", triton, torch, partials, ulp, half=half)
+    return Function(name, 1, "float", "same", triton, torch, partials, ulp, half=half, swing=swing)
 
 
 def predicate(name: str, triton: str, least: int = 0) -> Function:
@@ -333,11 +336,11 @@ unary(
 ), unary(
     "rsqrt", "_rsqrt", "-0.5 * y / a", 1.1
 ), unary(
-    "sin", "_sin", "cos(a)", 1.5
+    "sin", "_sin", "cos(a)", 1.5, swing=2
 ), unary(
-    "cos", "tl.cos", "-sin(a)", 1.52
+    "cos", "tl.cos", "-sin(a)", 1.52, swing=2
 ), unary(
-    "tan", "_tan", "1 + y * y", 3.1
+    "tan", "_tan", "1 + y * y", 3.1, swing=float("inf")
 ), unary(
     "asin", "_asin", "rsqrt(1 - a * a)", 2.39
 ), unary(

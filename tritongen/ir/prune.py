@@ -41,9 +41,9 @@ def _pruned(expr: Expr, dims: Dims, box: bounds.Facts, facts: bounds.Facts) -> E
             expr = replace(expr, coords=tuple(_settled(c, box) for c in coords))
             if fill is None:
                 return expr
-            if _is_inside(expr, dims, facts, False):
+            if is_inside(expr, dims, facts, False):
                 return Const(fill, expr.dtype)
-            return replace(expr, fill=None) if _is_inside(expr, dims, box, True) else expr
+            return replace(expr, fill=None) if is_inside(expr, dims, box, True) else expr
         case Call(_, args):
             return replace(expr, args=tuple(_pruned(a, dims, box, facts) for a in args))
         case Cast(arg):
@@ -69,7 +69,7 @@ def _settled(p: Poly, facts: bounds.Facts) -> Poly:
     return substitute_atoms(p, change)
 
 
-def _is_inside(read: Read, dims: Dims, facts: bounds.Facts, wanted: bool) -> bool:
+def is_inside(read: Read, dims: Dims, facts: bounds.Facts, wanted: bool) -> bool:
     """Whether a read is proven to be inside at every point (True), or at none (False)."""
     gaps: list[Poly | None] = []
     for c, dim in zip(read.coords, dims[read.tensor], strict=True):

@@ -11,6 +11,8 @@ import math
 
 import torch
 
+from tritongen.ir.functions import FUNCTIONS
+
 
 def distance(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """|a - b|: 0 for equal infinities and for two NaNs, inf for one NaN."""
@@ -48,6 +50,12 @@ def beyond(value: torch.Tensor, error, dtype: torch.dtype) -> torch.Tensor | Non
     return ~((low > info.min - 1.0) & (high < info.max + 1.0))
 
 
+def swung(fn: str, spread: torch.Tensor, error: torch.Tensor) -> torch.Tensor:
+    """Of a periodic function the ends say little of what lies between them: any of its values."""
+    swing = FUNCTIONS[fn].swing if fn in FUNCTIONS else 0
+    return torch.where(error > 1, swing, spread) if swing else spread
+
+
 def unsure(error: torch.Tensor | None, where: torch.Tensor | None) -> torch.Tensor | None:
     """The error of what may be anything there."""
     if where is None or not bool(where.any()):
@@ -65,6 +73,8 @@ def absorb(error: torch.Tensor, sources) -> torch.Tensor:
 
 def contenders(op: str, v: torch.Tensor, e: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
     """How many terms may be the extreme one."""
+    if not terms.shape[-1]:
+        return terms.sum(-1)  # `amax` of nothing raises
     sign = 1 if op == "argmax" else -1
     low = torch.where(terms, sign * v - e, -math.inf).amax(-1, keepdim=True)
     unsure = terms & ((sign * v + e >= low) | v.isnan() | e.isinf())

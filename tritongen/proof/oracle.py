@@ -52,6 +52,7 @@ from tritongen.proof.errors import (
     distance,
     farthest,
     moved,
+    swung,
     unsure,
     wandered,
 )
@@ -241,7 +242,7 @@ class _Bounded(Run):
                 others = [w if d is None else moved(w, d)[0] for w, d in pairs]
                 spread = farthest(out, [*ends, function(*others).to(target)])
             else:
-                spread = absorb(farthest(out, ends), (e,))
+                spread = absorb(swung(expr.fn, farthest(out, ends), e), (e,))
             error = spread if error is None else error + spread
         if expr.fn in _MAY_FUSE and out.dtype.is_floating_point:
             burst = out.isinf()
