@@ -323,6 +323,18 @@ def test_tf32_may_lose_the_digits_beyond_eleven_and_no_others():
     assert not truncated(torch.randn(99).half().double(), None).any()  # nor do halves
 
 
+def test_tf32_may_lose_digits_of_whichever_factors_meet_first():
+    """A kernel multiplies g by b, which has a column's index: other digits are left than of a * g."""
+    text = "op f(a: f32[M, K], g: f32[N], b: f32[K, N]) -> y: f32[M, N] {\n"
+    op = op_of(text + "  y[m, n] = sum[k](a[m, k] * g[n] * b[k, n])\n  precision tf32\n}\n")
+    a, g, b = torch.tensor([[1.3]]), torch.tensor([0.7]), torch.tensor([[1.1]])
+    (found,) = expect(op, {"a": a, "g": g, "b": b}).values()
+    for left, right in ((a * g, b), (a, g * b)):
+        got = tf32(left.double()) * tf32(right.double())
+        assert judge(got.float(), found).ok
+    assert float(found.slack[0, 0]) < 2.0**-8.9
+
+
 def test_under_tf32_torch_is_given_what_tf32_leaves():
     op = spec_op("conv_group_norm_silu")  # torch's convolutions are TF32 by default
     args = {"x": torch.tensor([1 + 2.0**-11, 1.5]), "b": torch.tensor([1 / 3]).half(), "pad": 1}

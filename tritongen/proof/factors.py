@@ -58,10 +58,14 @@ def high(x: torch.Tensor) -> torch.Tensor:
     return torch.where(size < _UNSPLIT, rounded, size)
 
 
-def truncated(x: torch.Tensor, error: torch.Tensor | None) -> torch.Tensor:
-    """What `precision tf32` loses of a factor: the digits beyond 11, below the normal numbers all."""
+def truncated(x: torch.Tensor, error: torch.Tensor | None, regrouped: bool = False) -> torch.Tensor:
+    """What `precision tf32` loses of a factor: the digits beyond 11, below the normal numbers all.
+
+    `regrouped`: a kernel may multiply others of a term's factors first, of which other digits are left.
+    """
     size = x.abs()
-    lost = size - tf32(size) if error is None else TF32 * (size + error)
+    known = error is None and not regrouped
+    lost = size - tf32(size) if known else TF32 * (size if error is None else size + error)
     return torch.where(x.isfinite(), torch.where(size < TINIEST["f32"], size, lost), 0.0)
 
 

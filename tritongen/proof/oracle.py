@@ -339,16 +339,16 @@ class _Bounded(Run):
     def factors(self, expr: Reduce, term: torch.Tensor, axes: Axes, live: torch.Tensor):
         """What terms of a sum pass through, where that is more than they are; and how much of them is lost."""
         most = lost = None
+        among = factors_of(paste(expr.body, self.products(), None)) if expr.op == "sum" else []
         if self.on_cores(expr) and isinstance(expr.body, Call):
             (a, ea), (b, eb) = (self.pair(arg, axes, live) for arg in expr.body.args)
             a, b = a.to(torch.float64), b.to(torch.float64)
             if self.word(expr) == "tf32":
-                left, right = truncated(a, ea), truncated(b, eb)
+                left, right = (truncated(x, e, len(among) > 2) for x, e in ((a, ea), (b, eb)))
             else:
                 left, right = unsplit(a, self.split), unsplit(b, self.split)
                 most = high(a) * high(b)
             lost = missing(a, left, b) + missing(b, right, a)
-        among = factors_of(paste(expr.body, self.products(), None)) if expr.op == "sum" else []
         if len(among) > 2 and term.dtype.is_floating_point:
             values = [self.value(f, axes, live) for f in among]
             through, under = regrouped(term, values, TINIEST[self.compute])
