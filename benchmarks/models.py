@@ -219,21 +219,20 @@ class ResNet(nn.Module):
 
 
 def image_batches(sizes: Images, count: int, seed: int, device: torch.device) -> list[Batch]:
-    """Each class is a picture, the same for every seed, moved about and under noise; 32 batches come again."""
+    """Each class is a picture, the same for every seed, moved about and under noise; no image comes twice."""
     pictures = torch.randn(
         sizes.classes, 3, sizes.side, sizes.side, generator=torch.Generator().manual_seed(0)
     )
-    g = torch.Generator().manual_seed(seed)
+    g, noise = torch.Generator().manual_seed(seed), torch.Generator(device).manual_seed(seed)
     found = []
-    for _ in range(min(count, 32)):
+    for _ in range(count):
         target = torch.randint(sizes.classes, (sizes.batch,), generator=g)
         moves = torch.randint(sizes.side, (sizes.batch, 2), generator=g).tolist()
         moved = [p.roll(by, (1, 2)) for p, by in zip(pictures[target], moves, strict=True)]
-        x = torch.stack(moved) + sizes.noise * torch.randn(
-            len(moved), *pictures.shape[1:], generator=g
-        )
-        found.append((x.to(device), target.to(device)))
-    return [found[k % len(found)] for k in range(count)]
+        x = torch.stack(moved).to(device)
+        x += sizes.noise * torch.randn(x.shape, generator=noise, device=device)
+        found.append((x, target.to(device)))
+    return found
 
 
 # ---- both ---------------------------------------------------------------------------------------

@@ -3,8 +3,8 @@
     python benchmarks/train.py --model gpt|resnet --out FOLDER [--steps 300] [--device cuda] [--dtype bf16]
                                [--seeds 3] [--backend inductor] [--tiny]
 
-First the gradients of step 0, of the same weights and batch: in f32 ours against torch's, under autocast both against
-torch's in f32. Then the runs: eager ones for each seed, compiled ones for the first; a seed gives weights and batches,
+First the gradients of step 0, of the same weights and batch, against torch's in f64: ours and torch's, in f32 and under
+autocast. Then the runs: eager ones for each seed, compiled ones for the first; a seed gives weights and batches,
 for torch and for us. Writes results.json (after each run), results.md and, where matplotlib is installed
 (`pip install 'tritongen[bench]'`), curves.png.
 
@@ -83,18 +83,20 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> torch.autocast:
-    return torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
+    return torch.autocast(device.type, dtype, enabled=dtype.itemsize == 2)
 
 
 # ---- gradients of step 0 ------------------------------------------------------------------------
 def step_0(model: Callable[[str], nn.Module], batch: Batch, low: torch.dtype) -> dict[str, Any]:
-    """By how much the gradient of each parameter is off that of torch in f32, relative to its norm."""
+    """By how much the gradient of each parameter is off that of torch in f64, relative to its norm."""
     device = batch[0].device
 
     def gradients(way: str, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-        made = model(way)
+        made, (x, target) = model(way), batch
+        if dtype == torch.float64:
+            made, x = made.double(), x.double() if x.is_floating_point() else x
         with ieee(), autocast(device, dtype):
-            made(*batch).backward()
+            made(x, target).backward()
         return {name: p.grad.double() for name, p in made.named_parameters()}
 
     def off(way: str, dtype: torch.dtype) -> dict[str, Any]:
@@ -105,11 +107,10 @@ def step_0(model: Callable[[str], nn.Module], batch: Batch, low: torch.dtype) ->
         worst = max(errors, key=errors.__getitem__)
         return {"largest": errors[worst], "parameter": worst, "all": errors}
 
-    right = gradients("torch", torch.float32)
-    found = {"tritongen f32": off("tritongen", torch.float32)}
-    if low != torch.float32:
-        found |= {f"{way} autocast": off(way, low) for way in ("tritongen", "torch")}
-    return found
+    right = gradients("torch", torch.float64)
+    ways = [(way, dtype) for dtype in (torch.float32, low) for way in ("tritongen", "torch")]
+    names = {torch.float32: "f32", low: "f32" if low == torch.float32 else "autocast"}
+    return {f"{way} {names[dtype]}": off(way, dtype) for way, dtype in ways}
 
 
 @contextmanager
