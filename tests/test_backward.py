@@ -107,6 +107,17 @@ def test_what_broadcast_is_summed(shapes, s):
         torch.testing.assert_close(got, right)
 
 
+@pytest.mark.parametrize("reducer", ["prod", "max", "min"])
+def test_a_gradient_that_no_line_of_the_language_says(reducer):
+    """Where in `...` an element lies has no name there; the kernels and what runs on a CPU have one."""
+    text = f"op f<T: float>(x: T[N, ...]) -> y: T[N] {{ y[n] = {reducer}[...](x[n, ...]) }}"
+    over = {"prod": torch.prod, "max": torch.amax, "min": torch.amin}[reducer]
+    operands = [randn(2, 3, 4)]
+    theirs = gradients(lambda x: over(x.flatten(1), 1), operands, [0])
+    torch.testing.assert_close(gradients(ops_of(text).f, operands, [0]), theirs)
+    assert "# dx: no line of the language says it" in pipeline.build(text, gradients=True).source
+
+
 def test_only_what_is_asked_for_runs(monkeypatch):
     layer_norm = spec("layer_norm")
     module = layer_norm.__wrapped__.__globals__

@@ -13,7 +13,7 @@ from itertools import count
 
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Atom, Idx, Poly, index, indices, substitute_atoms
-from tritongen.ir.nodes import Binder, Call, Cast, Const, Expr, IndexValue, Read, Reduce
+from tritongen.ir.nodes import BATCH, Binder, Call, Cast, Const, Expr, IndexValue, Read, Reduce
 
 COMPUTE = "compute"
 Change = Callable[[Atom], "Poly | None"]
@@ -252,7 +252,9 @@ def name_binders(expr: Expr, in_force: Iterable[str], reserved: frozenset[str]) 
             taken = set(in_force)
             chosen: dict[str, str] = {}
             for b in expr.binders:
-                chosen[b.index] = free_name(b.index.split(MARK)[0], taken, reserved)
+                base = b.index.split(MARK)[0]
+                base = "row" if base == BATCH and BATCH in taken else base  # a second walk of `...`
+                chosen[b.index] = free_name(base, taken, reserved)
                 taken.add(chosen[b.index])
             change = by_name({old: index(new) for old, new in chosen.items()})
             inner = _reduce(substitute(replace(expr, binders=()), change))

@@ -54,6 +54,7 @@ from tritongen.ir.nodes import (
     kind_of,
 )
 from tritongen.ir.print import line_ast
+from tritongen.ir.print_poly import NotWritable
 from tritongen.ir.texts import ATOM, POWER, UNARY, Text, fill
 from tritongen.schedule.canonical import digits_in, split
 from tritongen.syntax.unparse import unparse
@@ -70,7 +71,10 @@ class Nests(Function):
         return materialized(nest, self.dims, self.facts)
 
     def lines(self, nest: Nest) -> list[str]:
-        line = unparse(line_ast(self.op, nest, self.dims))
+        try:
+            line = unparse(line_ast(self.op, nest, self.dims))
+        except NotWritable as error:  # of gradients alone
+            line = f"{nest.name}: no line of the language says it: {error}"
         comment = textwrap.wrap(line, 92, initial_indent="# ", subsequent_indent="#     ")
         found = digits_in(nest, self.facts)
         if found and any(found[0].index in dims for dims in self.values_of(nest)):

@@ -201,7 +201,7 @@ def _joined(factors: Iterable[ast.Expr]) -> ast.Expr:
 
 def _atom(atom: Atom) -> ast.Expr:
     match atom:
-        case Idx(name) if name.startswith(BATCH):
+        case Idx(name) | Sym(name) if name == BATCH:
             raise NotWritable("it compares places in `...`, which have no name")
         case Idx(name):
             return ast.Name(name)
