@@ -45,6 +45,16 @@ def test_what_a_periodic_function_makes_of_an_argument_in_doubt():
     assert large >= 2 and small < 1e-7
 
 
+def test_atomic_adds_may_leave_out_denormals_and_no_more():
+    text = "op f(w: i32[M], d: f32[M]) -> y: f32[N] with N = 2 { y[n] = sum[m](where(w[m] == n, d[m], 0)) }"
+    (op,) = check(parse(text))[0].typings
+    args = {"w": torch.tensor([0, 1], dtype=torch.int32), "d": torch.tensor([2.9e-39, 1.0])}
+    for flushed in (False, True):
+        found = expect(op, args, flushed=flushed)["y"]
+        assert judge(torch.tensor([0.0, 1.0]), found).ok is flushed
+        assert not judge(torch.tensor([2.9e-39, 0.0]), found).ok
+
+
 def test_no_term_is_the_extreme_of_none():
     none = torch.zeros(3, 0, dtype=torch.float64)
     assert contenders("argmax", none, none, none > 0).tolist() == [0, 0, 0]

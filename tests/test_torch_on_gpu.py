@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import functools
 import gc
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -183,7 +185,21 @@ def test_second_derivatives():
 
 
 # ---- whole models ---------------------------------------------------------------------------------
+PLAIN = """
+import sys, torch
+class Twice(torch.nn.Module):
+    def forward(self, x):
+        return x * 2
+program = torch.export.export(Twice(), (torch.ones(4, device="cuda"),))
+torch._inductor.aoti_compile_and_package(program, package_path=sys.argv[1])
+torch._inductor.aoti_load_package(sys.argv[1])
+"""
+
+
 def test_a_model_compiled_ahead_of_time(tmp_path):
+    plain = [sys.executable, "-c", PLAIN, str(tmp_path / "plain.pt2")]
+    if subprocess.run(plain, capture_output=True).returncode:
+        pytest.skip("AOTInductor loads no package here, not of `x * 2` either")
     layer_norm = spec("layer_norm")
 
     class Model(torch.nn.Module):

@@ -45,7 +45,8 @@ def others(candidate: Candidate, host: dict[str, Any], name: str, on_gpu: bool) 
     The general nest adds term after term, and so may a scan. A transposed convolution leaves out terms of 0 * w, a product under a
     bound has them of what another row has. On a GPU, and where the kernels do it themselves, tf32x3 splits the
     factors of a product. Triton's own gives NaN or an infinity for those that are not infinite, but are in TF32:
-    there, and only there, these are let through, and what a function makes of them: relu(-inf) is 0.
+    there, and only there, these are let through, and what a function makes of them: relu(-inf) is 0. Atomic
+    adds of f32 to a GPU's global memory take and leave 0 for denormals (PTX ISA, `atom`).
     """
     op, serial = candidate.plan.op, candidate.is_serial or bool(candidate.skeletons & SCANS)
     sparse = without_divided(op)
@@ -53,7 +54,8 @@ def others(candidate: Candidate, host: dict[str, Any], name: str, on_gpu: bool) 
     if candidate.skeletons & (BY_TRITON | IN_PARTS):
         meanings += [shared for m in meanings if (shared := with_shared(m)) is not None]
     splits = ["", *_splits(candidate, host, on_gpu)]
-    return [expect(m, host, serial, split)[name] for m in meanings for split in splits]
+    flushed = on_gpu and "scatter" in candidate.skeletons
+    return [expect(m, host, serial, split, flushed)[name] for m in meanings for split in splits]
 
 
 def _splits(candidate: Candidate, host: dict[str, Any], on_gpu: bool) -> list[str]:

@@ -83,7 +83,7 @@ class Expected:
 
 
 def expect(
-    op: Op, args: Mapping[str, Any], serial: bool = False, split: str = ""
+    op: Op, args: Mapping[str, Any], serial: bool = False, split: str = "", flushed: bool = False
 ) -> dict[str, Expected]:
     """What the outputs of a call may be; ValueError or IndexError where the call is none.
 
@@ -91,6 +91,7 @@ def expect(
     `split`: products of f32 are sums of three parts (tf32x3) without the smallest, 4 units of u, and without
     low parts that are no normal numbers. The largest numbers are infinite in TF32: as "ours" are split, they keep
     11 digits; sums over them may be anything as "triton" splits them, and are "infinite" or "nan" to what reads them.
+    `flushed`: what a sum of f32 passes through is 0 where it is no normal number.
     """
     bound = bind(op, args)
     op = with_forms(own_batches(op)[0])
@@ -100,7 +101,7 @@ def expect(
     errors: dict[str, torch.Tensor | None] = dict.fromkeys(tensors)
     found = {}
     for nest in op.nests:
-        run = _Bounded(op, bound, tensors, nest.name, errors, serial, split)
+        run = _Bounded(op, bound, tensors, nest.name, errors, serial, split, flushed)
         value, error = run.nest_pair(nest)
         if nest.name in declared:
             dtype = bound.dtype(nest.dtype)
@@ -121,6 +122,7 @@ class _Bounded(Run):
     errors: Mapping[str, torch.Tensor | None] = field(default_factory=dict)
     serial: bool = False
     split: str = ""
+    flushed: bool = False
 
     @property
     def compute(self) -> str:
@@ -392,6 +394,8 @@ class _Bounded(Run):
                 # n / 8 units, as measured on an H200 to the last digit. Twice that, and the part left out.
                 few += count / self.together(expr) + (4 if self.split else 0)
             error = few * unit * size.sum(-1) + spread.sum(-1)
+            if self.flushed and self.compute == "f32":
+                error = error + TINIEST["f32"] * terms.sum(-1)
             if self.serial:
                 # Scaled first: what sums near the end of f64 pass through leaves it when added up.
                 error = error + wandered(unit * v, terms)
