@@ -253,7 +253,7 @@ def table(results: dict[str, Any]) -> str:
 
 
 def curves(results: dict[str, Any], path: Path) -> None:
-    """The losses, smoothed by windows of a thirtieth; torch's seeds as a band."""
+    """The losses, smoothed by windows of a thirtieth, and what parts them; torch's seeds as a band."""
     try:
         from matplotlib.figure import Figure  # no pyplot: no window, no global state
     except ImportError:
@@ -261,22 +261,26 @@ def curves(results: dict[str, Any], path: Path) -> None:
         return
     window = max(1, results["steps"] // 30)
     seeds = [windows(r["losses"], window) for r in results["runs"] if r["way"] == "torch"]
-    places = [window * (k + 0.5) for k in range(len(seeds[0]))]
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    axes = figure.subplots()
-    low, high = ([edge(step) for step in zip(*seeds, strict=True)] for edge in (min, max))
-    axes.fill_between(places, low, high, color="#30638e", alpha=0.35, label="torch, all seeds")
-    for run in results["runs"]:
-        if run["way"] != "torch":
-            named = {"label": run["way"]} if run["seed"] == 0 else {}
-            style = "--" if run["way"].endswith("compiled") else "-"
-            axes.plot(places, windows(run["losses"], window), style, linewidth=1,
-                      color=COLOURS[run["way"]], **named)  # fmt: skip
-    axes.set_xlabel("step")
-    axes.set_ylabel("loss")
-    axes.set_title(f"{results['model']}, {results['dtype']} autocast, on {results['device']}")
-    axes.grid(True, alpha=0.25)
-    axes.legend()
+    mean = [sum(step) / len(step) for step in zip(*seeds, strict=True)]
+    places = [window * (k + 0.5) for k in range(len(mean))]
+    figure = Figure(figsize=(8, 6), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    for axes, base in ((above, [0.0] * len(mean)), (below, mean)):
+        low, high = ([edge(s) for s in zip(*seeds, strict=True)] for edge in (min, max))
+        edges = ([v - b for v, b in zip(edge, base, strict=True)] for edge in (low, high))
+        axes.fill_between(places, *edges, color="#30638e", alpha=0.35, label="torch, all seeds")
+        for run in results["runs"]:
+            if run["way"] != "torch":
+                named = {"label": run["way"]} if run["seed"] == 0 else {}
+                style = "--" if run["way"].endswith("compiled") else "-"
+                own = [v - b for v, b in zip(windows(run["losses"], window), base, strict=True)]
+                axes.plot(places, own, style, linewidth=1, color=COLOURS[run["way"]], **named)
+        axes.grid(True, alpha=0.25)
+    above.set_ylabel("loss")
+    below.set_ylabel("less the mean of torch's seeds")
+    below.set_xlabel("step")
+    above.set_title(f"{results['model']}, {results['dtype']} autocast, on {results['device']}")
+    above.legend()
     figure.savefig(path, dpi=130)
 
 
