@@ -212,3 +212,21 @@ class Allocations(TorchDispatchMode):
         if func._schema.name.startswith(("aten::empty", "aten::clone", "aten::zeros")):
             self.sizes.append(result.numel())
         return result
+
+
+@pytest.mark.parametrize("first", ["i > t", "2 <= i < A", "i >= t + 2"])
+def test_an_outer_index_that_does_not_start_at_0(first):
+    """j is a block's columns, i a turn of the loop: counted from 0, and 1 or 2 is added to it."""
+    text = f"op f(b: f32[B, K], w: f32[A, K, B]) -> x: f32[B] {{ x[t] = sum[{first}, j](b[t, j] * w[i, j, t]) }}"
+    built = build(text, "f.op")
+    module, (plan,) = load_text("f", built.raw), built.plans["f"]
+    b, w = torch.randn(7, 5), torch.randn(7, 5, 7)
+    i, t = torch.arange(7)[:, None, None], torch.arange(7)
+    there = {"i > t": i > t, "2 <= i < A": (i >= 2) & (t >= 0), "i >= t + 2": i >= t + 2}[first]
+    want = torch.where(there, b.T * w, 0).sum((0, 1))
+    seen = set()
+    for way in ways(plan):
+        with forced(module, plan, way, small=True):
+            torch.testing.assert_close(module.f(b, w), want, msg=way.name)
+        seen.add(way.name)
+    assert {"loop", "split"} <= seen

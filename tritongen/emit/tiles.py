@@ -80,7 +80,8 @@ def open_outer(body: Body, role: str, outer: Axis) -> dict[str, str]:
     """Names for the digits of an axis that no tile walks; "" where there are none."""
     if not outer.digits:
         return {f"{role}_outer": ""}
-    name = axis_name(body, outer)
+    counted_from_0 = len(outer.digits) > 1 or not outer.digits[0].lo.terms
+    name = axis_name(body, outer) if counted_from_0 else body.names.free(outer.name)
     body.axis_var[outer.name] = name
     blocks = body.names.free("tiles" if role == "row" else "blocks")
     turns = body.extent(outer.extent, f"{name}s") if role == "col" else ""

@@ -166,9 +166,9 @@ def leave_loop(body: Body, saved) -> tuple[str, ...]:
     body.cache, body.lines, body.assigned = saved
     body.looping = frozenset()
     col = body.kernel.axes[1]
-    for digits in (col.outer.digits, col.run.digits):
-        if len(digits) > 1:  # decoded in the loop; a single digit is the axis itself
-            for digit in digits:
+    for axis in (col.outer, col.run):
+        for digit in axis.digits:
+            if body.index.get(digit.index) != body.axis_var[axis.name]:  # decoded in the loop
                 body.index.pop(digit.index, None)
     return lines
 
