@@ -413,7 +413,7 @@ def choose_int8_linear(
             BLOCK_K=128 // itemsize,
             GROUP_M=8,
             num_warps=8,
-            num_stages=4 if stored_bytes <= 2 else 3 if stored_bytes <= 4 else 2,
+            num_stages=3 if stored_bytes <= 4 else 2,
             PROGRAMS=1,
         )
     # large, and tiles of 128 x 128 fill the waves better

@@ -163,7 +163,8 @@ def bytes_behind(kernel: KernelPlan, config: Mapping[str, int]) -> tuple[int, in
 
     A tile that leaves by descriptor has a place of its own, outputs of one dtype the same. One that is read passes
     through shared memory to the registers that the sums are in. Where what is stored leaves through pointers, as
-    it does where its rows are not aligned, the sums pass instead, or it does: nothing wider than they are.
+    it does where its rows are not aligned, the sums pass instead, or it does: nothing wider than they are, and sums
+    of integers as they are.
     """
     if kernel.role.startswith("part"):
         return 0, 0
@@ -179,6 +180,8 @@ def bytes_behind(kernel: KernelPlan, config: Mapping[str, int]) -> tuple[int, in
     if read := max((bytes_of(r.dtype, itemsize, kernel) for r in tiles_read(kernel)), default=0):
         alone = len(kernel.stored) == 1 and not leaving
         passing = max(read, sums - sum(held.values()) if alone else sums)
+    if is_whole(kernel):
+        passing = max(passing, sums - sum(held.values()))
     return part * sum(held.values()), part * min(passing, sums)
 
 
@@ -218,6 +221,11 @@ def tiles_read(kernel: KernelPlan) -> set[ir.Read]:
     own = {nest.name for nest in kernel.nests}
     found = (read for nest in kernel.nests[kernel.products :] for read in reads(nest.body))
     return {r for r in found if r.tensor not in own and free_indices(r) & m and free_indices(r) & n}
+
+
+def is_whole(kernel: KernelPlan) -> bool:
+    """Whether the sums are of integers."""
+    return kernel.nests[0].fold.body.dtype in ir.INTS
 
 
 def indices_of(axis: Axis) -> set[str]:
