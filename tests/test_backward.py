@@ -147,6 +147,12 @@ def test_what_comes_in_is_handed_on_as_it_is():
     assert dx.data_ptr() == dy.data_ptr()
     torch.testing.assert_close(dz, dy.sum(1))
     torch.testing.assert_close(dw, -2 * dy.sum(0))
+    zeros = "op f<T: float>(x: T[..., N], b: T[..., N]) -> y: T[..., N] { y = x + floor(b) }"
+    leaves = [randn(2, 3).requires_grad_(), randn(2, 3).requires_grad_()]
+    given = torch.autograd.grad(
+        ops_of(zeros).f(*leaves), leaves, dy
+    )  # nothing else says `...` of db
+    assert torch.equal(given[0], dy) and not given[1].any()
     add = (ROOT / "specs/vector_add.op").read_text()
     assert "_backward" not in pipeline.build(add, gradients=True).raw
 

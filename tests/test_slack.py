@@ -55,9 +55,15 @@ def test_atomic_adds_may_leave_out_denormals_and_no_more():
         assert not judge(torch.tensor([2.9e-39, 0.0]), found).ok
 
 
-def test_no_term_is_the_extreme_of_none():
+def test_which_terms_may_be_the_extreme_one():
     none = torch.zeros(3, 0, dtype=torch.float64)
     assert contenders("argmax", none, none, none > 0).tolist() == [0, 0, 0]
+    v, e = torch.tensor([[INF, INF, 1.0]] * 2), torch.tensor([[0, INF, 0], [0, 0, 0]])
+    every = torch.ones(2, 3, dtype=torch.bool)
+    assert contenders("argmax", v, e, every).tolist() == [
+        2,
+        2,
+    ]  # the second may be NaN; both are infinite
 
 
 def test_f64_is_rounded_once_to_a_half_type():

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from tritongen.autodiff import NotDifferentiable, gradient, handed_on, with_gradient
+from tritongen.autodiff import NotDifferentiable, gradient, with_gradient, without_handed_on
 from tritongen.check import Checked, check
 from tritongen.emit.collisions import NONE, Collisions, Marks, collisions, marked, marks_for
 from tritongen.emit.format import format_source
@@ -142,17 +142,14 @@ def _pair(c: Checked, taken: Set[str]) -> _Pair | str:
         op = differentiated(c.typings)
         # What keeps values has one typing: it cannot run in the place of an op with several.
         forward, back = with_gradient(op) if len(c.typings) == 1 else (op, gradient(op))
-        given = handed_on(forward, back)
-        rest = [o.name[1:] for o in back.outputs if o.name[1:] not in given]
-        if given and rest:
-            back = replace(gradient(forward, rest), name=back.name)
+        given, rest = without_handed_on(forward, back)
     except NotDifferentiable as error:
         return error.reason
     except SpecError as error:  # a fault of ours, for which the op itself need not be refused
         return UNREADABLE + "; ".join(f"{d.code}: {d.message}" for d in error.diagnostics)
     if forward.kept:
         forward = _called_apart(forward, taken)
-    return _Pair(forward, _called_apart(back, taken) if rest else None, given)
+    return _Pair(forward, rest and _called_apart(rest, taken), given)
 
 
 def _called_apart(op: ir.Op, taken: Set[str]) -> ir.Op:

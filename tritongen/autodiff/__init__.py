@@ -9,6 +9,17 @@ drops what vanishes, `kept` says what is not computed again; `written` has the l
 """
 
 from tritongen.autodiff.backward import NotDifferentiable
-from tritongen.autodiff.written import gradient, gradient_to_derive, handed_on, with_gradient
+from tritongen.autodiff.written import (
+    gradient,
+    gradient_to_derive,
+    with_gradient,
+    without_handed_on,
+)
 
-__all__ = ["NotDifferentiable", "gradient", "gradient_to_derive", "handed_on", "with_gradient"]
+__all__ = [
+    "NotDifferentiable",
+    "gradient",
+    "gradient_to_derive",
+    "with_gradient",
+    "without_handed_on",
+]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tritongen.autodiff.backward import derive, forward_lines, names_of
+from tritongen.autodiff.backward import NotDifferentiable, derive, forward_lines, names_of
 from tritongen.autodiff.exprs import free_name
 from tritongen.autodiff.kept import keeping
 from tritongen.check import check
@@ -90,6 +90,21 @@ def handed_on(op: Op, back: Op) -> dict[str, str]:
                 if coords == lines[o.name].coords and incoming[name].dims == o.dims:
                     found[o.name[1:]] = incoming[name].name
     return found
+
+
+def without_handed_on(op: Op, back: Op) -> tuple[dict[str, str], Op | None]:
+    """What is handed on, and the gradient of the rest, None where that is nothing.
+
+    All of it stays together where the rest reads nothing that has the shape of its own results: zeros of `...`.
+    """
+    given = handed_on(op, back)
+    rest = [o.name[1:] for o in back.outputs if o.name[1:] not in given]
+    if not given or not rest:
+        return given, back if rest else None
+    try:
+        return given, replace(gradient(op, rest), name=back.name)
+    except NotDifferentiable:
+        return {}, back
 
 
 def _with_batches(op: Op, back: Op) -> Op:

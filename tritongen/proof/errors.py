@@ -76,7 +76,7 @@ def contenders(op: str, v: torch.Tensor, e: torch.Tensor, terms: torch.Tensor) -
     if not terms.shape[-1]:
         return terms.sum(-1)  # `amax` of nothing raises
     sign = 1 if op == "argmax" else -1
-    low = torch.where(terms, sign * v - e, -math.inf).amax(-1, keepdim=True)
+    low = torch.where(terms & ~e.isinf(), sign * v - e, -math.inf).amax(-1, keepdim=True)
     unsure = terms & ((sign * v + e >= low) | v.isnan() | e.isinf())
     return unsure.sum(-1)
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from random import Random
@@ -303,7 +304,8 @@ def prove_call(
 ) -> None:
     """`backward()` of one call, and all kernels on what its own were given."""
     try:
-        known, problem = through_autograd(derived, case, args, progress.device)
+        with repeatable():
+            known, problem = through_autograd(derived, case, args, progress.device)
     except Exception as error:  # whatever a kernel or its launch raises is a finding
         known, problem = args, f"{type(error).__name__}: {str(error)[:600]}"
     if problem:
@@ -313,6 +315,18 @@ def prove_call(
         progress.gradients += 1
     else:
         _try_kernels(progress, derived, candidates, case, known, k)
+
+
+@contextmanager
+def repeatable() -> Iterator[None]:
+    """Two runs of the same kernels are compared: atomic adds, whose order is no other's, step aside."""
+    before = torch.are_deterministic_algorithms_enabled()
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warns)
 
 
 def through_autograd(
