@@ -25,14 +25,15 @@ from tritongen.proof.fuzz import drive, found
 )
 @click.option("--shard", default="0/1", help="i/n: every n-th spec, from the i-th.")
 @click.option("--shrink/--no-shrink", default=True, help="Make findings small.")
-def main(files, specs, seed, jobs, device, out, crosscompile, shard, shrink) -> None:
+@click.option("--all-ways", is_flag=True, help="Force every variant, as on a GPU: slow on a CPU.")
+def main(files, specs, seed, jobs, device, out, crosscompile, shard, shrink, all_ways) -> None:
     """Draw specs and hold everything against everything else."""
     os.environ.setdefault("PYTHONHASHSEED", "0")  # of the processes
     crosscompile = device == "cpu" if crosscompile is None else crosscompile
     with tempfile.TemporaryDirectory(prefix="fuzz-triton-") as cache:
         os.environ.setdefault("TRITON_CACHE_DIR", cache)
         if files:
-            sys.exit(again(files, device, crosscompile))
+            sys.exit(again(files, device, crosscompile, all_ways))
         first, every = (int(n) for n in shard.split("/"))
         started = time.monotonic()
         last = [started]
@@ -63,16 +64,16 @@ def main(files, specs, seed, jobs, device, out, crosscompile, shard, shrink) -> 
                 found.note(out, finding)
 
         summary = drive.drive(
-            specs, seed, jobs, device, crosscompile, (first, every), note, told, met
+            specs, seed, jobs, device, crosscompile, (first, every), note, told, met, all_ways
         )
         click.echo(table(summary, time.monotonic() - started))
         sys.exit(1 if summary.findings else 0)
 
 
-def again(files: tuple[Path, ...], device: str, crosscompile: bool) -> int:
+def again(files: tuple[Path, ...], device: str, crosscompile: bool, all_ways: bool) -> int:
     """Findings of files that were written; 0 where there are none."""
     count = 0
-    with drive.Pair(device, crosscompile) as pair:
+    with drive.Pair(device, crosscompile, all_ways) as pair:
         for path in files:
             text = path.read_text(encoding="utf-8")
             report = pair.report(text, path.name, found.seed_of(text))

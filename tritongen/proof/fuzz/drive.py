@@ -67,8 +67,8 @@ def kind_of(finding: Finding) -> str:
 class Pair:
     """The two processes of one thread."""
 
-    def __init__(self, device: str, compiles: bool):
-        self.device = device
+    def __init__(self, device: str, compiles: bool, all_ways: bool = False):
+        self.device, self.all_ways = device, all_ways
         self.tries = Worker(device, MODULE)
         self.compiles = Worker("none", MODULE) if compiles else None
 
@@ -85,7 +85,9 @@ class Pair:
         job = {"text": text, "name": name, "seed": seed, "device": self.device}
         out: dict[str, Any] = {"findings": [], "refused": [], "seconds": {}}
         if only != "compile":
-            out |= self._ask(self.tries, job | {"kind": "trial", "grad": grad})
+            out |= self._ask(
+                self.tries, job | {"kind": "trial", "grad": grad, "all_ways": self.all_ways}
+            )
         if self.compiles is not None and only != "trial" and not out["refused"]:
             other = self._ask(self.compiles, job | {"kind": "compile"})
             out["findings"] = out["findings"] + other["findings"]
@@ -129,6 +131,7 @@ def drive(
     note: Callable[[Summary], None] = lambda summary: None,
     found: Callable[[Finding, Pair], None] = lambda finding, pair: None,
     every: Callable[[Finding], None] = lambda finding: None,
+    all_ways: bool = False,
 ) -> Summary:
     """Draw and try; `found` is told of the first finding of each kind, in the thread that met it,
     `every` of each finding."""
@@ -138,7 +141,7 @@ def drive(
     summary, lock, kinds = Summary(), threading.Lock(), set()
 
     def serve() -> None:
-        with Pair(device, compiles) as pair:
+        with Pair(device, compiles, all_ways) as pair:
             while True:
                 try:
                     k = waiting.get_nowait()

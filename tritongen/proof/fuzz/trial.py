@@ -31,9 +31,9 @@ from tritongen.proof.reference import _differ
 from tritongen.runtime.load import load_text
 from tritongen.runtime.precision import precision
 
-# Ways forced on one call, while there is time; and the calls that may be as large as `check` draws them.
-WAYS, LARGE = {"cpu": 4, "cuda": 8}, 0.1
-SECONDS_OF_WAYS = {"cpu": 2.0, "cuda": 60.0}
+# Ways forced on one call, and for how long: in the interpreter some, if not all are asked for, and on a GPU.
+SOME, ALL = (4, 2.0), (8, 60.0)
+LARGE = 0.1  # of the calls may be as large as `check` draws them
 PLAIN = ("normal", "positive", "integers")
 
 
@@ -44,6 +44,7 @@ class Trial:
     device: str
     random: Random
     deadline: float
+    ways: tuple[int, float] = SOME
     findings: list[dict[str, str]] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     skeletons: Counter = field(default_factory=Counter)
@@ -88,12 +89,14 @@ def trial(
     calls: int = 2,
     seconds: float = 60,
     grad: bool = True,
+    all_ways: bool = False,
 ) -> dict[str, Any]:
     """Plain data about one spec; see the module."""
     from tritongen.proof.fuzz.gradients import try_gradients
 
     warnings.filterwarnings("ignore")
-    seen = Trial(device, Random(seed), time.monotonic() + seconds)
+    forced_ones = ALL if all_ways or device == "cuda" else SOME
+    seen = Trial(device, Random(seed), time.monotonic() + seconds, forced_ones)
     with seen.stage("build"):
         built = pipeline.build(text, name)
         nests = pipeline.build(text, name, only="nest")
@@ -139,7 +142,8 @@ def try_calls(seen: Trial, candidates, calls: int, stage: str) -> None:
     op = candidates[0].plan.op
     choices = list(cases.dtype_choices(op, seen.device))
     seen.random.shuffle(choices)
-    ways, end = list(candidates[1:-1]), time.process_time() + SECONDS_OF_WAYS[seen.device]
+    most, for_seconds = seen.ways
+    ways, end = list(candidates[1:-1]), time.process_time() + for_seconds
     seen.random.shuffle(ways)
     for k in range(calls if choices else 0):
         if seen.lost or time.monotonic() > seen.deadline:
@@ -149,7 +153,7 @@ def try_calls(seen: Trial, candidates, calls: int, stage: str) -> None:
             case = cases.draw_case(op, seen.random, choices[k % len(choices)], seen.device, share)
         except cases.NoCase:
             continue
-        forced_ones = ways[k::calls][: WAYS[seen.device]]
+        forced_ones = ways[k::calls][:most]
         with precision(case.precision):
             problems = problems_of(seen, (candidates[0], candidates[-1]), forced_ones, case, k, end)
         for problem, names in problems.items():

@@ -43,7 +43,8 @@ def run_job(job: dict[str, Any], say: Callable[[str], None]) -> dict[str, Any]:
         from tritongen.proof.fuzz.trial import trial
 
         with numpy.errstate(all="ignore"):  # the interpreter computes inf - inf in numpy
-            return trial(job["text"], job["name"], job["seed"], job["device"], grad=job["grad"])
+            options = {"grad": job["grad"], "all_ways": job["all_ways"]}
+            return trial(job["text"], job["name"], job["seed"], job["device"], **options)
     except Exception:
         problem = traceback.format_exc(limit=-6)
         finding = {"stage": f"harness {job['kind']}", "problem": problem, "call": ""}
