@@ -4,12 +4,13 @@
         for job, answer in run(jobs, 14, 60, children): ...   # at most 14 at a time, of 60 s each
         for job, answer in run(others, 1, 60, children): ...  # each where its problem was before
 
-A job is (name of a function in `jobs.py`, its arguments, the problem first); the answer is what it returns,
+A job is (name of a function in a module of jobs, its arguments, the problem first); the answer is what it returns,
 or the text of what went wrong. This process imports no torch, so that a child may decide how triton runs.
 """
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import time
 import traceback
@@ -54,14 +55,21 @@ def crew() -> Iterator[list[Child]]:
             child.end()
 
 
+JOBS = "benchmarks.users.jobs"
+
+
 def run(
-    jobs: Sequence[Job], processes: int, seconds: float, children: list[Child]
+    jobs: Sequence[Job],
+    processes: int,
+    seconds: float,
+    children: list[Child],
+    module: str = JOBS,
 ) -> Iterator[tuple[Job, dict[str, Any] | str]]:
     """Each job with its answer, as they end; `seconds` is what one may take."""
     waiting = list(reversed(jobs))
     while waiting or any(c.job for c in children):
         while waiting and sum(c.job is not None for c in children) < processes:
-            child = child_for(waiting[-1], children)
+            child = child_for(waiting[-1], children, module)
             if child is None:
                 break  # busy with another job
             child.give(waiting.pop(), seconds)
@@ -79,7 +87,7 @@ def run(
                 yield job, answer
 
 
-def child_for(job: Job, children: list[Child]) -> Child | None:
+def child_for(job: Job, children: list[Child], module: str) -> Child | None:
     """The one that had the problem before, else an idle one or a new one; None where the first is busy."""
     for child in children:
         if child.seen.intersection(job[1][:1]):
@@ -87,7 +95,7 @@ def child_for(job: Job, children: list[Child]) -> Child | None:
     for child in children:
         if child.job is None:
             return child
-    children.append(start())
+    children.append(start(module))
     return children[-1]
 
 
@@ -102,19 +110,18 @@ def answer_of(child: Child, ready: bool, seconds: float) -> tuple[dict[str, Any]
         return f"the process ended with {child.process.exitcode}", False
 
 
-def start() -> Child:
+def start(module: str) -> Child:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=serve, args=(theirs,), daemon=True)
+    process = context.Process(target=serve, args=(theirs, module), daemon=True)
     process.start()
     theirs.close()
     return Child(process, ours)
 
 
-def serve(pipe: Connection) -> None:
+def serve(pipe: Connection, module: str) -> None:
     """The child: one job after another until the parent hangs up."""
-    from benchmarks.users import jobs
-
+    jobs = importlib.import_module(module)
     while True:
         try:
             name, args = pipe.recv()

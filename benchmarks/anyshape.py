@@ -1,0 +1,189 @@
+"""How fast at shapes that nobody listed: drawn calls of a class, ours beside the best of torch eager and torch.compile.
+
+    python -m benchmarks.anyshape --class rows --seed 7 --draws 100
+    python -m benchmarks.anyshape --class products --seed commit --draws 100      # three seeds, of the commit's hash
+    python -m benchmarks.anyshape --class rows --seed 7 --draws 400 --shard 0/4 --resume rows.jsonl
+
+A class is one of `anyshape_draws.CLASSES`, or all. All that is timed is compiled before, in as many processes as there are
+cores; a contender that is not right to f64 has no time. **Ratio**: the least of torch's times over ours, at most 2; under
+10 us a difference of 1 us counts as none. The twenty worst calls are timed again, with every variant that may run them.
+Each row goes to the file of `--resume` as it is measured, and what stands there is not measured again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.users import pool
+
+JOBS = "benchmarks.anyshape_jobs"
+CLIP, EQUAL_US, SHORT_US, FAST = 2.0, 1.0, 10.0, 0.97
+WORST = 20
+Key = tuple[str, int, int]
+Row = dict[str, Any]
+
+
+def main() -> int:
+    options = arguments()
+    os.environ["OMP_NUM_THREADS"] = os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+    os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+    from benchmarks.anyshape_draws import CLASSES, draw, text_of
+
+    kinds = list(CLASSES) if options.kind == "all" else [options.kind]
+    if unknown := set(kinds) - set(CLASSES):
+        print(f"--class {unknown.pop()}: one of {', '.join(CLASSES)}, or all", file=sys.stderr)
+        return 2
+    first, every = map(int, options.shard.split("/"))
+    numbers = range(first, options.draws, every)
+    keys = [(kind, seed, k) for kind in kinds for seed in seeds(options.seed) for k in numbers]
+    rows = {tuple(row["key"]): row for row in known(options.resume)}
+    keys_left = [key for key in keys if key not in rows]
+    start = time.monotonic()
+    with pool.crew() as crew:
+        jobs = [("prepare", (key, options.device)) for key in keys_left]
+        for (_, (key, *_)), answer in pool.run(jobs, options.processes, 300, crew, JOBS):
+            if isinstance(answer, str):
+                print(f"compiling {key}: {answer[:200]}", flush=True)
+        print(f"{len(keys_left)} draws compiled in {time.monotonic() - start:.0f} s", flush=True)
+        jobs = [("measure", (key, options.device)) for key in keys_left]
+        for (_, (key, *_)), answer in pool.run(jobs, 1, options.seconds, crew, JOBS):
+            drawn = draw(*key)
+            row = {
+                "key": key,
+                "call": text_of(drawn),
+                "group": drawn.group,
+                "least": drawn.least_us,
+            }
+            row |= {"error": answer} if isinstance(answer, str) else answer
+            rows[key] = row | {"ratio": ratio(row)}
+            note(options.resume, rows[key])
+        found = [rows[key] for key in keys if key in rows]
+        worst = sorted((r for r in found if r["ratio"] is not None), key=lambda r: r["ratio"])[
+            :WORST
+        ]
+        jobs = [
+            ("variants", (tuple(r["key"]), options.device)) for r in worst if "variants" not in r
+        ]
+        for (_, (key, *_)), answer in pool.run(jobs, 1, 2 * options.seconds, crew, JOBS):
+            rows[key]["variants"] = answer
+            note(options.resume, rows[key])
+    print(report(found))
+    return int(any(row["ratio"] is None for row in found))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--class", dest="kind", required=True)
+    parser.add_argument("--seed", default="commit", help="a number, or commit: three of its hash")
+    parser.add_argument("--draws", type=int, default=100)
+    parser.add_argument("--shard", default="0/1", help="i/n: every n-th draw, from the i-th")
+    parser.add_argument("--resume", type=Path, help="a file of rows: read, and added to")
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 2)
+    parser.add_argument("--seconds", type=float, default=60, help="what one draw may take")
+    return parser.parse_args()
+
+
+def seeds(asked: str) -> list[int]:
+    """One number, or three of the hash of the commit that is measured."""
+    if asked != "commit":
+        return [int(asked)]
+    sha = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    return [int(sha.stdout[k : k + 6], 16) for k in (0, 6, 12)]
+
+
+# ---- rows ---------------------------------------------------------------------------------------
+def known(path: Path | None) -> Iterator[Row]:
+    if path is not None and path.exists():
+        yield from map(json.loads, path.read_text().splitlines())
+
+
+def note(path: Path | None, row: Row) -> None:
+    if path is not None:
+        with path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+def ratio(row: Row) -> float | None:
+    """None where ours is wrong or has no time, or torch has none."""
+    theirs = [
+        us
+        for name, us in row.items()
+        if name.startswith(("eager", "compile")) and isinstance(us, float)
+    ]
+    if "ours" not in row or not theirs:
+        return None
+    ours, best = row["ours"], min(theirs)
+    if max(ours, best) < SHORT_US and abs(ours - best) <= EQUAL_US:
+        return 1.0
+    return min(CLIP, best / ours)
+
+
+# ---- the report ---------------------------------------------------------------------------------
+def report(rows: list[Row]) -> str:
+    lines = [
+        "",
+        "| class | group | seed | draws | wrong | geomean | median | p10 | worst | >= 0.97 |",
+    ]
+    lines.append("|---|---|---|---|---|---|---|---|---|---|")
+    members: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        kind, seed, _ = row["key"]
+        for group in (row["group"], "all"):
+            for one in (str(seed), "all"):
+                members.setdefault((kind, group, one), []).append(row)
+    for (kind, group, seed), some in sorted(members.items()):
+        lines.append(f"| {kind} | {group} | {seed} | {len(some)} | {summary(some)} |")
+    told = sorted((r for r in rows if r["ratio"] is not None), key=lambda r: r["ratio"])[:WORST]
+    lines += [
+        "",
+        "| ratio | ours, us | torch | least | chosen | call | best variants |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    lines += [told_of(row) for row in told]
+    lines += [
+        "",
+        *(
+            f"no ratio: {r['call']}: {r.get('error') or r.get('problems')}"
+            for r in rows
+            if r["ratio"] is None
+        ),
+    ]
+    return "\n".join(lines)
+
+
+def summary(rows: list[Row]) -> str:
+    found = sorted(r["ratio"] for r in rows if r["ratio"] is not None)
+    if not found:
+        return f"{len(rows)} | | | | |"
+    mean = math.exp(sum(map(math.log, found)) / len(found))
+    p10 = found[len(found) // 10]
+    fast = sum(r >= FAST for r in found) / len(found)
+    middle = statistics.median(found)
+    return f"{len(rows) - len(found)} | {mean:.2f} | {middle:.2f} | {p10:.2f} | {found[0]:.2f} | {fast:.0%}"
+
+
+def told_of(row: Row) -> str:
+    theirs = ", ".join(
+        f"{n} {us:.1f}"
+        for n, us in row.items()
+        if n.startswith(("eager", "compile")) and isinstance(us, float)
+    )
+    timed = row.get("variants")
+    best = sorted(timed.items(), key=lambda pair: pair[1])[:3] if isinstance(timed, dict) else []
+    others = ", ".join(f"{name} {us:.1f}" for name, us in best)
+    return f"| {row['ratio']:.2f} | {row['ours']:.1f} | {theirs} | {row['least']:.1f} | {row['choice']} | {row['call']} | {others} |"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,262 @@
+"""Calls of seven classes of ops, drawn from a seed: op, dtype, sizes, layouts.
+
+    draw("rows", seed=7, k=3)   # Draw(spec="specs/softmax.op", dtype="bf16", numbers={"D": 3001, ...}, layouts=...)
+
+Sizes are log-uniform, half of them odd, one in ten at an edge (1, 2, a power of two or beside one). Three of four draws are
+such that the roofline of an H200 takes them 10 us to 5 ms, the others less. Spec k of a seed is the same everywhere.
+Not here: operands and timing (`anyshape_jobs.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import torch
+
+from benchmarks.users.cases import values
+from benchmarks.users.problems import PROBLEMS
+from tritongen import pipeline
+from tritongen.cost import H200, least, op_cost
+from tritongen.ir.nodes import BATCH_SIZE, Op
+from tritongen.proof.cases import Case
+from tritongen.shapes import BATCH, BadShape, call_of, meta_arguments
+
+ROOT = Path(__file__).resolve().parent.parent
+LEAST_US, MOST_US = 10.0, 5000.0
+MOST_BYTES = 12 << 30  # operands and results
+LAYOUTS = ("contiguous",) * 6 + ("transposed", "sliced", "offset", "expanded")
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """An op and the ranges of its sizes; constants take one of some values. `batch`: elements of `...`.
+
+    `rivals`: what torch computes it by, in the names of operands, where the spec's `ref` does not say it.
+    """
+
+    spec: str
+    sizes: dict[str, Range]
+    constants: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    batch: Range = (1, 1 << 20)
+    dtypes: tuple[str, ...] = ("f16", "bf16", "f32")
+    rivals: tuple[str, ...] = ()
+    layouts: tuple[str, ...] = LAYOUTS
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """One call. `layouts`: of operands by name; the rest lie as torch makes them."""
+
+    kind: str
+    seed: int
+    k: int
+    source: Source
+    dtype: str
+    numbers: dict[str, Any]
+    layouts: dict[str, str]
+    least_us: float
+
+    @property
+    def group(self) -> str:
+        return {"f32": "f32", "f16": "half", "bf16": "half"}.get(self.dtype, "8 bits")
+
+
+# ---- what is drawn ------------------------------------------------------------------------------
+def specs(names: str, sizes: dict[str, Range], **options: Any) -> tuple[Source, ...]:
+    return tuple(Source(f"specs/{name}.op", sizes, **options) for name in names.split())
+
+
+def users(names: str, sizes: dict[str, Range], **options: Any) -> tuple[Source, ...]:
+    return tuple(Source(f"benchmarks/users/{name}.op", sizes, **options) for name in names.split())
+
+
+WIDE, ROW = (1, 1 << 30), (1, 1 << 20)
+CHANNELS_LAST = (*LAYOUTS, "channels last", "channels last", "channels last")
+IMAGE = {"N": (1, 256), "C": (1, 1024), "F": (1, 1024), "D": (1, 64), "H": (1, 256), "W": (1, 256)}
+WINDOW = {"K": (1, 5), "R": (1, 7), "S": (1, 7), "L": (1, 65536)}
+STEPS = {"stride": (1, 1, 1, 2, 2, 3), "pad": (0, 0, 1, 1, 2, 3), "dil": (1, 1, 1, 2)}
+CONVOLVED = {
+    "constants": STEPS | {"groups": (1, 1, 1, 1, 2, 4), "out_pad": (0,)},
+    "layouts": CHANNELS_LAST,
+}
+POOLED = {"constants": {"win": (2, 3, 3, 5), "stride": (1, 2, 2, 3), "pad": (0, 0, 1), "dil": (1,)},
+          "layouts": CHANNELS_LAST}  # fmt: skip
+LONG, SIDE = (1, 1 << 20), (1, 16384)
+PRODUCT = {"M": SIDE, "N": SIDE, "K": SIDE, "B": (1, 256)}
+INT8 = ("torch._int_mm(x, w.t()) * sx[:, None] * sw", "(x.to(torch.bfloat16) @ w.t().to(torch.bfloat16)) * sx[:, None] * sw")  # fmt: skip
+HALVES, FULL = ("f16", "bf16"), ("f32",)
+
+
+def products(dtypes: tuple[str, ...]) -> tuple[Source, ...]:
+    named = "matmul linear linear_gelu swiglu_linear bmm"
+    return (
+        *specs(named, PRODUCT, dtypes=dtypes, batch=SIDE),
+        *specs("matmul linear", PRODUCT | {"K": LONG, "M": (1, 1024), "N": (1, 1024)}, dtypes=dtypes, batch=(1, 1024)),
+        *users("l1_016_matmul_transposed_a l1_018_matmul_transposed_both", PRODUCT, dtypes=dtypes),
+    )  # fmt: skip
+
+
+CLASSES: dict[str, tuple[Source, ...]] = {
+    "pointwise": (
+        *specs("relu gelu leaky_relu swiglu vector_add", {"N": WIDE}, batch=WIDE),
+        *specs("add2d", {"M": ROW, "N": ROW}),
+        *specs("bias_add", IMAGE, layouts=CHANNELS_LAST),
+        *users("l1_027_selu l1_088_gelu_tanh", {"N": ROW, "D": ROW}, batch=WIDE),
+    ),
+    "rows": (
+        *specs("softmax log_softmax layer_norm rms_norm logsumexp batch_max", {"D": ROW}, batch=ROW),
+        *specs("row_sum row_max row_argmax max_with_index column_sum kl_div row_norm_max", {"N": ROW, "D": ROW}),
+        *specs("full_sum mse huber", {}, batch=WIDE),
+        *specs("cross_entropy", {"N": ROW, "V": ROW}),
+        *specs("middle_mean", {"B": (1, 4096), "M": (1, 65536), "D": (1, 65536)}),
+        *specs("batch_norm_train", IMAGE, layouts=CHANNELS_LAST),
+        *specs("group_norm", IMAGE, constants={"groups": (1, 2, 8, 32)}, batch=(1, 65536)),
+        *specs("instance_norm", IMAGE, batch=(1, 65536)),
+    ),
+    "products": products(HALVES),
+    "products f32": products(FULL),
+    "products 8 bits": specs("int8_linear", PRODUCT, dtypes=HALVES, rivals=INT8),
+    "convolutions": (
+        *specs("conv1d conv2d conv3d conv_group_norm_silu", IMAGE | WINDOW, **CONVOLVED),
+        *specs("depthwise_conv2d conv_transpose1d conv_transpose2d conv_transpose3d", IMAGE | WINDOW, **CONVOLVED),
+    ),
+    "windows": (
+        *specs("max_pool1d max_pool2d max_pool3d avg_pool2d", IMAGE | WINDOW, **POOLED),
+        *specs("cumsum cumprod exclusive_cumsum reverse_cumsum masked_cumsum", {"D": ROW}, batch=ROW),
+        *specs("embedding index_add", {"V": (1, 262144), "D": (1, 8192), "N": (1, 262144)}),
+    ),
+    "chains": tuple(
+        Source(
+            f"benchmarks/users/{p.spec}.op",
+            {n: (1, max(1, v)) for n, v in values(p.given).items() if isinstance(v, int) and n[0].isupper()},
+            {n: (v,) for n, v in values(p.given).items() if isinstance(v, int) and n[0].islower()},
+            dtypes=FULL,
+            layouts=("contiguous",),
+        )
+        for p in PROBLEMS
+        if p.level == 2 and not p.fills
+    ),
+}  # fmt: skip
+
+
+# ---- drawing ------------------------------------------------------------------------------------
+def draw(kind: str, seed: int, k: int) -> Draw:
+    """Call k of a class and a seed; RuntimeError where no sizes were found in a thousand tries."""
+    random = Random(f"{kind}-{seed}-{k}")
+    source = random.choice(CLASSES[kind])
+    large = random.random() < 0.75
+    for attempt in range(1000):
+        if attempt % 100 == 99:
+            source = random.choice(CLASSES[kind])
+        dtype = random.choice(source.dtypes)
+        numbers = _numbers(source, random)
+        try:
+            op, case = call_of(built(source.spec).ops[op_name(source)], numbers, dtype)
+            seconds = roofline(source, op, case)
+        except (BadShape, ValueError, ZeroDivisionError):
+            continue
+        if (LEAST_US <= seconds * 1e6 <= MOST_US) == large and seconds * 1e6 <= MOST_US:
+            shown = "i8" if source.rivals == INT8 else dtype
+            layouts = _layouts(source, op, random)
+            return Draw(kind, seed, k, source, shown, numbers | {"": dtype}, layouts, seconds * 1e6)
+    raise RuntimeError(f"{kind} {seed}-{k}: no sizes found")
+
+
+def _numbers(source: Source, random: Random) -> dict[str, Any]:
+    """Those that the op has: sizes, constants, and a batch of one to three dims."""
+    op, *_ = built(source.spec).ops[op_name(source)]
+    said = {str(d) for t in op.tensors for d in t.dims} | {
+        d for t in op.tensors for d in _names(t.dims)
+    }
+    numbers: dict[str, Any] = {
+        n: log_uniform(*r, random) for n, r in source.sizes.items() if n in said
+    }
+    constants = {c.name for c in op.constants}
+    numbers |= {n: random.choice(some) for n, some in source.constants.items() if n in constants}
+    if any(BATCH_SIZE in t.dims for t in op.tensors):
+        whole, shape = log_uniform(*source.batch, random), []
+        for _ in range(random.choice((0, 0, 1, 2))):
+            shape.append(log_uniform(1, max(1, min(64, whole)), random))
+            whole = max(1, whole // shape[-1])
+        numbers[BATCH] = (*shape, whole)
+    return numbers
+
+
+def _names(dims: Any) -> set[str]:
+    return {name for d in dims for name in str(d).replace("*", " ").split() if name.isidentifier()}
+
+
+def log_uniform(low: int, high: int, random: Random) -> int:
+    """Half of them odd; one in ten 1, 2, a power of two or beside one."""
+    n = round(math.exp(random.uniform(math.log(low), math.log(high))))
+    if random.random() < 0.1:
+        power = 1 << max(1, n.bit_length() - 1)
+        return min(high, max(low, random.choice((1, 2, power, power - 1, power + 1))))
+    if random.random() < 0.5:
+        return min(high, n | 1)
+    step = 8 if n >= 64 else 2 if n > 2 else 1
+    return min(high, max(low, n // step * step))
+
+
+def _layouts(source: Source, op: Op, random: Random) -> dict[str, str]:
+    return {t.name: random.choice(source.layouts) for t in op.tensors if t.dims}
+
+
+def roofline(source: Source, op: Op, case: Case) -> float:
+    """Seconds that an H200 takes at least; ValueError where the call is too large for its memory."""
+    plan = next(p for p in built(source.spec).plans[op.name] if p.op is op)
+    cost = op_cost(plan, meta_arguments(op, case))
+    if cost.bytes > MOST_BYTES or cost.bytes == 0:
+        raise ValueError("too large, or empty")
+    return least(cost, H200).seconds
+
+
+@cache
+def built(spec: str) -> pipeline.Module:
+    return pipeline.build((ROOT / spec).read_text(encoding="utf-8"), spec)
+
+
+def op_name(source: Source) -> str:
+    return list(built(source.spec).ops)[-1]
+
+
+def call(drawn: Draw) -> tuple[Op, Case]:
+    numbers = dict(drawn.numbers)
+    dtype = numbers.pop("")
+    return call_of(built(drawn.source.spec).ops[op_name(drawn.source)], numbers, dtype)
+
+
+def laid_out(x: torch.Tensor, layout: str) -> torch.Tensor:
+    """The same numbers, or for "expanded" a part of them again and again, in another place."""
+    if x.dim() == 0 or x.numel() == 0:
+        return x
+    match layout:
+        case "transposed" if x.dim() > 1:
+            return x.transpose(-1, -2).contiguous().transpose(-1, -2)
+        case "sliced":
+            wide = x.new_empty((*x.shape[:-1], x.shape[-1] + 8))[..., : x.shape[-1]]
+            return wide.copy_(x)
+        case "offset":
+            return x.new_empty(x.numel() + 1)[1:].view(x.shape).copy_(x)
+        case "expanded":
+            return x[:1].expand(x.shape)
+        case "channels last" if x.dim() > 2:
+            return x.movedim(1, -1).contiguous().movedim(-1, 1)
+    return x
+
+
+def text_of(drawn: Draw) -> str:
+    """`softmax bf16 D=3001, ... 7x64, x transposed`."""
+    numbers = ", ".join(
+        f"... {'x'.join(map(str, v))}" if n == BATCH else f"{n}={v}"
+        for n, v in drawn.numbers.items()
+        if n
+    )
+    moved = ", ".join(f"{n} {how}" for n, how in drawn.layouts.items() if how != "contiguous")
+    return f"{Path(drawn.source.spec).stem} {drawn.dtype} {numbers}{'; ' + moved if moved else ''}"

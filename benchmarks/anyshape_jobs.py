@@ -1,0 +1,177 @@
+"""What a child process does for one draw: compile ahead, compare and time, time every variant. Started by `pool.py`.
+
+Of a draw's operands each function makes its own, of the draw's seed: nothing large is kept between jobs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from benchmarks.anyshape_draws import Draw, built, call, draw, laid_out
+from benchmarks.users.jobs import compiled_by_torch, is_device_lost
+from tritongen.bench.measure import Call, compare, interleaved, on_poison
+from tritongen.bench.run import eager_function
+from tritongen.ir.nodes import Op
+from tritongen.proof.factors import words_of
+from tritongen.proof.variants import forced, ways
+from tritongen.runtime.load import load_text
+from tritongen.schedule.plan import Plan
+from tritongen.shapes import meta_arguments, random_arguments
+from tritongen.trace import compile_launch, trace
+
+__all__ = ["is_device_lost", "measure", "prepare", "variants"]
+SECONDS = 0.06  # of timing, a contender
+COMPILED: dict[tuple[str, int, int], Callable[..., Any]] = {}  # by torch.compile, in this process
+Key = tuple[str, int, int]  # class, seed, k
+
+
+def prepare(key: Key, device: str) -> dict[str, Any]:
+    """Our kernels into Triton's cache, and torch.compile's function, which this process keeps."""
+    drawn = draw(*key)
+    op, case, module, plan = parts(drawn)
+    if device == "cuda":
+        properties = torch.cuda.get_device_properties(0)
+        calls = trace(module, op.name, meta_arguments(op, case), properties.multi_processor_count)
+        for launch in calls.launches:
+            compile_launch(launch, f"sm_{properties.major}{properties.minor}")
+    function = next(iter(rivals(drawn, op).values()))
+    COMPILED[key] = compiled_by_torch(function) if device == "cuda" else function
+    try:
+        COMPILED[key](**operands(drawn, device))
+    except Exception as error:  # torch's own; it has no figure then
+        del COMPILED[key]
+        return {"compile_error": str(error)[:300]}
+    finally:
+        clear(device)
+    return {}
+
+
+def measure(key: Key, device: str) -> dict[str, Any]:
+    """Microseconds of ours, eager and compiled, each compared with f64 before; and what ours chose."""
+    drawn = draw(*key)
+    op, _, module, plan = parts(drawn)
+    args = operands(drawn, device)
+    calls = {name: bound(f, args) for name, f in rivals(drawn, op).items()}
+    if key in COMPILED:
+        calls["compile"] = bound(COMPILED[key], args)
+    ours = bound(getattr(module, op.name), args)
+    try:
+        want = exact(module, op, args)
+        right, row = {}, {"problems": {}}
+        for name, one in (*calls.items(), ("ours", ours)):
+            problem = problem_with(one, want, name == "ours", op)
+            if problem:
+                row["problems"][name] = problem
+            else:
+                right[name] = one
+        del want
+        row["choice"] = chosen(module, op, args)
+        if "ours" in right:
+            row |= {name: 1e6 * s for name, s in timed(right, device).items()}
+        return row
+    finally:
+        clear(device)
+
+
+def variants(key: Key, device: str) -> dict[str, float]:
+    """Microseconds of every variant that the call may run by, and that answers as what is chosen does."""
+    drawn = draw(*key)
+    op, case, module, plan = parts(drawn)
+    args = operands(drawn, device)
+    try:
+        want, found = getattr(module, op.name)(**args), {}
+        for way in ways(plan):
+            with forced(module, plan, way, small=False):
+                choices = trace(module, op.name, meta_arguments(op, case)).choices
+                if any(dict(way.variants).get(c.step, c.variant) != c.variant for c in choices):
+                    continue  # this call rules it out
+                one = bound(getattr(module, op.name).__wrapped__, args)
+                try:
+                    if compare(one(), want, tf32=True).ok:
+                        found[way.name] = 1e6 * timed({"it": one}, device)["it"]
+                except Exception as error:
+                    found[way.name] = math.nan
+                    if is_device_lost(str(error)):
+                        raise
+        return found
+    finally:
+        clear(device)
+
+
+# ---- what is called -----------------------------------------------------------------------------
+def parts(drawn: Draw) -> tuple[Op, Any, ModuleType, Plan]:
+    op, case = call(drawn)
+    whole = built(drawn.source.spec)
+    plan = next(p for p in whole.plans[op.name] if p.op is op)
+    return op, case, load_text(whole.name, whole.raw), plan
+
+
+def operands(drawn: Draw, device: str) -> dict[str, Any]:
+    op, case = call(drawn)
+    args = random_arguments(op, case, device, seed=drawn.seed + drawn.k)
+    return args | {n: laid_out(args[n], how) for n, how in drawn.layouts.items()}
+
+
+def bound(function: Callable[..., Any], args: dict[str, Any]) -> Call:
+    return lambda: function(**args)
+
+
+def rivals(drawn: Draw, op: Op) -> dict[str, Callable[..., Any]]:
+    """What torch is asked: the spec's `ref`, or what the table says."""
+    if not drawn.source.rivals:
+        return {"eager": eager_function(op)}
+    names = ", ".join(p.name for p in op.params)
+    return {
+        f"eager{k or ''}": eval(f"lambda {names}, **_: {text}", {"torch": torch})
+        for k, text in enumerate(drawn.source.rivals)
+    }
+
+
+# ---- comparing and timing -----------------------------------------------------------------------
+def exact(module: ModuleType, op: Op, args: dict[str, Any]) -> Any:
+    """What CPU tensors get, of the same numbers in f64."""
+    wide = {
+        n: v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v
+        for n, v in args.items()
+    }
+    own = getattr(module, op.name)
+    return (own.equals or own.reference)(**wide)
+
+
+def problem_with(one: Call, want: Any, is_ours: bool, op: Op) -> str:
+    try:
+        return compare(on_poison(one), want, tf32=not is_ours or "tf32" in words_of(op)).problem
+    except Exception as error:
+        if is_ours:
+            raise
+        return f"{type(error).__name__}: {str(error)[:200]}"
+
+
+def chosen(module: ModuleType, op: Op, args: dict[str, Any]) -> str:
+    meta = {n: v.to("meta") if isinstance(v, torch.Tensor) else v for n, v in args.items()}
+    return "+".join(c.variant for c in trace(module, op.name, meta).choices)
+
+
+def timed(calls: dict[str, Call], device: str) -> dict[str, float]:
+    """Seconds; products of f32 exact to f32, convolutions TF32 as torch has them, cuDNN searching."""
+    if device == "cpu":  # to see that the script runs
+        from time import perf_counter
+
+        found = {}
+        for name, one in calls.items():
+            start = perf_counter()
+            one()
+            found[name] = perf_counter() - start
+        return found
+    torch.backends.cudnn.benchmark = True
+    return interleaved(calls, seconds=SECONDS)
+
+
+def clear(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.empty_cache()
