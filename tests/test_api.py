@@ -2,7 +2,10 @@
 
 import copy
 import pickle
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -284,3 +287,15 @@ def test_autocast_does_what_the_spec_says_and_by_default_nothing(clause, dtype):
         error = (got - want).abs().max() / want.abs().max()
         assert error < (1e-2 if dtype == "bf16" else 1e-6)
     assert op(x, w).dtype == torch.float32
+
+
+def test_neither_loading_nor_calling_imports_the_tracer():
+    """torch._dynamo takes a second or more."""
+    script = (
+        "import sys, torch, tritongen\n"
+        "softmax = tritongen.load('specs/softmax.op').softmax\n"
+        "x = torch.randn(2, 3, requires_grad=True)\n"
+        "softmax(tritongen.compile_expr('x * 2')(x)).pow(2).sum().backward()\n"
+        "assert x.grad is not None and 'torch._dynamo' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parent.parent)

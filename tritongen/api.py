@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -114,6 +115,23 @@ class Ops:
         return f"<ops {', '.join(self._ops)} of {self.__name__}>"
 
 
+def _untraced(reason: str) -> Callable[..., Any]:
+    """torch.compiler.disable, which takes a second to import, once there is a torch._dynamo to keep away."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*args: Any) -> Any:
+            if "torch._dynamo" in sys.modules:
+                return torch.compiler.disable(function)(*args)
+            return function(*args)
+
+        call._torchdynamo_disable = True  # type: ignore[attr-defined]  # what it reads of such a function
+        call._torchdynamo_disable_msg = reason  # type: ignore[attr-defined]
+        return call
+
+    return decorate
+
+
 class Expression:
     """An expression; each combination of argument types that it meets is compiled once."""
 
@@ -169,7 +187,7 @@ class Expression:
             )
         return (*args, *(kwargs[name] for name in rest))
 
-    @torch.compiler.disable(reason="an expression meets these argument types for the first time")
+    @_untraced("an expression meets these argument types for the first time")
     def _compile(self, key: tuple[Any, ...]) -> CompiledOp:
         with _lock:
             if key not in self._ops:
