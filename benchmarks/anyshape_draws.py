@@ -28,7 +28,9 @@ from tritongen.shapes import BATCH, BadShape, call_of, meta_arguments
 
 ROOT = Path(__file__).resolve().parent.parent
 LEAST_US, MOST_US = 10.0, 5000.0
-MOST_BYTES = 12 << 30  # operands and results
+MOST_BYTES = (
+    4 << 30
+)  # operands and results: in f64, and with what torch makes between them, 20 times that
 LAYOUTS = ("contiguous",) * 6 + ("transposed", "sliced", "offset", "expanded")
 Range = tuple[int, int]
 
@@ -61,6 +63,7 @@ class Draw:
     numbers: dict[str, Any]
     layouts: dict[str, str]
     least_us: float
+    bytes: int
 
     @property
     def group(self) -> str:
@@ -158,13 +161,15 @@ def draw(kind: str, seed: int, k: int) -> Draw:
         numbers = _numbers(source, random)
         try:
             op, case = call_of(built(source.spec).ops[op_name(source)], numbers, dtype)
-            seconds = roofline(source, op, case)
+            seconds, moved = roofline(source, op, case)
         except (BadShape, ValueError, ZeroDivisionError):
             continue
         if (LEAST_US <= seconds * 1e6 <= MOST_US) == large and seconds * 1e6 <= MOST_US:
             shown = "i8" if source.rivals == INT8 else dtype
             layouts = _layouts(source, op, random)
-            return Draw(kind, seed, k, source, shown, numbers | {"": dtype}, layouts, seconds * 1e6)
+            return Draw(
+                kind, seed, k, source, shown, numbers | {"": dtype}, layouts, seconds * 1e6, moved
+            )
     raise RuntimeError(f"{kind} {seed}-{k}: no sizes found")
 
 
@@ -208,13 +213,13 @@ def _layouts(source: Source, op: Op, random: Random) -> dict[str, str]:
     return {t.name: random.choice(source.layouts) for t in op.tensors if t.dims}
 
 
-def roofline(source: Source, op: Op, case: Case) -> float:
-    """Seconds that an H200 takes at least; ValueError where the call is too large for its memory."""
+def roofline(source: Source, op: Op, case: Case) -> tuple[float, int]:
+    """Seconds that an H200 takes at least, and bytes; ValueError where the call is too large, or empty."""
     plan = next(p for p in built(source.spec).plans[op.name] if p.op is op)
     cost = op_cost(plan, meta_arguments(op, case))
     if cost.bytes > MOST_BYTES or cost.bytes == 0:
         raise ValueError("too large, or empty")
-    return least(cost, H200).seconds
+    return least(cost, H200).seconds, cost.bytes
 
 
 @cache

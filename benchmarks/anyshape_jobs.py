@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from benchmarks.anyshape_draws import Draw, built, call, draw, laid_out
-from benchmarks.users.jobs import compiled_by_torch, is_device_lost
+from benchmarks.users.jobs import SPACE, compiled_by_torch, is_device_lost, reserve
 from tritongen.bench.measure import Call, compare, interleaved, on_poison
 from tritongen.bench.run import eager_function
 from tritongen.ir.nodes import Op
@@ -39,6 +39,7 @@ def prepare(key: Key, device: str) -> dict[str, Any]:
         calls = trace(module, op.name, meta_arguments(op, case), properties.multi_processor_count)
         for launch in calls.launches:
             compile_launch(launch, f"sm_{properties.major}{properties.minor}")
+        reserve(6 * drawn.bytes + SPACE)  # others compile beside
     function = next(iter(rivals(drawn, op).values()))
     COMPILED[key] = compiled_by_torch(function) if device == "cuda" else function
     try:
