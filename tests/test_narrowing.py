@@ -45,3 +45,8 @@ def test_llvm_does_not_compute_with_bf16_in_f16():
     assert {b.problem for b in crosscompile(text, "f")} == {""}
     (problem,) = {b.problem for b in crosscompile(text, "f", source=plain)}
     assert problem.startswith("bf16 is computed with in f16")
+
+
+def test_a_sum_of_one_term_may_be_rounded_before_it_is_added():
+    text = "op f(z: bf16[N], n: i64[N], const win: int = 1) -> y: f16[N] with win >= 1 {\n  y[i] = sum[j < win](where(n[i] == j, z[i], 0))\n}"
+    assert {b.problem for b in crosscompile(text, "f")} == {""}
