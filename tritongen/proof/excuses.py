@@ -29,7 +29,8 @@ BY_TRITON = {
     "patches",
 }  # they leave tf32x3 to tl.dot
 IN_PARTS = {"tf32x3", "tf32x3_half"}  # they split factors themselves
-SCANS = {"scan", "scan_part", "scan_finish"}  # each sum goes on from the one before it
+# Each sum goes on from the one before it, atomic adds from what is there.
+SERIAL = {"scan", "scan_part", "scan_finish", "scatter"}
 
 
 def excused(
@@ -42,13 +43,13 @@ def excused(
 def others(candidate: Candidate, host: dict[str, Any], name: str, on_gpu: bool) -> list[Expected]:
     """What else an output may be; a candidate launches several kernels, one a step, and all may meet.
 
-    The general nest adds term after term, and so may a scan. A transposed convolution leaves out terms of 0 * w, a product under a
+    The general nest adds term after term, and so may a scan and a scatter. A transposed convolution leaves out terms of 0 * w, a product under a
     bound has them of what another row has. On a GPU, and where the kernels do it themselves, tf32x3 splits the
     factors of a product. Triton's own gives NaN or an infinity for those that are not infinite, but are in TF32:
     there, and only there, these are let through, and what a function makes of them: relu(-inf) is 0. Atomic
     adds of f32 to a GPU's global memory take and leave 0 for denormals (PTX ISA, `atom`).
     """
-    op, serial = candidate.plan.op, candidate.is_serial or bool(candidate.skeletons & SCANS)
+    op, serial = candidate.plan.op, candidate.is_serial or bool(candidate.skeletons & SERIAL)
     sparse = without_divided(op)
     meanings = [op] if sparse is None else [op, sparse]
     if candidate.skeletons & (BY_TRITON | IN_PARTS):
