@@ -24,13 +24,13 @@ from benchmarks.anyshape_draws import (
 @pytest.mark.parametrize("kind", CLASSES)
 def test_a_draw_is_a_call_of_its_op_and_the_same_each_time(kind):
     large = 0
-    for k in range(12):
+    for k in range(8):
         drawn = draw(kind, 5, k)
         assert drawn == draw(kind, 5, k)
         op, case = call(drawn)
         assert {t.name for t in op.tensors} >= set(drawn.layouts) and text_of(drawn)
         large += 10 <= drawn.least_us <= 5000
-    assert 5 <= large <= 12  # three of four
+    assert 3 <= large <= 8  # three of four
 
 
 def test_sizes_are_log_uniform_half_of_them_odd():

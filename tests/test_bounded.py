@@ -56,6 +56,7 @@ def proven(interpreter, text: str, examples: int) -> None:
 
 
 @pytest.mark.parametrize("name", OPS)
+@pytest.mark.slow
 def test_what_no_term_has_is_never_seen(interpreter, name):
     proven(interpreter, OPS[name], examples=7)
 

@@ -30,6 +30,7 @@ def run_checks(which: str) -> None:
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
 
 
+@pytest.mark.slow
 def test_replay():
     run_checks("not every_spec")
 

@@ -374,6 +374,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 def test_tune_store_and_use(tmp_path):
     env = {**os.environ, "TRITON_INTERPRET": "1", "XDG_CACHE_HOME": str(tmp_path / "cache")}
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "softmax.py")]

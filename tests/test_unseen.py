@@ -511,6 +511,7 @@ def proven(interpreter, text: str, name: str, seconds: float):
     assert report["examples"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", by_name(FAST))
 def test_unseen(interpreter, name):
     proven(interpreter, by_name(FAST)[name], name, seconds=4)

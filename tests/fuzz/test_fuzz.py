@@ -28,6 +28,7 @@ def pair():
         yield both
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", FOUND, ids=lambda p: p.stem)
 def test_what_was_found_stays_mended(path, pair):
     text = path.read_text()
