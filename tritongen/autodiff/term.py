@@ -124,11 +124,15 @@ def _gather(e: Expr, own: set[str]) -> Expr:
 # ---- coordinates --------------------------------------------------------------------------------
 def _tidy(system: System) -> None:
     """Floors of what is known to be a remainder are 0."""
+    ranges = system.ranges | _inner_ranges(system.weight)
+
+    def proves(left: Poly, op: str, right: Poly) -> bool:
+        return decide(left, op, right, system.facts, ranges) is True
 
     def change(atom: Atom) -> Poly | None:
         if not isinstance(atom, Floor) or not is_index_like(atom):
             return None
-        settled = system.proves(atom.num, ">=", ZERO) and system.proves(atom.num, "<", atom.den)
+        settled = proves(atom.num, ">=", ZERO) and proves(atom.num, "<", atom.den)
         return ZERO if settled else None
 
     system.weight = exprs.substitute(system.weight, change)
