@@ -23,7 +23,7 @@ from benchmarks.users.problems import PROBLEMS
 from tritongen import pipeline
 from tritongen.cost import H200, least, op_cost
 from tritongen.ir.nodes import BATCH_SIZE, Op
-from tritongen.proof.cases import Case
+from tritongen.proof.cases import Case, all_sizes, shape_of
 from tritongen.shapes import BATCH, BadShape, call_of, meta_arguments
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,6 +32,7 @@ MOST_BYTES = (
     4 << 30
 )  # operands and results: in f64, and with what torch makes between them, 20 times that
 LAYOUTS = ("contiguous",) * 6 + ("transposed", "sliced", "offset", "expanded")
+DIMS = {"contiguous": 0, "transposed": 2, "channels last": 3}  # at least; the others ask for one
 Range = tuple[int, int]
 
 
@@ -166,7 +167,7 @@ def draw(kind: str, seed: int, k: int) -> Draw:
             continue
         if (LEAST_US <= seconds * 1e6 <= MOST_US) == large and seconds * 1e6 <= MOST_US:
             shown = "i8" if source.rivals == INT8 else dtype
-            layouts = _layouts(source, op, random)
+            layouts = _layouts(source, op, case, random)
             return Draw(
                 kind, seed, k, source, shown, numbers | {"": dtype}, layouts, seconds * 1e6, moved
             )
@@ -209,8 +210,13 @@ def log_uniform(low: int, high: int, random: Random) -> int:
     return min(high, max(low, n // step * step))
 
 
-def _layouts(source: Source, op: Op, random: Random) -> dict[str, str]:
-    return {t.name: random.choice(source.layouts) for t in op.tensors if t.dims}
+def _layouts(source: Source, op: Op, case: Case, random: Random) -> dict[str, str]:
+    """Of each operand one that it has enough dims for."""
+    known, found = all_sizes(op, case.sizes), {}
+    for t in op.tensors:
+        rank = len(shape_of(t, known, case.batches))
+        found[t.name] = random.choice([how for how in source.layouts if rank >= DIMS.get(how, 1)])
+    return found
 
 
 def roofline(source: Source, op: Op, case: Case) -> tuple[float, int]:

@@ -2824,11 +2824,7 @@ def choose_attention_backward_do_sum(
         return "rows", dict(
             BLOCK=BLOCK,
             ROWS=max(1, 1024 // BLOCK),
-            num_warps=(
-                2
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
         )
     # any width
     return "loop", dict(

@@ -557,11 +557,7 @@ def choose_batch_norm_train(
         return "rows", dict(
             BLOCK=BLOCK,
             ROWS=max(1, 1024 // BLOCK),
-            num_warps=(
-                2
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
         )
     # any width
     BLOCK = min(256 if across else 4096, max(16, triton.next_power_of_2(col_run)))
@@ -1624,11 +1620,7 @@ def choose_batch_norm_train_backward_var_sum(
         return "rows", dict(
             BLOCK=BLOCK,
             ROWS=max(1, 1024 // BLOCK),
-            num_warps=(
-                2
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
         )
     # any width
     BLOCK = min(256 if across else 4096, max(16, triton.next_power_of_2(col_run)))

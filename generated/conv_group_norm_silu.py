@@ -2011,11 +2011,7 @@ def choose_conv_group_norm_silu_y(
         return "rows", dict(
             BLOCK=BLOCK,
             ROWS=max(1, 1024 // BLOCK),
-            num_warps=(
-                2
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
         )
     # any width
     if not channels_last:
@@ -2027,11 +2023,7 @@ def choose_conv_group_norm_silu_y(
         return "channels_rows", dict(
             BLOCK=BLOCK,
             ROWS=max(1, 1024 // BLOCK),
-            num_warps=(
-                2
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
         )
     # groups of a few channels: a tile holds eight, and several programs share them
     if cols > 4096:
@@ -4542,11 +4534,7 @@ def choose_conv_group_norm_silu_forward_y(
         return "rows", dict(
             BLOCK=BLOCK,
             ROWS=max(1, 1024 // BLOCK),
-            num_warps=(
-                2
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
         )
     # any width
     if not channels_last:
@@ -4558,11 +4546,7 @@ def choose_conv_group_norm_silu_forward_y(
         return "channels_rows", dict(
             BLOCK=BLOCK,
             ROWS=max(1, 1024 // BLOCK),
-            num_warps=(
-                2
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
         )
     # groups of a few channels: a tile holds eight, and several programs share them
     if cols > 4096:
@@ -7674,11 +7658,7 @@ def choose_conv_group_norm_silu_backward_mu_sum(
         return "rows", dict(
             BLOCK=BLOCK,
             ROWS=max(1, 1024 // BLOCK),
-            num_warps=(
-                2
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
         )
     # any width
     BLOCK = min(256 if across else 4096, max(16, triton.next_power_of_2(col_run)))
@@ -7933,11 +7913,7 @@ def choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
         return "rows", dict(
             BLOCK=BLOCK,
             ROWS=max(1, 1024 // BLOCK),
-            num_warps=(
-                2
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
         )
     # any width
     return "loop", dict(
@@ -8132,11 +8108,7 @@ def choose_conv_group_norm_silu_backward_dvar_sum(
         return "rows", dict(
             BLOCK=BLOCK,
             ROWS=max(1, 1024 // BLOCK),
-            num_warps=(
-                2
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
         )
     # any width
     return "loop", dict(
@@ -8302,11 +8274,7 @@ def choose_conv_group_norm_silu_backward_dconv2d(
         return "rows", dict(
             BLOCK=BLOCK,
             ROWS=max(1, 1024 // BLOCK),
-            num_warps=(
-                2
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
         )
     # any width
     if not channels_last:
@@ -8349,11 +8317,7 @@ def choose_conv_group_norm_silu_backward_dconv2d(
         return "channels_rows", dict(
             BLOCK=BLOCK,
             ROWS=max(1, 1024 // BLOCK),
-            num_warps=(
-                2
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
         )
     # any width
     return "channels_loop", dict(

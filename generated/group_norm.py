@@ -704,11 +704,7 @@ def choose_group_norm(
         return "rows", dict(
             BLOCK=BLOCK,
             ROWS=max(1, 1024 // BLOCK),
-            num_warps=(
-                2
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
         )
     # any width
     if not channels_last:
@@ -720,11 +716,7 @@ def choose_group_norm(
         return "channels_rows", dict(
             BLOCK=BLOCK,
             ROWS=max(1, 1024 // BLOCK),
-            num_warps=(
-                2
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
         )
     # groups of a few channels: a tile holds eight, and several programs share them
     if cols > 4096:
@@ -2912,11 +2904,7 @@ def choose_group_norm_backward_mu_sum(
         return "rows", dict(
             BLOCK=BLOCK,
             ROWS=max(1, 1024 // BLOCK),
-            num_warps=(
-                2
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
         )
     # any width
     BLOCK = min(256 if across else 4096, max(16, triton.next_power_of_2(col_run)))
@@ -3133,11 +3121,7 @@ def choose_group_norm_backward_dy_rsqrt_sum(
         return "rows", dict(
             BLOCK=BLOCK,
             ROWS=max(1, 1024 // BLOCK),
-            num_warps=(
-                2
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
         )
     # any width
     return "loop", dict(
@@ -3281,11 +3265,7 @@ def choose_group_norm_backward_dvar_sum(
         return "rows", dict(
             BLOCK=BLOCK,
             ROWS=max(1, 1024 // BLOCK),
-            num_warps=(
-                2
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
         )
     # any width
     return "loop", dict(
@@ -3453,11 +3433,7 @@ def choose_group_norm_backward_dx(
         return "rows", dict(
             BLOCK=BLOCK,
             ROWS=max(1, 1024 // BLOCK),
-            num_warps=(
-                2
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
         )
     # any width
     if not channels_last:
@@ -3500,11 +3476,7 @@ def choose_group_norm_backward_dx(
         return "channels_rows", dict(
             BLOCK=BLOCK,
             ROWS=max(1, 1024 // BLOCK),
-            num_warps=(
-                2
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
         )
     # any width
     return "channels_loop", dict(

@@ -603,11 +603,7 @@ def choose_instance_norm(
         return "rows", dict(
             BLOCK=BLOCK,
             ROWS=max(1, 1024 // BLOCK),
-            num_warps=(
-                2
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
         )
     # any width
     if not channels_last:
@@ -653,11 +649,7 @@ def choose_instance_norm(
         return "channels_rows", dict(
             BLOCK=BLOCK,
             ROWS=max(1, 1024 // BLOCK),
-            num_warps=(
-                2
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
         )
     # any width
     return "channels_loop", dict(
@@ -2366,11 +2358,7 @@ def choose_instance_norm_backward_mu_sum(
         return "rows", dict(
             BLOCK=BLOCK,
             ROWS=max(1, 1024 // BLOCK),
-            num_warps=(
-                2
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
         )
     # any width
     if not channels_last:
@@ -2416,11 +2404,7 @@ def choose_instance_norm_backward_mu_sum(
         return "channels_rows", dict(
             BLOCK=BLOCK,
             ROWS=max(1, 1024 // BLOCK),
-            num_warps=(
-                2
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
         )
     # any width
     return "channels_loop", dict(
@@ -2885,11 +2869,7 @@ def choose_instance_norm_backward_dgain(
         return "rows", dict(
             BLOCK=BLOCK,
             ROWS=max(1, 1024 // BLOCK),
-            num_warps=(
-                2
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
+            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
         )
     # any width
     BLOCK = min(32 if across else 4096, max(16, triton.next_power_of_2(col_run)))

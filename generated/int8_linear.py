@@ -1445,7 +1445,7 @@ def choose_int8_linear_backward_dsx(
                 if BLOCK <= 512
                 else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
             ),
-            num_warps=2 if BLOCK <= 512 else 2 if BLOCK <= 1024 else 8,
+            num_warps=2 if BLOCK <= 1024 else 8,
         )
     # any width
     return "loop", dict(
@@ -1571,7 +1571,7 @@ def choose_int8_linear_backward_dsw(
                 if BLOCK <= 512
                 else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
             ),
-            num_warps=2 if BLOCK <= 512 else 2 if BLOCK <= 1024 else 8,
+            num_warps=2 if BLOCK <= 1024 else 8,
         )
     # any width
     return "loop", dict(

@@ -1325,7 +1325,7 @@ def choose_layer_norm_backward_mu_sum(
                 if BLOCK <= 512
                 else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
             ),
-            num_warps=2 if BLOCK <= 512 else 2 if BLOCK <= 1024 else 8,
+            num_warps=2 if BLOCK <= 1024 else 8,
         )
     # any width
     return "loop", dict(
@@ -1549,7 +1549,7 @@ def choose_layer_norm_backward_dw(rows: int, cols: int, across: bool, sms: int) 
                 if BLOCK <= 512
                 else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
             ),
-            num_warps=2 if BLOCK <= 512 else 2 if BLOCK <= 1024 else 8,
+            num_warps=2 if BLOCK <= 1024 else 8,
         )
     # any width
     return "loop", dict(

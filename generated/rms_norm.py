@@ -1164,7 +1164,7 @@ def choose_rms_norm_backward_ms_sum(
                 if BLOCK <= 512
                 else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
             ),
-            num_warps=2 if BLOCK <= 512 else 2 if BLOCK <= 1024 else 8,
+            num_warps=2 if BLOCK <= 1024 else 8,
         )
     # any width
     return "loop", dict(
@@ -1397,7 +1397,7 @@ def choose_rms_norm_backward_dgain(
                 if BLOCK <= 512
                 else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
             ),
-            num_warps=2 if BLOCK <= 512 else 2 if BLOCK <= 1024 else 8,
+            num_warps=2 if BLOCK <= 1024 else 8,
         )
     # any width
     return "loop", dict(

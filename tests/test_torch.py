@@ -126,10 +126,11 @@ def torch_op(function):
     return getattr(torch.ops.tritongen, name).default
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["layer_norm", "matmul", "max_with_index", "cross_entropy"])
-def test_torchs_own_checks(name):
-    _, operands, _ = AS_TORCH[name]
+CHECKED = ["layer_norm", "matmul", "max_with_index", "cross_entropy"]
+
+
+def opcheck(name: str, operands: list[torch.Tensor]) -> None:
+    """torch's own checks of an op and of its gradient, asked for all and for the first alone."""
     op = spec(name)
     back = op.__wrapped__.__globals__[f"{name}_backward"]
     leaves = [x.clone().requires_grad_() if x.is_floating_point() else x for x in operands]
@@ -150,6 +151,12 @@ def test_torchs_own_checks(name):
     flags = [p for p in pull if p.startswith("need_")]
     for asked in ({}, dict.fromkeys(flags[1:], False)):
         torch.library.opcheck(torch_op(back), tuple(values_of(back, **known, **asked)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHECKED)
+def test_torchs_own_checks(name):
+    opcheck(name, AS_TORCH[name][1])
 
 
 # ---- several processes ----------------------------------------------------------------------------

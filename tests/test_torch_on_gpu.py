@@ -13,13 +13,12 @@ import sys
 import pytest
 import torch
 from test_backward import AS_TORCH, ops_of, spec
-from test_torch import LOW, torch_op, values_of
+from test_torch import CHECKED, LOW, opcheck
 from torch.func import grad, jvp, vmap
 from torch.utils.checkpoint import checkpoint
 
 import tritongen
 from tritongen import nn
-from tritongen.runtime.schema import params_of
 
 pytestmark = [
     pytest.mark.gpu,
@@ -124,24 +123,10 @@ def test_a_graph_of_forward_and_backward(name, warm):
 
 
 # ---- torch's own checks ---------------------------------------------------------------------------
-@pytest.mark.parametrize("name", ["layer_norm", "matmul", "max_with_index", "cross_entropy"])
+@pytest.mark.parametrize("name", CHECKED)
 def test_opcheck(name):
-    op, (_, _, operands_of) = spec(name), case(name)
-    operands = operands_of()
-    back = op.__wrapped__.__globals__[f"{name}_backward"]
-    leaves = [x.clone().requires_grad_() if x.is_floating_point() else x for x in operands]
-    params = [p.name for p in params_of(op.__wrapped__)]
-    known = dict(zip(params, leaves, strict=False))
-    torch.library.opcheck(torch_op(op), tuple(values_of(op, **known)))
-    given = op(*operands)
-    given = given if isinstance(given, tuple) else (given,)
-    outputs = {"max_with_index": ("v", "i"), "cross_entropy": ("loss",)}.get(name, ("y",))
-    for y, value in zip(outputs, given, strict=True):
-        dy = torch.randn_like(value) if value.is_floating_point() else value
-        known |= {y: value, f"d{y}": dy}
-    pull = [p.name for p in params_of(back.__wrapped__)]
-    known = {k: v.detach() for k, v in known.items() if k in pull}
-    torch.library.opcheck(torch_op(back), tuple(values_of(back, **known)))
+    _, _, operands_of = case(name)
+    opcheck(name, operands_of())
 
 
 # ---- transforms -----------------------------------------------------------------------------------

@@ -94,9 +94,7 @@ def collisions(
     inside = set(LAUNCH_WORDS | configs | (BATCH_WORDS if ir.BATCH_SIZE in dims else frozenset()))
     host: set[str] = set()
     words: set[str] = set()
-    launching: set[str] = (
-        set()
-    )  # of a launch's parameters are those that its text names: all are looked at as one
+    launching: set[str] = set()  # of all launches: each has the parameters that its text names
     for function in own:
         said = {w for w in _words(function) if marks.own not in w.lower()}
         words |= {w for w in said if not marks.is_marked(w)}

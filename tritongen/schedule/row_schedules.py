@@ -211,7 +211,11 @@ def resident_variants(resident, columns: bool, counts: bool, alone: bool) -> tup
     the rows, where Triton 3.6 turns tiles within the warp, and `min` over bf16 was wrong on an H200. A softmax of 16,384 in 16
     warps reaches 92%, of 32,768 in 32 warps 75: 85 and 71 with an exp of twice the instructions.
     """
-    row, one = resident.axes[0], 1 if alone else 2
+    row = resident.axes[0]
+
+    def one_warp(widest: int) -> str:
+        return f"1 if BLOCK <= {widest} else " if alone else ""
+
     launch = (Launch(resident.name, (tiles(row),)),)
     across = Variant(
         "across",
@@ -231,7 +235,7 @@ def resident_variants(resident, columns: bool, counts: bool, alone: bool) -> tup
             ("ROWS", rows(row, "max(1, 1024 // BLOCK)")),
             (
                 "num_warps",
-                f"{one} if BLOCK <= 1024 else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32",
+                f"{one_warp(1024)}2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32",
             ),
         )
         rows_ = Variant(
@@ -247,7 +251,7 @@ def resident_variants(resident, columns: bool, counts: bool, alone: bool) -> tup
     config = (
         ("BLOCK", "max(16, pow2(cols))"),
         ("ROWS", rows(row, height)),
-        ("num_warps", f"{one} if BLOCK <= 512 else 2 if BLOCK <= 1024 else 8"),
+        ("num_warps", f"{one_warp(512)}2 if BLOCK <= 1024 else 8"),
     )
     when = "0 < cols <= 16384 and not across"
     why = "rows fit in registers"

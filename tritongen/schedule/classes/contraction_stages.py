@@ -180,7 +180,7 @@ def bytes_behind(kernel: KernelPlan, config: Mapping[str, int]) -> tuple[int, in
     if read := max((bytes_of(r.dtype, itemsize, kernel) for r in tiles_read(kernel)), default=0):
         alone = len(kernel.stored) == 1 and not leaving
         passing = max(read, sums - sum(held.values()) if alone else sums)
-    if is_whole(kernel):
+    if adds_integers(kernel):
         passing = max(passing, sums - sum(held.values()))
     return part * sum(held.values()), part * min(passing, sums)
 
@@ -223,8 +223,7 @@ def tiles_read(kernel: KernelPlan) -> set[ir.Read]:
     return {r for r in found if r.tensor not in own and free_indices(r) & m and free_indices(r) & n}
 
 
-def is_whole(kernel: KernelPlan) -> bool:
-    """Whether the sums are of integers."""
+def adds_integers(kernel: KernelPlan) -> bool:
     return kernel.nests[0].fold.body.dtype in ir.INTS
 
 
