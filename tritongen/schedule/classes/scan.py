@@ -58,6 +58,8 @@ def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
         return rename_nest(nest, {old.pop(): last.along.index})
 
     members = [in_step(scans[n.name].nest if n.name in scans else n) for n in members]
+    if any(n.fold.binders[0].index != last.along.index for n in members if n.name in scans):
+        return None  # along another axis
     lines = gather_lines(members, {k: in_step(v) for k, v in virtual.items()}, set(box))
     names = {n.name for n in members}
     for nest in lines:
