@@ -34,9 +34,9 @@ class SlidingBody(Body):
         self.points: list[str] = []
         self.kept = "rows"  # what m is in the names of pointers
         # What tells terms apart is known when the kernel is compiled: dividing by it is cheap, and a run
-        # of channels is seen to be one.
+        # of channels is seen to be one. A batch has no size that a kernel could be compiled for.
         told = self.window() if len(kernel.axes) > 4 else kernel.axes[3].digits
-        self.known = set().union(*(symbols(d.hi) for d in told))
+        self.known = set().union(*(symbols(d.hi) for d in told)) - {ir.BATCH}
         self.told |= self.known
 
     def window(self) -> tuple[ir.Binder, ...]:

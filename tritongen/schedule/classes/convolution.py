@@ -289,7 +289,7 @@ def _kernel(name, skeleton, axes, group, stores, dims, facts) -> KernelPlan:
 def _packs(name, group, dims, facts) -> tuple[Pack, ...]:
     """Copies of the factors with the channels innermost, where each stands in one dim of one operand."""
     p, found = group.product, []
-    if len(p.k) != 1:
+    if len(p.k) != 1 or p.k[0].index == ir.BATCH:  # `...` may be any number of dims, or none
         return ()
     channel = p.k[0].index
     for side in (p.left, p.right):
