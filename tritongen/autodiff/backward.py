@@ -94,12 +94,12 @@ def derive(op: Op, wrt: Iterable[str] | None = None, shared: bool = False) -> Op
 def forward_lines(op: Op) -> tuple[Nest, ...]:
     """The op's lines as its gradient has them: each value that it wants is a line's."""
     wanted = _wanted(op, None)
-    tape = _Tape(_stepped_aside(op, wanted), facts_of(op), wanted, PLAIN)
+    tape = _Tape(_stepped_aside(op, wanted), facts_of(op), _said(op), wanted, PLAIN)
     return lift(tape.op, tape.facts, tape.free_name)
 
 
 def _derived(op: Op, wanted: tuple[Param, ...], most: int, shared: bool = False) -> Op:
-    tape = _Tape(op, facts_of(op), wanted, most)
+    tape = _Tape(op, facts_of(op), _said(op), wanted, most)
     tape.forward = lift(op, tape.facts, tape.free_name, shared)
     tape.find_active()
     for nest in reversed(tape.forward):
@@ -114,11 +114,16 @@ def _derived(op: Op, wanted: tuple[Param, ...], most: int, shared: bool = False)
 
 def _pruned(back: Op) -> Op:
     """Without the `else` that solving for an index made needless; by what the text says, which is checked again."""
-    said = tuple(f for f in back.facts if isinstance(f, Define) or f.origin == "fact")
-    facts = facts_of(replace(back, facts=said))
+    facts = _said(back)
     dims = {t.name: t.dims for t in (*back.tensors, *back.outputs)}
     dims |= {nest.name: nest.dims for nest in back.nests}
     return replace(back, nests=tuple(pruned(nest, dims, facts) for nest in back.nests))
+
+
+def _said(op: Op) -> Facts:
+    """What the text of an op says of its sizes: not what its reads ask for, which others may not ask for."""
+    said = tuple(f for f in op.facts if isinstance(f, Define) or f.origin == "fact")
+    return facts_of(replace(op, facts=said))
 
 
 def _stepped_aside(op: Op, wanted: tuple[Param, ...]) -> Op:
@@ -167,6 +172,7 @@ class _Tape:
 
     op: Op
     facts: Facts
+    said: Facts  # what its text says of sizes
     wanted: tuple[Param, ...]
     most: int  # operations in the gradient of a part of a line
     forward: tuple[Nest, ...] = ()
@@ -265,7 +271,7 @@ class _Tape:
     def _contribute(self, nest: Nest, use: flow.Use, name: str) -> None:
         target = self.targets[name]
         system = invert(use, nest.box, target, self.facts)
-        term = exprs.cast(write(system, self.shapes), exprs.COMPUTE)
+        term = exprs.cast(write(system, self.shapes, self.said), exprs.COMPUTE)
         if not exprs.is_zero(term):
             in_force = {b.index for b in target.box}
             term = exprs.name_binders(term, in_force, self.not_indices)

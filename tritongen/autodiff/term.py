@@ -32,7 +32,7 @@ from tritongen.ir.algebra import (
     walk,
     with_modulo,
 )
-from tritongen.ir.bounds import simplify
+from tritongen.ir.bounds import Facts, simplify
 from tritongen.ir.nodes import (
     INTS,
     Binder,
@@ -55,13 +55,16 @@ TAME = ("add", "sub", "mul", "neg", "where")
 Shapes = Mapping[str, Tensor]  # everything that may be read
 
 
-def write(system: System, shapes: Shapes) -> Expr:
-    """The sum over the unknowns left, or the bare weight where none is."""
+def write(system: System, shapes: Shapes, said: Facts) -> Expr:
+    """The sum over the unknowns left, or the bare weight where none is.
+
+    `said`: what the text says of sizes, by which what is read without `else` is checked again.
+    """
     _tidy(system)
     ranges = system.ranges | _inner_ranges(system.weight)
-    weight = exprs.map_polys(system.weight, lambda p: _filled_fetches(system, p, ranges, shapes))
-    weight = rebuild(weight, lambda e: _filled(system, e, ranges, shapes))
-    guards = _needed(system, weight, shapes)
+    weight = exprs.map_polys(system.weight, lambda p: _filled_fetches(said, p, ranges, shapes))
+    weight = rebuild(weight, lambda e: _filled(said, e, ranges, shapes))
+    guards = _needed(system, weight, shapes, said)
     if guards is None:
         return exprs.number(0, weight.dtype)
     binders = tuple(Binder(name, lo, hi) for name, (lo, hi) in system.unknown.items())
@@ -144,7 +147,7 @@ def _inner_ranges(expr: Expr) -> dict[str, tuple[Poly, Poly]]:
     return {b.index: (b.lo, b.hi) for r in reduces for b in r.binders}
 
 
-def _inside(system: System, coords: tuple[Poly, ...], dims: tuple[Poly, ...], ranges) -> bool:
+def _inside(said: Facts, coords: tuple[Poly, ...], dims: tuple[Poly, ...], ranges) -> bool:
     """Whether the coordinates are in bounds wherever the guards hold or not."""
     for c, dim in zip(coords, dims, strict=True):
         plain = next((r for name, r in ranges.items() if c == index(name)), None)
@@ -153,24 +156,24 @@ def _inside(system: System, coords: tuple[Poly, ...], dims: tuple[Poly, ...], ra
         if is_fractional(c) or any(isinstance(a, Fetch) for a in walk(c)):
             return False
         for left, right in ((c, ZERO), (dim - 1, c)):
-            if decide(left, ">=", right, system.facts, ranges) is not True:
+            if decide(left, ">=", right, said, ranges) is not True:
                 return False
     return True
 
 
-def _filled(system: System, expr: Expr, ranges, shapes: Shapes) -> Expr:
+def _filled(said: Facts, expr: Expr, ranges, shapes: Shapes) -> Expr:
     """A read that only the guards, or the box it came from, kept inside gets a fill."""
     if not isinstance(expr, Read) or expr.fill is not None:
         return expr
-    if _inside(system, expr.coords, shapes[expr.tensor].dims, ranges):
+    if _inside(said, expr.coords, shapes[expr.tensor].dims, ranges):
         return expr
     return replace(expr, fill=OUTSIDE.get(expr.dtype, 0.0))
 
 
-def _filled_fetches(system: System, p: Poly, ranges, shapes: Shapes) -> Poly:
+def _filled_fetches(said: Facts, p: Poly, ranges, shapes: Shapes) -> Poly:
     def change(atom: Atom) -> Poly | None:
         if isinstance(atom, Fetch) and atom.fill is None:
-            if not _inside(system, atom.coords, shapes[atom.tensor].dims, ranges):
+            if not _inside(said, atom.coords, shapes[atom.tensor].dims, ranges):
                 return poly(replace(atom, fill=OUTSIDE[shapes[atom.tensor].dtype]))
         return None
 
@@ -178,7 +181,9 @@ def _filled_fetches(system: System, p: Poly, ranges, shapes: Shapes) -> Poly:
 
 
 # ---- guards -------------------------------------------------------------------------------------
-def _needed(system: System, weight: Expr, shapes: Shapes) -> tuple[Guard, ...] | None:
+def _needed(
+    system: System, weight: Expr, shapes: Shapes, said: Facts
+) -> tuple[Guard, ...] | None:
     """The guards that have to stay; None where one of them never holds."""
     implied = _implied(weight, shapes) if _is_tame(weight) else frozenset()
     implied = frozenset(simplify(p, system.facts) for p in implied)
@@ -187,7 +192,7 @@ def _needed(system: System, weight: Expr, shapes: Shapes) -> tuple[Guard, ...] |
         if guard.op == ">=" and simplify(guard.poly, system.facts) in implied:
             continue
         for part in _whole(system, guard):
-            part = replace(part, poly=_filled_fetches(system, part.poly, system.ranges, shapes))
+            part = replace(part, poly=_filled_fetches(said, part.poly, system.ranges, shapes))
             verdict = decide(part.poly, part.op, ZERO, system.facts, system.ranges)
             if verdict is False:
                 return None
