@@ -106,6 +106,15 @@ def test_numbers_that_have_no_tf32_are_split_exactly():
     assert judge(tf32x3(a, b), expect(spec_op("matmul"), {"a": a, "b": b}, split="triton")["y"]).ok
 
 
+def test_a_product_of_integers_is_none_of_tf32():
+    """An op that multiplies f32 elsewhere: 510-324."""
+    text = "op f(c: i16[M, K], a: f32[M, K]) -> (y: f32[M], z: f32[M]) {\n"
+    text += "  y[m] = mean[k](c[m, k] * c[m, k])\n  z[m] = sum[k](a[m, k] * a[m, k])\n}"
+    args = {"c": torch.full((2, 3), 300, dtype=torch.int16), "a": torch.ones(2, 3)}
+    op = check(parse(text))[-1].typings[0]
+    assert expect(op, args, split="nan")["y"].value.tolist() == [90000.0] * 2
+
+
 def test_low_parts_below_the_normal_numbers_are_lost_and_nothing_else():
     op = spec_op("matmul")
     a = torch.tensor([[-3.8541e-38, 1.4707e-07], [2.0**-103 * 1.0001, 1.0]])

@@ -31,6 +31,7 @@ from tritongen.ir.forms import with_forms
 from tritongen.ir.functions import FUNCTIONS, power_ulp
 from tritongen.ir.interp import DENSE_LIMIT, Axes, Run, axes_of, flat_terms, fold, pieces
 from tritongen.ir.nodes import (
+    INTS,
     Call,
     Cast,
     Const,
@@ -131,6 +132,7 @@ class _Bounded(Run):
     def on_cores(self, expr: Reduce) -> bool:
         """Whether tensor cores may add it up, from factors in tf32."""
         product = expr.op == "sum" and isinstance(expr.body, Call) and expr.body.fn == "mul"
+        product = product and expr.body.dtype not in INTS
         return product and self.compute == "f32" and bool(self.split or self.word(expr) == "tf32")
 
     def word(self, expr: Reduce) -> str:
