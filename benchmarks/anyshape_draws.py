@@ -40,7 +40,8 @@ Range = tuple[int, int]
 class Source:
     """An op and the ranges of its sizes; constants take one of some values. `batch`: elements of `...`.
 
-    `rivals`: what torch computes it by, in the names of operands, where the spec's `ref` does not say it.
+    `rivals`: what torch computes it by, in the names of operands, where the spec's `ref` does not say it; `exact`: in
+    f64, where no reference runs on a GPU, as none of integer products does.
     """
 
     spec: str
@@ -49,6 +50,7 @@ class Source:
     batch: Range = (1, 1 << 20)
     dtypes: tuple[str, ...] = ("f16", "bf16", "f32")
     rivals: tuple[str, ...] = ()
+    exact: str = ""
     layouts: tuple[str, ...] = LAYOUTS
 
 
@@ -94,6 +96,7 @@ POOLED = {"constants": {"win": (2, 3, 3, 5), "stride": (1, 2, 2, 3), "pad": (0, 
 LONG, SIDE = (1, 1 << 20), (1, 16384)
 PRODUCT = {"M": SIDE, "N": SIDE, "K": SIDE, "B": (1, 256)}
 INT8 = ("torch._int_mm(x, w.t()) * sx[:, None] * sw", "(x.to(torch.bfloat16) @ w.t().to(torch.bfloat16)) * sx[:, None] * sw")  # fmt: skip
+INT8_EXACT = "(x.double() @ w.double().t()) * sx.double()[:, None] * sw.double()"
 HALVES, FULL = ("f16", "bf16"), ("f32",)
 
 
@@ -125,7 +128,7 @@ CLASSES: dict[str, tuple[Source, ...]] = {
     ),
     "products": products(HALVES),
     "products f32": products(FULL),
-    "products 8 bits": specs("int8_linear", PRODUCT, dtypes=HALVES, rivals=INT8),
+    "products 8 bits": specs("int8_linear", PRODUCT, dtypes=HALVES, rivals=INT8, exact=INT8_EXACT),
     "convolutions": (
         *specs("conv1d conv2d conv3d conv_group_norm_silu", IMAGE | WINDOW, **CONVOLVED),
         *specs("depthwise_conv2d conv_transpose1d conv_transpose2d conv_transpose3d", IMAGE | WINDOW, **CONVOLVED),
