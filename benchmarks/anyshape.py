@@ -4,7 +4,7 @@
     python -m benchmarks.anyshape --class products --seed commit --draws 100      # three seeds, of the commit's hash
     python -m benchmarks.anyshape --class rows --seed 7 --draws 400 --shard 0/4 --resume rows.jsonl
 
-A class is one of `anyshape_draws.CLASSES`, or all. All that is timed is compiled before, in as many processes as there are
+A class is one of `anyshape_draws.CLASSES`, several with commas between, or all. All that is timed is compiled before, in as many processes as there are
 cores; a contender that is not right to f64 has no time. **Ratio**: the least of torch's times over ours, at most 2; under
 10 us a difference of 1 us counts as none. The twenty worst calls are timed again, with every variant that may run them.
 Each row goes to the file of `--resume` as it is measured, and what stands there is not measured again.
@@ -39,7 +39,7 @@ def main() -> int:
     os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
     from benchmarks.anyshape_draws import CLASSES, draw, text_of
 
-    kinds = list(CLASSES) if options.kind == "all" else [options.kind]
+    kinds = list(CLASSES) if options.kind == "all" else options.kind.split(",")
     if unknown := set(kinds) - set(CLASSES):
         print(f"--class {unknown.pop()}: one of {', '.join(CLASSES)}, or all", file=sys.stderr)
         return 2
@@ -68,9 +68,8 @@ def main() -> int:
             rows[key] = row | {"ratio": ratio(row)}
             note(options.resume, rows[key])
         found = [rows[key] for key in keys if key in rows]
-        worst = sorted((r for r in found if r["ratio"] is not None), key=lambda r: r["ratio"])[
-            :WORST
-        ]
+        timed = sorted((r for r in found if r["ratio"] is not None), key=lambda r: r["ratio"])
+        worst = timed[: options.worst]
         jobs = [
             ("variants", (tuple(r["key"]), options.device)) for r in worst if "variants" not in r
         ]
@@ -84,20 +83,21 @@ def main() -> int:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--class", dest="kind", required=True)
-    parser.add_argument("--seed", default="commit", help="a number, or commit: three of its hash")
+    parser.add_argument("--seed", default="commit", help="numbers, or commit: three of its hash")
     parser.add_argument("--draws", type=int, default=100)
     parser.add_argument("--shard", default="0/1", help="i/n: every n-th draw, from the i-th")
     parser.add_argument("--resume", type=Path, help="a file of rows: read, and added to")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 2)
+    parser.add_argument("--worst", type=int, default=WORST, help="calls timed by every variant")
     parser.add_argument("--seconds", type=float, default=60, help="what one draw may take")
     return parser.parse_args()
 
 
 def seeds(asked: str) -> list[int]:
-    """One number, or three of the hash of the commit that is measured."""
+    """Numbers, or three of the hash of the commit that is measured."""
     if asked != "commit":
-        return [int(asked)]
+        return [int(seed) for seed in asked.split(",")]
     sha = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
     return [int(sha.stdout[k : k + 6], 16) for k in (0, 6, 12)]
 
