@@ -48,16 +48,25 @@ def _runs_kernels(x: torch.Tensor) -> bool:
 
 
 @triton.jit
+def add2d_float_flat_block(x_ptr, y_ptr, z_ptr, x_i, y_i, z_i, COMPUTE: tl.constexpr, i, inside):
+    """A block of i, or where it is inside."""
+    x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
+    y = tl.load(y_ptr + i * y_i, mask=inside).to(COMPUTE)
+    z = x + y
+    tl.store(z_ptr + i * z_i, z, mask=inside)
+
+
+@triton.jit
 def add2d_float_flat(
     x_ptr, y_ptr, z_ptr, total, x_i, y_i, z_i, COMPUTE: tl.constexpr, BLOCK: tl.constexpr
 ):
     """BLOCK elements a program."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < total
-    x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
-    y = tl.load(y_ptr + i * y_i, mask=inside).to(COMPUTE)
-    z = x + y
-    tl.store(z_ptr + i * z_i, z, mask=inside)
+    # A mask that ends at any element makes accesses narrow: whole blocks go without.
+    if tl.program_id(0) < total // BLOCK:
+        add2d_float_flat_block(x_ptr, y_ptr, z_ptr, x_i, y_i, z_i, COMPUTE, i, None)
+    else:
+        add2d_float_flat_block(x_ptr, y_ptr, z_ptr, x_i, y_i, z_i, COMPUTE, i, i < total)
 
 
 @triton.jit
@@ -103,14 +112,23 @@ def add2d_float_strided(
 
 
 @triton.jit
-def add2d_int_flat(x_ptr, y_ptr, z_ptr, total, x_i, y_i, z_i, BLOCK: tl.constexpr):
-    """BLOCK elements a program."""
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < total
+def add2d_int_flat_block(x_ptr, y_ptr, z_ptr, x_i, y_i, z_i, i, inside):
+    """A block of i, or where it is inside."""
     x = tl.load(x_ptr + i * x_i, mask=inside)
     y = tl.load(y_ptr + i * y_i, mask=inside)
     z = x + y
     tl.store(z_ptr + i * z_i, z, mask=inside)
+
+
+@triton.jit
+def add2d_int_flat(x_ptr, y_ptr, z_ptr, total, x_i, y_i, z_i, BLOCK: tl.constexpr):
+    """BLOCK elements a program."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    # A mask that ends at any element makes accesses narrow: whole blocks go without.
+    if tl.program_id(0) < total // BLOCK:
+        add2d_int_flat_block(x_ptr, y_ptr, z_ptr, x_i, y_i, z_i, i, None)
+    else:
+        add2d_int_flat_block(x_ptr, y_ptr, z_ptr, x_i, y_i, z_i, i, i < total)
 
 
 @triton.jit

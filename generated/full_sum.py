@@ -287,14 +287,25 @@ def full_sum(x: torch.Tensor) -> torch.Tensor:
 
 
 @triton.jit
+def full_sum_backward_flat_block(
+    dx_ptr, dy, dx_i, DY_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, i, inside
+):
+    """A block of i, or where it is inside."""
+    dy = _scalar(dy, DY_IS_TENSOR, COMPUTE)
+    tl.store(dx_ptr + i * dx_i, dy, mask=inside)
+
+
+@triton.jit
 def full_sum_backward_flat(
     dx_ptr, dy, total, dx_i, DY_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, BLOCK: tl.constexpr
 ):
     """BLOCK elements a program."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < total
-    dy = _scalar(dy, DY_IS_TENSOR, COMPUTE)
-    tl.store(dx_ptr + i * dx_i, dy, mask=inside)
+    # A mask that ends at any element makes accesses narrow: whole blocks go without.
+    if tl.program_id(0) < total // BLOCK:
+        full_sum_backward_flat_block(dx_ptr, dy, dx_i, DY_IS_TENSOR, COMPUTE, i, None)
+    else:
+        full_sum_backward_flat_block(dx_ptr, dy, dx_i, DY_IS_TENSOR, COMPUTE, i, i < total)
 
 
 @triton.jit

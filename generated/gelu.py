@@ -179,15 +179,24 @@ def _exp(x, HALF: tl.constexpr = False):
 
 
 @triton.jit
+def gelu_flat_block(x_ptr, y_ptr, x_i, y_i, HALF: tl.constexpr, COMPUTE: tl.constexpr, i, inside):
+    """A block of i, or where it is inside."""
+    x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
+    y = _times_ndtr(x, HALF)
+    tl.store(y_ptr + i * y_i, y, mask=inside)
+
+
+@triton.jit
 def gelu_flat(
     x_ptr, y_ptr, total, x_i, y_i, HALF: tl.constexpr, COMPUTE: tl.constexpr, BLOCK: tl.constexpr
 ):
     """BLOCK elements a program."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < total
-    x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
-    y = _times_ndtr(x, HALF)
-    tl.store(y_ptr + i * y_i, y, mask=inside)
+    # A mask that ends at any element makes accesses narrow: whole blocks go without.
+    if tl.program_id(0) < total // BLOCK:
+        gelu_flat_block(x_ptr, y_ptr, x_i, y_i, HALF, COMPUTE, i, None)
+    else:
+        gelu_flat_block(x_ptr, y_ptr, x_i, y_i, HALF, COMPUTE, i, i < total)
 
 
 @triton.jit
@@ -338,6 +347,17 @@ def gelu(x: torch.Tensor) -> torch.Tensor:
 
 
 @triton.jit
+def gelu_backward_flat_block(
+    dy_ptr, x_ptr, dx_ptr, dy_i, x_i, dx_i, COMPUTE: tl.constexpr, HALF: tl.constexpr, i, inside
+):
+    """A block of i, or where it is inside."""
+    dy = tl.load(dy_ptr + i * dy_i, mask=inside).to(COMPUTE)
+    x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
+    dx = dy * _ndtr(x, HALF) + dy * x * (0.3989422804014327 * _exp(-0.5 * x * x, HALF))
+    tl.store(dx_ptr + i * dx_i, dx, mask=inside)
+
+
+@triton.jit
 def gelu_backward_flat(
     dy_ptr,
     x_ptr,
@@ -352,11 +372,13 @@ def gelu_backward_flat(
 ):
     """BLOCK elements a program."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < total
-    dy = tl.load(dy_ptr + i * dy_i, mask=inside).to(COMPUTE)
-    x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
-    dx = dy * _ndtr(x, HALF) + dy * x * (0.3989422804014327 * _exp(-0.5 * x * x, HALF))
-    tl.store(dx_ptr + i * dx_i, dx, mask=inside)
+    # A mask that ends at any element makes accesses narrow: whole blocks go without.
+    if tl.program_id(0) < total // BLOCK:
+        gelu_backward_flat_block(dy_ptr, x_ptr, dx_ptr, dy_i, x_i, dx_i, COMPUTE, HALF, i, None)
+    else:
+        gelu_backward_flat_block(
+            dy_ptr, x_ptr, dx_ptr, dy_i, x_i, dx_i, COMPUTE, HALF, i, i < total
+        )
 
 
 @triton.jit

@@ -68,6 +68,17 @@ def _scalar(value, IS_TENSOR: tl.constexpr, DTYPE: tl.constexpr):
 
 
 @triton.jit
+def leaky_relu_flat_block(
+    x_ptr, y_ptr, slope, x_i, y_i, COMPUTE: tl.constexpr, SLOPE_IS_TENSOR: tl.constexpr, i, inside
+):
+    """A block of i, or where it is inside."""
+    slope = _scalar(slope, SLOPE_IS_TENSOR, COMPUTE)
+    x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
+    y = tl.where(x > 0.0, x, slope * x)
+    tl.store(y_ptr + i * y_i, y, mask=inside)
+
+
+@triton.jit
 def leaky_relu_flat(
     x_ptr,
     y_ptr,
@@ -81,11 +92,11 @@ def leaky_relu_flat(
 ):
     """BLOCK elements a program."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < total
-    slope = _scalar(slope, SLOPE_IS_TENSOR, COMPUTE)
-    x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
-    y = tl.where(x > 0.0, x, slope * x)
-    tl.store(y_ptr + i * y_i, y, mask=inside)
+    # A mask that ends at any element makes accesses narrow: whole blocks go without.
+    if tl.program_id(0) < total // BLOCK:
+        leaky_relu_flat_block(x_ptr, y_ptr, slope, x_i, y_i, COMPUTE, SLOPE_IS_TENSOR, i, None)
+    else:
+        leaky_relu_flat_block(x_ptr, y_ptr, slope, x_i, y_i, COMPUTE, SLOPE_IS_TENSOR, i, i < total)
 
 
 @triton.jit

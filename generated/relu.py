@@ -48,13 +48,22 @@ def _runs_kernels(x: torch.Tensor) -> bool:
 
 
 @triton.jit
-def relu_flat(x_ptr, y_ptr, total, x_i, y_i, COMPUTE: tl.constexpr, BLOCK: tl.constexpr):
-    """BLOCK elements a program."""
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < total
+def relu_flat_block(x_ptr, y_ptr, x_i, y_i, COMPUTE: tl.constexpr, i, inside):
+    """A block of i, or where it is inside."""
     x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
     y = tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
     tl.store(y_ptr + i * y_i, y, mask=inside)
+
+
+@triton.jit
+def relu_flat(x_ptr, y_ptr, total, x_i, y_i, COMPUTE: tl.constexpr, BLOCK: tl.constexpr):
+    """BLOCK elements a program."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    # A mask that ends at any element makes accesses narrow: whole blocks go without.
+    if tl.program_id(0) < total // BLOCK:
+        relu_flat_block(x_ptr, y_ptr, x_i, y_i, COMPUTE, i, None)
+    else:
+        relu_flat_block(x_ptr, y_ptr, x_i, y_i, COMPUTE, i, i < total)
 
 
 @triton.jit
@@ -195,16 +204,27 @@ def relu(x: torch.Tensor) -> torch.Tensor:
 
 
 @triton.jit
+def relu_backward_flat_block(
+    x_ptr, dy_ptr, dx_ptr, x_i, dy_i, dx_i, COMPUTE: tl.constexpr, i, inside
+):
+    """A block of i, or where it is inside."""
+    x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
+    dy = tl.load(dy_ptr + i * dy_i, mask=inside).to(COMPUTE)
+    dx = tl.where(x < 0.0, 0.0, dy * tl.where(x == 0.0, 0.5, 1.0))
+    tl.store(dx_ptr + i * dx_i, dx, mask=inside)
+
+
+@triton.jit
 def relu_backward_flat(
     x_ptr, dy_ptr, dx_ptr, total, x_i, dy_i, dx_i, COMPUTE: tl.constexpr, BLOCK: tl.constexpr
 ):
     """BLOCK elements a program."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < total
-    x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
-    dy = tl.load(dy_ptr + i * dy_i, mask=inside).to(COMPUTE)
-    dx = tl.where(x < 0.0, 0.0, dy * tl.where(x == 0.0, 0.5, 1.0))
-    tl.store(dx_ptr + i * dx_i, dx, mask=inside)
+    # A mask that ends at any element makes accesses narrow: whole blocks go without.
+    if tl.program_id(0) < total // BLOCK:
+        relu_backward_flat_block(x_ptr, dy_ptr, dx_ptr, x_i, dy_i, dx_i, COMPUTE, i, None)
+    else:
+        relu_backward_flat_block(x_ptr, dy_ptr, dx_ptr, x_i, dy_i, dx_i, COMPUTE, i, i < total)
 
 
 @triton.jit

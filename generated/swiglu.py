@@ -88,6 +88,17 @@ def _sigmoid(x, HALF: tl.constexpr = False):
 
 
 @triton.jit
+def swiglu_flat_block(
+    gate_ptr, up_ptr, y_ptr, gate_i, up_i, y_i, COMPUTE: tl.constexpr, HALF: tl.constexpr, i, inside
+):
+    """A block of i, or where it is inside."""
+    gate = tl.load(gate_ptr + i * gate_i, mask=inside).to(COMPUTE)
+    up = tl.load(up_ptr + i * up_i, mask=inside).to(COMPUTE)
+    y = gate * _sigmoid(gate, HALF) * up
+    tl.store(y_ptr + i * y_i, y, mask=inside)
+
+
+@triton.jit
 def swiglu_flat(
     gate_ptr,
     up_ptr,
@@ -102,11 +113,11 @@ def swiglu_flat(
 ):
     """BLOCK elements a program."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < total
-    gate = tl.load(gate_ptr + i * gate_i, mask=inside).to(COMPUTE)
-    up = tl.load(up_ptr + i * up_i, mask=inside).to(COMPUTE)
-    y = gate * _sigmoid(gate, HALF) * up
-    tl.store(y_ptr + i * y_i, y, mask=inside)
+    # A mask that ends at any element makes accesses narrow: whole blocks go without.
+    if tl.program_id(0) < total // BLOCK:
+        swiglu_flat_block(gate_ptr, up_ptr, y_ptr, gate_i, up_i, y_i, COMPUTE, HALF, i, None)
+    else:
+        swiglu_flat_block(gate_ptr, up_ptr, y_ptr, gate_i, up_i, y_i, COMPUTE, HALF, i, i < total)
 
 
 @triton.jit
@@ -290,6 +301,35 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
 
 
 @triton.jit
+def swiglu_backward_flat_block(
+    dy_ptr,
+    up_ptr,
+    gate_ptr,
+    dgate_ptr,
+    dup_ptr,
+    dy_i,
+    up_i,
+    gate_i,
+    dgate_i,
+    dup_i,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    i,
+    inside,
+):
+    """A block of i, or where it is inside."""
+    dy = tl.load(dy_ptr + i * dy_i, mask=inside).to(COMPUTE)
+    up = tl.load(up_ptr + i * up_i, mask=inside).to(COMPUTE)
+    gate = tl.load(gate_ptr + i * gate_i, mask=inside).to(COMPUTE)
+    dgate = dy * up * _sigmoid(gate, HALF) + dy * up * gate * (
+        _sigmoid(gate, HALF) * (1.0 - _sigmoid(gate))
+    )
+    tl.store(dgate_ptr + i * dgate_i, dgate, mask=inside)
+    dup = dy * (gate * _sigmoid(gate, HALF))
+    tl.store(dup_ptr + i * dup_i, dup, mask=inside)
+
+
+@triton.jit
 def swiglu_backward_flat(
     dy_ptr,
     up_ptr,
@@ -308,16 +348,41 @@ def swiglu_backward_flat(
 ):
     """BLOCK elements a program."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < total
-    dy = tl.load(dy_ptr + i * dy_i, mask=inside).to(COMPUTE)
-    up = tl.load(up_ptr + i * up_i, mask=inside).to(COMPUTE)
-    gate = tl.load(gate_ptr + i * gate_i, mask=inside).to(COMPUTE)
-    dgate = dy * up * _sigmoid(gate, HALF) + dy * up * gate * (
-        _sigmoid(gate, HALF) * (1.0 - _sigmoid(gate))
-    )
-    tl.store(dgate_ptr + i * dgate_i, dgate, mask=inside)
-    dup = dy * (gate * _sigmoid(gate, HALF))
-    tl.store(dup_ptr + i * dup_i, dup, mask=inside)
+    # A mask that ends at any element makes accesses narrow: whole blocks go without.
+    if tl.program_id(0) < total // BLOCK:
+        swiglu_backward_flat_block(
+            dy_ptr,
+            up_ptr,
+            gate_ptr,
+            dgate_ptr,
+            dup_ptr,
+            dy_i,
+            up_i,
+            gate_i,
+            dgate_i,
+            dup_i,
+            COMPUTE,
+            HALF,
+            i,
+            None,
+        )
+    else:
+        swiglu_backward_flat_block(
+            dy_ptr,
+            up_ptr,
+            gate_ptr,
+            dgate_ptr,
+            dup_ptr,
+            dy_i,
+            up_i,
+            gate_i,
+            dgate_i,
+            dup_i,
+            COMPUTE,
+            HALF,
+            i,
+            i < total,
+        )
 
 
 @triton.jit

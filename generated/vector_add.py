@@ -21,14 +21,34 @@ def _runs_kernels(x: torch.Tensor) -> bool:
 
 
 @triton.jit
+def vector_add_float_flat_block(
+    x_ptr, y_ptr, z_ptr, x_n, y_n, z_n, COMPUTE: tl.constexpr, n, inside
+):
+    """A block of n, or where it is inside."""
+    x = tl.load(x_ptr + n * x_n, mask=inside).to(COMPUTE)
+    y = tl.load(y_ptr + n * y_n, mask=inside).to(COMPUTE)
+    z = x + y
+    tl.store(z_ptr + n * z_n, z, mask=inside)
+
+
+@triton.jit
 def vector_add_float_flat(
     x_ptr, y_ptr, z_ptr, N, x_n, y_n, z_n, COMPUTE: tl.constexpr, BLOCK: tl.constexpr
 ):
     """BLOCK elements a program."""
     n = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = n < N
-    x = tl.load(x_ptr + n * x_n, mask=inside).to(COMPUTE)
-    y = tl.load(y_ptr + n * y_n, mask=inside).to(COMPUTE)
+    # A mask that ends at any element makes accesses narrow: whole blocks go without.
+    if tl.program_id(0) < N // BLOCK:
+        vector_add_float_flat_block(x_ptr, y_ptr, z_ptr, x_n, y_n, z_n, COMPUTE, n, None)
+    else:
+        vector_add_float_flat_block(x_ptr, y_ptr, z_ptr, x_n, y_n, z_n, COMPUTE, n, n < N)
+
+
+@triton.jit
+def vector_add_int_flat_block(x_ptr, y_ptr, z_ptr, x_n, y_n, z_n, n, inside):
+    """A block of n, or where it is inside."""
+    x = tl.load(x_ptr + n * x_n, mask=inside)
+    y = tl.load(y_ptr + n * y_n, mask=inside)
     z = x + y
     tl.store(z_ptr + n * z_n, z, mask=inside)
 
@@ -37,11 +57,11 @@ def vector_add_float_flat(
 def vector_add_int_flat(x_ptr, y_ptr, z_ptr, N, x_n, y_n, z_n, BLOCK: tl.constexpr):
     """BLOCK elements a program."""
     n = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = n < N
-    x = tl.load(x_ptr + n * x_n, mask=inside)
-    y = tl.load(y_ptr + n * y_n, mask=inside)
-    z = x + y
-    tl.store(z_ptr + n * z_n, z, mask=inside)
+    # A mask that ends at any element makes accesses narrow: whole blocks go without.
+    if tl.program_id(0) < N // BLOCK:
+        vector_add_int_flat_block(x_ptr, y_ptr, z_ptr, x_n, y_n, z_n, n, None)
+    else:
+        vector_add_int_flat_block(x_ptr, y_ptr, z_ptr, x_n, y_n, z_n, n, n < N)
 
 
 def choose_vector_add_float(itemsize: int) -> tuple[str, dict]:

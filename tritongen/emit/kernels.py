@@ -18,7 +18,7 @@ from tritongen.emit.window import window_view, windows_view
 from tritongen.schedule.plan import KernelPlan
 
 PRINTERS = {
-    "flat": tiles.flat,
+    "flat": lambda body: tiles.flat(tiles.FlatBody(body.context, body.kernel)),
     "tile": tiles.tile,
     "rows": tiles.rows,
     "lines": lambda body: lines.lines(lines.LinesBody(body.context, body.kernel)),

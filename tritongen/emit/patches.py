@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from tritongen.emit.body import Body
 from tritongen.emit.bounded import LOOPED
 from tritongen.emit.contraction import accumulators, axis_names, dot_line, widen
-from tritongen.emit.persistent import mentions, permuted
+from tritongen.emit.persistent import permuted
 from tritongen.emit.sliding import SlidingBody
-from tritongen.emit.text import launch_text, wrap
+from tritongen.emit.text import launch_text, mentions, wrap
 from tritongen.emit.tiles import view
 from tritongen.emit.view import KernelView, Loop
 from tritongen.ir import nodes as ir

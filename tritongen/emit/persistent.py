@@ -8,8 +8,7 @@ part (`role`), it sums one CHUNK of k, and `combine_view` prints the kernel that
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from tritongen.emit.body import Body
 from tritongen.emit.bounded import FREE
@@ -21,6 +20,7 @@ from tritongen.emit.contraction import (
     storage_dtype,
     widen,
 )
+from tritongen.emit.text import mentions
 from tritongen.emit.tiles import view
 from tritongen.emit.view import KernelView, Loop
 from tritongen.ir import nodes as ir
@@ -122,10 +122,6 @@ def corner_lines(body: Body, var: dict[str, str], column: str, width: str) -> li
 
 def row_line(var: dict[str, str]) -> str:
     return f"{var['m']} = {var['first_m']}.to(tl.int64) + tl.arange(0, BLOCK_M)[:, None]"
-
-
-def mentions(lines: Iterable[str], name: str) -> bool:
-    return any(re.search(rf"\b{name}\b", line) for line in lines)
 
 
 # ---- operands ------------------------------------------------------------------------------------

@@ -17,11 +17,11 @@ from tritongen.emit.persistent import (
     BLOCKS,
     describe,
     epilogue,
-    mentions,
     open_tiles,
     place_lines,
     row_line,
 )
+from tritongen.emit.text import mentions
 from tritongen.emit.tf32x3 import parts
 from tritongen.emit.tiles import view
 from tritongen.emit.view import KernelView, Loop

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tritongen.emit.body import Body
 from tritongen.emit.fold_lines import fold_resident
 from tritongen.emit.masked import choose_fill
+from tritongen.emit.text import mentions
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
 from tritongen.schedule.canonical import free_indices, reads, tensors_read
@@ -111,7 +113,19 @@ def view(
     )
 
 
-def flat(body: Body) -> KernelView:
+class FlatBody(Body):
+    """Whether a mask asks for more than that an element is inside."""
+
+    only_inside = True
+
+    def mask(self, axes: frozenset[str], checks: Sequence[str] = ()) -> str:
+        text = super().mask(axes, checks)
+        self.only_inside &= text in ("", *self.axis_mask.values())
+        return text
+
+
+def flat(body: FlatBody) -> KernelView:
+    """In a function of its own, what is done with a block: called without a mask for those that are whole."""
     (axis,) = body.kernel.axes
     single = len(axis.digits) == 1 and axis.digits[0].index != ir.BATCH
     name = axis.digits[0].index if single else body.names.free("i")
@@ -123,8 +137,14 @@ def flat(body: Body) -> KernelView:
     inside = body.names.free("inside")
     body.axis_mask[axis.name] = inside
     straight_lines(body)
-    var = {"i": name, "total": total, "inside": inside}
-    return view(body, var, ("BLOCK",), "BLOCK elements a program.", lines=tuple(body.lines))
+    var = {"i": name, "total": total, "inside": inside, "block": f"{body.kernel.name}_block"}
+    seen = view(body, var, ("BLOCK",), "BLOCK elements a program.", lines=tuple(body.lines))
+    lines = (*seen.prologue, *seen.lines)
+    names = [p for p in seen.parameters if p != "BLOCK: tl.constexpr"]
+    names = [p for p in names if p != total or mentions(lines, total)]
+    passed = ", ".join([p.removesuffix(": tl.constexpr") for p in names] + [name])
+    var |= {"block_parameters": ", ".join([*names, name, inside]), "passed": passed}
+    return replace(seen, flags={"whole_blocks": body.only_inside})
 
 
 def tile(body: Body) -> KernelView:
