@@ -68,15 +68,17 @@ def _descriptor(x: torch.Tensor, *block: int) -> TensorDescriptor:
     return TensorDescriptor(x, list(x.shape), [*strides, 1], block)
 
 
-def _takes_patches(*operands: torch.Tensor) -> bool:
-    """Whether patches can be loaded by descriptor, along the last dim, of these or of packed copies."""
+def _takes_patches(*operands: torch.Tensor, copied: bool = False) -> bool:
+    """Whether patches can be loaded by descriptor, along the last dim, of these or of packed copies.
+
+    `copied`: whatever is not aligned is.
+    """
     step = 16 // operands[0].element_size()
     # With a stride, a row of a descriptor reaches over others; its coordinates have 32 bits.
     if max(n * s for x in operands for n, s in zip(x.shape[1:], x.stride()[1:])) >= 2**29:
         return False
-    return _takes_tiles(*operands) and all(
-        _is_aligned(x) or x.stride(-1) != 1 and x.shape[-1] % step == 0 for x in operands
-    )
+    aligned = (_is_aligned(x) or x.stride(-1) != 1 and x.shape[-1] % step == 0 for x in operands)
+    return _takes_tiles(*operands) and (copied or all(aligned))
 
 
 def _every(x: torch.Tensor, *steps: int) -> torch.Tensor:
@@ -188,25 +190,49 @@ def conv2d_x_packed_tile(
     x_ptr,
     x_packed_ptr,
     rows,
-    C,
+    x_packed_width,
+    H_W_groups,
     HW,
-    x_i0,
-    x_i1,
-    x_i2i3,
-    x_packed_row,
+    groups,
+    W,
+    H,
+    Cg,
+    x_0,
+    x_1,
+    x_2,
+    x_3,
+    x_4,
+    x_packed_i0,
+    x_packed_i3i4,
     x_packed_i1,
+    x_packed_i2,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(C, BLOCK)
+    tiles = tl.cdiv(x_packed_width, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < C)
-    i0 = row // HW
-    i2i3 = row % HW
-    x = tl.load(x_ptr + i0 * x_i0 + i1 * x_i1 + i2i3 * x_i2i3, mask=inside)
-    tl.store(x_packed_ptr + row * x_packed_row + i1 * x_packed_i1, x, mask=inside)
+    i2 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (i2 < x_packed_width)
+    i0 = row // H_W_groups
+    i1 = row // HW % groups
+    i3 = row // W % H
+    i4 = row % W
+    i3i4 = row % HW
+    x = tl.load(
+        x_ptr + i0 * x_0 + i1 * x_1 + i2 * x_2 + i3 * x_3 + i4 * x_4,
+        mask=inside & (i2 < Cg),
+        other=0.0,
+    )
+    tl.store(
+        x_packed_ptr
+        + i0 * x_packed_i0
+        + i3i4 * x_packed_i3i4
+        + i1 * x_packed_i1
+        + i2 * x_packed_i2,
+        x,
+        mask=inside,
+    )
 
 
 @triton.jit
@@ -214,41 +240,48 @@ def conv2d_w_packed_tile(
     w_ptr,
     w_packed_ptr,
     rows,
-    Cg,
+    w_packed_width,
     RS,
-    w_i0,
-    w_i1,
-    w_i2i3,
+    S,
+    R,
+    Cg,
+    w_0,
+    w_1,
+    w_2,
+    w_3,
     w_packed_row,
     w_packed_i1,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(Cg, BLOCK)
+    tiles = tl.cdiv(w_packed_width, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < Cg)
+    inside = (row < rows) & (i1 < w_packed_width)
     i0 = row // RS
-    i2i3 = row % RS
-    w = tl.load(w_ptr + i0 * w_i0 + i1 * w_i1 + i2i3 * w_i2i3, mask=inside)
+    i2 = row // S % R
+    i3 = row % S
+    w = tl.load(
+        w_ptr + i0 * w_0 + i1 * w_1 + i2 * w_2 + i3 * w_3, mask=inside & (i1 < Cg), other=0.0
+    )
     tl.store(w_packed_ptr + row * w_packed_row + i1 * w_packed_i1, w, mask=inside)
 
 
 @triton.jit
 def conv2d_patches(
-    x_patches,
-    w_tiles,
+    x_padded_patches,
+    w_padded_tiles,
     b_ptr,
     y_ptr,
     N2,
-    Cg,
+    c_padded,
     N,
     P,
     Q,
     F,
-    x_2,
-    x_3,
+    x_padded_1,
+    x_padded_2,
     b_0,
     y_0,
     y_1,
@@ -288,29 +321,33 @@ def conv2d_patches(
         first_n = tile // (patches_p * patches_q * tiles_n) % patches_n * PATCH_N
         f1 = tl.cast(tile // (patches_n * patches_p * patches_q * tiles_n), tl.int64)
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
-        for start in range(R * S * tl.cdiv(Cg, BLOCK_K)):
+        for start in range(R * S * tl.cdiv(c_padded, BLOCK_K)):
             tap = start % (R * S)
             c = start // (R * S) * BLOCK_K
             r = tap // S
-            x_h = r * dil - pad
+            x_padded_h = r * dil - pad
             s = tap % S
-            x_w = s * dil - pad
-            x = x_patches.load(
+            x_padded_w = s * dil - pad
+            x_padded = x_padded_patches.load(
                 [
                     first_n,
-                    first_p + _floor_div(x_h, stride),
-                    first_q + _floor_div(x_w, stride),
+                    first_p + _floor_div(x_padded_h, stride),
+                    first_q + _floor_div(x_padded_w, stride),
+                    tl.cast(f1, tl.int32),
                     tl.cast(
                         c
-                        + tl.cast(f1 * Cg, tl.int32)
-                        + _floor_mod(x_h, stride) * x_2
-                        + _floor_mod(x_w, stride) * x_3,
+                        + _floor_mod(x_padded_h, stride) * x_padded_1
+                        + _floor_mod(x_padded_w, stride) * x_padded_2,
                         tl.int32,
                     ),
                 ]
             ).reshape(BLOCK_M, BLOCK_K)
-            w = w_tiles.load([first_f0 + tl.cast(f1 * (F // groups), tl.int32), c + tap * Cg])
-            y_sum = tl.dot(w, x.T, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+            w_padded = w_padded_tiles.load(
+                [first_f0 + tl.cast(f1 * (F // groups), tl.int32), c + tap * c_padded]
+            )
+            y_sum = tl.dot(
+                w_padded, x_padded.T, y_sum, input_precision=PRECISION, out_dtype=COMPUTE
+            )
 
         place = tl.arange(0, BLOCK_M)[None, :]
         n = tl.cast(first_n, tl.int64) + place // (PATCH_P * PATCH_Q)
@@ -327,27 +364,28 @@ def conv2d_patches(
 
 @triton.jit
 def conv2d_taps(
-    x_ptr,
-    w_ptr,
+    x_padded_ptr,
+    w_padded_ptr,
     b_ptr,
     y_ptr,
     M,
     N2,
-    Cg,
+    c_padded,
     PQ,
     Q,
     P,
     H,
     W,
     F,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    w_f1,
-    w_f0,
-    w_c,
-    w_tap,
+    x_padded_0,
+    x_padded_1,
+    x_padded_2,
+    x_padded_3,
+    x_padded_4,
+    w_padded_f1,
+    w_padded_f0,
+    w_padded_tap,
+    w_padded_c,
     b_f1,
     b_f0,
     y_0,
@@ -381,41 +419,177 @@ def conv2d_taps(
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     f0 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n = m // PQ
-    x_c0 = f1 * Cg
     p = m // Q % P
-    x_h0 = p * stride - pad
+    x_padded_h0 = p * stride - pad
     q = m % Q
-    x_w0 = q * stride - pad
-    x_rows = (
-        x_ptr
-        + tl.cast(n, tl.int64) * x_0
-        + x_c0 * x_1
-        + tl.cast(x_h0, tl.int64) * x_2
-        + tl.cast(x_w0, tl.int64) * x_3
+    x_padded_w0 = q * stride - pad
+    x_padded_rows = (
+        x_padded_ptr
+        + tl.cast(n, tl.int64) * x_padded_0
+        + tl.cast(x_padded_h0, tl.int64) * x_padded_1
+        + tl.cast(x_padded_w0, tl.int64) * x_padded_2
+        + f1 * x_padded_3
     )
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(Cg, BLOCK_K)
+    chunks = tl.cdiv(c_padded, BLOCK_K)
     for start in range(R * S * chunks):
         tap = start // chunks
         c = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         r = tap // S
         s = tap % S
-        x_terms = (
-            c[None, :] * x_1 + tl.cast(r * dil, tl.int64) * x_2 + tl.cast(s * dil, tl.int64) * x_3
+        x_padded_terms = (
+            tl.cast(r * dil, tl.int64) * x_padded_1
+            + tl.cast(s * dil, tl.int64) * x_padded_2
+            + c[None, :] * x_padded_4
         )
-        x_h = x_h0 + r * dil
-        x_w = x_w0 + s * dil
-        x = tl.load(
-            x_rows + x_terms,
-            mask=(m < M) & (c[None, :] < Cg) & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W),
+        x_padded_h = x_padded_h0 + r * dil
+        x_padded_w = x_padded_w0 + s * dil
+        x_padded = tl.load(
+            x_padded_rows + x_padded_terms,
+            mask=(m < M)
+            & (c[None, :] < c_padded)
+            & (x_padded_h >= 0)
+            & (x_padded_h < H)
+            & (x_padded_w >= 0)
+            & (x_padded_w < W),
             other=0.0,
         )
-        w = tl.load(
-            w_ptr + f1 * w_f1 + f0 * w_f0 + c[:, None] * w_c + tl.cast(tap, tl.int64) * w_tap,
-            mask=(f0 < N2) & (c[:, None] < Cg),
+        w_padded = tl.load(
+            w_padded_ptr
+            + f1 * w_padded_f1
+            + f0 * w_padded_f0
+            + tl.cast(tap, tl.int64) * w_padded_tap
+            + c[:, None] * w_padded_c,
+            mask=(f0 < N2) & (c[:, None] < c_padded),
             other=0.0,
         )
-        y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        y_sum = tl.dot(x_padded, w_padded, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    b_rows = b_ptr + f1 * b_f1
+    y_rows = (
+        y_ptr + tl.cast(n, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2 + tl.cast(q, tl.int64) * y_3
+    )
+    y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        y_sum = y_sum_halves[half]
+        f0 = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (f0 < N2)
+        b = tl.load(b_rows + f0 * b_f0, mask=f0 < N2).to(COMPUTE)
+        y = b + y_sum
+        y_f = f0 + f1 * (F // groups)
+        tl.store(y_rows + y_f * y_1, y, mask=inside)
+
+
+@triton.jit
+def conv2d_lanes(
+    x_lanes_ptr,
+    w_lanes_ptr,
+    b_ptr,
+    y_ptr,
+    M,
+    N2,
+    PQ,
+    Q,
+    P,
+    H,
+    W,
+    F,
+    x_lanes_0,
+    x_lanes_1,
+    x_lanes_2,
+    x_lanes_3,
+    x_lanes_4,
+    w_lanes_f1,
+    w_lanes_f0,
+    w_lanes_k,
+    b_f1,
+    b_f0,
+    y_0,
+    y_1,
+    y_2,
+    y_3,
+    groups: tl.constexpr,
+    R: tl.constexpr,
+    S: tl.constexpr,
+    c_lanes: tl.constexpr,
+    INDEX: tl.constexpr,
+    STEP_X_LANES: tl.constexpr,
+    stride: tl.constexpr,
+    pad: tl.constexpr,
+    dil: tl.constexpr,
+    STEP_W_LANES: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N2, BLOCK_N)
+    f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    f0 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = m // PQ
+    x_lanes_0 = tl.multiple_of(tl.cast(x_lanes_0, tl.int64), STEP_X_LANES)
+    p = m // Q % P
+    x_lanes_h0 = p * stride - pad
+    x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
+    q = m % Q
+    x_lanes_w0 = q * stride - pad
+    x_lanes_2 = tl.multiple_of(tl.cast(x_lanes_2, tl.int64), STEP_X_LANES)
+    x_lanes_3 = tl.multiple_of(tl.cast(x_lanes_3, tl.int64), STEP_X_LANES)
+    x_lanes_rows = (
+        x_lanes_ptr
+        + tl.cast(n, tl.int64) * x_lanes_0
+        + tl.cast(x_lanes_h0, tl.int64) * x_lanes_1
+        + tl.cast(x_lanes_w0, tl.int64) * x_lanes_2
+        + f1 * x_lanes_3
+    )
+    w_lanes_f1 = tl.multiple_of(tl.cast(w_lanes_f1, tl.int64), STEP_W_LANES)
+    w_lanes_f0 = tl.multiple_of(tl.cast(w_lanes_f0, tl.int64), STEP_W_LANES)
+    y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, R * S * c_lanes, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(INDEX)
+        r = k[None, :] // (S * c_lanes)
+        s = k[None, :] // c_lanes % S
+        c = k[None, :] % c_lanes
+        x_lanes_terms = (
+            tl.cast(r * dil, tl.int64) * x_lanes_1
+            + tl.cast(s * dil, tl.int64) * x_lanes_2
+            + tl.cast(c, tl.int64) * x_lanes_4
+        )
+        x_lanes_h = x_lanes_h0 + r * dil
+        x_lanes_w = x_lanes_w0 + s * dil
+        x_lanes = tl.load(
+            x_lanes_rows + x_lanes_terms,
+            mask=(m < M)
+            & (k[None, :] < R * S * c_lanes)
+            & (x_lanes_h >= 0)
+            & (x_lanes_h < H)
+            & (x_lanes_w >= 0)
+            & (x_lanes_w < W),
+            other=0.0,
+        )
+        w_lanes = tl.load(
+            w_lanes_ptr
+            + f1 * w_lanes_f1
+            + f0 * w_lanes_f0
+            + tl.cast(k[:, None], tl.int64) * w_lanes_k,
+            mask=(f0 < N2) & (k[:, None] < R * S * c_lanes),
+            other=0.0,
+        )
+        y_sum = tl.dot(x_lanes, w_lanes, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     b_rows = b_ptr + f1 * b_f1
     y_rows = (
         y_ptr + tl.cast(n, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2 + tl.cast(q, tl.int64) * y_3
@@ -962,23 +1136,34 @@ def choose_conv2d_x_packed(cols: int) -> tuple[str, dict]:
 
 def launch_conv2d_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
-    N, C, H, W = x.shape
-    x = x.reshape(N, C, H * W)
-    x_packed = x_packed.view(H * N * W, C)
-    rows = H * N * W
-    cols = C
+    N, groups, Cg, H, W = x.shape
+    x_packed_width = x_packed.shape[4]
+    x_packed = x_packed.view(N, H * W, groups, x_packed_width)
+    rows = H * N * W * groups
+    cols = x_packed_width
     _, config = choose_conv2d_x_packed(cols)
-    conv2d_x_packed_tile[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)](
+    conv2d_x_packed_tile[
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(x_packed_width, config["BLOCK"]),)
+    ](
         x,
         x_packed,
-        H * N * W,
-        C,
+        H * N * W * groups,
+        x_packed_width,
+        H * W * groups,
         H * W,
+        groups,
+        W,
+        H,
+        Cg,
         x.stride(0),
         x.stride(1),
         x.stride(2),
+        x.stride(3),
+        x.stride(4),
         x_packed.stride(0),
         x_packed.stride(1),
+        x_packed.stride(2),
+        x_packed.stride(3),
         enable_fp_fusion=True,
         **config,
     )
@@ -994,20 +1179,26 @@ def choose_conv2d_w_packed(cols: int) -> tuple[str, dict]:
 def launch_conv2d_w_packed(w, w_packed) -> None:
     """Computes w_packed by the variant that fits, unchecked."""
     F, Cg, R, S = w.shape
-    w = w.reshape(F, Cg, R * S)
-    w_packed = w_packed.view(F * R * S, Cg)
+    w_packed_width = w_packed.shape[3]
+    w_packed = w_packed.view(F * R * S, w_packed_width)
     rows = F * R * S
-    cols = Cg
+    cols = w_packed_width
     _, config = choose_conv2d_w_packed(cols)
-    conv2d_w_packed_tile[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(Cg, config["BLOCK"]),)](
+    conv2d_w_packed_tile[
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(w_packed_width, config["BLOCK"]),)
+    ](
         w,
         w_packed,
         F * R * S,
-        Cg,
+        w_packed_width,
         R * S,
+        S,
+        R,
+        Cg,
         w.stride(0),
         w.stride(1),
         w.stride(2),
+        w.stride(3),
         w_packed.stride(0),
         w_packed.stride(1),
         enable_fp_fusion=True,
@@ -1020,6 +1211,8 @@ def choose_conv2d(
     M: int,
     N: int,
     channels: int,
+    padded: int,
+    depth: int,
     taps: int,
     hop: int,
     over: int,
@@ -1202,15 +1395,14 @@ def choose_conv2d(
     if (
         patched
         and 2 <= itemsize <= 4
-        and channels % 16 == 0
+        and padded % 16 == 0
+        and padded < 2 * channels
         and 0 < hop
         and over == 0
         and batches * M * N * channels >= 2**26
     ):
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        BLOCK_K = min(
-            128 // itemsize, 64 if channels % 64 == 0 else 32 if channels % 32 == 0 else 16
-        )
+        BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
         return "patches", dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=(
@@ -1221,7 +1413,7 @@ def choose_conv2d(
                 else 128
             ),
             BLOCK_K=BLOCK_K,
-            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(channels, BLOCK_K) <= 16,
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
             num_stages=3,
         )
@@ -1263,6 +1455,17 @@ def choose_conv2d(
             num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
             num_stages=3,
         )
+    # two or three channels, stored as four: a load takes all of a tap
+    if not hip and itemsize <= 4 and 1 < channels < 4:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "lanes", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=32,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=4 if depth > 128 else 1,
+        )
     # hardly any channels
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
@@ -1284,11 +1487,15 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     F, Cg, R, S = w.shape
     P = y.shape[2]
     Q = y.shape[3]
+    c_lanes = 4 * ((Cg + 3) // 4)
+    c_padded = 16 * ((Cg + 15) // 16)
     PRECISION = _f32_precision("conv")
     batches = groups
     M = N * P * Q
     N_ = F // groups
     channels = Cg
+    padded = c_padded
+    depth = Cg * R * S
     taps = R * S
     hop = stride
     over = H % stride + W % stride
@@ -1310,7 +1517,9 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     channels_last = x.stride(1) < x.stride(3)
     one_tap = R * S == 1 and groups == 1 and stride == 1 and pad == 0 and _takes_tiles(x, w)
     as_rows = x.permute(0, 2, 3, 1).is_contiguous() and y.permute(0, 2, 3, 1).is_contiguous()
-    patched = _takes_patches(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
+    patched = _takes_patches(
+        x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2), w.permute(0, 2, 3, 1), copied=True
+    )
     itemsize = x.element_size()
     stored_bytes = y.element_size()
     hip = torch.version.hip is not None
@@ -1320,6 +1529,8 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         M,
         N_,
         channels,
+        padded,
+        depth,
         taps,
         hop,
         over,
@@ -1349,15 +1560,17 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * P * Q, Cg * R * S, *x.shape) < 2_000_000_000 else tl.int64
-    if variant in ("patches", "wide", "mixed", "taps"):
-        if x.stride(1) != 1:  # its channels lie apart
-            x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
-            launch_conv2d_x_packed(x, x_packed)
-            x = x_packed.permute(0, 3, 1, 2)
-        if w.stride(1) != 1:  # its channels lie apart
-            w_packed = torch.empty((F, R, S, Cg), dtype=w.dtype, device=w.device)
-            launch_conv2d_w_packed(w, w_packed)
-            w = w_packed.permute(0, 3, 1, 2)
+    if variant in ("patches", "wide", "taps"):
+        x_padded = x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2)
+        # A copy where its channels lie apart, or are no multiple of 16.
+        if Cg % 16 or not _is_aligned(x_padded):
+            x_padded = torch.empty((N, H, W, groups, c_padded), dtype=x.dtype, device=x.device)
+            launch_conv2d_x_packed(x.unflatten(1, (groups, Cg)), x_padded)
+        w_padded = w.permute(0, 2, 3, 1)
+        # A copy where its channels lie apart, or are no multiple of 16.
+        if Cg % 16 or not _is_aligned(w_padded):
+            w_padded = torch.empty((F, R, S, c_padded), dtype=w.dtype, device=w.device)
+            launch_conv2d_w_packed(w, w_padded)
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
         w = w.reshape(F, Cg)
         x = x.permute(0, 2, 3, 1).reshape(N * P * Q, Cg)
@@ -1565,15 +1778,11 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     elif variant == "patches":
         PATCH_N, PATCH_P, PATCH_Q = _patch(config["BLOCK_M"], N, P, Q)
         PATCHES = triton.cdiv(N, PATCH_N) * triton.cdiv(P, PATCH_P) * triton.cdiv(Q, PATCH_Q)
-        x_patches = _descriptor(
-            _every(x.permute(0, 2, 3, 1), 1, stride, stride),
-            PATCH_N,
-            PATCH_P,
-            PATCH_Q,
-            config["BLOCK_K"],
+        x_padded_patches = _descriptor(
+            _every(x_padded, 1, stride, stride, 1), PATCH_N, PATCH_P, PATCH_Q, 1, config["BLOCK_K"]
         )
-        w_tiles = _descriptor(
-            w.permute(0, 2, 3, 1).reshape(F, Cg * R * S), config["BLOCK_N"], config["BLOCK_K"]
+        w_padded_tiles = _descriptor(
+            w_padded.reshape(F, R * S * c_padded), config["BLOCK_N"], config["BLOCK_K"]
         )
         conv2d_patches[
             (
@@ -1584,18 +1793,18 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
                 ),
             )
         ](
-            x_patches,
-            w_tiles,
+            x_padded_patches,
+            w_padded_tiles,
             b,
             y,
             F // groups,
-            Cg,
+            c_padded,
             N,
             P,
             Q,
             F,
-            x.stride(2),
-            x.stride(3),
+            x_padded.stride(1),
+            x_padded.stride(2),
             b.stride(0),
             y.stride(0),
             y.stride(1),
@@ -1616,9 +1825,65 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             **config,
         )
     elif variant in ("wide", "taps"):
+        b = b.reshape(groups, F // groups)
+        w_padded = w_padded.reshape(groups, F // groups, R * S, c_padded)
+        conv2d_taps[
+            (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
+        ](
+            x_padded,
+            w_padded,
+            b,
+            y,
+            N * P * Q,
+            F // groups,
+            c_padded,
+            P * Q,
+            Q,
+            P,
+            H,
+            W,
+            F,
+            x_padded.stride(0),
+            x_padded.stride(1),
+            x_padded.stride(2),
+            x_padded.stride(3),
+            x_padded.stride(4),
+            w_padded.stride(0),
+            w_padded.stride(1),
+            w_padded.stride(2),
+            w_padded.stride(3),
+            b.stride(0),
+            b.stride(1),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            y.stride(3),
+            groups=groups,
+            R=R,
+            S=S,
+            INDEX=INDEX,
+            stride=stride,
+            pad=pad,
+            dil=dil,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "mixed":
+        if x.stride(1) != 1:  # its channels lie apart
+            x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
+            launch_conv2d_x_packed(
+                x.unflatten(1, (groups, Cg)), x_packed.unflatten(-1, (groups, Cg))
+            )
+            x = x_packed.permute(0, 3, 1, 2)
+        if w.stride(1) != 1:  # its channels lie apart
+            w_packed = torch.empty((F, R, S, Cg), dtype=w.dtype, device=w.device)
+            launch_conv2d_w_packed(w, w_packed)
+            w = w_packed.permute(0, 3, 1, 2)
         w = w.reshape(groups, F // groups, Cg, R * S)
         b = b.reshape(groups, F // groups)
-        conv2d_taps[
+        conv2d_tiles[
             (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
             x,
@@ -1627,7 +1892,6 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             y,
             N * P * Q,
             F // groups,
-            Cg,
             P * Q,
             Q,
             P,
@@ -1649,12 +1913,74 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
             y.stride(2),
             y.stride(3),
             groups=groups,
+            Cg=Cg,
             R=R,
             S=S,
             INDEX=INDEX,
+            STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
             stride=stride,
             pad=pad,
             dil=dil,
+            STEP_W=math.gcd(16, w.stride(0), w.stride(1), w.stride(3)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "lanes":
+        x_lanes = x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2)
+        # A copy where its channels lie apart, or are no multiple of 4.
+        if Cg % 4 or not _is_aligned(x_lanes):
+            x_lanes = torch.empty((N, H, W, groups, c_lanes), dtype=x.dtype, device=x.device)
+            launch_conv2d_x_packed(x.unflatten(1, (groups, Cg)), x_lanes)
+        w_lanes = w.permute(0, 2, 3, 1)
+        # A copy where its channels lie apart, or are no multiple of 4.
+        if Cg % 4 or not _is_aligned(w_lanes):
+            w_lanes = torch.empty((F, R, S, c_lanes), dtype=w.dtype, device=w.device)
+            launch_conv2d_w_packed(w, w_lanes)
+        b = b.reshape(groups, F // groups)
+        w_lanes = w_lanes.reshape(groups, F // groups, R * S * c_lanes)
+        conv2d_lanes[
+            (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
+        ](
+            x_lanes,
+            w_lanes,
+            b,
+            y,
+            N * P * Q,
+            F // groups,
+            P * Q,
+            Q,
+            P,
+            H,
+            W,
+            F,
+            x_lanes.stride(0),
+            x_lanes.stride(1),
+            x_lanes.stride(2),
+            x_lanes.stride(3),
+            x_lanes.stride(4),
+            w_lanes.stride(0),
+            w_lanes.stride(1),
+            w_lanes.stride(2),
+            b.stride(0),
+            b.stride(1),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            y.stride(3),
+            groups=groups,
+            R=R,
+            S=S,
+            c_lanes=c_lanes,
+            INDEX=INDEX,
+            STEP_X_LANES=math.gcd(
+                16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2), x_lanes.stride(3)
+            ),
+            stride=stride,
+            pad=pad,
+            dil=dil,
+            STEP_W_LANES=math.gcd(16, w_lanes.stride(0), w_lanes.stride(1)),
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,
@@ -1902,25 +2228,49 @@ def conv2d_backward_dx_dy_packed_tile(
     dy_ptr,
     dy_packed_ptr,
     rows,
-    F,
+    dy_packed_width,
+    P_Q_groups,
     PQ,
-    dy_i0,
-    dy_i1,
-    dy_i2i3,
-    dy_packed_row,
+    groups,
+    Q,
+    P,
+    dy_2,
+    dy_0,
+    dy_1,
+    dy_2_2,
+    dy_3,
+    dy_4,
+    dy_packed_i0,
+    dy_packed_i3i4,
     dy_packed_i1,
+    dy_packed_i2,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(F, BLOCK)
+    tiles = tl.cdiv(dy_packed_width, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < F)
-    i0 = row // PQ
-    i2i3 = row % PQ
-    dy = tl.load(dy_ptr + i0 * dy_i0 + i1 * dy_i1 + i2i3 * dy_i2i3, mask=inside)
-    tl.store(dy_packed_ptr + row * dy_packed_row + i1 * dy_packed_i1, dy, mask=inside)
+    i2 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (i2 < dy_packed_width)
+    i0 = row // P_Q_groups
+    i1 = row // PQ % groups
+    i3 = row // Q % P
+    i4 = row % Q
+    i3i4 = row % PQ
+    dy = tl.load(
+        dy_ptr + i0 * dy_0 + i1 * dy_1 + i2 * dy_2_2 + i3 * dy_3 + i4 * dy_4,
+        mask=inside & (i2 < dy_2),
+        other=0.0,
+    )
+    tl.store(
+        dy_packed_ptr
+        + i0 * dy_packed_i0
+        + i3i4 * dy_packed_i3i4
+        + i1 * dy_packed_i1
+        + i2 * dy_packed_i2,
+        dy,
+        mask=inside,
+    )
 
 
 @triton.jit
@@ -1928,21 +2278,44 @@ def conv2d_backward_dx_w_packed_tile(
     w_ptr,
     w_packed_ptr,
     rows,
-    F,
-    w_i0,
-    w_row,
-    w_packed_row,
+    w_packed_width,
+    Cg_R_S,
+    RS,
+    Cg,
+    S,
+    R,
+    w_1,
+    w_0,
+    w_1_2,
+    w_2,
+    w_3,
+    w_4,
+    w_packed_i2i3i4,
     w_packed_i0,
+    w_packed_i1,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(F, BLOCK)
+    tiles = tl.cdiv(w_packed_width, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < F)
-    w = tl.load(w_ptr + i0 * w_i0 + row * w_row, mask=inside)
-    tl.store(w_packed_ptr + row * w_packed_row + i0 * w_packed_i0, w, mask=inside)
+    i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (i1 < w_packed_width)
+    i0 = row // Cg_R_S
+    i2 = row // RS % Cg
+    i3 = row // S % R
+    i4 = row % S
+    i2i3i4 = row % Cg_R_S
+    w = tl.load(
+        w_ptr + i0 * w_0 + i1 * w_1_2 + i2 * w_2 + i3 * w_3 + i4 * w_4,
+        mask=inside & (i1 < w_1),
+        other=0.0,
+    )
+    tl.store(
+        w_packed_ptr + i2i3i4 * w_packed_i2i3i4 + i0 * w_packed_i0 + i1 * w_packed_i1,
+        w,
+        mask=inside,
+    )
 
 
 @triton.jit
@@ -1950,20 +2323,31 @@ def conv2d_backward_dw_x_packed_tile(
     x_ptr,
     x_packed_ptr,
     rows,
+    x_packed_width,
+    HW,
+    W,
+    H,
     N,
-    x_i0,
-    x_row,
+    x_0,
+    x_1,
+    x_2,
+    x_3,
     x_packed_row,
     x_packed_i0,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(N, BLOCK)
+    tiles = tl.cdiv(x_packed_width, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < N)
-    x = tl.load(x_ptr + i0 * x_i0 + row * x_row, mask=inside)
+    inside = (row < rows) & (i0 < x_packed_width)
+    i1 = row // HW
+    i2 = row // W % H
+    i3 = row % W
+    x = tl.load(
+        x_ptr + i0 * x_0 + i1 * x_1 + i2 * x_2 + i3 * x_3, mask=inside & (i0 < N), other=0.0
+    )
     tl.store(x_packed_ptr + row * x_packed_row + i0 * x_packed_i0, x, mask=inside)
 
 
@@ -1972,45 +2356,56 @@ def conv2d_backward_dw_dy_packed_tile(
     dy_ptr,
     dy_packed_ptr,
     rows,
+    dy_packed_width,
+    PQ,
+    Q,
+    P,
     N,
-    dy_i0,
-    dy_row,
+    dy_0,
+    dy_1,
+    dy_2,
+    dy_3,
     dy_packed_row,
     dy_packed_i0,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(N, BLOCK)
+    tiles = tl.cdiv(dy_packed_width, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < N)
-    dy = tl.load(dy_ptr + i0 * dy_i0 + row * dy_row, mask=inside)
+    inside = (row < rows) & (i0 < dy_packed_width)
+    i1 = row // PQ
+    i2 = row // Q % P
+    i3 = row % Q
+    dy = tl.load(
+        dy_ptr + i0 * dy_0 + i1 * dy_1 + i2 * dy_2 + i3 * dy_3, mask=inside & (i0 < N), other=0.0
+    )
     tl.store(dy_packed_ptr + row * dy_packed_row + i0 * dy_packed_i0, dy, mask=inside)
 
 
 @triton.jit
 def conv2d_backward_dx_taps(
-    dy_ptr,
-    w_ptr,
+    dy_padded_ptr,
+    w_padded_ptr,
     dx_ptr,
     M,
     Cg,
-    K,
+    f0_padded,
     HW,
-    F,
     W,
     H,
     P,
     Q,
-    dy_0,
-    dy_1,
-    dy_2,
-    dy_3,
-    w_f1,
-    w_f0,
-    w_c20,
-    w_tap,
+    dy_padded_0,
+    dy_padded_1,
+    dy_padded_2,
+    dy_padded_3,
+    dy_padded_4,
+    w_padded_c20,
+    w_padded_tap,
+    w_padded_f1,
+    w_padded_f0,
     dx_0,
     dx_1,
     dx_2,
@@ -2042,42 +2437,164 @@ def conv2d_backward_dx_taps(
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     c20 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n = m // HW
-    dy_f0 = f1 * (F // groups)
     h = m // W % H
     w2 = m % W
-    dy_rows = dy_ptr + tl.cast(n, tl.int64) * dy_0 + dy_f0 * dy_1
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(K, BLOCK_K)
+    chunks = tl.cdiv(f0_padded, BLOCK_K)
     for start in range(R * S * chunks):
         tap = start // chunks
         f0 = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         r2 = tap // S
-        dy_p_num = h + pad - r2 * dil
+        dy_padded_p_num = h + pad - r2 * dil
         s2 = tap % S
-        dy_q_num = w2 + pad - s2 * dil
-        dy_terms = (
-            f0[None, :] * dy_1
-            + tl.cast(dy_p_num // stride, tl.int64) * dy_2
-            + tl.cast(dy_q_num // stride, tl.int64) * dy_3
-        )
-        dy = tl.load(
-            dy_rows + dy_terms,
+        dy_padded_q_num = w2 + pad - s2 * dil
+        dy_padded = tl.load(
+            dy_padded_ptr
+            + tl.cast(n, tl.int64) * dy_padded_0
+            + tl.cast(dy_padded_p_num // stride, tl.int64) * dy_padded_1
+            + tl.cast(dy_padded_q_num // stride, tl.int64) * dy_padded_2
+            + f1 * dy_padded_3
+            + f0[None, :] * dy_padded_4,
             mask=(m < M)
-            & (f0[None, :] < K)
-            & (dy_p_num % stride == 0)
-            & (dy_p_num >= 0)
-            & (dy_p_num // stride < P)
-            & (dy_q_num % stride == 0)
-            & (dy_q_num >= 0)
-            & (dy_q_num // stride < Q),
+            & (f0[None, :] < f0_padded)
+            & (dy_padded_p_num % stride == 0)
+            & (dy_padded_p_num >= 0)
+            & (dy_padded_p_num // stride < P)
+            & (dy_padded_q_num % stride == 0)
+            & (dy_padded_q_num >= 0)
+            & (dy_padded_q_num // stride < Q),
             other=0.0,
         )
-        w = tl.load(
-            w_ptr + f1 * w_f1 + f0[:, None] * w_f0 + c20 * w_c20 + tl.cast(tap, tl.int64) * w_tap,
-            mask=(c20 < Cg) & (f0[:, None] < K),
+        w_padded = tl.load(
+            w_padded_ptr
+            + c20 * w_padded_c20
+            + tl.cast(tap, tl.int64) * w_padded_tap
+            + f1 * w_padded_f1
+            + f0[:, None] * w_padded_f0,
+            mask=(c20 < Cg) & (f0[:, None] < f0_padded),
             other=0.0,
         )
-        dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        dx_sum = tl.dot(dy_padded, w_padded, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+    dx_rows = (
+        dx_ptr
+        + tl.cast(n, tl.int64) * dx_0
+        + tl.cast(h, tl.int64) * dx_2
+        + tl.cast(w2, tl.int64) * dx_3
+    )
+    dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
+    for half in tl.static_range(2):
+        dx_sum = dx_sum_halves[half]
+        c20 = (
+            tile_n.to(tl.int64) * BLOCK_N
+            + half * (BLOCK_N // 2)
+            + tl.arange(0, BLOCK_N // 2)[None, :]
+        )
+        inside = (m < M) & (c20 < Cg)
+        dx_c = c20 + f1 * Cg
+        tl.store(dx_rows + dx_c * dx_1, dx_sum, mask=inside)
+
+
+@triton.jit
+def conv2d_backward_dx_lanes(
+    dy_lanes_ptr,
+    w_lanes_ptr,
+    dx_ptr,
+    M,
+    Cg,
+    HW,
+    W,
+    H,
+    P,
+    Q,
+    dy_lanes_0,
+    dy_lanes_1,
+    dy_lanes_2,
+    dy_lanes_3,
+    dy_lanes_4,
+    w_lanes_c20,
+    w_lanes_r2s2,
+    w_lanes_f1,
+    w_lanes_f0,
+    dx_0,
+    dx_1,
+    dx_2,
+    dx_3,
+    groups: tl.constexpr,
+    R: tl.constexpr,
+    S: tl.constexpr,
+    f0_lanes: tl.constexpr,
+    INDEX: tl.constexpr,
+    STEP_DY_LANES: tl.constexpr,
+    pad: tl.constexpr,
+    dil: tl.constexpr,
+    stride: tl.constexpr,
+    STEP_W_LANES: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums a program, BLOCK_K terms at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(Cg, BLOCK_N)
+    f1 = (tl.program_id(0) // (tiles_m * tiles_n)).to(tl.int64)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    c20 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    n = m // HW
+    dy_lanes_0 = tl.multiple_of(tl.cast(dy_lanes_0, tl.int64), STEP_DY_LANES)
+    h = m // W % H
+    dy_lanes_1 = tl.multiple_of(tl.cast(dy_lanes_1, tl.int64), STEP_DY_LANES)
+    w2 = m % W
+    dy_lanes_2 = tl.multiple_of(tl.cast(dy_lanes_2, tl.int64), STEP_DY_LANES)
+    dy_lanes_3 = tl.multiple_of(tl.cast(dy_lanes_3, tl.int64), STEP_DY_LANES)
+    w_lanes_c20 = tl.multiple_of(tl.cast(w_lanes_c20, tl.int64), STEP_W_LANES)
+    w_lanes_r2s2 = tl.multiple_of(tl.cast(w_lanes_r2s2, tl.int64), STEP_W_LANES)
+    w_lanes_f1 = tl.multiple_of(tl.cast(w_lanes_f1, tl.int64), STEP_W_LANES)
+    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(0, R * S * f0_lanes, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K).to(INDEX)
+        r2 = k[None, :] // (S * f0_lanes)
+        dy_lanes_p_num = h + pad - r2 * dil
+        s2 = k[None, :] // f0_lanes % S
+        dy_lanes_q_num = w2 + pad - s2 * dil
+        f0 = k[None, :] % f0_lanes
+        dy_lanes = tl.load(
+            dy_lanes_ptr
+            + tl.cast(n, tl.int64) * dy_lanes_0
+            + tl.cast(dy_lanes_p_num // stride, tl.int64) * dy_lanes_1
+            + tl.cast(dy_lanes_q_num // stride, tl.int64) * dy_lanes_2
+            + f1 * dy_lanes_3
+            + tl.cast(f0, tl.int64) * dy_lanes_4,
+            mask=(m < M)
+            & (k[None, :] < R * S * f0_lanes)
+            & (dy_lanes_p_num % stride == 0)
+            & (dy_lanes_p_num >= 0)
+            & (dy_lanes_p_num // stride < P)
+            & (dy_lanes_q_num % stride == 0)
+            & (dy_lanes_q_num >= 0)
+            & (dy_lanes_q_num // stride < Q),
+            other=0.0,
+        )
+        r2s2 = k[:, None] // f0_lanes
+        f0 = k[:, None] % f0_lanes
+        w_lanes = tl.load(
+            w_lanes_ptr
+            + c20 * w_lanes_c20
+            + tl.cast(r2s2, tl.int64) * w_lanes_r2s2
+            + f1 * w_lanes_f1
+            + tl.cast(f0, tl.int64) * w_lanes_f0,
+            mask=(c20 < Cg) & (k[:, None] < R * S * f0_lanes),
+            other=0.0,
+        )
+        dx_sum = tl.dot(dy_lanes, w_lanes, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dx_rows = (
         dx_ptr
         + tl.cast(n, tl.int64) * dx_0
@@ -2510,17 +3027,17 @@ def conv2d_backward_dx_tiles(
 
 @triton.jit
 def conv2d_backward_dw_patches(
-    x_patches,
-    dy_tiles,
+    x_padded_patches,
+    dy_padded_tiles,
     dw_ptr,
     N2,
-    N,
+    n_padded,
     Cg,
     R,
     S,
     F,
-    x_2,
-    x_3,
+    x_padded_1,
+    x_padded_2,
     dw_0,
     dw_1,
     dw_2,
@@ -2559,23 +3076,32 @@ def conv2d_backward_dw_patches(
         first_c = tile // (patches_r * patches_s * tiles_n) % patches_c * PATCH_C
         f1 = tl.cast(tile // (patches_c * patches_r * patches_s * tiles_n), tl.int64)
         dw_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
-        for start in range(P * Q * tl.cdiv(N, BLOCK_K)):
+        for start in range(P * Q * tl.cdiv(n_padded, BLOCK_K)):
             tap = start % (P * Q)
             n = start // (P * Q) * BLOCK_K
             p = tap // Q
-            x_h = p * stride - pad
+            x_padded_h = p * stride - pad
             q = tap % Q
-            x_w = q * stride - pad
-            x = x_patches.load(
+            x_padded_w = q * stride - pad
+            x_padded = x_padded_patches.load(
                 [
                     first_c + tl.cast(f1 * Cg, tl.int32),
-                    first_r + _floor_div(x_h, dil),
-                    first_s + _floor_div(x_w, dil),
-                    tl.cast(n + _floor_mod(x_h, dil) * x_2 + _floor_mod(x_w, dil) * x_3, tl.int32),
+                    first_r + _floor_div(x_padded_h, dil),
+                    first_s + _floor_div(x_padded_w, dil),
+                    tl.cast(
+                        n
+                        + _floor_mod(x_padded_h, dil) * x_padded_1
+                        + _floor_mod(x_padded_w, dil) * x_padded_2,
+                        tl.int32,
+                    ),
                 ]
             ).reshape(BLOCK_M, BLOCK_K)
-            dy = dy_tiles.load([first_f0 + tl.cast(f1 * (F // groups), tl.int32), n + tap * N])
-            dw_sum = tl.dot(dy, x.T, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+            dy_padded = dy_padded_tiles.load(
+                [first_f0 + tl.cast(f1 * (F // groups), tl.int32), n + tap * n_padded]
+            )
+            dw_sum = tl.dot(
+                dy_padded, x_padded.T, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE
+            )
 
         place = tl.arange(0, BLOCK_M)[None, :]
         c = tl.cast(first_c, tl.int64) + place // (PATCH_R * PATCH_S)
@@ -2590,12 +3116,12 @@ def conv2d_backward_dw_patches(
 
 @triton.jit
 def conv2d_backward_dw_taps(
-    x_ptr,
-    dy_ptr,
+    x_padded_ptr,
+    dy_padded_ptr,
     dw_ptr,
     M,
     N2,
-    N,
+    n_padded,
     RS,
     Cg,
     S,
@@ -2603,14 +3129,14 @@ def conv2d_backward_dw_taps(
     H,
     W,
     F,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    dy_n,
-    dy_f1,
-    dy_f0,
-    dy_tap,
+    x_padded_0,
+    x_padded_1,
+    x_padded_2,
+    x_padded_3,
+    dy_padded_f1,
+    dy_padded_f0,
+    dy_padded_tap,
+    dy_padded_n,
     dw_0,
     dw_1,
     dw_2,
@@ -2642,38 +3168,52 @@ def conv2d_backward_dw_taps(
     m = tile_m.to(INDEX) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     f0 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // RS
-    x_c0 = c + f1 * Cg
+    x_padded_c0 = c + f1 * Cg
     r = m // S % R
-    x_h0 = r * dil - pad
+    x_padded_h0 = r * dil - pad
     s = m % S
-    x_w0 = s * dil - pad
-    x_rows = x_ptr + x_c0 * x_1 + tl.cast(x_h0, tl.int64) * x_2 + tl.cast(x_w0, tl.int64) * x_3
+    x_padded_w0 = s * dil - pad
+    x_padded_rows = (
+        x_padded_ptr
+        + x_padded_c0 * x_padded_0
+        + tl.cast(x_padded_h0, tl.int64) * x_padded_1
+        + tl.cast(x_padded_w0, tl.int64) * x_padded_2
+    )
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(N, BLOCK_K)
+    chunks = tl.cdiv(n_padded, BLOCK_K)
     for start in range(P * Q * chunks):
         tap = start // chunks
         n = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         p = tap // Q
         q = tap % Q
-        x_terms = (
-            n[None, :] * x_0
-            + tl.cast(p * stride, tl.int64) * x_2
-            + tl.cast(q * stride, tl.int64) * x_3
+        x_padded_terms = (
+            tl.cast(p * stride, tl.int64) * x_padded_1
+            + tl.cast(q * stride, tl.int64) * x_padded_2
+            + n[None, :] * x_padded_3
         )
-        x_c = c + f1 * Cg
-        x_h = x_h0 + p * stride
-        x_w = x_w0 + q * stride
-        x = tl.load(
-            x_rows + x_terms,
-            mask=(m < M) & (n[None, :] < N) & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W),
+        x_padded_c = c + f1 * Cg
+        x_padded_h = x_padded_h0 + p * stride
+        x_padded_w = x_padded_w0 + q * stride
+        x_padded = tl.load(
+            x_padded_rows + x_padded_terms,
+            mask=(m < M)
+            & (n[None, :] < n_padded)
+            & (x_padded_h >= 0)
+            & (x_padded_h < H)
+            & (x_padded_w >= 0)
+            & (x_padded_w < W),
             other=0.0,
         )
-        dy = tl.load(
-            dy_ptr + n[:, None] * dy_n + f1 * dy_f1 + f0 * dy_f0 + tl.cast(tap, tl.int64) * dy_tap,
-            mask=(f0 < N2) & (n[:, None] < N),
+        dy_padded = tl.load(
+            dy_padded_ptr
+            + f1 * dy_padded_f1
+            + f0 * dy_padded_f0
+            + tl.cast(tap, tl.int64) * dy_padded_tap
+            + n[:, None] * dy_padded_n,
+            mask=(f0 < N2) & (n[:, None] < n_padded),
             other=0.0,
         )
-        dw_sum = tl.dot(x, dy, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        dw_sum = tl.dot(x_padded, dy_padded, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dw_rows = (
         dw_ptr
         + tl.cast(c, tl.int64) * dw_1
@@ -3245,25 +3785,34 @@ def choose_conv2d_backward_dx_dy_packed(cols: int) -> tuple[str, dict]:
 
 def launch_conv2d_backward_dx_dy_packed(dy, dy_packed) -> None:
     """Computes dy_packed by the variant that fits, unchecked."""
-    N, F, P, Q = dy.shape
-    dy = dy.reshape(N, F, P * Q)
-    dy_packed = dy_packed.view(N * P * Q, F)
-    rows = N * P * Q
-    cols = F
+    N, groups, dy_2, P, Q = dy.shape
+    dy_packed_width = dy_packed.shape[4]
+    dy_packed = dy_packed.view(N, P * Q, groups, dy_packed_width)
+    rows = N * P * Q * groups
+    cols = dy_packed_width
     _, config = choose_conv2d_backward_dx_dy_packed(cols)
     conv2d_backward_dx_dy_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(F, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(dy_packed_width, config["BLOCK"]),)
     ](
         dy,
         dy_packed,
-        N * P * Q,
-        F,
+        N * P * Q * groups,
+        dy_packed_width,
+        P * Q * groups,
         P * Q,
+        groups,
+        Q,
+        P,
+        dy_2,
         dy.stride(0),
         dy.stride(1),
         dy.stride(2),
+        dy.stride(3),
+        dy.stride(4),
         dy_packed.stride(0),
         dy_packed.stride(1),
+        dy_packed.stride(2),
+        dy_packed.stride(3),
         enable_fp_fusion=True,
         **config,
     )
@@ -3278,23 +3827,33 @@ def choose_conv2d_backward_dx_w_packed(cols: int) -> tuple[str, dict]:
 
 def launch_conv2d_backward_dx_w_packed(w, w_packed) -> None:
     """Computes w_packed by the variant that fits, unchecked."""
-    F, Cg, R, S = w.shape
-    w = w.reshape(F, Cg * R * S)
-    w_packed = w_packed.view(Cg * R * S, F)
-    rows = Cg * R * S
-    cols = F
+    groups, w_1, Cg, R, S = w.shape
+    w_packed_width = w_packed.shape[4]
+    w_packed = w_packed.view(Cg * R * S, groups, w_packed_width)
+    rows = Cg * R * S * groups
+    cols = w_packed_width
     _, config = choose_conv2d_backward_dx_w_packed(cols)
     conv2d_backward_dx_w_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(F, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(w_packed_width, config["BLOCK"]),)
     ](
         w,
         w_packed,
+        Cg * R * S * groups,
+        w_packed_width,
         Cg * R * S,
-        F,
+        R * S,
+        Cg,
+        S,
+        R,
+        w_1,
         w.stride(0),
         w.stride(1),
+        w.stride(2),
+        w.stride(3),
+        w.stride(4),
         w_packed.stride(0),
         w_packed.stride(1),
+        w_packed.stride(2),
         enable_fp_fusion=True,
         **config,
     )
@@ -3310,20 +3869,26 @@ def choose_conv2d_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
 def launch_conv2d_backward_dw_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    x = x.reshape(N, C * H * W)
-    x_packed = x_packed.view(C * H * W, N)
+    x_packed_width = x_packed.shape[3]
+    x_packed = x_packed.view(C * H * W, x_packed_width)
     rows = C * H * W
-    cols = N
+    cols = x_packed_width
     _, config = choose_conv2d_backward_dw_x_packed(cols)
     conv2d_backward_dw_x_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(x_packed_width, config["BLOCK"]),)
     ](
         x,
         x_packed,
         C * H * W,
+        x_packed_width,
+        H * W,
+        W,
+        H,
         N,
         x.stride(0),
         x.stride(1),
+        x.stride(2),
+        x.stride(3),
         x_packed.stride(0),
         x_packed.stride(1),
         enable_fp_fusion=True,
@@ -3341,20 +3906,26 @@ def choose_conv2d_backward_dw_dy_packed(cols: int) -> tuple[str, dict]:
 def launch_conv2d_backward_dw_dy_packed(dy, dy_packed) -> None:
     """Computes dy_packed by the variant that fits, unchecked."""
     N, F, P, Q = dy.shape
-    dy = dy.reshape(N, F * P * Q)
-    dy_packed = dy_packed.view(F * P * Q, N)
+    dy_packed_width = dy_packed.shape[4]
+    dy_packed = dy_packed.view(F * P * Q, dy_packed_width)
     rows = F * P * Q
-    cols = N
+    cols = dy_packed_width
     _, config = choose_conv2d_backward_dw_dy_packed(cols)
     conv2d_backward_dw_dy_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(dy_packed_width, config["BLOCK"]),)
     ](
         dy,
         dy_packed,
         F * P * Q,
+        dy_packed_width,
+        P * Q,
+        Q,
+        P,
         N,
         dy.stride(0),
         dy.stride(1),
+        dy.stride(2),
+        dy.stride(3),
         dy_packed.stride(0),
         dy_packed.stride(1),
         enable_fp_fusion=True,
@@ -3367,6 +3938,7 @@ def choose_conv2d_backward_dx(
     M: int,
     N: int,
     channels: int,
+    depth: int,
     terms: int,
     outer: int,
     lanes: int,
@@ -3553,6 +4125,17 @@ def choose_conv2d_backward_dx(
             num_warps=8 if itemsize == 4 and BLOCK_N == 128 else 4,
             num_stages=3,
         )
+    # two or three channels, stored as four: a load takes all of a tap
+    if not hip and itemsize <= 4 and 1 < channels < 4:
+        BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
+        return "lanes", dict(
+            BLOCK_N=BLOCK_N,
+            BLOCK_M=128,
+            BLOCK_K=32,
+            GROUP_M=8,
+            num_warps=8 if BLOCK_N == 128 else 4,
+            num_stages=4 if depth > 128 else 1,
+        )
     # hardly any channels
     if not hip and itemsize <= 4:
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
@@ -3576,10 +4159,13 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     F, Cg, R, S = w.shape
     P = dy.shape[2]
     Q = dy.shape[3]
+    f0_lanes = 4 * ((F // groups + 3) // 4)
+    f0_padded = 16 * ((F // groups + 15) // 16)
     PRECISION = _f32_precision("conv")
     batches = groups
     M = H * N * W
     channels = F // groups
+    depth = (F // groups) * R * S
     terms = (F // groups) * R * S
     outer = Cg * H * N * W
     lanes = groups
@@ -3600,6 +4186,7 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         M,
         Cg,
         channels,
+        depth,
         terms,
         outer,
         lanes,
@@ -3620,15 +4207,17 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     INDEX = (
         tl.int32 if max(H * N * W, (F // groups) * R * S, *dy.shape) < 2_000_000_000 else tl.int64
     )
-    if variant in ("wide", "mixed", "taps"):
-        if dy.stride(1) != 1:  # its channels lie apart
-            dy_packed = torch.empty((N, P, Q, F), dtype=dy.dtype, device=dy.device)
-            launch_conv2d_backward_dx_dy_packed(dy, dy_packed)
-            dy = dy_packed.permute(0, 3, 1, 2)
-        if w.stride(0) != 1:  # its channels lie apart
-            w_packed = torch.empty((Cg, R, S, F), dtype=w.dtype, device=w.device)
-            launch_conv2d_backward_dx_w_packed(w, w_packed)
-            w = w_packed.permute(3, 0, 1, 2)
+    if variant in ("wide", "taps"):
+        dy_padded = dy.unflatten(1, (groups, F // groups)).permute(0, 3, 4, 1, 2)
+        # A copy where its channels lie apart, or are no multiple of 16.
+        if F // groups % 16 or not _is_aligned(dy_padded):
+            dy_padded = torch.empty((N, P, Q, groups, f0_padded), dtype=dy.dtype, device=dy.device)
+            launch_conv2d_backward_dx_dy_packed(dy.unflatten(1, (groups, F // groups)), dy_padded)
+        w_padded = w.unflatten(0, (groups, F // groups)).permute(2, 3, 4, 0, 1)
+        # A copy where its channels lie apart, or are no multiple of 16.
+        if F // groups % 16 or not _is_aligned(w_padded):
+            w_padded = torch.empty((Cg, R, S, groups, f0_padded), dtype=w.dtype, device=w.device)
+            launch_conv2d_backward_dx_w_packed(w.unflatten(0, (groups, F // groups)), w_padded)
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
         dy = dy.permute(0, 2, 3, 1).reshape(H * N * W, F)
         w = w.reshape(F, Cg)
@@ -3784,8 +4373,62 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
             **config,
         )
     elif variant in ("wide", "taps"):
-        w = w.reshape(groups, F // groups, Cg, R * S)
+        w_padded = w_padded.reshape(Cg, R * S, groups, f0_padded)
         conv2d_backward_dx_taps[
+            (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(Cg, config["BLOCK_N"]),)
+        ](
+            dy_padded,
+            w_padded,
+            dx,
+            H * N * W,
+            Cg,
+            f0_padded,
+            H * W,
+            W,
+            H,
+            P,
+            Q,
+            dy_padded.stride(0),
+            dy_padded.stride(1),
+            dy_padded.stride(2),
+            dy_padded.stride(3),
+            dy_padded.stride(4),
+            w_padded.stride(0),
+            w_padded.stride(1),
+            w_padded.stride(2),
+            w_padded.stride(3),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            dx.stride(3),
+            groups=groups,
+            R=R,
+            S=S,
+            INDEX=INDEX,
+            pad=pad,
+            dil=dil,
+            stride=stride,
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "mixed":
+        if dy.stride(1) != 1:  # its channels lie apart
+            dy_packed = torch.empty((N, P, Q, F), dtype=dy.dtype, device=dy.device)
+            launch_conv2d_backward_dx_dy_packed(
+                dy.unflatten(1, (groups, F // groups)),
+                dy_packed.unflatten(-1, (groups, F // groups)),
+            )
+            dy = dy_packed.permute(0, 3, 1, 2)
+        if w.stride(0) != 1:  # its channels lie apart
+            w_packed = torch.empty((Cg, R, S, F), dtype=w.dtype, device=w.device)
+            launch_conv2d_backward_dx_w_packed(
+                w.unflatten(0, (groups, F // groups)), w_packed.unflatten(-1, (groups, F // groups))
+            )
+            w = w_packed.permute(3, 0, 1, 2)
+        w = w.reshape(groups, F // groups, Cg, R * S)
+        conv2d_backward_dx_tiles[
             (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(Cg, config["BLOCK_N"]),)
         ](
             dy,
@@ -3793,9 +4436,7 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
             dx,
             H * N * W,
             Cg,
-            F // groups,
             H * W,
-            F,
             W,
             H,
             P,
@@ -3813,12 +4454,70 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
             dx.stride(2),
             dx.stride(3),
             groups=groups,
+            F=F,
             R=R,
             S=S,
             INDEX=INDEX,
+            STEP_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3)),
             pad=pad,
             dil=dil,
             stride=stride,
+            STEP_W=math.gcd(16, w.stride(0), w.stride(2), w.stride(3)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "lanes":
+        dy_lanes = dy.unflatten(1, (groups, F // groups)).permute(0, 3, 4, 1, 2)
+        # A copy where its channels lie apart, or are no multiple of 4.
+        if F // groups % 4 or not _is_aligned(dy_lanes):
+            dy_lanes = torch.empty((N, P, Q, groups, f0_lanes), dtype=dy.dtype, device=dy.device)
+            launch_conv2d_backward_dx_dy_packed(dy.unflatten(1, (groups, F // groups)), dy_lanes)
+        w_lanes = w.unflatten(0, (groups, F // groups)).permute(2, 3, 4, 0, 1)
+        # A copy where its channels lie apart, or are no multiple of 4.
+        if F // groups % 4 or not _is_aligned(w_lanes):
+            w_lanes = torch.empty((Cg, R, S, groups, f0_lanes), dtype=w.dtype, device=w.device)
+            launch_conv2d_backward_dx_w_packed(w.unflatten(0, (groups, F // groups)), w_lanes)
+        w_lanes = w_lanes.reshape(Cg, R * S, groups, f0_lanes)
+        conv2d_backward_dx_lanes[
+            (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(Cg, config["BLOCK_N"]),)
+        ](
+            dy_lanes,
+            w_lanes,
+            dx,
+            H * N * W,
+            Cg,
+            H * W,
+            W,
+            H,
+            P,
+            Q,
+            dy_lanes.stride(0),
+            dy_lanes.stride(1),
+            dy_lanes.stride(2),
+            dy_lanes.stride(3),
+            dy_lanes.stride(4),
+            w_lanes.stride(0),
+            w_lanes.stride(1),
+            w_lanes.stride(2),
+            w_lanes.stride(3),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            dx.stride(3),
+            groups=groups,
+            R=R,
+            S=S,
+            f0_lanes=f0_lanes,
+            INDEX=INDEX,
+            STEP_DY_LANES=math.gcd(
+                16, dy_lanes.stride(0), dy_lanes.stride(1), dy_lanes.stride(2), dy_lanes.stride(3)
+            ),
+            pad=pad,
+            dil=dil,
+            stride=stride,
+            STEP_W_LANES=math.gcd(16, w_lanes.stride(0), w_lanes.stride(1), w_lanes.stride(2)),
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,
@@ -3873,6 +4572,7 @@ def choose_conv2d_backward_dw(
     M: int,
     N: int,
     channels: int,
+    padded: int,
     depth: int,
     taps: int,
     hop: int,
@@ -3927,15 +4627,14 @@ def choose_conv2d_backward_dw(
     if (
         patched
         and 2 <= itemsize <= 4
-        and channels % 16 == 0
+        and padded % 16 == 0
+        and padded < 2 * channels
         and 0 < hop
         and over == 0
         and batches * M * N * channels >= 2**26
     ):
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        BLOCK_K = min(
-            128 // itemsize, 64 if channels % 64 == 0 else 32 if channels % 32 == 0 else 16
-        )
+        BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
         return "patches", dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=(
@@ -3946,7 +4645,7 @@ def choose_conv2d_backward_dw(
                 else 128
             ),
             BLOCK_K=BLOCK_K,
-            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(channels, BLOCK_K) <= 16,
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
             num_stages=3,
         )
@@ -4021,11 +4720,13 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     P = dy.shape[2]
     Q = dy.shape[3]
     n_lanes = 4 * ((N + 3) // 4)
+    n_padded = 16 * ((N + 15) // 16)
     PRECISION = _f32_precision("conv")
     batches = groups
     M = Cg * R * S
     N_ = F // groups
     channels = N
+    padded = n_padded
     depth = N * P * Q
     taps = P * Q
     hop = dil
@@ -4038,7 +4739,7 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     hop_r = dil
     apart = dil
     dilation = stride
-    patched = _takes_patches(x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0))
+    patched = _takes_patches(x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0), copied=True)
     itemsize = x.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(dy.device)
@@ -4047,6 +4748,7 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         M,
         N_,
         channels,
+        padded,
         depth,
         taps,
         hop,
@@ -4066,15 +4768,17 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(Cg * R * S, N * P * Q, *x.shape) < 2_000_000_000 else tl.int64
-    if variant in ("patches", "wide", "mixed", "taps"):
-        if x.stride(0) != 1:  # its channels lie apart
-            x_packed = torch.empty((C, H, W, N), dtype=x.dtype, device=x.device)
-            launch_conv2d_backward_dw_x_packed(x, x_packed)
-            x = x_packed.permute(3, 0, 1, 2)
-        if dy.stride(0) != 1:  # its channels lie apart
-            dy_packed = torch.empty((F, P, Q, N), dtype=dy.dtype, device=dy.device)
-            launch_conv2d_backward_dw_dy_packed(dy, dy_packed)
-            dy = dy_packed.permute(3, 0, 1, 2)
+    if variant in ("patches", "wide", "taps"):
+        x_padded = x.permute(1, 2, 3, 0)
+        # A copy where its channels lie apart, or are no multiple of 16.
+        if N % 16 or not _is_aligned(x_padded):
+            x_padded = torch.empty((C, H, W, n_padded), dtype=x.dtype, device=x.device)
+            launch_conv2d_backward_dw_x_packed(x, x_padded)
+        dy_padded = dy.permute(1, 2, 3, 0)
+        # A copy where its channels lie apart, or are no multiple of 16.
+        if N % 16 or not _is_aligned(dy_padded):
+            dy_padded = torch.empty((F, P, Q, n_padded), dtype=dy.dtype, device=dy.device)
+            launch_conv2d_backward_dw_dy_packed(dy, dy_padded)
     if variant == "runs":
         conv2d_backward_dw_runs[
             (
@@ -4162,11 +4866,11 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     elif variant == "patches":
         PATCH_C, PATCH_R, PATCH_S = _patch(config["BLOCK_M"], Cg, R, S)
         PATCHES = triton.cdiv(Cg, PATCH_C) * triton.cdiv(R, PATCH_R) * triton.cdiv(S, PATCH_S)
-        x_patches = _descriptor(
-            _every(x.permute(1, 2, 3, 0), 1, dil, dil), PATCH_C, PATCH_R, PATCH_S, config["BLOCK_K"]
+        x_padded_patches = _descriptor(
+            _every(x_padded, 1, dil, dil), PATCH_C, PATCH_R, PATCH_S, config["BLOCK_K"]
         )
-        dy_tiles = _descriptor(
-            dy.permute(1, 2, 3, 0).reshape(F, N * P * Q), config["BLOCK_N"], config["BLOCK_K"]
+        dy_padded_tiles = _descriptor(
+            dy_padded.reshape(F, P * Q * n_padded), config["BLOCK_N"], config["BLOCK_K"]
         )
         conv2d_backward_dw_patches[
             (
@@ -4177,17 +4881,17 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
                 ),
             )
         ](
-            x_patches,
-            dy_tiles,
+            x_padded_patches,
+            dy_padded_tiles,
             dw,
             F // groups,
-            N,
+            n_padded,
             Cg,
             R,
             S,
             F,
-            x.stride(2),
-            x.stride(3),
+            x_padded.stride(1),
+            x_padded.stride(2),
             dw.stride(0),
             dw.stride(1),
             dw.stride(2),
@@ -4207,16 +4911,16 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             **config,
         )
     elif variant in ("wide", "taps"):
-        dy = dy.reshape(N, groups, F // groups, P * Q)
+        dy_padded = dy_padded.reshape(groups, F // groups, P * Q, n_padded)
         conv2d_backward_dw_taps[
             (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
-            x,
-            dy,
+            x_padded,
+            dy_padded,
             dw,
             Cg * R * S,
             F // groups,
-            N,
+            n_padded,
             R * S,
             Cg,
             S,
@@ -4224,14 +4928,14 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             H,
             W,
             F,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dy.stride(3),
+            x_padded.stride(0),
+            x_padded.stride(1),
+            x_padded.stride(2),
+            x_padded.stride(3),
+            dy_padded.stride(0),
+            dy_padded.stride(1),
+            dy_padded.stride(2),
+            dy_padded.stride(3),
             dw.stride(0),
             dw.stride(1),
             dw.stride(2),
@@ -4248,7 +4952,15 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant in ("mixed", "terms", "small"):
+    elif variant == "mixed":
+        if x.stride(0) != 1:  # its channels lie apart
+            x_packed = torch.empty((C, H, W, N), dtype=x.dtype, device=x.device)
+            launch_conv2d_backward_dw_x_packed(x, x_packed)
+            x = x_packed.permute(3, 0, 1, 2)
+        if dy.stride(0) != 1:  # its channels lie apart
+            dy_packed = torch.empty((F, P, Q, N), dtype=dy.dtype, device=dy.device)
+            launch_conv2d_backward_dw_dy_packed(dy, dy_packed)
+            dy = dy_packed.permute(3, 0, 1, 2)
         dy = dy.reshape(N, groups, F // groups, P * Q)
         conv2d_backward_dw_tiles[
             (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
@@ -4292,14 +5004,18 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    else:
-        # n_lanes channels where x has N: zeros behind those.
-        x_lanes = torch.zeros((C, H, W, n_lanes), dtype=x.dtype, device=x.device)
-        launch_conv2d_backward_dw_x_packed(x, x_lanes[..., :N])
-        # n_lanes channels where dy has N: zeros behind those.
-        dy_lanes = torch.zeros((F, P, Q, n_lanes), dtype=dy.dtype, device=dy.device)
-        launch_conv2d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
-        dy_lanes = dy_lanes.view(groups, F // groups, P * Q * n_lanes)
+    elif variant == "lanes":
+        x_lanes = x.permute(1, 2, 3, 0)
+        # A copy where its channels lie apart, or are no multiple of 4.
+        if N % 4 or not _is_aligned(x_lanes):
+            x_lanes = torch.empty((C, H, W, n_lanes), dtype=x.dtype, device=x.device)
+            launch_conv2d_backward_dw_x_packed(x, x_lanes)
+        dy_lanes = dy.permute(1, 2, 3, 0)
+        # A copy where its channels lie apart, or are no multiple of 4.
+        if N % 4 or not _is_aligned(dy_lanes):
+            dy_lanes = torch.empty((F, P, Q, n_lanes), dtype=dy.dtype, device=dy.device)
+            launch_conv2d_backward_dw_dy_packed(dy, dy_lanes)
+        dy_lanes = dy_lanes.reshape(groups, F // groups, P * Q * n_lanes)
         conv2d_backward_dw_lanes[
             (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
@@ -4336,6 +5052,50 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
             pad=pad,
             stride=stride,
             STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0), dy_lanes.stride(1)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        dy = dy.reshape(N, groups, F // groups, P * Q)
+        conv2d_backward_dw_tiles[
+            (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
+        ](
+            x,
+            dy,
+            dw,
+            Cg * R * S,
+            F // groups,
+            R * S,
+            Cg,
+            S,
+            R,
+            H,
+            W,
+            F,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dy.stride(3),
+            dw.stride(0),
+            dw.stride(1),
+            dw.stride(2),
+            dw.stride(3),
+            groups=groups,
+            N=N,
+            P=P,
+            Q=Q,
+            INDEX=INDEX,
+            STEP_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
+            dil=dil,
+            pad=pad,
+            stride=stride,
+            STEP_DY=math.gcd(16, dy.stride(1), dy.stride(2), dy.stride(3)),
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,

@@ -68,15 +68,17 @@ def _descriptor(x: torch.Tensor, *block: int) -> TensorDescriptor:
     return TensorDescriptor(x, list(x.shape), [*strides, 1], block)
 
 
-def _takes_patches(*operands: torch.Tensor) -> bool:
-    """Whether patches can be loaded by descriptor, along the last dim, of these or of packed copies."""
+def _takes_patches(*operands: torch.Tensor, copied: bool = False) -> bool:
+    """Whether patches can be loaded by descriptor, along the last dim, of these or of packed copies.
+
+    `copied`: whatever is not aligned is.
+    """
     step = 16 // operands[0].element_size()
     # With a stride, a row of a descriptor reaches over others; its coordinates have 32 bits.
     if max(n * s for x in operands for n, s in zip(x.shape[1:], x.stride()[1:])) >= 2**29:
         return False
-    return _takes_tiles(*operands) and all(
-        _is_aligned(x) or x.stride(-1) != 1 and x.shape[-1] % step == 0 for x in operands
-    )
+    aligned = (_is_aligned(x) or x.stride(-1) != 1 and x.shape[-1] % step == 0 for x in operands)
+    return _takes_tiles(*operands) and (copied or all(aligned))
 
 
 def _every(x: torch.Tensor, *steps: int) -> torch.Tensor:
@@ -163,24 +165,37 @@ def conv3d_x_packed_tile(
     x_ptr,
     x_packed_ptr,
     rows,
-    C,
+    x_packed_width,
     DHW,
-    x_i0,
-    x_i1,
-    x_i2i3i4,
+    HW,
+    D,
+    W,
+    H,
+    C,
+    x_0,
+    x_1,
+    x_2,
+    x_3,
+    x_4,
     x_packed_row,
     x_packed_i1,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(C, BLOCK)
+    tiles = tl.cdiv(x_packed_width, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < C)
+    inside = (row < rows) & (i1 < x_packed_width)
     i0 = row // DHW
-    i2i3i4 = row % DHW
-    x = tl.load(x_ptr + i0 * x_i0 + i1 * x_i1 + i2i3i4 * x_i2i3i4, mask=inside)
+    i2 = row // HW % D
+    i3 = row // W % H
+    i4 = row % W
+    x = tl.load(
+        x_ptr + i0 * x_0 + i1 * x_1 + i2 * x_2 + i3 * x_3 + i4 * x_4,
+        mask=inside & (i1 < C),
+        other=0.0,
+    )
     tl.store(x_packed_ptr + row * x_packed_row + i1 * x_packed_i1, x, mask=inside)
 
 
@@ -189,42 +204,55 @@ def conv3d_w_packed_tile(
     w_ptr,
     w_packed_ptr,
     rows,
-    C,
+    w_packed_width,
     KRS,
-    w_i0,
-    w_i1,
-    w_i2i3i4,
+    RS,
+    K,
+    S,
+    R,
+    C,
+    w_0,
+    w_1,
+    w_2,
+    w_3,
+    w_4,
     w_packed_row,
     w_packed_i1,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(C, BLOCK)
+    tiles = tl.cdiv(w_packed_width, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < C)
+    inside = (row < rows) & (i1 < w_packed_width)
     i0 = row // KRS
-    i2i3i4 = row % KRS
-    w = tl.load(w_ptr + i0 * w_i0 + i1 * w_i1 + i2i3i4 * w_i2i3i4, mask=inside)
+    i2 = row // RS % K
+    i3 = row // S % R
+    i4 = row % S
+    w = tl.load(
+        w_ptr + i0 * w_0 + i1 * w_1 + i2 * w_2 + i3 * w_3 + i4 * w_4,
+        mask=inside & (i1 < C),
+        other=0.0,
+    )
     tl.store(w_packed_ptr + row * w_packed_row + i1 * w_packed_i1, w, mask=inside)
 
 
 @triton.jit
 def conv3d_patches(
-    x_patches,
-    w_tiles,
+    x_padded_patches,
+    w_padded_tiles,
     b_ptr,
     y_ptr,
     F,
-    C,
+    c_padded,
     N,
     O,
     P,
     Q,
-    x_2,
-    x_3,
-    x_4,
+    x_padded_1,
+    x_padded_2,
+    x_padded_3,
     b_0,
     y_0,
     y_1,
@@ -266,32 +294,34 @@ def conv3d_patches(
         first_o = tile // (patches_p * patches_q * tiles_n) % patches_o * PATCH_O
         first_n = tile // (patches_o * patches_p * patches_q * tiles_n) * PATCH_N
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
-        for start in range(K * R * S * tl.cdiv(C, BLOCK_K)):
+        for start in range(K * R * S * tl.cdiv(c_padded, BLOCK_K)):
             tap = start % (K * R * S)
             c = start // (K * R * S) * BLOCK_K
             k = tap // (R * S)
-            x_d = k - pad
+            x_padded_d = k - pad
             r = tap // S % R
-            x_h = r - pad
+            x_padded_h = r - pad
             s = tap % S
-            x_w = s - pad
-            x = x_patches.load(
+            x_padded_w = s - pad
+            x_padded = x_padded_patches.load(
                 [
                     first_n,
-                    first_o + _floor_div(x_d, stride),
-                    first_p + _floor_div(x_h, stride),
-                    first_q + _floor_div(x_w, stride),
+                    first_o + _floor_div(x_padded_d, stride),
+                    first_p + _floor_div(x_padded_h, stride),
+                    first_q + _floor_div(x_padded_w, stride),
                     tl.cast(
                         c
-                        + _floor_mod(x_d, stride) * x_2
-                        + _floor_mod(x_h, stride) * x_3
-                        + _floor_mod(x_w, stride) * x_4,
+                        + _floor_mod(x_padded_d, stride) * x_padded_1
+                        + _floor_mod(x_padded_h, stride) * x_padded_2
+                        + _floor_mod(x_padded_w, stride) * x_padded_3,
                         tl.int32,
                     ),
                 ]
             ).reshape(BLOCK_M, BLOCK_K)
-            w = w_tiles.load([first_f, c + tap * C])
-            y_sum = tl.dot(w, x.T, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+            w_padded = w_padded_tiles.load([first_f, c + tap * c_padded])
+            y_sum = tl.dot(
+                w_padded, x_padded.T, y_sum, input_precision=PRECISION, out_dtype=COMPUTE
+            )
 
         place = tl.arange(0, BLOCK_M)[None, :]
         n = tl.cast(first_n, tl.int64) + place // (PATCH_O * PATCH_P * PATCH_Q)
@@ -308,13 +338,13 @@ def conv3d_patches(
 
 @triton.jit
 def conv3d_taps(
-    x_ptr,
-    w_ptr,
+    x_padded_ptr,
+    w_padded_ptr,
     b_ptr,
     y_ptr,
     M,
     F,
-    C,
+    c_padded,
     OPQ,
     PQ,
     O,
@@ -323,14 +353,14 @@ def conv3d_taps(
     D,
     H,
     W,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    x_4,
-    w_f,
-    w_c,
-    w_tap,
+    x_padded_0,
+    x_padded_1,
+    x_padded_2,
+    x_padded_3,
+    x_padded_4,
+    w_padded_f,
+    w_padded_tap,
+    w_padded_c,
     b_f,
     y_0,
     y_1,
@@ -363,53 +393,56 @@ def conv3d_taps(
     f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n = m // OPQ
     o = m // PQ % O
-    x_d0 = o * stride - pad
+    x_padded_d0 = o * stride - pad
     p = m // Q % P
-    x_h0 = p * stride - pad
+    x_padded_h0 = p * stride - pad
     q = m % Q
-    x_w0 = q * stride - pad
-    x_rows = (
-        x_ptr
-        + tl.cast(n, tl.int64) * x_0
-        + tl.cast(x_d0, tl.int64) * x_2
-        + tl.cast(x_h0, tl.int64) * x_3
-        + tl.cast(x_w0, tl.int64) * x_4
+    x_padded_w0 = q * stride - pad
+    x_padded_rows = (
+        x_padded_ptr
+        + tl.cast(n, tl.int64) * x_padded_0
+        + tl.cast(x_padded_d0, tl.int64) * x_padded_1
+        + tl.cast(x_padded_h0, tl.int64) * x_padded_2
+        + tl.cast(x_padded_w0, tl.int64) * x_padded_3
     )
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(C, BLOCK_K)
+    chunks = tl.cdiv(c_padded, BLOCK_K)
     for start in range(K * R * S * chunks):
         tap = start // chunks
         c = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         k = tap // (R * S)
         r = tap // S % R
         s = tap % S
-        x_terms = (
-            c[None, :] * x_1
-            + tl.cast(k, tl.int64) * x_2
-            + tl.cast(r, tl.int64) * x_3
-            + tl.cast(s, tl.int64) * x_4
+        x_padded_terms = (
+            tl.cast(k, tl.int64) * x_padded_1
+            + tl.cast(r, tl.int64) * x_padded_2
+            + tl.cast(s, tl.int64) * x_padded_3
+            + c[None, :] * x_padded_4
         )
-        x_d = x_d0 + k
-        x_h = x_h0 + r
-        x_w = x_w0 + s
-        x = tl.load(
-            x_rows + x_terms,
+        x_padded_d = x_padded_d0 + k
+        x_padded_h = x_padded_h0 + r
+        x_padded_w = x_padded_w0 + s
+        x_padded = tl.load(
+            x_padded_rows + x_padded_terms,
             mask=(m < M)
-            & (c[None, :] < C)
-            & (x_d >= 0)
-            & (x_d < D)
-            & (x_h >= 0)
-            & (x_h < H)
-            & (x_w >= 0)
-            & (x_w < W),
+            & (c[None, :] < c_padded)
+            & (x_padded_d >= 0)
+            & (x_padded_d < D)
+            & (x_padded_h >= 0)
+            & (x_padded_h < H)
+            & (x_padded_w >= 0)
+            & (x_padded_w < W),
             other=0.0,
         )
-        w = tl.load(
-            w_ptr + f * w_f + c[:, None] * w_c + tl.cast(tap, tl.int64) * w_tap,
-            mask=(f < F) & (c[:, None] < C),
+        w_padded = tl.load(
+            w_padded_ptr
+            + f * w_padded_f
+            + tl.cast(tap, tl.int64) * w_padded_tap
+            + c[:, None] * w_padded_c,
+            mask=(f < F) & (c[:, None] < c_padded),
             other=0.0,
         )
-        y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        y_sum = tl.dot(x_padded, w_padded, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     y_rows = (
         y_ptr
         + tl.cast(n, tl.int64) * y_0
@@ -815,20 +848,29 @@ def choose_conv3d_x_packed(cols: int) -> tuple[str, dict]:
 def launch_conv3d_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, C, D, H, W = x.shape
-    x = x.reshape(N, C, D * H * W)
-    x_packed = x_packed.view(D * H * N * W, C)
+    x_packed_width = x_packed.shape[4]
+    x_packed = x_packed.view(D * H * N * W, x_packed_width)
     rows = D * H * N * W
-    cols = C
+    cols = x_packed_width
     _, config = choose_conv3d_x_packed(cols)
-    conv3d_x_packed_tile[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)](
+    conv3d_x_packed_tile[
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(x_packed_width, config["BLOCK"]),)
+    ](
         x,
         x_packed,
         D * H * N * W,
-        C,
+        x_packed_width,
         D * H * W,
+        H * W,
+        D,
+        W,
+        H,
+        C,
         x.stride(0),
         x.stride(1),
         x.stride(2),
+        x.stride(3),
+        x.stride(4),
         x_packed.stride(0),
         x_packed.stride(1),
         enable_fp_fusion=True,
@@ -846,20 +888,29 @@ def choose_conv3d_w_packed(cols: int) -> tuple[str, dict]:
 def launch_conv3d_w_packed(w, w_packed) -> None:
     """Computes w_packed by the variant that fits, unchecked."""
     F, C, K, R, S = w.shape
-    w = w.reshape(F, C, K * R * S)
-    w_packed = w_packed.view(F * K * R * S, C)
+    w_packed_width = w_packed.shape[4]
+    w_packed = w_packed.view(F * K * R * S, w_packed_width)
     rows = F * K * R * S
-    cols = C
+    cols = w_packed_width
     _, config = choose_conv3d_w_packed(cols)
-    conv3d_w_packed_tile[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)](
+    conv3d_w_packed_tile[
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(w_packed_width, config["BLOCK"]),)
+    ](
         w,
         w_packed,
         F * K * R * S,
-        C,
+        w_packed_width,
         K * R * S,
+        R * S,
+        K,
+        S,
+        R,
+        C,
         w.stride(0),
         w.stride(1),
         w.stride(2),
+        w.stride(3),
+        w.stride(4),
         w_packed.stride(0),
         w_packed.stride(1),
         enable_fp_fusion=True,
@@ -871,6 +922,7 @@ def choose_conv3d(
     M: int,
     N: int,
     channels: int,
+    padded: int,
     depth: int,
     taps: int,
     hop: int,
@@ -1003,15 +1055,14 @@ def choose_conv3d(
     if (
         patched
         and 2 <= itemsize <= 4
-        and channels % 16 == 0
+        and padded % 16 == 0
+        and padded < 2 * channels
         and 0 < hop
         and over == 0
         and M * N * channels >= 2**26
     ):
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        BLOCK_K = min(
-            128 // itemsize, 64 if channels % 64 == 0 else 32 if channels % 32 == 0 else 16
-        )
+        BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
         return "patches", dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=(
@@ -1022,7 +1073,7 @@ def choose_conv3d(
                 else 128
             ),
             BLOCK_K=BLOCK_K,
-            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(channels, BLOCK_K) <= 16,
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
             num_stages=3,
         )
@@ -1101,9 +1152,11 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
     P = y.shape[3]
     Q = y.shape[4]
     c_lanes = 4 * ((C + 3) // 4)
+    c_padded = 16 * ((C + 15) // 16)
     PRECISION = _f32_precision("conv")
     M = N * O * P * Q
     channels = C
+    padded = c_padded
     depth = C * K * R * S
     taps = K * R * S
     hop = stride
@@ -1112,7 +1165,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
     places = O * P * Q
     one_tap = K * R * S == 1 and stride == 1 and pad == 0 and _takes_tiles(x, w)
     as_rows = x.permute(0, 2, 3, 4, 1).is_contiguous() and y.permute(0, 2, 3, 4, 1).is_contiguous()
-    patched = _takes_patches(x.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1))
+    patched = _takes_patches(x.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1), copied=True)
     itemsize = x.element_size()
     stored_bytes = y.element_size()
     hip = torch.version.hip is not None
@@ -1121,6 +1174,7 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
         M,
         F,
         channels,
+        padded,
         depth,
         taps,
         hop,
@@ -1137,15 +1191,17 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * O * P * Q, C * K * R * S, *x.shape) < 2_000_000_000 else tl.int64
-    if variant in ("patches", "wide", "mixed", "taps"):
-        if x.stride(1) != 1:  # its channels lie apart
-            x_packed = torch.empty((N, D, H, W, C), dtype=x.dtype, device=x.device)
-            launch_conv3d_x_packed(x, x_packed)
-            x = x_packed.permute(0, 4, 1, 2, 3)
-        if w.stride(1) != 1:  # its channels lie apart
-            w_packed = torch.empty((F, K, R, S, C), dtype=w.dtype, device=w.device)
-            launch_conv3d_w_packed(w, w_packed)
-            w = w_packed.permute(0, 4, 1, 2, 3)
+    if variant in ("patches", "wide", "taps"):
+        x_padded = x.permute(0, 2, 3, 4, 1)
+        # A copy where its channels lie apart, or are no multiple of 16.
+        if C % 16 or not _is_aligned(x_padded):
+            x_padded = torch.empty((N, D, H, W, c_padded), dtype=x.dtype, device=x.device)
+            launch_conv3d_x_packed(x, x_padded)
+        w_padded = w.permute(0, 2, 3, 4, 1)
+        # A copy where its channels lie apart, or are no multiple of 16.
+        if C % 16 or not _is_aligned(w_padded):
+            w_padded = torch.empty((F, K, R, S, c_padded), dtype=w.dtype, device=w.device)
+            launch_conv3d_w_packed(w, w_padded)
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
         w = w.reshape(F, C)
         x = x.permute(0, 2, 3, 4, 1).reshape(N * O * P * Q, C)
@@ -1230,16 +1286,16 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             * triton.cdiv(P, PATCH_P)
             * triton.cdiv(Q, PATCH_Q)
         )
-        x_patches = _descriptor(
-            _every(x.permute(0, 2, 3, 4, 1), 1, stride, stride, stride),
+        x_padded_patches = _descriptor(
+            _every(x_padded, 1, stride, stride, stride),
             PATCH_N,
             PATCH_O,
             PATCH_P,
             PATCH_Q,
             config["BLOCK_K"],
         )
-        w_tiles = _descriptor(
-            w.permute(0, 2, 3, 4, 1).reshape(F, C * K * R * S), config["BLOCK_N"], config["BLOCK_K"]
+        w_padded_tiles = _descriptor(
+            w_padded.reshape(F, K * R * S * c_padded), config["BLOCK_N"], config["BLOCK_K"]
         )
         conv3d_patches[
             (
@@ -1250,19 +1306,19 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
                 ),
             )
         ](
-            x_patches,
-            w_tiles,
+            x_padded_patches,
+            w_padded_tiles,
             b,
             y,
             F,
-            C,
+            c_padded,
             N,
             O,
             P,
             Q,
-            x.stride(2),
-            x.stride(3),
-            x.stride(4),
+            x_padded.stride(1),
+            x_padded.stride(2),
+            x_padded.stride(3),
             b.stride(0),
             y.stride(0),
             y.stride(1),
@@ -1284,15 +1340,15 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             **config,
         )
     elif variant in ("wide", "taps"):
-        w = w.reshape(F, C, K * R * S)
+        w_padded = w_padded.reshape(F, K * R * S, c_padded)
         conv3d_taps[(triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)](
-            x,
-            w,
+            x_padded,
+            w_padded,
             b,
             y,
             N * O * P * Q,
             F,
-            C,
+            c_padded,
             O * P * Q,
             P * Q,
             O,
@@ -1301,14 +1357,14 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             D,
             H,
             W,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            x.stride(4),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
+            x_padded.stride(0),
+            x_padded.stride(1),
+            x_padded.stride(2),
+            x_padded.stride(3),
+            x_padded.stride(4),
+            w_padded.stride(0),
+            w_padded.stride(1),
+            w_padded.stride(2),
             b.stride(0),
             y.stride(0),
             y.stride(1),
@@ -1326,7 +1382,15 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant in ("mixed", "terms", "small"):
+    elif variant == "mixed":
+        if x.stride(1) != 1:  # its channels lie apart
+            x_packed = torch.empty((N, D, H, W, C), dtype=x.dtype, device=x.device)
+            launch_conv3d_x_packed(x, x_packed)
+            x = x_packed.permute(0, 4, 1, 2, 3)
+        if w.stride(1) != 1:  # its channels lie apart
+            w_packed = torch.empty((F, K, R, S, C), dtype=w.dtype, device=w.device)
+            launch_conv3d_w_packed(w, w_packed)
+            w = w_packed.permute(0, 4, 1, 2, 3)
         w = w.reshape(F, C, K * R * S)
         conv3d_tiles[(triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)](
             x,
@@ -1371,14 +1435,18 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    else:
-        # c_lanes channels where x has C: zeros behind those.
-        x_lanes = torch.zeros((N, D, H, W, c_lanes), dtype=x.dtype, device=x.device)
-        launch_conv3d_x_packed(x, x_lanes[..., :C])
-        # c_lanes channels where w has C: zeros behind those.
-        w_lanes = torch.zeros((F, K, R, S, c_lanes), dtype=w.dtype, device=w.device)
-        launch_conv3d_w_packed(w, w_lanes[..., :C])
-        w_lanes = w_lanes.view(F, K * R * S * c_lanes)
+    elif variant == "lanes":
+        x_lanes = x.permute(0, 2, 3, 4, 1)
+        # A copy where its channels lie apart, or are no multiple of 4.
+        if C % 4 or not _is_aligned(x_lanes):
+            x_lanes = torch.empty((N, D, H, W, c_lanes), dtype=x.dtype, device=x.device)
+            launch_conv3d_x_packed(x, x_lanes)
+        w_lanes = w.permute(0, 2, 3, 4, 1)
+        # A copy where its channels lie apart, or are no multiple of 4.
+        if C % 4 or not _is_aligned(w_lanes):
+            w_lanes = torch.empty((F, K, R, S, c_lanes), dtype=w.dtype, device=w.device)
+            launch_conv3d_w_packed(w, w_lanes)
+        w_lanes = w_lanes.reshape(F, K * R * S * c_lanes)
         conv3d_lanes[(triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)](
             x_lanes,
             w_lanes,
@@ -1418,6 +1486,51 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
             stride=stride,
             pad=pad,
             STEP_W_LANES=math.gcd(16, w_lanes.stride(0)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        w = w.reshape(F, C, K * R * S)
+        conv3d_tiles[(triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)](
+            x,
+            w,
+            b,
+            y,
+            N * O * P * Q,
+            F,
+            O * P * Q,
+            P * Q,
+            O,
+            Q,
+            P,
+            D,
+            H,
+            W,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            x.stride(4),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            y.stride(3),
+            y.stride(4),
+            C=C,
+            K=K,
+            R=R,
+            S=S,
+            INDEX=INDEX,
+            STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3), x.stride(4)),
+            stride=stride,
+            pad=pad,
+            STEP_W=math.gcd(16, w.stride(0), w.stride(2)),
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,
@@ -1590,24 +1703,37 @@ def conv3d_backward_dx_dy_packed_tile(
     dy_ptr,
     dy_packed_ptr,
     rows,
-    F,
+    dy_packed_width,
     OPQ,
-    dy_i0,
-    dy_i1,
-    dy_i2i3i4,
+    PQ,
+    O,
+    Q,
+    P,
+    F,
+    dy_0,
+    dy_1,
+    dy_2,
+    dy_3,
+    dy_4,
     dy_packed_row,
     dy_packed_i1,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(F, BLOCK)
+    tiles = tl.cdiv(dy_packed_width, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < F)
+    inside = (row < rows) & (i1 < dy_packed_width)
     i0 = row // OPQ
-    i2i3i4 = row % OPQ
-    dy = tl.load(dy_ptr + i0 * dy_i0 + i1 * dy_i1 + i2i3i4 * dy_i2i3i4, mask=inside)
+    i2 = row // PQ % O
+    i3 = row // Q % P
+    i4 = row % Q
+    dy = tl.load(
+        dy_ptr + i0 * dy_0 + i1 * dy_1 + i2 * dy_2 + i3 * dy_3 + i4 * dy_4,
+        mask=inside & (i1 < F),
+        other=0.0,
+    )
     tl.store(dy_packed_ptr + row * dy_packed_row + i1 * dy_packed_i1, dy, mask=inside)
 
 
@@ -1616,20 +1742,37 @@ def conv3d_backward_dx_w_packed_tile(
     w_ptr,
     w_packed_ptr,
     rows,
+    w_packed_width,
+    KRS,
+    RS,
+    K,
+    S,
+    R,
     F,
-    w_i0,
-    w_row,
+    w_0,
+    w_1,
+    w_2,
+    w_3,
+    w_4,
     w_packed_row,
     w_packed_i0,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(F, BLOCK)
+    tiles = tl.cdiv(w_packed_width, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < F)
-    w = tl.load(w_ptr + i0 * w_i0 + row * w_row, mask=inside)
+    inside = (row < rows) & (i0 < w_packed_width)
+    i1 = row // KRS
+    i2 = row // RS % K
+    i3 = row // S % R
+    i4 = row % S
+    w = tl.load(
+        w_ptr + i0 * w_0 + i1 * w_1 + i2 * w_2 + i3 * w_3 + i4 * w_4,
+        mask=inside & (i0 < F),
+        other=0.0,
+    )
     tl.store(w_packed_ptr + row * w_packed_row + i0 * w_packed_i0, w, mask=inside)
 
 
@@ -1638,20 +1781,37 @@ def conv3d_backward_dw_x_packed_tile(
     x_ptr,
     x_packed_ptr,
     rows,
+    x_packed_width,
+    DHW,
+    HW,
+    D,
+    W,
+    H,
     N,
-    x_i0,
-    x_row,
+    x_0,
+    x_1,
+    x_2,
+    x_3,
+    x_4,
     x_packed_row,
     x_packed_i0,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(N, BLOCK)
+    tiles = tl.cdiv(x_packed_width, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < N)
-    x = tl.load(x_ptr + i0 * x_i0 + row * x_row, mask=inside)
+    inside = (row < rows) & (i0 < x_packed_width)
+    i1 = row // DHW
+    i2 = row // HW % D
+    i3 = row // W % H
+    i4 = row % W
+    x = tl.load(
+        x_ptr + i0 * x_0 + i1 * x_1 + i2 * x_2 + i3 * x_3 + i4 * x_4,
+        mask=inside & (i0 < N),
+        other=0.0,
+    )
     tl.store(x_packed_ptr + row * x_packed_row + i0 * x_packed_i0, x, mask=inside)
 
 
@@ -1660,31 +1820,48 @@ def conv3d_backward_dw_dy_packed_tile(
     dy_ptr,
     dy_packed_ptr,
     rows,
+    dy_packed_width,
+    OPQ,
+    PQ,
+    O,
+    Q,
+    P,
     N,
-    dy_i0,
-    dy_row,
+    dy_0,
+    dy_1,
+    dy_2,
+    dy_3,
+    dy_4,
     dy_packed_row,
     dy_packed_i0,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(N, BLOCK)
+    tiles = tl.cdiv(dy_packed_width, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < N)
-    dy = tl.load(dy_ptr + i0 * dy_i0 + row * dy_row, mask=inside)
+    inside = (row < rows) & (i0 < dy_packed_width)
+    i1 = row // OPQ
+    i2 = row // PQ % O
+    i3 = row // Q % P
+    i4 = row % Q
+    dy = tl.load(
+        dy_ptr + i0 * dy_0 + i1 * dy_1 + i2 * dy_2 + i3 * dy_3 + i4 * dy_4,
+        mask=inside & (i0 < N),
+        other=0.0,
+    )
     tl.store(dy_packed_ptr + row * dy_packed_row + i0 * dy_packed_i0, dy, mask=inside)
 
 
 @triton.jit
 def conv3d_backward_dx_patches(
-    dy_patches,
-    w_tiles,
+    dy_padded_patches,
+    w_padded_tiles,
     dx_ptr,
     batches,
     C,
-    F,
+    f_padded,
     K,
     R,
     S,
@@ -1748,13 +1925,13 @@ def conv3d_backward_dx_patches(
         h_shift = _floor_div(h0 + pad, stride).to(INDEX)
         w2_shift = _floor_div(w20 + pad, stride).to(INDEX)
         dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
-        for start in range(taps * tl.cdiv(F, BLOCK_K)):
+        for start in range(taps * tl.cdiv(f_padded, BLOCK_K)):
             tap = start % taps
             f = start // taps * BLOCK_K
             k2 = tap // (r2_taps * s2_taps)
             r2 = tap // s2_taps % r2_taps
             s2 = tap % s2_taps
-            dy = dy_patches.load(
+            dy_padded = dy_padded_patches.load(
                 [
                     first_n,
                     first_d1 + tl.cast(d_shift - k2, tl.int32),
@@ -1763,22 +1940,24 @@ def conv3d_backward_dx_patches(
                     f,
                 ]
             ).reshape(BLOCK_M, BLOCK_K)
-            w = w_tiles.load(
+            w_padded = w_padded_tiles.load(
                 [
                     first_c2,
                     f
                     + tl.cast(
-                        k2 * F * R * S * stride
-                        + k2_first * F * R * S
-                        + r2 * F * S * stride
-                        + r2_first * F * S
-                        + s2 * F * stride
-                        + s2_first * F,
+                        k2 * R * S * f_padded * stride
+                        + k2_first * R * S * f_padded
+                        + r2 * S * f_padded * stride
+                        + r2_first * S * f_padded
+                        + s2 * f_padded * stride
+                        + s2_first * f_padded,
                         tl.int32,
                     ),
                 ]
             )
-            dx_sum = tl.dot(w, dy.T, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+            dx_sum = tl.dot(
+                w_padded, dy_padded.T, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE
+            )
 
         dx_sum = dx_sum.T  # the places first: lanes lie along them
         place = tl.arange(0, BLOCK_M)[:, None]
@@ -1806,13 +1985,13 @@ def conv3d_backward_dx_patches(
 
 @triton.jit
 def conv3d_backward_dx_taps(
-    dy_ptr,
-    w_ptr,
+    dy_padded_ptr,
+    w_padded_ptr,
     dx_ptr,
     batches,
     M,
     C,
-    F,
+    f_padded,
     K,
     R,
     S,
@@ -1827,16 +2006,16 @@ def conv3d_backward_dx_taps(
     D,
     H,
     W,
-    dy_0,
-    dy_1,
-    dy_2,
-    dy_3,
-    dy_4,
-    w_0,
-    w_1,
-    w_2,
-    w_3,
-    w_4,
+    dy_padded_0,
+    dy_padded_1,
+    dy_padded_2,
+    dy_padded_3,
+    dy_padded_4,
+    w_padded_0,
+    w_padded_1,
+    w_padded_2,
+    w_padded_3,
+    w_padded_4,
     dx_0,
     dx_1,
     dx_2,
@@ -1877,64 +2056,66 @@ def conv3d_backward_dx_taps(
     n = m // d_steps_h_steps_w2_steps
     d1 = m // h_steps_w2_steps % d_steps
     d_shift = _floor_div(d0 + pad, stride).to(INDEX)
-    dy_o0 = d1 + d_shift
+    dy_padded_o0 = d1 + d_shift
     h1 = m // w2_steps % h_steps
     h_shift = _floor_div(h0 + pad, stride).to(INDEX)
-    dy_p0 = h1 + h_shift
+    dy_padded_p0 = h1 + h_shift
     w21 = m % w2_steps
     w2_shift = _floor_div(w20 + pad, stride).to(INDEX)
-    dy_q0 = w21 + w2_shift
-    dy_rows = (
-        dy_ptr
-        + tl.cast(n, tl.int64) * dy_0
-        + tl.cast(dy_o0, tl.int64) * dy_2
-        + tl.cast(dy_p0, tl.int64) * dy_3
-        + tl.cast(dy_q0, tl.int64) * dy_4
+    dy_padded_q0 = w21 + w2_shift
+    dy_padded_rows = (
+        dy_padded_ptr
+        + tl.cast(n, tl.int64) * dy_padded_0
+        + tl.cast(dy_padded_o0, tl.int64) * dy_padded_1
+        + tl.cast(dy_padded_p0, tl.int64) * dy_padded_2
+        + tl.cast(dy_padded_q0, tl.int64) * dy_padded_3
     )
-    w_rows = (
-        w_ptr
-        + c2 * w_1
-        + tl.cast(k2_first, tl.int64) * w_2
-        + tl.cast(r2_first, tl.int64) * w_3
-        + tl.cast(s2_first, tl.int64) * w_4
+    w_padded_rows = (
+        w_padded_ptr
+        + c2 * w_padded_0
+        + tl.cast(k2_first, tl.int64) * w_padded_1
+        + tl.cast(r2_first, tl.int64) * w_padded_2
+        + tl.cast(s2_first, tl.int64) * w_padded_3
     )
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(F, BLOCK_K)
+    chunks = tl.cdiv(f_padded, BLOCK_K)
     for start in range(taps * chunks):
         tap = start // chunks
         f = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         k2 = tap // (r2_taps * s2_taps)
         r2 = tap // s2_taps % r2_taps
         s2 = tap % s2_taps
-        dy_terms = (
-            f[None, :] * dy_1
-            + tl.cast(-k2, tl.int64) * dy_2
-            + tl.cast(-r2, tl.int64) * dy_3
-            + tl.cast(-s2, tl.int64) * dy_4
+        dy_padded_terms = (
+            tl.cast(-k2, tl.int64) * dy_padded_1
+            + tl.cast(-r2, tl.int64) * dy_padded_2
+            + tl.cast(-s2, tl.int64) * dy_padded_3
+            + f[None, :] * dy_padded_4
         )
-        dy_o = dy_o0 - k2
-        dy_p = dy_p0 - r2
-        dy_q = dy_q0 - s2
-        dy = tl.load(
-            dy_rows + dy_terms,
+        dy_padded_o = dy_padded_o0 - k2
+        dy_padded_p = dy_padded_p0 - r2
+        dy_padded_q = dy_padded_q0 - s2
+        dy_padded = tl.load(
+            dy_padded_rows + dy_padded_terms,
             mask=(m < M)
-            & (f[None, :] < F)
-            & (dy_o >= 0)
-            & (dy_o < O)
-            & (dy_p >= 0)
-            & (dy_p < P)
-            & (dy_q >= 0)
-            & (dy_q < Q),
+            & (f[None, :] < f_padded)
+            & (dy_padded_o >= 0)
+            & (dy_padded_o < O)
+            & (dy_padded_p >= 0)
+            & (dy_padded_p < P)
+            & (dy_padded_q >= 0)
+            & (dy_padded_q < Q),
             other=0.0,
         )
-        w_terms = (
-            f[:, None] * w_0
-            + tl.cast(k2 * stride, tl.int64) * w_2
-            + tl.cast(r2 * stride, tl.int64) * w_3
-            + tl.cast(s2 * stride, tl.int64) * w_4
+        w_padded_terms = (
+            tl.cast(k2 * stride, tl.int64) * w_padded_1
+            + tl.cast(r2 * stride, tl.int64) * w_padded_2
+            + tl.cast(s2 * stride, tl.int64) * w_padded_3
+            + f[:, None] * w_padded_4
         )
-        w = tl.load(w_rows + w_terms, mask=(c2 < C) & (f[:, None] < F), other=0.0)
-        dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        w_padded = tl.load(
+            w_padded_rows + w_padded_terms, mask=(c2 < C) & (f[:, None] < f_padded), other=0.0
+        )
+        dx_sum = tl.dot(dy_padded, w_padded, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dx_d = d0 + d1 * stride
     dx_h = h0 + h1 * stride
     dx_w = w20 + w21 * stride
@@ -2278,11 +2459,11 @@ def conv3d_backward_dx_tiles(
 
 @triton.jit
 def conv3d_backward_dw_patches(
-    x_patches,
-    dy_tiles,
+    x_padded_patches,
+    dy_padded_tiles,
     dw_ptr,
     F,
-    N,
+    n_padded,
     C,
     K,
     R,
@@ -2327,13 +2508,13 @@ def conv3d_backward_dw_patches(
         first_k = tile // (patches_r * patches_s * tiles_n) % patches_k * PATCH_K
         first_c = tile // (patches_k * patches_r * patches_s * tiles_n) * PATCH_C
         dw_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
-        for start in range(O * P * Q * tl.cdiv(N, BLOCK_K)):
+        for start in range(O * P * Q * tl.cdiv(n_padded, BLOCK_K)):
             tap = start % (O * P * Q)
             n = start // (O * P * Q) * BLOCK_K
             o = tap // (P * Q)
             p = tap // Q % P
             q = tap % Q
-            x = x_patches.load(
+            x_padded = x_padded_patches.load(
                 [
                     first_c,
                     first_k + o * stride - pad,
@@ -2342,8 +2523,10 @@ def conv3d_backward_dw_patches(
                     n,
                 ]
             ).reshape(BLOCK_M, BLOCK_K)
-            dy = dy_tiles.load([first_f, n + tap * N])
-            dw_sum = tl.dot(dy, x.T, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+            dy_padded = dy_padded_tiles.load([first_f, n + tap * n_padded])
+            dw_sum = tl.dot(
+                dy_padded, x_padded.T, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE
+            )
 
         place = tl.arange(0, BLOCK_M)[None, :]
         c = tl.cast(first_c, tl.int64) + place // (PATCH_K * PATCH_R * PATCH_S)
@@ -2358,12 +2541,12 @@ def conv3d_backward_dw_patches(
 
 @triton.jit
 def conv3d_backward_dw_taps(
-    x_ptr,
-    dy_ptr,
+    x_padded_ptr,
+    dy_padded_ptr,
     dw_ptr,
     M,
     F,
-    N,
+    n_padded,
     KRS,
     RS,
     K,
@@ -2372,14 +2555,14 @@ def conv3d_backward_dw_taps(
     D,
     H,
     W,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    x_4,
-    dy_n,
-    dy_f,
-    dy_tap,
+    x_padded_0,
+    x_padded_1,
+    x_padded_2,
+    x_padded_3,
+    x_padded_4,
+    dy_padded_f,
+    dy_padded_tap,
+    dy_padded_n,
     dw_0,
     dw_1,
     dw_2,
@@ -2411,53 +2594,56 @@ def conv3d_backward_dw_taps(
     f = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c = m // KRS
     k = m // RS % K
-    x_d0 = k - pad
+    x_padded_d0 = k - pad
     r = m // S % R
-    x_h0 = r - pad
+    x_padded_h0 = r - pad
     s = m % S
-    x_w0 = s - pad
-    x_rows = (
-        x_ptr
-        + tl.cast(c, tl.int64) * x_1
-        + tl.cast(x_d0, tl.int64) * x_2
-        + tl.cast(x_h0, tl.int64) * x_3
-        + tl.cast(x_w0, tl.int64) * x_4
+    x_padded_w0 = s - pad
+    x_padded_rows = (
+        x_padded_ptr
+        + tl.cast(c, tl.int64) * x_padded_0
+        + tl.cast(x_padded_d0, tl.int64) * x_padded_1
+        + tl.cast(x_padded_h0, tl.int64) * x_padded_2
+        + tl.cast(x_padded_w0, tl.int64) * x_padded_3
     )
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(N, BLOCK_K)
+    chunks = tl.cdiv(n_padded, BLOCK_K)
     for start in range(O * P * Q * chunks):
         tap = start // chunks
         n = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         o = tap // (P * Q)
         p = tap // Q % P
         q = tap % Q
-        x_terms = (
-            n[None, :] * x_0
-            + tl.cast(o * stride, tl.int64) * x_2
-            + tl.cast(p * stride, tl.int64) * x_3
-            + tl.cast(q * stride, tl.int64) * x_4
+        x_padded_terms = (
+            tl.cast(o * stride, tl.int64) * x_padded_1
+            + tl.cast(p * stride, tl.int64) * x_padded_2
+            + tl.cast(q * stride, tl.int64) * x_padded_3
+            + n[None, :] * x_padded_4
         )
-        x_d = x_d0 + o * stride
-        x_h = x_h0 + p * stride
-        x_w = x_w0 + q * stride
-        x = tl.load(
-            x_rows + x_terms,
+        x_padded_d = x_padded_d0 + o * stride
+        x_padded_h = x_padded_h0 + p * stride
+        x_padded_w = x_padded_w0 + q * stride
+        x_padded = tl.load(
+            x_padded_rows + x_padded_terms,
             mask=(m < M)
-            & (n[None, :] < N)
-            & (x_d >= 0)
-            & (x_d < D)
-            & (x_h >= 0)
-            & (x_h < H)
-            & (x_w >= 0)
-            & (x_w < W),
+            & (n[None, :] < n_padded)
+            & (x_padded_d >= 0)
+            & (x_padded_d < D)
+            & (x_padded_h >= 0)
+            & (x_padded_h < H)
+            & (x_padded_w >= 0)
+            & (x_padded_w < W),
             other=0.0,
         )
-        dy = tl.load(
-            dy_ptr + n[:, None] * dy_n + f * dy_f + tl.cast(tap, tl.int64) * dy_tap,
-            mask=(f < F) & (n[:, None] < N),
+        dy_padded = tl.load(
+            dy_padded_ptr
+            + f * dy_padded_f
+            + tl.cast(tap, tl.int64) * dy_padded_tap
+            + n[:, None] * dy_padded_n,
+            mask=(f < F) & (n[:, None] < n_padded),
             other=0.0,
         )
-        dw_sum = tl.dot(x, dy, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        dw_sum = tl.dot(x_padded, dy_padded, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dw_rows = (
         dw_ptr
         + tl.cast(c, tl.int64) * dw_1
@@ -2849,22 +3035,29 @@ def choose_conv3d_backward_dx_dy_packed(cols: int) -> tuple[str, dict]:
 def launch_conv3d_backward_dx_dy_packed(dy, dy_packed) -> None:
     """Computes dy_packed by the variant that fits, unchecked."""
     N, F, O, P, Q = dy.shape
-    dy = dy.reshape(N, F, O * P * Q)
-    dy_packed = dy_packed.view(N * O * P * Q, F)
+    dy_packed_width = dy_packed.shape[4]
+    dy_packed = dy_packed.view(N * O * P * Q, dy_packed_width)
     rows = N * O * P * Q
-    cols = F
+    cols = dy_packed_width
     _, config = choose_conv3d_backward_dx_dy_packed(cols)
     conv3d_backward_dx_dy_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(F, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(dy_packed_width, config["BLOCK"]),)
     ](
         dy,
         dy_packed,
         N * O * P * Q,
-        F,
+        dy_packed_width,
         O * P * Q,
+        P * Q,
+        O,
+        Q,
+        P,
+        F,
         dy.stride(0),
         dy.stride(1),
         dy.stride(2),
+        dy.stride(3),
+        dy.stride(4),
         dy_packed.stride(0),
         dy_packed.stride(1),
         enable_fp_fusion=True,
@@ -2882,20 +3075,29 @@ def choose_conv3d_backward_dx_w_packed(cols: int) -> tuple[str, dict]:
 def launch_conv3d_backward_dx_w_packed(w, w_packed) -> None:
     """Computes w_packed by the variant that fits, unchecked."""
     F, C, K, R, S = w.shape
-    w = w.reshape(F, C * K * R * S)
-    w_packed = w_packed.view(C * K * R * S, F)
+    w_packed_width = w_packed.shape[4]
+    w_packed = w_packed.view(C * K * R * S, w_packed_width)
     rows = C * K * R * S
-    cols = F
+    cols = w_packed_width
     _, config = choose_conv3d_backward_dx_w_packed(cols)
     conv3d_backward_dx_w_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(F, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(w_packed_width, config["BLOCK"]),)
     ](
         w,
         w_packed,
         C * K * R * S,
+        w_packed_width,
+        K * R * S,
+        R * S,
+        K,
+        S,
+        R,
         F,
         w.stride(0),
         w.stride(1),
+        w.stride(2),
+        w.stride(3),
+        w.stride(4),
         w_packed.stride(0),
         w_packed.stride(1),
         enable_fp_fusion=True,
@@ -2913,20 +3115,29 @@ def choose_conv3d_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
 def launch_conv3d_backward_dw_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, C, D, H, W = x.shape
-    x = x.reshape(N, C * D * H * W)
-    x_packed = x_packed.view(C * D * H * W, N)
+    x_packed_width = x_packed.shape[4]
+    x_packed = x_packed.view(C * D * H * W, x_packed_width)
     rows = C * D * H * W
-    cols = N
+    cols = x_packed_width
     _, config = choose_conv3d_backward_dw_x_packed(cols)
     conv3d_backward_dw_x_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(x_packed_width, config["BLOCK"]),)
     ](
         x,
         x_packed,
         C * D * H * W,
+        x_packed_width,
+        D * H * W,
+        H * W,
+        D,
+        W,
+        H,
         N,
         x.stride(0),
         x.stride(1),
+        x.stride(2),
+        x.stride(3),
+        x.stride(4),
         x_packed.stride(0),
         x_packed.stride(1),
         enable_fp_fusion=True,
@@ -2944,20 +3155,29 @@ def choose_conv3d_backward_dw_dy_packed(cols: int) -> tuple[str, dict]:
 def launch_conv3d_backward_dw_dy_packed(dy, dy_packed) -> None:
     """Computes dy_packed by the variant that fits, unchecked."""
     N, F, O, P, Q = dy.shape
-    dy = dy.reshape(N, F * O * P * Q)
-    dy_packed = dy_packed.view(F * O * P * Q, N)
+    dy_packed_width = dy_packed.shape[4]
+    dy_packed = dy_packed.view(F * O * P * Q, dy_packed_width)
     rows = F * O * P * Q
-    cols = N
+    cols = dy_packed_width
     _, config = choose_conv3d_backward_dw_dy_packed(cols)
     conv3d_backward_dw_dy_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(dy_packed_width, config["BLOCK"]),)
     ](
         dy,
         dy_packed,
         F * O * P * Q,
+        dy_packed_width,
+        O * P * Q,
+        P * Q,
+        O,
+        Q,
+        P,
         N,
         dy.stride(0),
         dy.stride(1),
+        dy.stride(2),
+        dy.stride(3),
+        dy.stride(4),
         dy_packed.stride(0),
         dy_packed.stride(1),
         enable_fp_fusion=True,
@@ -2970,6 +3190,7 @@ def choose_conv3d_backward_dx(
     M: int,
     N: int,
     channels: int,
+    padded: int,
     apart: int,
     row: int,
     patched: bool,
@@ -2982,14 +3203,13 @@ def choose_conv3d_backward_dx(
     if (
         patched
         and 2 <= itemsize <= 4
-        and channels % 16 == 0
+        and padded % 16 == 0
+        and padded < 2 * channels
         and (apart < 2 or 20 * 16 * triton.cdiv(row, 16) <= 21 * row)
         and batches * M * N * channels >= 2**26
     ):
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        BLOCK_K = min(
-            128 // itemsize, 64 if channels % 64 == 0 else 32 if channels % 32 == 0 else 16
-        )
+        BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
         return "patches", dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=(
@@ -3082,32 +3302,36 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     h_steps = (H - 1) // stride + 1
     w2_steps = (W - 1) // stride + 1
     f_lanes = 4 * ((F + 3) // 4)
+    f_padded = 16 * ((F + 15) // 16)
     PRECISION = _f32_precision("conv")
     batches = stride * stride * stride
     M = N * d_steps * h_steps * w2_steps
     channels = F
+    padded = f_padded
     apart = stride
     row = w2_steps
-    patched = _takes_patches(dy.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0))
+    patched = _takes_patches(dy.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), copied=True)
     itemsize = w.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(dy.device)
     variant, config = choose_conv3d_backward_dx(
-        batches, M, C, channels, apart, row, patched, itemsize, hip, sms
+        batches, M, C, channels, padded, apart, row, patched, itemsize, hip, sms
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = (
         tl.int32 if max(N * d_steps * h_steps * w2_steps, *dy.shape) < 2_000_000_000 else tl.int64
     )
-    if variant in ("patches", "wide", "mixed", "taps"):
-        if dy.stride(1) != 1:  # its channels lie apart
-            dy_packed = torch.empty((N, O, P, Q, F), dtype=dy.dtype, device=dy.device)
-            launch_conv3d_backward_dx_dy_packed(dy, dy_packed)
-            dy = dy_packed.permute(0, 4, 1, 2, 3)
-        if w.stride(0) != 1:  # its channels lie apart
-            w_packed = torch.empty((C, K, R, S, F), dtype=w.dtype, device=w.device)
-            launch_conv3d_backward_dx_w_packed(w, w_packed)
-            w = w_packed.permute(4, 0, 1, 2, 3)
+    if variant in ("patches", "wide", "taps"):
+        dy_padded = dy.permute(0, 2, 3, 4, 1)
+        # A copy where its channels lie apart, or are no multiple of 16.
+        if F % 16 or not _is_aligned(dy_padded):
+            dy_padded = torch.empty((N, O, P, Q, f_padded), dtype=dy.dtype, device=dy.device)
+            launch_conv3d_backward_dx_dy_packed(dy, dy_padded)
+        w_padded = w.permute(1, 2, 3, 4, 0)
+        # A copy where its channels lie apart, or are no multiple of 16.
+        if F % 16 or not _is_aligned(w_padded):
+            w_padded = torch.empty((C, K, R, S, f_padded), dtype=w.dtype, device=w.device)
+            launch_conv3d_backward_dx_w_packed(w, w_padded)
     if variant == "patches":
         PATCH_N, PATCH_D1, PATCH_H1, PATCH_W21 = _patch(
             config["BLOCK_M"], N, d_steps, h_steps, w2_steps
@@ -3118,11 +3342,11 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             * triton.cdiv(h_steps, PATCH_H1)
             * triton.cdiv(w2_steps, PATCH_W21)
         )
-        dy_patches = _descriptor(
-            dy.permute(0, 2, 3, 4, 1), PATCH_N, PATCH_D1, PATCH_H1, PATCH_W21, config["BLOCK_K"]
+        dy_padded_patches = _descriptor(
+            dy_padded, PATCH_N, PATCH_D1, PATCH_H1, PATCH_W21, config["BLOCK_K"]
         )
-        w_tiles = _descriptor(
-            w.permute(1, 2, 3, 4, 0).reshape(C, F * K * R * S), config["BLOCK_N"], config["BLOCK_K"]
+        w_padded_tiles = _descriptor(
+            w_padded.reshape(C, K * R * S * f_padded), config["BLOCK_N"], config["BLOCK_K"]
         )
         conv3d_backward_dx_patches[
             (
@@ -3133,12 +3357,12 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
                 ),
             )
         ](
-            dy_patches,
-            w_tiles,
+            dy_padded_patches,
+            w_padded_tiles,
             dx,
             stride * stride * stride,
             C,
-            F,
+            f_padded,
             K,
             R,
             S,
@@ -3170,13 +3394,13 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         conv3d_backward_dx_taps[
             (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
         ](
-            dy,
-            w,
+            dy_padded,
+            w_padded,
             dx,
             stride * stride * stride,
             N * d_steps * h_steps * w2_steps,
             C,
-            F,
+            f_padded,
             K,
             R,
             S,
@@ -3191,16 +3415,16 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             D,
             H,
             W,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dy.stride(3),
-            dy.stride(4),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            w.stride(3),
-            w.stride(4),
+            dy_padded.stride(0),
+            dy_padded.stride(1),
+            dy_padded.stride(2),
+            dy_padded.stride(3),
+            dy_padded.stride(4),
+            w_padded.stride(0),
+            w_padded.stride(1),
+            w_padded.stride(2),
+            w_padded.stride(3),
+            w_padded.stride(4),
             dx.stride(0),
             dx.stride(1),
             dx.stride(2),
@@ -3214,7 +3438,15 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant in ("mixed", "terms", "small"):
+    elif variant == "mixed":
+        if dy.stride(1) != 1:  # its channels lie apart
+            dy_packed = torch.empty((N, O, P, Q, F), dtype=dy.dtype, device=dy.device)
+            launch_conv3d_backward_dx_dy_packed(dy, dy_packed)
+            dy = dy_packed.permute(0, 4, 1, 2, 3)
+        if w.stride(0) != 1:  # its channels lie apart
+            w_packed = torch.empty((C, K, R, S, F), dtype=w.dtype, device=w.device)
+            launch_conv3d_backward_dx_w_packed(w, w_packed)
+            w = w_packed.permute(4, 0, 1, 2, 3)
         conv3d_backward_dx_tiles[
             (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
         ](
@@ -3264,13 +3496,17 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    else:
-        # f_lanes channels where dy has F: zeros behind those.
-        dy_lanes = torch.zeros((N, O, P, Q, f_lanes), dtype=dy.dtype, device=dy.device)
-        launch_conv3d_backward_dx_dy_packed(dy, dy_lanes[..., :F])
-        # f_lanes channels where w has F: zeros behind those.
-        w_lanes = torch.zeros((C, K, R, S, f_lanes), dtype=w.dtype, device=w.device)
-        launch_conv3d_backward_dx_w_packed(w, w_lanes[..., :F])
+    elif variant == "lanes":
+        dy_lanes = dy.permute(0, 2, 3, 4, 1)
+        # A copy where its channels lie apart, or are no multiple of 4.
+        if F % 4 or not _is_aligned(dy_lanes):
+            dy_lanes = torch.empty((N, O, P, Q, f_lanes), dtype=dy.dtype, device=dy.device)
+            launch_conv3d_backward_dx_dy_packed(dy, dy_lanes)
+        w_lanes = w.permute(1, 2, 3, 4, 0)
+        # A copy where its channels lie apart, or are no multiple of 4.
+        if F % 4 or not _is_aligned(w_lanes):
+            w_lanes = torch.empty((C, K, R, S, f_lanes), dtype=w.dtype, device=w.device)
+            launch_conv3d_backward_dx_w_packed(w, w_lanes)
         conv3d_backward_dx_lanes[
             (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
         ](
@@ -3324,12 +3560,63 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             enable_fp_fusion=True,
             **config,
         )
+    else:
+        conv3d_backward_dx_tiles[
+            (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
+        ](
+            dy,
+            w,
+            dx,
+            stride * stride * stride,
+            N * d_steps * h_steps * w2_steps,
+            C,
+            K,
+            R,
+            S,
+            d_steps * h_steps * w2_steps,
+            h_steps * w2_steps,
+            d_steps,
+            w2_steps,
+            h_steps,
+            O,
+            P,
+            Q,
+            D,
+            H,
+            W,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dy.stride(3),
+            dy.stride(4),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            w.stride(3),
+            w.stride(4),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            dx.stride(3),
+            dx.stride(4),
+            stride=stride,
+            pad=pad,
+            F=F,
+            INDEX=INDEX,
+            STEP_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3), dy.stride(4)),
+            STEP_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3), w.stride(4)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
 
 
 def choose_conv3d_backward_dw(
     M: int,
     N: int,
     channels: int,
+    padded: int,
     depth: int,
     taps: int,
     patched: bool,
@@ -3339,11 +3626,15 @@ def choose_conv3d_backward_dw(
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
-    if patched and 2 <= itemsize <= 4 and channels % 16 == 0 and M * N * channels >= 2**26:
+    if (
+        patched
+        and 2 <= itemsize <= 4
+        and padded % 16 == 0
+        and padded < 2 * channels
+        and M * N * channels >= 2**26
+    ):
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        BLOCK_K = min(
-            128 // itemsize, 64 if channels % 64 == 0 else 32 if channels % 32 == 0 else 16
-        )
+        BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
         return "patches", dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=(
@@ -3354,7 +3645,7 @@ def choose_conv3d_backward_dw(
                 else 128
             ),
             BLOCK_K=BLOCK_K,
-            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(channels, BLOCK_K) <= 16,
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
             num_stages=3,
         )
@@ -3433,29 +3724,33 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     P = dy.shape[3]
     Q = dy.shape[4]
     n_lanes = 4 * ((N + 3) // 4)
+    n_padded = 16 * ((N + 15) // 16)
     PRECISION = _f32_precision("conv")
     M = C * K * R * S
     channels = N
+    padded = n_padded
     depth = N * O * P * Q
     taps = O * P * Q
-    patched = _takes_patches(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0))
+    patched = _takes_patches(x.permute(1, 2, 3, 4, 0), dy.permute(1, 2, 3, 4, 0), copied=True)
     itemsize = x.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(dy.device)
     variant, config = choose_conv3d_backward_dw(
-        M, F, channels, depth, taps, patched, itemsize, hip, sms
+        M, F, channels, padded, depth, taps, patched, itemsize, hip, sms
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(C * K * R * S, N * O * P * Q, *x.shape) < 2_000_000_000 else tl.int64
-    if variant in ("patches", "wide", "mixed", "taps"):
-        if x.stride(0) != 1:  # its channels lie apart
-            x_packed = torch.empty((C, D, H, W, N), dtype=x.dtype, device=x.device)
-            launch_conv3d_backward_dw_x_packed(x, x_packed)
-            x = x_packed.permute(4, 0, 1, 2, 3)
-        if dy.stride(0) != 1:  # its channels lie apart
-            dy_packed = torch.empty((F, O, P, Q, N), dtype=dy.dtype, device=dy.device)
-            launch_conv3d_backward_dw_dy_packed(dy, dy_packed)
-            dy = dy_packed.permute(4, 0, 1, 2, 3)
+    if variant in ("patches", "wide", "taps"):
+        x_padded = x.permute(1, 2, 3, 4, 0)
+        # A copy where its channels lie apart, or are no multiple of 16.
+        if N % 16 or not _is_aligned(x_padded):
+            x_padded = torch.empty((C, D, H, W, n_padded), dtype=x.dtype, device=x.device)
+            launch_conv3d_backward_dw_x_packed(x, x_padded)
+        dy_padded = dy.permute(1, 2, 3, 4, 0)
+        # A copy where its channels lie apart, or are no multiple of 16.
+        if N % 16 or not _is_aligned(dy_padded):
+            dy_padded = torch.empty((F, O, P, Q, n_padded), dtype=dy.dtype, device=dy.device)
+            launch_conv3d_backward_dw_dy_packed(dy, dy_padded)
     if variant == "patches":
         PATCH_C, PATCH_K, PATCH_R, PATCH_S = _patch(config["BLOCK_M"], C, K, R, S)
         PATCHES = (
@@ -3464,13 +3759,11 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             * triton.cdiv(R, PATCH_R)
             * triton.cdiv(S, PATCH_S)
         )
-        x_patches = _descriptor(
-            x.permute(1, 2, 3, 4, 0), PATCH_C, PATCH_K, PATCH_R, PATCH_S, config["BLOCK_K"]
+        x_padded_patches = _descriptor(
+            x_padded, PATCH_C, PATCH_K, PATCH_R, PATCH_S, config["BLOCK_K"]
         )
-        dy_tiles = _descriptor(
-            dy.permute(1, 2, 3, 4, 0).reshape(F, N * O * P * Q),
-            config["BLOCK_N"],
-            config["BLOCK_K"],
+        dy_padded_tiles = _descriptor(
+            dy_padded.reshape(F, O * P * Q * n_padded), config["BLOCK_N"], config["BLOCK_K"]
         )
         conv3d_backward_dw_patches[
             (
@@ -3481,11 +3774,11 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
                 ),
             )
         ](
-            x_patches,
-            dy_tiles,
+            x_padded_patches,
+            dy_padded_tiles,
             dw,
             F,
-            N,
+            n_padded,
             C,
             K,
             R,
@@ -3510,16 +3803,16 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             **config,
         )
     elif variant in ("wide", "taps"):
-        dy = dy.reshape(N, F, O * P * Q)
+        dy_padded = dy_padded.reshape(F, O * P * Q, n_padded)
         conv3d_backward_dw_taps[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](
-            x,
-            dy,
+            x_padded,
+            dy_padded,
             dw,
             C * K * R * S,
             F,
-            N,
+            n_padded,
             K * R * S,
             R * S,
             K,
@@ -3528,14 +3821,14 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             D,
             H,
             W,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            x.stride(4),
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
+            x_padded.stride(0),
+            x_padded.stride(1),
+            x_padded.stride(2),
+            x_padded.stride(3),
+            x_padded.stride(4),
+            dy_padded.stride(0),
+            dy_padded.stride(1),
+            dy_padded.stride(2),
             dw.stride(0),
             dw.stride(1),
             dw.stride(2),
@@ -3552,7 +3845,15 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant in ("mixed", "terms", "small"):
+    elif variant == "mixed":
+        if x.stride(0) != 1:  # its channels lie apart
+            x_packed = torch.empty((C, D, H, W, N), dtype=x.dtype, device=x.device)
+            launch_conv3d_backward_dw_x_packed(x, x_packed)
+            x = x_packed.permute(4, 0, 1, 2, 3)
+        if dy.stride(0) != 1:  # its channels lie apart
+            dy_packed = torch.empty((F, O, P, Q, N), dtype=dy.dtype, device=dy.device)
+            launch_conv3d_backward_dw_dy_packed(dy, dy_packed)
+            dy = dy_packed.permute(4, 0, 1, 2, 3)
         dy = dy.reshape(N, F, O * P * Q)
         conv3d_backward_dw_tiles[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
@@ -3597,14 +3898,18 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    else:
-        # n_lanes channels where x has N: zeros behind those.
-        x_lanes = torch.zeros((C, D, H, W, n_lanes), dtype=x.dtype, device=x.device)
-        launch_conv3d_backward_dw_x_packed(x, x_lanes[..., :N])
-        # n_lanes channels where dy has N: zeros behind those.
-        dy_lanes = torch.zeros((F, O, P, Q, n_lanes), dtype=dy.dtype, device=dy.device)
-        launch_conv3d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
-        dy_lanes = dy_lanes.view(F, O * P * Q * n_lanes)
+    elif variant == "lanes":
+        x_lanes = x.permute(1, 2, 3, 4, 0)
+        # A copy where its channels lie apart, or are no multiple of 4.
+        if N % 4 or not _is_aligned(x_lanes):
+            x_lanes = torch.empty((C, D, H, W, n_lanes), dtype=x.dtype, device=x.device)
+            launch_conv3d_backward_dw_x_packed(x, x_lanes)
+        dy_lanes = dy.permute(1, 2, 3, 4, 0)
+        # A copy where its channels lie apart, or are no multiple of 4.
+        if N % 4 or not _is_aligned(dy_lanes):
+            dy_lanes = torch.empty((F, O, P, Q, n_lanes), dtype=dy.dtype, device=dy.device)
+            launch_conv3d_backward_dw_dy_packed(dy, dy_lanes)
+        dy_lanes = dy_lanes.reshape(F, O * P * Q * n_lanes)
         conv3d_backward_dw_lanes[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](
@@ -3644,6 +3949,51 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             pad=pad,
             stride=stride,
             STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        dy = dy.reshape(N, F, O * P * Q)
+        conv3d_backward_dw_tiles[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
+        ](
+            x,
+            dy,
+            dw,
+            C * K * R * S,
+            F,
+            K * R * S,
+            R * S,
+            K,
+            S,
+            R,
+            D,
+            H,
+            W,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            x.stride(4),
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dw.stride(0),
+            dw.stride(1),
+            dw.stride(2),
+            dw.stride(3),
+            dw.stride(4),
+            N=N,
+            O=O,
+            P=P,
+            Q=Q,
+            INDEX=INDEX,
+            STEP_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3), x.stride(4)),
+            pad=pad,
+            stride=stride,
+            STEP_DY=math.gcd(16, dy.stride(1), dy.stride(2)),
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,

@@ -65,12 +65,14 @@ def _descriptor(x: torch.Tensor, *block: int) -> TensorDescriptor:
     return TensorDescriptor(x, list(x.shape), [*strides, 1], block)
 
 
-def _takes_patches(*operands: torch.Tensor) -> bool:
-    """Whether patches can be loaded by descriptor, along the last dim, of these or of packed copies."""
+def _takes_patches(*operands: torch.Tensor, copied: bool = False) -> bool:
+    """Whether patches can be loaded by descriptor, along the last dim, of these or of packed copies.
+
+    `copied`: whatever is not aligned is.
+    """
     step = 16 // operands[0].element_size()
-    return _takes_tiles(*operands) and all(
-        _is_aligned(x) or x.stride(-1) != 1 and x.shape[-1] % step == 0 for x in operands
-    )
+    aligned = (_is_aligned(x) or x.stride(-1) != 1 and x.shape[-1] % step == 0 for x in operands)
+    return _takes_tiles(*operands) and (copied or all(aligned))
 
 
 @cache
@@ -220,24 +222,31 @@ def conv_group_norm_silu_conv2d_x_packed_tile(
     x_ptr,
     x_packed_ptr,
     rows,
-    C,
+    x_packed_width,
     HW,
-    x_i0,
-    x_i1,
-    x_i2i3,
+    W,
+    H,
+    C,
+    x_0,
+    x_1,
+    x_2,
+    x_3,
     x_packed_row,
     x_packed_i1,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(C, BLOCK)
+    tiles = tl.cdiv(x_packed_width, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < C)
+    inside = (row < rows) & (i1 < x_packed_width)
     i0 = row // HW
-    i2i3 = row % HW
-    x = tl.load(x_ptr + i0 * x_i0 + i1 * x_i1 + i2i3 * x_i2i3, mask=inside)
+    i2 = row // W % H
+    i3 = row % W
+    x = tl.load(
+        x_ptr + i0 * x_0 + i1 * x_1 + i2 * x_2 + i3 * x_3, mask=inside & (i1 < C), other=0.0
+    )
     tl.store(x_packed_ptr + row * x_packed_row + i1 * x_packed_i1, x, mask=inside)
 
 
@@ -246,35 +255,42 @@ def conv_group_norm_silu_conv2d_w_packed_tile(
     w_ptr,
     w_packed_ptr,
     rows,
-    C,
+    w_packed_width,
     RS,
-    w_i0,
-    w_i1,
-    w_i2i3,
+    S,
+    R,
+    C,
+    w_0,
+    w_1,
+    w_2,
+    w_3,
     w_packed_row,
     w_packed_i1,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(C, BLOCK)
+    tiles = tl.cdiv(w_packed_width, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < C)
+    inside = (row < rows) & (i1 < w_packed_width)
     i0 = row // RS
-    i2i3 = row % RS
-    w = tl.load(w_ptr + i0 * w_i0 + i1 * w_i1 + i2i3 * w_i2i3, mask=inside)
+    i2 = row // S % R
+    i3 = row % S
+    w = tl.load(
+        w_ptr + i0 * w_0 + i1 * w_1 + i2 * w_2 + i3 * w_3, mask=inside & (i1 < C), other=0.0
+    )
     tl.store(w_packed_ptr + row * w_packed_row + i1 * w_packed_i1, w, mask=inside)
 
 
 @triton.jit
 def conv_group_norm_silu_conv2d_patches(
-    x_patches,
-    w_tiles,
+    x_padded_patches,
+    w_padded_tiles,
     b_ptr,
     conv2d_ptr,
     N2,
-    C,
+    c2_padded,
     N,
     P,
     Q,
@@ -314,16 +330,18 @@ def conv_group_norm_silu_conv2d_patches(
         first_p = tile // (patches_q * tiles_n) % patches_p * PATCH_P
         first_n = tile // (patches_p * patches_q * tiles_n) * PATCH_N
         conv2d_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
-        for start in range(R * S * tl.cdiv(C, BLOCK_K)):
+        for start in range(R * S * tl.cdiv(c2_padded, BLOCK_K)):
             tap = start % (R * S)
             c2 = start // (R * S) * BLOCK_K
             r = tap // S
             s = tap % S
-            x = x_patches.load([first_n, first_p + r - pad, first_q + s - pad, c2]).reshape(
-                BLOCK_M, BLOCK_K
+            x_padded = x_padded_patches.load(
+                [first_n, first_p + r - pad, first_q + s - pad, c2]
+            ).reshape(BLOCK_M, BLOCK_K)
+            w_padded = w_padded_tiles.load([first_n2, c2 + tap * c2_padded])
+            conv2d_sum = tl.dot(
+                w_padded, x_padded.T, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE
             )
-            w = w_tiles.load([first_n2, c2 + tap * C])
-            conv2d_sum = tl.dot(w, x.T, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         place = tl.arange(0, BLOCK_M)[None, :]
         n = tl.cast(first_n, tl.int64) + place // (PATCH_P * PATCH_Q)
@@ -342,26 +360,26 @@ def conv_group_norm_silu_conv2d_patches(
 
 @triton.jit
 def conv_group_norm_silu_conv2d_taps(
-    x_ptr,
-    w_ptr,
+    x_padded_ptr,
+    w_padded_ptr,
     b_ptr,
     conv2d_ptr,
     M,
     N2,
-    C,
+    c2_padded,
     PQ,
     Q,
     P,
     H,
     W,
     Cg,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    w_n,
-    w_c2,
-    w_tap,
+    x_padded_0,
+    x_padded_1,
+    x_padded_2,
+    x_padded_3,
+    w_padded_n,
+    w_padded_tap,
+    w_padded_c2,
     b_n,
     conv2d_0,
     conv2d_1,
@@ -391,36 +409,50 @@ def conv_group_norm_silu_conv2d_taps(
     n2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n = m // PQ
     p = m // Q % P
-    x_h0 = p - pad
+    x_padded_h0 = p - pad
     q = m % Q
-    x_w0 = q - pad
-    x_rows = (
-        x_ptr
-        + tl.cast(n, tl.int64) * x_0
-        + tl.cast(x_h0, tl.int64) * x_2
-        + tl.cast(x_w0, tl.int64) * x_3
+    x_padded_w0 = q - pad
+    x_padded_rows = (
+        x_padded_ptr
+        + tl.cast(n, tl.int64) * x_padded_0
+        + tl.cast(x_padded_h0, tl.int64) * x_padded_1
+        + tl.cast(x_padded_w0, tl.int64) * x_padded_2
     )
     conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(C, BLOCK_K)
+    chunks = tl.cdiv(c2_padded, BLOCK_K)
     for start in range(R * S * chunks):
         tap = start // chunks
         c2 = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         r = tap // S
         s = tap % S
-        x_terms = c2[None, :] * x_1 + tl.cast(r, tl.int64) * x_2 + tl.cast(s, tl.int64) * x_3
-        x_h = x_h0 + r
-        x_w = x_w0 + s
-        x = tl.load(
-            x_rows + x_terms,
-            mask=(m < M) & (c2[None, :] < C) & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W),
+        x_padded_terms = (
+            tl.cast(r, tl.int64) * x_padded_1
+            + tl.cast(s, tl.int64) * x_padded_2
+            + c2[None, :] * x_padded_3
+        )
+        x_padded_h = x_padded_h0 + r
+        x_padded_w = x_padded_w0 + s
+        x_padded = tl.load(
+            x_padded_rows + x_padded_terms,
+            mask=(m < M)
+            & (c2[None, :] < c2_padded)
+            & (x_padded_h >= 0)
+            & (x_padded_h < H)
+            & (x_padded_w >= 0)
+            & (x_padded_w < W),
             other=0.0,
         )
-        w = tl.load(
-            w_ptr + n2 * w_n + c2[:, None] * w_c2 + tl.cast(tap, tl.int64) * w_tap,
-            mask=(n2 < N2) & (c2[:, None] < C),
+        w_padded = tl.load(
+            w_padded_ptr
+            + n2 * w_padded_n
+            + tl.cast(tap, tl.int64) * w_padded_tap
+            + c2[:, None] * w_padded_c2,
+            mask=(n2 < N2) & (c2[:, None] < c2_padded),
             other=0.0,
         )
-        conv2d_sum = tl.dot(x, w, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        conv2d_sum = tl.dot(
+            x_padded, w_padded, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE
+        )
     conv2d_rows = (
         conv2d_ptr
         + tl.cast(n, tl.int64) * conv2d_0
@@ -1379,22 +1411,26 @@ def choose_conv_group_norm_silu_conv2d_x_packed(cols: int) -> tuple[str, dict]:
 def launch_conv_group_norm_silu_conv2d_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    x = x.reshape(N, C, H * W)
-    x_packed = x_packed.view(H * N * W, C)
+    x_packed_width = x_packed.shape[3]
+    x_packed = x_packed.view(H * N * W, x_packed_width)
     rows = H * N * W
-    cols = C
+    cols = x_packed_width
     _, config = choose_conv_group_norm_silu_conv2d_x_packed(cols)
     conv_group_norm_silu_conv2d_x_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(x_packed_width, config["BLOCK"]),)
     ](
         x,
         x_packed,
         H * N * W,
-        C,
+        x_packed_width,
         H * W,
+        W,
+        H,
+        C,
         x.stride(0),
         x.stride(1),
         x.stride(2),
+        x.stride(3),
         x_packed.stride(0),
         x_packed.stride(1),
         enable_fp_fusion=True,
@@ -1412,22 +1448,26 @@ def choose_conv_group_norm_silu_conv2d_w_packed(cols: int) -> tuple[str, dict]:
 def launch_conv_group_norm_silu_conv2d_w_packed(w, w_packed) -> None:
     """Computes w_packed by the variant that fits, unchecked."""
     F, C, R, S = w.shape
-    w = w.reshape(F, C, R * S)
-    w_packed = w_packed.view(F * R * S, C)
+    w_packed_width = w_packed.shape[3]
+    w_packed = w_packed.view(F * R * S, w_packed_width)
     rows = F * R * S
-    cols = C
+    cols = w_packed_width
     _, config = choose_conv_group_norm_silu_conv2d_w_packed(cols)
     conv_group_norm_silu_conv2d_w_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(w_packed_width, config["BLOCK"]),)
     ](
         w,
         w_packed,
         F * R * S,
-        C,
+        w_packed_width,
         R * S,
+        S,
+        R,
+        C,
         w.stride(0),
         w.stride(1),
         w.stride(2),
+        w.stride(3),
         w_packed.stride(0),
         w_packed.stride(1),
         enable_fp_fusion=True,
@@ -1439,6 +1479,7 @@ def choose_conv_group_norm_silu_conv2d(
     M: int,
     N: int,
     channels: int,
+    padded: int,
     depth: int,
     taps: int,
     images: int,
@@ -1566,11 +1607,15 @@ def choose_conv_group_norm_silu_conv2d(
             PROGRAMS=1,
         )
     # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
-    if patched and 2 <= itemsize <= 4 and channels % 16 == 0 and M * N * channels >= 2**26:
+    if (
+        patched
+        and 2 <= itemsize <= 4
+        and padded % 16 == 0
+        and padded < 2 * channels
+        and M * N * channels >= 2**26
+    ):
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        BLOCK_K = min(
-            128 // itemsize, 64 if channels % 64 == 0 else 32 if channels % 32 == 0 else 16
-        )
+        BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
         return "patches", dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=(
@@ -1581,7 +1626,7 @@ def choose_conv_group_norm_silu_conv2d(
                 else 128
             ),
             BLOCK_K=BLOCK_K,
-            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(channels, BLOCK_K) <= 16,
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
             num_stages=3,
         )
@@ -1659,17 +1704,19 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
     Q = y.shape[3]
     Cg = F // groups
     c2_lanes = 4 * ((C + 3) // 4)
+    c2_padded = 16 * ((C + 15) // 16)
     PRECISION = _f32_precision("conv")
     M = N * P * Q
     N_ = Cg * groups
     channels = C
+    padded = c2_padded
     depth = C * R * S
     taps = R * S
     images = N
     places = P * Q
     one_tap = R * S == 1 and pad == 0 and _takes_tiles(x, w)
     as_rows = x.permute(0, 2, 3, 1).is_contiguous() and conv2d.permute(0, 2, 3, 1).is_contiguous()
-    patched = _takes_patches(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
+    patched = _takes_patches(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), copied=True)
     itemsize = x.element_size()
     stored_bytes = conv2d.element_size()
     hip = torch.version.hip is not None
@@ -1678,6 +1725,7 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
         M,
         N_,
         channels,
+        padded,
         depth,
         taps,
         images,
@@ -1696,15 +1744,17 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
         else tl.float32
     )
     INDEX = tl.int32 if max(N * P * Q, C * R * S, *x.shape) < 2_000_000_000 else tl.int64
-    if variant in ("patches", "wide", "mixed", "taps"):
-        if x.stride(1) != 1:  # its channels lie apart
-            x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
-            launch_conv_group_norm_silu_conv2d_x_packed(x, x_packed)
-            x = x_packed.permute(0, 3, 1, 2)
-        if w.stride(1) != 1:  # its channels lie apart
-            w_packed = torch.empty((F, R, S, C), dtype=w.dtype, device=w.device)
-            launch_conv_group_norm_silu_conv2d_w_packed(w, w_packed)
-            w = w_packed.permute(0, 3, 1, 2)
+    if variant in ("patches", "wide", "taps"):
+        x_padded = x.permute(0, 2, 3, 1)
+        # A copy where its channels lie apart, or are no multiple of 16.
+        if C % 16 or not _is_aligned(x_padded):
+            x_padded = torch.empty((N, H, W, c2_padded), dtype=x.dtype, device=x.device)
+            launch_conv_group_norm_silu_conv2d_x_packed(x, x_padded)
+        w_padded = w.permute(0, 2, 3, 1)
+        # A copy where its channels lie apart, or are no multiple of 16.
+        if C % 16 or not _is_aligned(w_padded):
+            w_padded = torch.empty((F, R, S, c2_padded), dtype=w.dtype, device=w.device)
+            launch_conv_group_norm_silu_conv2d_w_packed(w, w_padded)
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
         w = w.reshape(Cg * groups, C)
         x = x.permute(0, 2, 3, 1).reshape(N * P * Q, C)
@@ -1786,9 +1836,9 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
     elif variant == "patches":
         PATCH_N, PATCH_P, PATCH_Q = _patch(config["BLOCK_M"], N, P, Q)
         PATCHES = triton.cdiv(N, PATCH_N) * triton.cdiv(P, PATCH_P) * triton.cdiv(Q, PATCH_Q)
-        x_patches = _descriptor(x.permute(0, 2, 3, 1), PATCH_N, PATCH_P, PATCH_Q, config["BLOCK_K"])
-        w_tiles = _descriptor(
-            w.permute(0, 2, 3, 1).reshape(F, C * R * S), config["BLOCK_N"], config["BLOCK_K"]
+        x_padded_patches = _descriptor(x_padded, PATCH_N, PATCH_P, PATCH_Q, config["BLOCK_K"])
+        w_padded_tiles = _descriptor(
+            w_padded.reshape(F, R * S * c2_padded), config["BLOCK_N"], config["BLOCK_K"]
         )
         conv_group_norm_silu_conv2d_patches[
             (
@@ -1799,12 +1849,12 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
                 ),
             )
         ](
-            x_patches,
-            w_tiles,
+            x_padded_patches,
+            w_padded_tiles,
             b,
             conv2d,
             Cg * groups,
-            C,
+            c2_padded,
             N,
             P,
             Q,
@@ -1826,31 +1876,31 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             **config,
         )
     elif variant in ("wide", "taps"):
-        w = w.reshape(Cg * groups, C, R * S)
         b = b.reshape(Cg * groups)
+        w_padded = w_padded.reshape(Cg * groups, R * S, c2_padded)
         conv_group_norm_silu_conv2d_taps[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
-            x,
-            w,
+            x_padded,
+            w_padded,
             b,
             conv2d,
             N * P * Q,
             Cg * groups,
-            C,
+            c2_padded,
             P * Q,
             Q,
             P,
             H,
             W,
             Cg,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
+            x_padded.stride(0),
+            x_padded.stride(1),
+            x_padded.stride(2),
+            x_padded.stride(3),
+            w_padded.stride(0),
+            w_padded.stride(1),
+            w_padded.stride(2),
             b.stride(0),
             conv2d.stride(0),
             conv2d.stride(1),
@@ -1865,7 +1915,15 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             enable_fp_fusion=True,
             **config,
         )
-    elif variant in ("mixed", "terms", "small"):
+    elif variant == "mixed":
+        if x.stride(1) != 1:  # its channels lie apart
+            x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
+            launch_conv_group_norm_silu_conv2d_x_packed(x, x_packed)
+            x = x_packed.permute(0, 3, 1, 2)
+        if w.stride(1) != 1:  # its channels lie apart
+            w_packed = torch.empty((F, R, S, C), dtype=w.dtype, device=w.device)
+            launch_conv_group_norm_silu_conv2d_w_packed(w, w_packed)
+            w = w_packed.permute(0, 3, 1, 2)
         w = w.reshape(Cg * groups, C, R * S)
         b = b.reshape(Cg * groups)
         conv_group_norm_silu_conv2d_tiles[
@@ -1907,15 +1965,19 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             enable_fp_fusion=True,
             **config,
         )
-    else:
-        # c2_lanes channels where x has C: zeros behind those.
-        x_lanes = torch.zeros((N, H, W, c2_lanes), dtype=x.dtype, device=x.device)
-        launch_conv_group_norm_silu_conv2d_x_packed(x, x_lanes[..., :C])
-        # c2_lanes channels where w has C: zeros behind those.
-        w_lanes = torch.zeros((F, R, S, c2_lanes), dtype=w.dtype, device=w.device)
-        launch_conv_group_norm_silu_conv2d_w_packed(w, w_lanes[..., :C])
+    elif variant == "lanes":
+        x_lanes = x.permute(0, 2, 3, 1)
+        # A copy where its channels lie apart, or are no multiple of 4.
+        if C % 4 or not _is_aligned(x_lanes):
+            x_lanes = torch.empty((N, H, W, c2_lanes), dtype=x.dtype, device=x.device)
+            launch_conv_group_norm_silu_conv2d_x_packed(x, x_lanes)
+        w_lanes = w.permute(0, 2, 3, 1)
+        # A copy where its channels lie apart, or are no multiple of 4.
+        if C % 4 or not _is_aligned(w_lanes):
+            w_lanes = torch.empty((F, R, S, c2_lanes), dtype=w.dtype, device=w.device)
+            launch_conv_group_norm_silu_conv2d_w_packed(w, w_lanes)
         b = b.reshape(Cg * groups)
-        w_lanes = w_lanes.view(Cg * groups, R * S * c2_lanes)
+        w_lanes = w_lanes.reshape(Cg * groups, R * S * c2_lanes)
         conv_group_norm_silu_conv2d_lanes[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
@@ -1949,6 +2011,48 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
             STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2)),
             pad=pad,
             STEP_W_LANES=math.gcd(16, w_lanes.stride(0)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        w = w.reshape(Cg * groups, C, R * S)
+        b = b.reshape(Cg * groups)
+        conv_group_norm_silu_conv2d_tiles[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
+        ](
+            x,
+            w,
+            b,
+            conv2d,
+            N * P * Q,
+            Cg * groups,
+            P * Q,
+            Q,
+            P,
+            H,
+            W,
+            Cg,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            b.stride(0),
+            conv2d.stride(0),
+            conv2d.stride(1),
+            conv2d.stride(2),
+            conv2d.stride(3),
+            C=C,
+            R=R,
+            S=S,
+            INDEX=INDEX,
+            STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
+            pad=pad,
+            STEP_W=math.gcd(16, w.stride(0), w.stride(2)),
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,
@@ -2657,24 +2761,31 @@ def conv_group_norm_silu_forward_conv2d_x_packed_tile(
     x_ptr,
     x_packed_ptr,
     rows,
-    C,
+    x_packed_width,
     HW,
-    x_i0,
-    x_i1,
-    x_i2i3,
+    W,
+    H,
+    C,
+    x_0,
+    x_1,
+    x_2,
+    x_3,
     x_packed_row,
     x_packed_i1,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(C, BLOCK)
+    tiles = tl.cdiv(x_packed_width, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < C)
+    inside = (row < rows) & (i1 < x_packed_width)
     i0 = row // HW
-    i2i3 = row % HW
-    x = tl.load(x_ptr + i0 * x_i0 + i1 * x_i1 + i2i3 * x_i2i3, mask=inside)
+    i2 = row // W % H
+    i3 = row % W
+    x = tl.load(
+        x_ptr + i0 * x_0 + i1 * x_1 + i2 * x_2 + i3 * x_3, mask=inside & (i1 < C), other=0.0
+    )
     tl.store(x_packed_ptr + row * x_packed_row + i1 * x_packed_i1, x, mask=inside)
 
 
@@ -2683,36 +2794,43 @@ def conv_group_norm_silu_forward_conv2d_w_packed_tile(
     w_ptr,
     w_packed_ptr,
     rows,
-    C,
+    w_packed_width,
     RS,
-    w_i0,
-    w_i1,
-    w_i2i3,
+    S,
+    R,
+    C,
+    w_0,
+    w_1,
+    w_2,
+    w_3,
     w_packed_row,
     w_packed_i1,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(C, BLOCK)
+    tiles = tl.cdiv(w_packed_width, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < C)
+    inside = (row < rows) & (i1 < w_packed_width)
     i0 = row // RS
-    i2i3 = row % RS
-    w = tl.load(w_ptr + i0 * w_i0 + i1 * w_i1 + i2i3 * w_i2i3, mask=inside)
+    i2 = row // S % R
+    i3 = row % S
+    w = tl.load(
+        w_ptr + i0 * w_0 + i1 * w_1 + i2 * w_2 + i3 * w_3, mask=inside & (i1 < C), other=0.0
+    )
     tl.store(w_packed_ptr + row * w_packed_row + i1 * w_packed_i1, w, mask=inside)
 
 
 @triton.jit
 def conv_group_norm_silu_forward_conv2d_patches(
-    x_patches,
-    w_tiles,
+    x_padded_patches,
+    w_padded_tiles,
     b_ptr,
     conv2d_ptr,
     conv2d_kept_ptr,
     N2,
-    C,
+    c2_padded,
     N,
     P,
     Q,
@@ -2756,16 +2874,18 @@ def conv_group_norm_silu_forward_conv2d_patches(
         first_p = tile // (patches_q * tiles_n) % patches_p * PATCH_P
         first_n = tile // (patches_p * patches_q * tiles_n) * PATCH_N
         conv2d_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
-        for start in range(R * S * tl.cdiv(C, BLOCK_K)):
+        for start in range(R * S * tl.cdiv(c2_padded, BLOCK_K)):
             tap = start % (R * S)
             c2 = start // (R * S) * BLOCK_K
             r = tap // S
             s = tap % S
-            x = x_patches.load([first_n, first_p + r - pad, first_q + s - pad, c2]).reshape(
-                BLOCK_M, BLOCK_K
+            x_padded = x_padded_patches.load(
+                [first_n, first_p + r - pad, first_q + s - pad, c2]
+            ).reshape(BLOCK_M, BLOCK_K)
+            w_padded = w_padded_tiles.load([first_n2, c2 + tap * c2_padded])
+            conv2d_sum = tl.dot(
+                w_padded, x_padded.T, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE
             )
-            w = w_tiles.load([first_n2, c2 + tap * C])
-            conv2d_sum = tl.dot(w, x.T, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
 
         place = tl.arange(0, BLOCK_M)[None, :]
         n = tl.cast(first_n, tl.int64) + place // (PATCH_P * PATCH_Q)
@@ -2788,27 +2908,27 @@ def conv_group_norm_silu_forward_conv2d_patches(
 
 @triton.jit
 def conv_group_norm_silu_forward_conv2d_taps(
-    x_ptr,
-    w_ptr,
+    x_padded_ptr,
+    w_padded_ptr,
     b_ptr,
     conv2d_ptr,
     conv2d_kept_ptr,
     M,
     N2,
-    C,
+    c2_padded,
     PQ,
     Q,
     P,
     H,
     W,
     Cg,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    w_n,
-    w_c2,
-    w_tap,
+    x_padded_0,
+    x_padded_1,
+    x_padded_2,
+    x_padded_3,
+    w_padded_n,
+    w_padded_tap,
+    w_padded_c2,
     b_n,
     conv2d_0,
     conv2d_1,
@@ -2842,36 +2962,50 @@ def conv_group_norm_silu_forward_conv2d_taps(
     n2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n = m // PQ
     p = m // Q % P
-    x_h0 = p - pad
+    x_padded_h0 = p - pad
     q = m % Q
-    x_w0 = q - pad
-    x_rows = (
-        x_ptr
-        + tl.cast(n, tl.int64) * x_0
-        + tl.cast(x_h0, tl.int64) * x_2
-        + tl.cast(x_w0, tl.int64) * x_3
+    x_padded_w0 = q - pad
+    x_padded_rows = (
+        x_padded_ptr
+        + tl.cast(n, tl.int64) * x_padded_0
+        + tl.cast(x_padded_h0, tl.int64) * x_padded_1
+        + tl.cast(x_padded_w0, tl.int64) * x_padded_2
     )
     conv2d_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(C, BLOCK_K)
+    chunks = tl.cdiv(c2_padded, BLOCK_K)
     for start in range(R * S * chunks):
         tap = start // chunks
         c2 = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         r = tap // S
         s = tap % S
-        x_terms = c2[None, :] * x_1 + tl.cast(r, tl.int64) * x_2 + tl.cast(s, tl.int64) * x_3
-        x_h = x_h0 + r
-        x_w = x_w0 + s
-        x = tl.load(
-            x_rows + x_terms,
-            mask=(m < M) & (c2[None, :] < C) & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W),
+        x_padded_terms = (
+            tl.cast(r, tl.int64) * x_padded_1
+            + tl.cast(s, tl.int64) * x_padded_2
+            + c2[None, :] * x_padded_3
+        )
+        x_padded_h = x_padded_h0 + r
+        x_padded_w = x_padded_w0 + s
+        x_padded = tl.load(
+            x_padded_rows + x_padded_terms,
+            mask=(m < M)
+            & (c2[None, :] < c2_padded)
+            & (x_padded_h >= 0)
+            & (x_padded_h < H)
+            & (x_padded_w >= 0)
+            & (x_padded_w < W),
             other=0.0,
         )
-        w = tl.load(
-            w_ptr + n2 * w_n + c2[:, None] * w_c2 + tl.cast(tap, tl.int64) * w_tap,
-            mask=(n2 < N2) & (c2[:, None] < C),
+        w_padded = tl.load(
+            w_padded_ptr
+            + n2 * w_padded_n
+            + tl.cast(tap, tl.int64) * w_padded_tap
+            + c2[:, None] * w_padded_c2,
+            mask=(n2 < N2) & (c2[:, None] < c2_padded),
             other=0.0,
         )
-        conv2d_sum = tl.dot(x, w, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        conv2d_sum = tl.dot(
+            x_padded, w_padded, conv2d_sum, input_precision=PRECISION, out_dtype=COMPUTE
+        )
     conv2d_rows = (
         conv2d_ptr
         + tl.cast(n, tl.int64) * conv2d_0
@@ -3880,22 +4014,26 @@ def choose_conv_group_norm_silu_forward_conv2d_x_packed(cols: int) -> tuple[str,
 def launch_conv_group_norm_silu_forward_conv2d_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    x = x.reshape(N, C, H * W)
-    x_packed = x_packed.view(H * N * W, C)
+    x_packed_width = x_packed.shape[3]
+    x_packed = x_packed.view(H * N * W, x_packed_width)
     rows = H * N * W
-    cols = C
+    cols = x_packed_width
     _, config = choose_conv_group_norm_silu_forward_conv2d_x_packed(cols)
     conv_group_norm_silu_forward_conv2d_x_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(x_packed_width, config["BLOCK"]),)
     ](
         x,
         x_packed,
         H * N * W,
-        C,
+        x_packed_width,
         H * W,
+        W,
+        H,
+        C,
         x.stride(0),
         x.stride(1),
         x.stride(2),
+        x.stride(3),
         x_packed.stride(0),
         x_packed.stride(1),
         enable_fp_fusion=True,
@@ -3913,22 +4051,26 @@ def choose_conv_group_norm_silu_forward_conv2d_w_packed(cols: int) -> tuple[str,
 def launch_conv_group_norm_silu_forward_conv2d_w_packed(w, w_packed) -> None:
     """Computes w_packed by the variant that fits, unchecked."""
     F, C, R, S = w.shape
-    w = w.reshape(F, C, R * S)
-    w_packed = w_packed.view(F * R * S, C)
+    w_packed_width = w_packed.shape[3]
+    w_packed = w_packed.view(F * R * S, w_packed_width)
     rows = F * R * S
-    cols = C
+    cols = w_packed_width
     _, config = choose_conv_group_norm_silu_forward_conv2d_w_packed(cols)
     conv_group_norm_silu_forward_conv2d_w_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(w_packed_width, config["BLOCK"]),)
     ](
         w,
         w_packed,
         F * R * S,
-        C,
+        w_packed_width,
         R * S,
+        S,
+        R,
+        C,
         w.stride(0),
         w.stride(1),
         w.stride(2),
+        w.stride(3),
         w_packed.stride(0),
         w_packed.stride(1),
         enable_fp_fusion=True,
@@ -3940,6 +4082,7 @@ def choose_conv_group_norm_silu_forward_conv2d(
     M: int,
     N: int,
     channels: int,
+    padded: int,
     depth: int,
     taps: int,
     images: int,
@@ -4066,11 +4209,15 @@ def choose_conv_group_norm_silu_forward_conv2d(
             PROGRAMS=1,
         )
     # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
-    if patched and 2 <= itemsize <= 4 and channels % 16 == 0 and M * N * channels >= 2**26:
+    if (
+        patched
+        and 2 <= itemsize <= 4
+        and padded % 16 == 0
+        and padded < 2 * channels
+        and M * N * channels >= 2**26
+    ):
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        BLOCK_K = min(
-            128 // itemsize, 64 if channels % 64 == 0 else 32 if channels % 32 == 0 else 16
-        )
+        BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
         return "patches", dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=(
@@ -4081,7 +4228,7 @@ def choose_conv_group_norm_silu_forward_conv2d(
                 else 128
             ),
             BLOCK_K=BLOCK_K,
-            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(channels, BLOCK_K) <= 16,
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
             num_stages=3,
         )
@@ -4161,10 +4308,12 @@ def launch_conv_group_norm_silu_forward_conv2d(
     Q = conv2d_kept.shape[3]
     Cg = F // groups
     c2_lanes = 4 * ((C + 3) // 4)
+    c2_padded = 16 * ((C + 15) // 16)
     PRECISION = _f32_precision("conv")
     M = N * P * Q
     N_ = Cg * groups
     channels = C
+    padded = c2_padded
     depth = C * R * S
     taps = R * S
     images = N
@@ -4175,12 +4324,25 @@ def launch_conv_group_norm_silu_forward_conv2d(
         and conv2d.permute(0, 2, 3, 1).is_contiguous()
         and conv2d_kept.permute(0, 2, 3, 1).is_contiguous()
     )
-    patched = _takes_patches(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
+    patched = _takes_patches(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), copied=True)
     itemsize = x.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
     variant, config = choose_conv_group_norm_silu_forward_conv2d(
-        M, N_, channels, depth, taps, images, places, one_tap, as_rows, patched, itemsize, hip, sms
+        M,
+        N_,
+        channels,
+        padded,
+        depth,
+        taps,
+        images,
+        places,
+        one_tap,
+        as_rows,
+        patched,
+        itemsize,
+        hip,
+        sms,
     )
     COMPUTE = (
         tl.float64
@@ -4188,15 +4350,17 @@ def launch_conv_group_norm_silu_forward_conv2d(
         else tl.float32
     )
     INDEX = tl.int32 if max(N * P * Q, C * R * S, *x.shape) < 2_000_000_000 else tl.int64
-    if variant in ("patches", "wide", "mixed", "taps"):
-        if x.stride(1) != 1:  # its channels lie apart
-            x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
-            launch_conv_group_norm_silu_forward_conv2d_x_packed(x, x_packed)
-            x = x_packed.permute(0, 3, 1, 2)
-        if w.stride(1) != 1:  # its channels lie apart
-            w_packed = torch.empty((F, R, S, C), dtype=w.dtype, device=w.device)
-            launch_conv_group_norm_silu_forward_conv2d_w_packed(w, w_packed)
-            w = w_packed.permute(0, 3, 1, 2)
+    if variant in ("patches", "wide", "taps"):
+        x_padded = x.permute(0, 2, 3, 1)
+        # A copy where its channels lie apart, or are no multiple of 16.
+        if C % 16 or not _is_aligned(x_padded):
+            x_padded = torch.empty((N, H, W, c2_padded), dtype=x.dtype, device=x.device)
+            launch_conv_group_norm_silu_forward_conv2d_x_packed(x, x_padded)
+        w_padded = w.permute(0, 2, 3, 1)
+        # A copy where its channels lie apart, or are no multiple of 16.
+        if C % 16 or not _is_aligned(w_padded):
+            w_padded = torch.empty((F, R, S, c2_padded), dtype=w.dtype, device=w.device)
+            launch_conv_group_norm_silu_forward_conv2d_w_packed(w, w_padded)
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
         w = w.reshape(Cg * groups, C)
         x = x.permute(0, 2, 3, 1).reshape(N * P * Q, C)
@@ -4289,9 +4453,9 @@ def launch_conv_group_norm_silu_forward_conv2d(
     elif variant == "patches":
         PATCH_N, PATCH_P, PATCH_Q = _patch(config["BLOCK_M"], N, P, Q)
         PATCHES = triton.cdiv(N, PATCH_N) * triton.cdiv(P, PATCH_P) * triton.cdiv(Q, PATCH_Q)
-        x_patches = _descriptor(x.permute(0, 2, 3, 1), PATCH_N, PATCH_P, PATCH_Q, config["BLOCK_K"])
-        w_tiles = _descriptor(
-            w.permute(0, 2, 3, 1).reshape(F, C * R * S), config["BLOCK_N"], config["BLOCK_K"]
+        x_padded_patches = _descriptor(x_padded, PATCH_N, PATCH_P, PATCH_Q, config["BLOCK_K"])
+        w_padded_tiles = _descriptor(
+            w_padded.reshape(F, R * S * c2_padded), config["BLOCK_N"], config["BLOCK_K"]
         )
         conv_group_norm_silu_forward_conv2d_patches[
             (
@@ -4302,13 +4466,13 @@ def launch_conv_group_norm_silu_forward_conv2d(
                 ),
             )
         ](
-            x_patches,
-            w_tiles,
+            x_padded_patches,
+            w_padded_tiles,
             b,
             conv2d,
             conv2d_kept,
             Cg * groups,
-            C,
+            c2_padded,
             N,
             P,
             Q,
@@ -4334,32 +4498,32 @@ def launch_conv_group_norm_silu_forward_conv2d(
             **config,
         )
     elif variant in ("wide", "taps"):
-        w = w.reshape(Cg * groups, C, R * S)
         b = b.reshape(Cg * groups)
+        w_padded = w_padded.reshape(Cg * groups, R * S, c2_padded)
         conv_group_norm_silu_forward_conv2d_taps[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
-            x,
-            w,
+            x_padded,
+            w_padded,
             b,
             conv2d,
             conv2d_kept,
             N * P * Q,
             Cg * groups,
-            C,
+            c2_padded,
             P * Q,
             Q,
             P,
             H,
             W,
             Cg,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
+            x_padded.stride(0),
+            x_padded.stride(1),
+            x_padded.stride(2),
+            x_padded.stride(3),
+            w_padded.stride(0),
+            w_padded.stride(1),
+            w_padded.stride(2),
             b.stride(0),
             conv2d.stride(0),
             conv2d.stride(1),
@@ -4378,7 +4542,15 @@ def launch_conv_group_norm_silu_forward_conv2d(
             enable_fp_fusion=True,
             **config,
         )
-    elif variant in ("mixed", "terms", "small"):
+    elif variant == "mixed":
+        if x.stride(1) != 1:  # its channels lie apart
+            x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
+            launch_conv_group_norm_silu_forward_conv2d_x_packed(x, x_packed)
+            x = x_packed.permute(0, 3, 1, 2)
+        if w.stride(1) != 1:  # its channels lie apart
+            w_packed = torch.empty((F, R, S, C), dtype=w.dtype, device=w.device)
+            launch_conv_group_norm_silu_forward_conv2d_w_packed(w, w_packed)
+            w = w_packed.permute(0, 3, 1, 2)
         w = w.reshape(Cg * groups, C, R * S)
         b = b.reshape(Cg * groups)
         conv_group_norm_silu_forward_conv2d_tiles[
@@ -4425,15 +4597,19 @@ def launch_conv_group_norm_silu_forward_conv2d(
             enable_fp_fusion=True,
             **config,
         )
-    else:
-        # c2_lanes channels where x has C: zeros behind those.
-        x_lanes = torch.zeros((N, H, W, c2_lanes), dtype=x.dtype, device=x.device)
-        launch_conv_group_norm_silu_forward_conv2d_x_packed(x, x_lanes[..., :C])
-        # c2_lanes channels where w has C: zeros behind those.
-        w_lanes = torch.zeros((F, R, S, c2_lanes), dtype=w.dtype, device=w.device)
-        launch_conv_group_norm_silu_forward_conv2d_w_packed(w, w_lanes[..., :C])
+    elif variant == "lanes":
+        x_lanes = x.permute(0, 2, 3, 1)
+        # A copy where its channels lie apart, or are no multiple of 4.
+        if C % 4 or not _is_aligned(x_lanes):
+            x_lanes = torch.empty((N, H, W, c2_lanes), dtype=x.dtype, device=x.device)
+            launch_conv_group_norm_silu_forward_conv2d_x_packed(x, x_lanes)
+        w_lanes = w.permute(0, 2, 3, 1)
+        # A copy where its channels lie apart, or are no multiple of 4.
+        if C % 4 or not _is_aligned(w_lanes):
+            w_lanes = torch.empty((F, R, S, c2_lanes), dtype=w.dtype, device=w.device)
+            launch_conv_group_norm_silu_forward_conv2d_w_packed(w, w_lanes)
         b = b.reshape(Cg * groups)
-        w_lanes = w_lanes.view(Cg * groups, R * S * c2_lanes)
+        w_lanes = w_lanes.reshape(Cg * groups, R * S * c2_lanes)
         conv_group_norm_silu_forward_conv2d_lanes[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
@@ -4472,6 +4648,53 @@ def launch_conv_group_norm_silu_forward_conv2d(
             STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2)),
             pad=pad,
             STEP_W_LANES=math.gcd(16, w_lanes.stride(0)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        w = w.reshape(Cg * groups, C, R * S)
+        b = b.reshape(Cg * groups)
+        conv_group_norm_silu_forward_conv2d_tiles[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
+        ](
+            x,
+            w,
+            b,
+            conv2d,
+            conv2d_kept,
+            N * P * Q,
+            Cg * groups,
+            P * Q,
+            Q,
+            P,
+            H,
+            W,
+            Cg,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            b.stride(0),
+            conv2d.stride(0),
+            conv2d.stride(1),
+            conv2d.stride(2),
+            conv2d.stride(3),
+            conv2d_kept.stride(0),
+            conv2d_kept.stride(1),
+            conv2d_kept.stride(2),
+            conv2d_kept.stride(3),
+            C=C,
+            R=R,
+            S=S,
+            INDEX=INDEX,
+            STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
+            pad=pad,
+            STEP_W=math.gcd(16, w.stride(0), w.stride(2)),
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,
@@ -5188,20 +5411,31 @@ def conv_group_norm_silu_backward_dw_x_packed_tile(
     x_ptr,
     x_packed_ptr,
     rows,
+    x_packed_width,
+    HW,
+    W,
+    H,
     N,
-    x_i0,
-    x_row,
+    x_0,
+    x_1,
+    x_2,
+    x_3,
     x_packed_row,
     x_packed_i0,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(N, BLOCK)
+    tiles = tl.cdiv(x_packed_width, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < N)
-    x = tl.load(x_ptr + i0 * x_i0 + row * x_row, mask=inside)
+    inside = (row < rows) & (i0 < x_packed_width)
+    i1 = row // HW
+    i2 = row // W % H
+    i3 = row % W
+    x = tl.load(
+        x_ptr + i0 * x_0 + i1 * x_1 + i2 * x_2 + i3 * x_3, mask=inside & (i0 < N), other=0.0
+    )
     tl.store(x_packed_ptr + row * x_packed_row + i0 * x_packed_i0, x, mask=inside)
 
 
@@ -5210,20 +5444,33 @@ def conv_group_norm_silu_backward_dw_dconv2d_packed_tile(
     dconv2d_ptr,
     dconv2d_packed_ptr,
     rows,
+    dconv2d_packed_width,
+    PQ,
+    Q,
+    P,
     N,
-    dconv2d_i0,
-    dconv2d_row,
+    dconv2d_0,
+    dconv2d_1,
+    dconv2d_2,
+    dconv2d_3,
     dconv2d_packed_row,
     dconv2d_packed_i0,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(N, BLOCK)
+    tiles = tl.cdiv(dconv2d_packed_width, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < N)
-    dconv2d = tl.load(dconv2d_ptr + i0 * dconv2d_i0 + row * dconv2d_row, mask=inside)
+    inside = (row < rows) & (i0 < dconv2d_packed_width)
+    i1 = row // PQ
+    i2 = row // Q % P
+    i3 = row % Q
+    dconv2d = tl.load(
+        dconv2d_ptr + i0 * dconv2d_0 + i1 * dconv2d_1 + i2 * dconv2d_2 + i3 * dconv2d_3,
+        mask=inside & (i0 < N),
+        other=0.0,
+    )
     tl.store(
         dconv2d_packed_ptr + row * dconv2d_packed_row + i0 * dconv2d_packed_i0, dconv2d, mask=inside
     )
@@ -7210,25 +7457,25 @@ def conv_group_norm_silu_backward_dx_tiles(
 
 @triton.jit
 def conv_group_norm_silu_backward_dw_taps(
-    x_ptr,
-    dconv2d_ptr,
+    x_padded_ptr,
+    dconv2d_padded_ptr,
     dw_ptr,
     M,
     N2,
-    N,
+    n_padded,
     RS,
     S,
     R,
     H,
     W,
     Cg,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    dconv2d_n,
-    dconv2d_n2,
-    dconv2d_tap,
+    x_padded_0,
+    x_padded_1,
+    x_padded_2,
+    x_padded_3,
+    dconv2d_padded_n,
+    dconv2d_padded_tap,
+    dconv2d_padded_n2,
     dw_0,
     dw_1,
     dw_2,
@@ -7257,40 +7504,53 @@ def conv_group_norm_silu_backward_dw_taps(
     n2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     c2 = m // RS
     r = m // S % R
-    x_h0 = r - pad
+    x_padded_h0 = r - pad
     s = m % S
-    x_w0 = s - pad
-    x_rows = (
-        x_ptr
-        + tl.cast(c2, tl.int64) * x_1
-        + tl.cast(x_h0, tl.int64) * x_2
-        + tl.cast(x_w0, tl.int64) * x_3
+    x_padded_w0 = s - pad
+    x_padded_rows = (
+        x_padded_ptr
+        + tl.cast(c2, tl.int64) * x_padded_0
+        + tl.cast(x_padded_h0, tl.int64) * x_padded_1
+        + tl.cast(x_padded_w0, tl.int64) * x_padded_2
     )
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(N, BLOCK_K)
+    chunks = tl.cdiv(n_padded, BLOCK_K)
     for start in range(P * Q * chunks):
         tap = start // chunks
         n = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         p = tap // Q
         q = tap % Q
-        x_terms = n[None, :] * x_0 + tl.cast(p, tl.int64) * x_2 + tl.cast(q, tl.int64) * x_3
-        x_h = x_h0 + p
-        x_w = x_w0 + q
-        x = tl.load(
-            x_rows + x_terms,
-            mask=(m < M) & (n[None, :] < N) & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W),
+        x_padded_terms = (
+            tl.cast(p, tl.int64) * x_padded_1
+            + tl.cast(q, tl.int64) * x_padded_2
+            + n[None, :] * x_padded_3
+        )
+        x_padded_h = x_padded_h0 + p
+        x_padded_w = x_padded_w0 + q
+        x_padded = tl.load(
+            x_padded_rows + x_padded_terms,
+            mask=(m < M)
+            & (n[None, :] < n_padded)
+            & (x_padded_h >= 0)
+            & (x_padded_h < H)
+            & (x_padded_w >= 0)
+            & (x_padded_w < W),
             other=0.0,
         ).to(COMPUTE)
-        dconv2d = tl.load(
-            dconv2d_ptr
-            + n[:, None] * dconv2d_n
-            + n2 * dconv2d_n2
-            + tl.cast(tap, tl.int64) * dconv2d_tap,
-            mask=(n2 < N2) & (n[:, None] < N),
+        dconv2d_padded = tl.load(
+            dconv2d_padded_ptr
+            + n2 * dconv2d_padded_n
+            + tl.cast(tap, tl.int64) * dconv2d_padded_tap
+            + n[:, None] * dconv2d_padded_n2,
+            mask=(n2 < N2) & (n[:, None] < n_padded),
             other=0.0,
         )
         dw_sum = tl.dot(
-            x.to(COMPUTE), dconv2d.to(COMPUTE), dw_sum, input_precision=PRECISION, out_dtype=COMPUTE
+            x_padded.to(COMPUTE),
+            dconv2d_padded.to(COMPUTE),
+            dw_sum,
+            input_precision=PRECISION,
+            out_dtype=COMPUTE,
         )
         dw_sum = _awaited(dw_sum)
     dw_rows = (
@@ -7567,20 +7827,26 @@ def choose_conv_group_norm_silu_backward_dw_x_packed(cols: int) -> tuple[str, di
 def launch_conv_group_norm_silu_backward_dw_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    x = x.reshape(N, C * H * W)
-    x_packed = x_packed.view(C * H * W, N)
+    x_packed_width = x_packed.shape[3]
+    x_packed = x_packed.view(C * H * W, x_packed_width)
     rows = C * H * W
-    cols = N
+    cols = x_packed_width
     _, config = choose_conv_group_norm_silu_backward_dw_x_packed(cols)
     conv_group_norm_silu_backward_dw_x_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(x_packed_width, config["BLOCK"]),)
     ](
         x,
         x_packed,
         C * H * W,
+        x_packed_width,
+        H * W,
+        W,
+        H,
         N,
         x.stride(0),
         x.stride(1),
+        x.stride(2),
+        x.stride(3),
         x_packed.stride(0),
         x_packed.stride(1),
         enable_fp_fusion=True,
@@ -7598,20 +7864,26 @@ def choose_conv_group_norm_silu_backward_dw_dconv2d_packed(cols: int) -> tuple[s
 def launch_conv_group_norm_silu_backward_dw_dconv2d_packed(dconv2d, dconv2d_packed) -> None:
     """Computes dconv2d_packed by the variant that fits, unchecked."""
     N, F, P, Q = dconv2d.shape
-    dconv2d = dconv2d.reshape(N, F * P * Q)
-    dconv2d_packed = dconv2d_packed.view(F * P * Q, N)
+    dconv2d_packed_width = dconv2d_packed.shape[3]
+    dconv2d_packed = dconv2d_packed.view(F * P * Q, dconv2d_packed_width)
     rows = F * P * Q
-    cols = N
+    cols = dconv2d_packed_width
     _, config = choose_conv_group_norm_silu_backward_dw_dconv2d_packed(cols)
     conv_group_norm_silu_backward_dw_dconv2d_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(dconv2d_packed_width, config["BLOCK"]),)
     ](
         dconv2d,
         dconv2d_packed,
         F * P * Q,
+        dconv2d_packed_width,
+        P * Q,
+        Q,
+        P,
         N,
         dconv2d.stride(0),
         dconv2d.stride(1),
+        dconv2d.stride(2),
+        dconv2d.stride(3),
         dconv2d_packed.stride(0),
         dconv2d_packed.stride(1),
         enable_fp_fusion=True,
@@ -9310,6 +9582,7 @@ def launch_conv_group_norm_silu_backward_dw(
     Q = conv2d_kept.shape[3]
     Cg = F // groups
     n_lanes = 4 * ((N + 3) // 4)
+    n_padded = 16 * ((N + 15) // 16)
     PRECISION = _f32_precision("conv")
     M = C * R * S
     N_ = Cg * groups
@@ -9331,39 +9604,43 @@ def launch_conv_group_norm_silu_backward_dw(
         else tl.float32
     )
     INDEX = tl.int32 if max(C * R * S, N * P * Q, *x.shape) < 2_000_000_000 else tl.int64
-    if variant in ("wide", "mixed", "taps"):
-        if x.stride(0) != 1:  # its channels lie apart
-            x_packed = torch.empty((C, H, W, N), dtype=x.dtype, device=x.device)
-            launch_conv_group_norm_silu_backward_dw_x_packed(x, x_packed)
-            x = x_packed.permute(3, 0, 1, 2)
-        if dconv2d.stride(0) != 1:  # its channels lie apart
-            dconv2d_packed = torch.empty((F, P, Q, N), dtype=dconv2d.dtype, device=dconv2d.device)
-            launch_conv_group_norm_silu_backward_dw_dconv2d_packed(dconv2d, dconv2d_packed)
-            dconv2d = dconv2d_packed.permute(3, 0, 1, 2)
     if variant in ("wide", "taps"):
-        dconv2d = dconv2d.view(N, Cg * groups, P * Q)
+        x_padded = x.permute(1, 2, 3, 0)
+        # A copy where its channels lie apart, or are no multiple of 16.
+        if N % 16 or not _is_aligned(x_padded):
+            x_padded = torch.empty((C, H, W, n_padded), dtype=x.dtype, device=x.device)
+            launch_conv_group_norm_silu_backward_dw_x_packed(x, x_padded)
+        dconv2d_padded = dconv2d.permute(1, 2, 3, 0)
+        # A copy where its channels lie apart, or are no multiple of 16.
+        if N % 16 or not _is_aligned(dconv2d_padded):
+            dconv2d_padded = torch.empty(
+                (F, P, Q, n_padded), dtype=dconv2d.dtype, device=dconv2d.device
+            )
+            launch_conv_group_norm_silu_backward_dw_dconv2d_packed(dconv2d, dconv2d_padded)
+    if variant in ("wide", "taps"):
+        dconv2d_padded = dconv2d_padded.reshape(Cg * groups, P * Q, n_padded)
         conv_group_norm_silu_backward_dw_taps[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
-            x,
-            dconv2d,
+            x_padded,
+            dconv2d_padded,
             dw,
             C * R * S,
             Cg * groups,
-            N,
+            n_padded,
             R * S,
             S,
             R,
             H,
             W,
             Cg,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            dconv2d.stride(0),
-            dconv2d.stride(1),
-            dconv2d.stride(2),
+            x_padded.stride(0),
+            x_padded.stride(1),
+            x_padded.stride(2),
+            x_padded.stride(3),
+            dconv2d_padded.stride(0),
+            dconv2d_padded.stride(1),
+            dconv2d_padded.stride(2),
             dw.stride(0),
             dw.stride(1),
             dw.stride(2),
@@ -9377,7 +9654,15 @@ def launch_conv_group_norm_silu_backward_dw(
             enable_fp_fusion=True,
             **config,
         )
-    elif variant in ("mixed", "terms", "small"):
+    elif variant == "mixed":
+        if x.stride(0) != 1:  # its channels lie apart
+            x_packed = torch.empty((C, H, W, N), dtype=x.dtype, device=x.device)
+            launch_conv_group_norm_silu_backward_dw_x_packed(x, x_packed)
+            x = x_packed.permute(3, 0, 1, 2)
+        if dconv2d.stride(0) != 1:  # its channels lie apart
+            dconv2d_packed = torch.empty((F, P, Q, N), dtype=dconv2d.dtype, device=dconv2d.device)
+            launch_conv_group_norm_silu_backward_dw_dconv2d_packed(dconv2d, dconv2d_packed)
+            dconv2d = dconv2d_packed.permute(3, 0, 1, 2)
         dconv2d = dconv2d.view(N, Cg * groups, P * Q)
         conv_group_norm_silu_backward_dw_tiles[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
@@ -9416,14 +9701,20 @@ def launch_conv_group_norm_silu_backward_dw(
             enable_fp_fusion=True,
             **config,
         )
-    else:
-        # n_lanes channels where x has N: zeros behind those.
-        x_lanes = torch.zeros((C, H, W, n_lanes), dtype=x.dtype, device=x.device)
-        launch_conv_group_norm_silu_backward_dw_x_packed(x, x_lanes[..., :N])
-        # n_lanes channels where dconv2d has N: zeros behind those.
-        dconv2d_lanes = torch.zeros((F, P, Q, n_lanes), dtype=dconv2d.dtype, device=dconv2d.device)
-        launch_conv_group_norm_silu_backward_dw_dconv2d_packed(dconv2d, dconv2d_lanes[..., :N])
-        dconv2d_lanes = dconv2d_lanes.view(Cg * groups, P * Q * n_lanes)
+    elif variant == "lanes":
+        x_lanes = x.permute(1, 2, 3, 0)
+        # A copy where its channels lie apart, or are no multiple of 4.
+        if N % 4 or not _is_aligned(x_lanes):
+            x_lanes = torch.empty((C, H, W, n_lanes), dtype=x.dtype, device=x.device)
+            launch_conv_group_norm_silu_backward_dw_x_packed(x, x_lanes)
+        dconv2d_lanes = dconv2d.permute(1, 2, 3, 0)
+        # A copy where its channels lie apart, or are no multiple of 4.
+        if N % 4 or not _is_aligned(dconv2d_lanes):
+            dconv2d_lanes = torch.empty(
+                (F, P, Q, n_lanes), dtype=dconv2d.dtype, device=dconv2d.device
+            )
+            launch_conv_group_norm_silu_backward_dw_dconv2d_packed(dconv2d, dconv2d_lanes)
+        dconv2d_lanes = dconv2d_lanes.reshape(Cg * groups, P * Q * n_lanes)
         conv_group_norm_silu_backward_dw_lanes[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
@@ -9456,6 +9747,45 @@ def launch_conv_group_norm_silu_backward_dw(
             pad=pad,
             COMPUTE=COMPUTE,
             STEP_DCONV2D_LANES=math.gcd(16, dconv2d_lanes.stride(0)),
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        dconv2d = dconv2d.view(N, Cg * groups, P * Q)
+        conv_group_norm_silu_backward_dw_tiles[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
+        ](
+            x,
+            dconv2d,
+            dw,
+            C * R * S,
+            Cg * groups,
+            R * S,
+            S,
+            R,
+            H,
+            W,
+            Cg,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            dconv2d.stride(0),
+            dconv2d.stride(1),
+            dconv2d.stride(2),
+            dw.stride(0),
+            dw.stride(1),
+            dw.stride(2),
+            dw.stride(3),
+            N=N,
+            P=P,
+            Q=Q,
+            INDEX=INDEX,
+            STEP_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
+            pad=pad,
+            COMPUTE=COMPUTE,
+            STEP_DCONV2D=math.gcd(16, dconv2d.stride(1), dconv2d.stride(2)),
             PRECISION=PRECISION,
             enable_fp_fusion=True,
             **config,

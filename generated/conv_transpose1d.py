@@ -65,15 +65,17 @@ def _descriptor(x: torch.Tensor, *block: int) -> TensorDescriptor:
     return TensorDescriptor(x, list(x.shape), [*strides, 1], block)
 
 
-def _takes_patches(*operands: torch.Tensor) -> bool:
-    """Whether patches can be loaded by descriptor, along the last dim, of these or of packed copies."""
+def _takes_patches(*operands: torch.Tensor, copied: bool = False) -> bool:
+    """Whether patches can be loaded by descriptor, along the last dim, of these or of packed copies.
+
+    `copied`: whatever is not aligned is.
+    """
     step = 16 // operands[0].element_size()
     # With a stride, a row of a descriptor reaches over others; its coordinates have 32 bits.
     if max(n * s for x in operands for n, s in zip(x.shape[1:], x.stride()[1:])) >= 2**29:
         return False
-    return _takes_tiles(*operands) and all(
-        _is_aligned(x) or x.stride(-1) != 1 and x.shape[-1] % step == 0 for x in operands
-    )
+    aligned = (_is_aligned(x) or x.stride(-1) != 1 and x.shape[-1] % step == 0 for x in operands)
+    return _takes_tiles(*operands) and (copied or all(aligned))
 
 
 def _every(x: torch.Tensor, *steps: int) -> torch.Tensor:
@@ -134,24 +136,25 @@ def conv_transpose1d_x_packed_tile(
     x_ptr,
     x_packed_ptr,
     rows,
-    C,
+    x_packed_width,
     L,
-    x_i0,
-    x_i1,
-    x_i2,
+    C,
+    x_0,
+    x_1,
+    x_2,
     x_packed_row,
     x_packed_i1,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(C, BLOCK)
+    tiles = tl.cdiv(x_packed_width, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < C)
+    inside = (row < rows) & (i1 < x_packed_width)
     i0 = row // L
     i2 = row % L
-    x = tl.load(x_ptr + i0 * x_i0 + i1 * x_i1 + i2 * x_i2, mask=inside)
+    x = tl.load(x_ptr + i0 * x_0 + i1 * x_1 + i2 * x_2, mask=inside & (i1 < C), other=0.0)
     tl.store(x_packed_ptr + row * x_packed_row + i1 * x_packed_i1, x, mask=inside)
 
 
@@ -160,40 +163,45 @@ def conv_transpose1d_w_packed_tile(
     w_ptr,
     w_packed_ptr,
     rows,
+    w_packed_width,
+    R,
     C,
-    w_i0,
-    w_row,
+    w_0,
+    w_1,
+    w_2,
     w_packed_row,
     w_packed_i0,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(C, BLOCK)
+    tiles = tl.cdiv(w_packed_width, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < C)
-    w = tl.load(w_ptr + i0 * w_i0 + row * w_row, mask=inside)
+    inside = (row < rows) & (i0 < w_packed_width)
+    i1 = row // R
+    i2 = row % R
+    w = tl.load(w_ptr + i0 * w_0 + i1 * w_1 + i2 * w_2, mask=inside & (i0 < C), other=0.0)
     tl.store(w_packed_ptr + row * w_packed_row + i0 * w_packed_i0, w, mask=inside)
 
 
 @triton.jit
 def conv_transpose1d_taps(
-    x_ptr,
-    w_ptr,
+    x_padded_ptr,
+    w_padded_ptr,
     b_ptr,
     y_ptr,
     M,
     F,
-    C,
+    c_padded,
     P,
     L,
-    x_0,
-    x_1,
-    x_2,
-    w_c,
-    w_f,
-    w_r,
+    x_padded_0,
+    x_padded_1,
+    x_padded_2,
+    w_padded_f,
+    w_padded_r,
+    w_padded_c,
     b_f,
     y_0,
     y_1,
@@ -224,29 +232,32 @@ def conv_transpose1d_taps(
     n = m // P
     p = m % P
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(C, BLOCK_K)
+    chunks = tl.cdiv(c_padded, BLOCK_K)
     for start in range(R * chunks):
         r = start // chunks
         c = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
-        x_l_num = p + pad - r * dil
-        x = tl.load(
-            x_ptr
-            + tl.cast(n, tl.int64) * x_0
-            + c[None, :] * x_1
-            + tl.cast(x_l_num // stride, tl.int64) * x_2,
+        x_padded_l_num = p + pad - r * dil
+        x_padded = tl.load(
+            x_padded_ptr
+            + tl.cast(n, tl.int64) * x_padded_0
+            + tl.cast(x_padded_l_num // stride, tl.int64) * x_padded_1
+            + c[None, :] * x_padded_2,
             mask=(m < M)
-            & (c[None, :] < C)
-            & (x_l_num % stride == 0)
-            & (x_l_num >= 0)
-            & (x_l_num // stride < L),
+            & (c[None, :] < c_padded)
+            & (x_padded_l_num % stride == 0)
+            & (x_padded_l_num >= 0)
+            & (x_padded_l_num // stride < L),
             other=0.0,
         )
-        w = tl.load(
-            w_ptr + c[:, None] * w_c + f * w_f + tl.cast(r, tl.int64) * w_r,
-            mask=(f < F) & (c[:, None] < C),
+        w_padded = tl.load(
+            w_padded_ptr
+            + f * w_padded_f
+            + tl.cast(r, tl.int64) * w_padded_r
+            + c[:, None] * w_padded_c,
+            mask=(f < F) & (c[:, None] < c_padded),
             other=0.0,
         )
-        y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        y_sum = tl.dot(x_padded, w_padded, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     y_rows = y_ptr + tl.cast(n, tl.int64) * y_0 + tl.cast(p, tl.int64) * y_2
     y_sum_halves = tl.split(y_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
@@ -454,18 +465,20 @@ def choose_conv_transpose1d_x_packed(cols: int) -> tuple[str, dict]:
 def launch_conv_transpose1d_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, C, L = x.shape
-    x_packed = x_packed.view(L * N, C)
+    x_packed_width = x_packed.shape[2]
+    x_packed = x_packed.view(L * N, x_packed_width)
     rows = L * N
-    cols = C
+    cols = x_packed_width
     _, config = choose_conv_transpose1d_x_packed(cols)
     conv_transpose1d_x_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(x_packed_width, config["BLOCK"]),)
     ](
         x,
         x_packed,
         L * N,
-        C,
+        x_packed_width,
         L,
+        C,
         x.stride(0),
         x.stride(1),
         x.stride(2),
@@ -486,20 +499,23 @@ def choose_conv_transpose1d_w_packed(cols: int) -> tuple[str, dict]:
 def launch_conv_transpose1d_w_packed(w, w_packed) -> None:
     """Computes w_packed by the variant that fits, unchecked."""
     C, F, R = w.shape
-    w = w.reshape(C, F * R)
-    w_packed = w_packed.view(F * R, C)
+    w_packed_width = w_packed.shape[2]
+    w_packed = w_packed.view(F * R, w_packed_width)
     rows = F * R
-    cols = C
+    cols = w_packed_width
     _, config = choose_conv_transpose1d_w_packed(cols)
     conv_transpose1d_w_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(w_packed_width, config["BLOCK"]),)
     ](
         w,
         w_packed,
         F * R,
+        w_packed_width,
+        R,
         C,
         w.stride(0),
         w.stride(1),
+        w.stride(2),
         w_packed.stride(0),
         w_packed.stride(1),
         enable_fp_fusion=True,
@@ -582,6 +598,7 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
     R = w.shape[2]
     P = y.shape[2]
     c_lanes = 4 * ((C + 3) // 4)
+    c_padded = 16 * ((C + 15) // 16)
     PRECISION = _f32_precision("conv")
     M = N * P
     channels = C
@@ -592,34 +609,36 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
     variant, config = choose_conv_transpose1d(M, F, channels, depth, itemsize, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * P, C * R, *x.shape) < 2_000_000_000 else tl.int64
-    if variant in ("wide", "mixed", "taps"):
-        if x.stride(1) != 1:  # its channels lie apart
-            x_packed = torch.empty((N, L, C), dtype=x.dtype, device=x.device)
-            launch_conv_transpose1d_x_packed(x, x_packed)
-            x = x_packed.permute(0, 2, 1)
-        if w.stride(0) != 1:  # its channels lie apart
-            w_packed = torch.empty((F, R, C), dtype=w.dtype, device=w.device)
-            launch_conv_transpose1d_w_packed(w, w_packed)
-            w = w_packed.permute(2, 0, 1)
+    if variant in ("wide", "taps"):
+        x_padded = x.permute(0, 2, 1)
+        # A copy where its channels lie apart, or are no multiple of 16.
+        if C % 16 or not _is_aligned(x_padded):
+            x_padded = torch.empty((N, L, c_padded), dtype=x.dtype, device=x.device)
+            launch_conv_transpose1d_x_packed(x, x_padded)
+        w_padded = w.permute(1, 2, 0)
+        # A copy where its channels lie apart, or are no multiple of 16.
+        if C % 16 or not _is_aligned(w_padded):
+            w_padded = torch.empty((F, R, c_padded), dtype=w.dtype, device=w.device)
+            launch_conv_transpose1d_w_packed(w, w_padded)
     if variant in ("wide", "taps"):
         conv_transpose1d_taps[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](
-            x,
-            w,
+            x_padded,
+            w_padded,
             b,
             y,
             N * P,
             F,
-            C,
+            c_padded,
             P,
             L,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
+            x_padded.stride(0),
+            x_padded.stride(1),
+            x_padded.stride(2),
+            w_padded.stride(0),
+            w_padded.stride(1),
+            w_padded.stride(2),
             b.stride(0),
             y.stride(0),
             y.stride(1),
@@ -634,7 +653,15 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant in ("mixed", "terms", "small"):
+    elif variant == "mixed":
+        if x.stride(1) != 1:  # its channels lie apart
+            x_packed = torch.empty((N, L, C), dtype=x.dtype, device=x.device)
+            launch_conv_transpose1d_x_packed(x, x_packed)
+            x = x_packed.permute(0, 2, 1)
+        if w.stride(0) != 1:  # its channels lie apart
+            w_packed = torch.empty((F, R, C), dtype=w.dtype, device=w.device)
+            launch_conv_transpose1d_w_packed(w, w_packed)
+            w = w_packed.permute(2, 0, 1)
         conv_transpose1d_tiles[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](
@@ -669,14 +696,18 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    else:
-        # c_lanes channels where x has C: zeros behind those.
-        x_lanes = torch.zeros((N, L, c_lanes), dtype=x.dtype, device=x.device)
-        launch_conv_transpose1d_x_packed(x, x_lanes[..., :C])
-        # c_lanes channels where w has C: zeros behind those.
-        w_lanes = torch.zeros((F, R, c_lanes), dtype=w.dtype, device=w.device)
-        launch_conv_transpose1d_w_packed(w, w_lanes[..., :C])
-        w_lanes = w_lanes.view(F, R * c_lanes)
+    elif variant == "lanes":
+        x_lanes = x.permute(0, 2, 1)
+        # A copy where its channels lie apart, or are no multiple of 4.
+        if C % 4 or not _is_aligned(x_lanes):
+            x_lanes = torch.empty((N, L, c_lanes), dtype=x.dtype, device=x.device)
+            launch_conv_transpose1d_x_packed(x, x_lanes)
+        w_lanes = w.permute(1, 2, 0)
+        # A copy where its channels lie apart, or are no multiple of 4.
+        if C % 4 or not _is_aligned(w_lanes):
+            w_lanes = torch.empty((F, R, c_lanes), dtype=w.dtype, device=w.device)
+            launch_conv_transpose1d_w_packed(w, w_lanes)
+        w_lanes = w_lanes.reshape(F, R * c_lanes)
         conv_transpose1d_lanes[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](
@@ -705,6 +736,41 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
             dil=dil,
             stride=stride,
             STEP_W_LANES=math.gcd(16, w_lanes.stride(0)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        conv_transpose1d_tiles[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
+        ](
+            x,
+            w,
+            b,
+            y,
+            N * P,
+            F,
+            P,
+            L,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            C=C,
+            R=R,
+            INDEX=INDEX,
+            STEP_X=math.gcd(16, x.stride(0), x.stride(2)),
+            pad=pad,
+            dil=dil,
+            stride=stride,
+            STEP_W=math.gcd(16, w.stride(1), w.stride(2)),
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,
@@ -907,24 +973,25 @@ def conv_transpose1d_backward_dx_dy_packed_tile(
     dy_ptr,
     dy_packed_ptr,
     rows,
-    F,
+    dy_packed_width,
     P,
-    dy_i0,
-    dy_i1,
-    dy_i2,
+    F,
+    dy_0,
+    dy_1,
+    dy_2,
     dy_packed_row,
     dy_packed_i1,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(F, BLOCK)
+    tiles = tl.cdiv(dy_packed_width, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < F)
+    inside = (row < rows) & (i1 < dy_packed_width)
     i0 = row // P
     i2 = row % P
-    dy = tl.load(dy_ptr + i0 * dy_i0 + i1 * dy_i1 + i2 * dy_i2, mask=inside)
+    dy = tl.load(dy_ptr + i0 * dy_0 + i1 * dy_1 + i2 * dy_2, mask=inside & (i1 < F), other=0.0)
     tl.store(dy_packed_ptr + row * dy_packed_row + i1 * dy_packed_i1, dy, mask=inside)
 
 
@@ -933,24 +1000,25 @@ def conv_transpose1d_backward_dx_w_packed_tile(
     w_ptr,
     w_packed_ptr,
     rows,
-    F,
+    w_packed_width,
     R,
-    w_i0,
-    w_i1,
-    w_i2,
+    F,
+    w_0,
+    w_1,
+    w_2,
     w_packed_row,
     w_packed_i1,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(F, BLOCK)
+    tiles = tl.cdiv(w_packed_width, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < F)
+    inside = (row < rows) & (i1 < w_packed_width)
     i0 = row // R
     i2 = row % R
-    w = tl.load(w_ptr + i0 * w_i0 + i1 * w_i1 + i2 * w_i2, mask=inside)
+    w = tl.load(w_ptr + i0 * w_0 + i1 * w_1 + i2 * w_2, mask=inside & (i1 < F), other=0.0)
     tl.store(w_packed_ptr + row * w_packed_row + i1 * w_packed_i1, w, mask=inside)
 
 
@@ -959,20 +1027,25 @@ def conv_transpose1d_backward_dw_x_packed_tile(
     x_ptr,
     x_packed_ptr,
     rows,
+    x_packed_width,
+    L,
     N,
-    x_i0,
-    x_row,
+    x_0,
+    x_1,
+    x_2,
     x_packed_row,
     x_packed_i0,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(N, BLOCK)
+    tiles = tl.cdiv(x_packed_width, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < N)
-    x = tl.load(x_ptr + i0 * x_i0 + row * x_row, mask=inside)
+    inside = (row < rows) & (i0 < x_packed_width)
+    i1 = row // L
+    i2 = row % L
+    x = tl.load(x_ptr + i0 * x_0 + i1 * x_1 + i2 * x_2, mask=inside & (i0 < N), other=0.0)
     tl.store(x_packed_ptr + row * x_packed_row + i0 * x_packed_i0, x, mask=inside)
 
 
@@ -981,33 +1054,38 @@ def conv_transpose1d_backward_dw_dy_packed_tile(
     dy_ptr,
     dy_packed_ptr,
     rows,
+    dy_packed_width,
+    P,
     N,
-    dy_i0,
-    dy_row,
+    dy_0,
+    dy_1,
+    dy_2,
     dy_packed_row,
     dy_packed_i0,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(N, BLOCK)
+    tiles = tl.cdiv(dy_packed_width, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < N)
-    dy = tl.load(dy_ptr + i0 * dy_i0 + row * dy_row, mask=inside)
+    inside = (row < rows) & (i0 < dy_packed_width)
+    i1 = row // P
+    i2 = row % P
+    dy = tl.load(dy_ptr + i0 * dy_0 + i1 * dy_1 + i2 * dy_2, mask=inside & (i0 < N), other=0.0)
     tl.store(dy_packed_ptr + row * dy_packed_row + i0 * dy_packed_i0, dy, mask=inside)
 
 
 @triton.jit
 def conv_transpose1d_backward_dx_patches(
-    dy_patches,
-    w_tiles,
+    dy_padded_patches,
+    w_padded_tiles,
     dx_ptr,
     C,
-    F,
+    f_padded,
     N,
     L,
-    dy_2,
+    dy_padded_1,
     dx_0,
     dx_1,
     dx_2,
@@ -1036,19 +1114,21 @@ def conv_transpose1d_backward_dx_patches(
         first_l = tile // tiles_n % patches_l * PATCH_L
         first_n = tile // (patches_l * tiles_n) * PATCH_N
         dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
-        for start in range(R * tl.cdiv(F, BLOCK_K)):
+        for start in range(R * tl.cdiv(f_padded, BLOCK_K)):
             r2 = start % R
             f = start // R * BLOCK_K
-            dy_p = r2 * dil - pad
-            dy = dy_patches.load(
+            dy_padded_p = r2 * dil - pad
+            dy_padded = dy_padded_patches.load(
                 [
                     first_n,
-                    first_l + _floor_div(dy_p, stride),
-                    tl.cast(f + _floor_mod(dy_p, stride) * dy_2, tl.int32),
+                    first_l + _floor_div(dy_padded_p, stride),
+                    tl.cast(f + _floor_mod(dy_padded_p, stride) * dy_padded_1, tl.int32),
                 ]
             ).reshape(BLOCK_M, BLOCK_K)
-            w = w_tiles.load([first_c2, f + r2 * F])
-            dx_sum = tl.dot(w, dy.T, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+            w_padded = w_padded_tiles.load([first_c2, f + r2 * f_padded])
+            dx_sum = tl.dot(
+                w_padded, dy_padded.T, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE
+            )
 
         place = tl.arange(0, BLOCK_M)[None, :]
         n = tl.cast(first_n, tl.int64) + place // PATCH_L
@@ -1061,20 +1141,20 @@ def conv_transpose1d_backward_dx_patches(
 
 @triton.jit
 def conv_transpose1d_backward_dx_taps(
-    dy_ptr,
-    w_ptr,
+    dy_padded_ptr,
+    w_padded_ptr,
     dx_ptr,
     M,
     C,
-    F,
+    f_padded,
     L,
     P,
-    dy_0,
-    dy_1,
-    dy_2,
-    w_c2,
-    w_f,
-    w_r2,
+    dy_padded_0,
+    dy_padded_1,
+    dy_padded_2,
+    w_padded_c2,
+    w_padded_r2,
+    w_padded_f,
     dx_0,
     dx_1,
     dx_2,
@@ -1103,26 +1183,33 @@ def conv_transpose1d_backward_dx_taps(
     c2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n = m // L
     l = m % L
-    dy_p0 = l * stride - pad
-    dy_rows = dy_ptr + tl.cast(n, tl.int64) * dy_0 + tl.cast(dy_p0, tl.int64) * dy_2
+    dy_padded_p0 = l * stride - pad
+    dy_padded_rows = (
+        dy_padded_ptr
+        + tl.cast(n, tl.int64) * dy_padded_0
+        + tl.cast(dy_padded_p0, tl.int64) * dy_padded_1
+    )
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(F, BLOCK_K)
+    chunks = tl.cdiv(f_padded, BLOCK_K)
     for start in range(R * chunks):
         r2 = start // chunks
         f = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
-        dy_terms = f[None, :] * dy_1 + tl.cast(r2 * dil, tl.int64) * dy_2
-        dy_p = dy_p0 + r2 * dil
-        dy = tl.load(
-            dy_rows + dy_terms,
-            mask=(m < M) & (f[None, :] < F) & (dy_p >= 0) & (dy_p < P),
+        dy_padded_terms = tl.cast(r2 * dil, tl.int64) * dy_padded_1 + f[None, :] * dy_padded_2
+        dy_padded_p = dy_padded_p0 + r2 * dil
+        dy_padded = tl.load(
+            dy_padded_rows + dy_padded_terms,
+            mask=(m < M) & (f[None, :] < f_padded) & (dy_padded_p >= 0) & (dy_padded_p < P),
             other=0.0,
         )
-        w = tl.load(
-            w_ptr + c2 * w_c2 + f[:, None] * w_f + tl.cast(r2, tl.int64) * w_r2,
-            mask=(c2 < C) & (f[:, None] < F),
+        w_padded = tl.load(
+            w_padded_ptr
+            + c2 * w_padded_c2
+            + tl.cast(r2, tl.int64) * w_padded_r2
+            + f[:, None] * w_padded_f,
+            mask=(c2 < C) & (f[:, None] < f_padded),
             other=0.0,
         )
-        dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        dx_sum = tl.dot(dy_padded, w_padded, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dx_rows = dx_ptr + tl.cast(n, tl.int64) * dx_0 + tl.cast(l, tl.int64) * dx_2
     dx_sum_halves = tl.split(dx_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
@@ -1310,20 +1397,20 @@ def conv_transpose1d_backward_dx_tiles(
 
 @triton.jit
 def conv_transpose1d_backward_dw_taps(
-    x_ptr,
-    dy_ptr,
+    x_padded_ptr,
+    dy_padded_ptr,
     dw_ptr,
     M,
     F,
-    N,
+    n_padded,
     R,
     L,
-    x_0,
-    x_1,
-    x_2,
-    dy_n,
-    dy_f,
-    dy_p,
+    x_padded_0,
+    x_padded_1,
+    x_padded_2,
+    dy_padded_f,
+    dy_padded_p,
+    dy_padded_n,
     dw_0,
     dw_1,
     dw_2,
@@ -1353,29 +1440,32 @@ def conv_transpose1d_backward_dw_taps(
     c = m // R
     r = m % R
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(N, BLOCK_K)
+    chunks = tl.cdiv(n_padded, BLOCK_K)
     for start in range(P * chunks):
         p = start // chunks
         n = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
-        x_l_num = p + pad - r * dil
-        x = tl.load(
-            x_ptr
-            + n[None, :] * x_0
-            + tl.cast(c, tl.int64) * x_1
-            + tl.cast(x_l_num // stride, tl.int64) * x_2,
+        x_padded_l_num = p + pad - r * dil
+        x_padded = tl.load(
+            x_padded_ptr
+            + tl.cast(c, tl.int64) * x_padded_0
+            + tl.cast(x_padded_l_num // stride, tl.int64) * x_padded_1
+            + n[None, :] * x_padded_2,
             mask=(m < M)
-            & (n[None, :] < N)
-            & (x_l_num % stride == 0)
-            & (x_l_num >= 0)
-            & (x_l_num // stride < L),
+            & (n[None, :] < n_padded)
+            & (x_padded_l_num % stride == 0)
+            & (x_padded_l_num >= 0)
+            & (x_padded_l_num // stride < L),
             other=0.0,
         )
-        dy = tl.load(
-            dy_ptr + n[:, None] * dy_n + f * dy_f + tl.cast(p, tl.int64) * dy_p,
-            mask=(f < F) & (n[:, None] < N),
+        dy_padded = tl.load(
+            dy_padded_ptr
+            + f * dy_padded_f
+            + tl.cast(p, tl.int64) * dy_padded_p
+            + n[:, None] * dy_padded_n,
+            mask=(f < F) & (n[:, None] < n_padded),
             other=0.0,
         )
-        dw_sum = tl.dot(x, dy, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        dw_sum = tl.dot(x_padded, dy_padded, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dw_rows = dw_ptr + tl.cast(c, tl.int64) * dw_0 + tl.cast(r, tl.int64) * dw_2
     dw_sum_halves = tl.split(dw_sum.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1))
     for half in tl.static_range(2):
@@ -1675,18 +1765,20 @@ def choose_conv_transpose1d_backward_dx_dy_packed(cols: int) -> tuple[str, dict]
 def launch_conv_transpose1d_backward_dx_dy_packed(dy, dy_packed) -> None:
     """Computes dy_packed by the variant that fits, unchecked."""
     N, F, P = dy.shape
-    dy_packed = dy_packed.view(N * P, F)
+    dy_packed_width = dy_packed.shape[2]
+    dy_packed = dy_packed.view(N * P, dy_packed_width)
     rows = N * P
-    cols = F
+    cols = dy_packed_width
     _, config = choose_conv_transpose1d_backward_dx_dy_packed(cols)
     conv_transpose1d_backward_dx_dy_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(F, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(dy_packed_width, config["BLOCK"]),)
     ](
         dy,
         dy_packed,
         N * P,
-        F,
+        dy_packed_width,
         P,
+        F,
         dy.stride(0),
         dy.stride(1),
         dy.stride(2),
@@ -1707,18 +1799,20 @@ def choose_conv_transpose1d_backward_dx_w_packed(cols: int) -> tuple[str, dict]:
 def launch_conv_transpose1d_backward_dx_w_packed(w, w_packed) -> None:
     """Computes w_packed by the variant that fits, unchecked."""
     C, F, R = w.shape
-    w_packed = w_packed.view(C * R, F)
+    w_packed_width = w_packed.shape[2]
+    w_packed = w_packed.view(C * R, w_packed_width)
     rows = C * R
-    cols = F
+    cols = w_packed_width
     _, config = choose_conv_transpose1d_backward_dx_w_packed(cols)
     conv_transpose1d_backward_dx_w_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(F, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(w_packed_width, config["BLOCK"]),)
     ](
         w,
         w_packed,
         C * R,
-        F,
+        w_packed_width,
         R,
+        F,
         w.stride(0),
         w.stride(1),
         w.stride(2),
@@ -1739,20 +1833,23 @@ def choose_conv_transpose1d_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
 def launch_conv_transpose1d_backward_dw_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, C, L = x.shape
-    x = x.reshape(N, C * L)
-    x_packed = x_packed.view(C * L, N)
+    x_packed_width = x_packed.shape[2]
+    x_packed = x_packed.view(C * L, x_packed_width)
     rows = C * L
-    cols = N
+    cols = x_packed_width
     _, config = choose_conv_transpose1d_backward_dw_x_packed(cols)
     conv_transpose1d_backward_dw_x_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(x_packed_width, config["BLOCK"]),)
     ](
         x,
         x_packed,
         C * L,
+        x_packed_width,
+        L,
         N,
         x.stride(0),
         x.stride(1),
+        x.stride(2),
         x_packed.stride(0),
         x_packed.stride(1),
         enable_fp_fusion=True,
@@ -1770,20 +1867,23 @@ def choose_conv_transpose1d_backward_dw_dy_packed(cols: int) -> tuple[str, dict]
 def launch_conv_transpose1d_backward_dw_dy_packed(dy, dy_packed) -> None:
     """Computes dy_packed by the variant that fits, unchecked."""
     N, F, P = dy.shape
-    dy = dy.reshape(N, F * P)
-    dy_packed = dy_packed.view(F * P, N)
+    dy_packed_width = dy_packed.shape[2]
+    dy_packed = dy_packed.view(F * P, dy_packed_width)
     rows = F * P
-    cols = N
+    cols = dy_packed_width
     _, config = choose_conv_transpose1d_backward_dw_dy_packed(cols)
     conv_transpose1d_backward_dw_dy_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(dy_packed_width, config["BLOCK"]),)
     ](
         dy,
         dy_packed,
         F * P,
+        dy_packed_width,
+        P,
         N,
         dy.stride(0),
         dy.stride(1),
+        dy.stride(2),
         dy_packed.stride(0),
         dy_packed.stride(1),
         enable_fp_fusion=True,
@@ -1795,6 +1895,7 @@ def choose_conv_transpose1d_backward_dx(
     M: int,
     N: int,
     channels: int,
+    padded: int,
     depth: int,
     taps: int,
     hop: int,
@@ -1809,15 +1910,14 @@ def choose_conv_transpose1d_backward_dx(
     if (
         patched
         and 2 <= itemsize <= 4
-        and channels % 16 == 0
+        and padded % 16 == 0
+        and padded < 2 * channels
         and 0 < hop
         and over == 0
         and M * N * channels >= 2**26
     ):
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        BLOCK_K = min(
-            128 // itemsize, 64 if channels % 64 == 0 else 32 if channels % 32 == 0 else 16
-        )
+        BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
         return "patches", dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=(
@@ -1828,7 +1928,7 @@ def choose_conv_transpose1d_backward_dx(
                 else 128
             ),
             BLOCK_K=BLOCK_K,
-            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(channels, BLOCK_K) <= 16,
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
             num_stages=3,
         )
@@ -1903,36 +2003,44 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
     R = w.shape[2]
     P = dy.shape[2]
     f_lanes = 4 * ((F + 3) // 4)
+    f_padded = 16 * ((F + 15) // 16)
     PRECISION = _f32_precision("conv")
     M = L * N
     channels = F
+    padded = f_padded
     depth = F * R
     taps = R
     hop = stride
     over = P % stride
-    patched = _takes_patches(dy.permute(0, 2, 1), w.permute(0, 2, 1))
+    patched = _takes_patches(dy.permute(0, 2, 1), w.permute(0, 2, 1), copied=True)
     itemsize = w.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(dy.device)
     variant, config = choose_conv_transpose1d_backward_dx(
-        M, C, channels, depth, taps, hop, over, patched, itemsize, hip, sms
+        M, C, channels, padded, depth, taps, hop, over, patched, itemsize, hip, sms
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(L * N, F * R, *dy.shape) < 2_000_000_000 else tl.int64
-    if variant in ("patches", "wide", "mixed", "taps"):
-        if dy.stride(1) != 1:  # its channels lie apart
-            dy_packed = torch.empty((N, P, F), dtype=dy.dtype, device=dy.device)
-            launch_conv_transpose1d_backward_dx_dy_packed(dy, dy_packed)
-            dy = dy_packed.permute(0, 2, 1)
-        if w.stride(1) != 1:  # its channels lie apart
-            w_packed = torch.empty((C, R, F), dtype=w.dtype, device=w.device)
-            launch_conv_transpose1d_backward_dx_w_packed(w, w_packed)
-            w = w_packed.permute(0, 2, 1)
+    if variant in ("patches", "wide", "taps"):
+        dy_padded = dy.permute(0, 2, 1)
+        # A copy where its channels lie apart, or are no multiple of 16.
+        if F % 16 or not _is_aligned(dy_padded):
+            dy_padded = torch.empty((N, P, f_padded), dtype=dy.dtype, device=dy.device)
+            launch_conv_transpose1d_backward_dx_dy_packed(dy, dy_padded)
+        w_padded = w.permute(0, 2, 1)
+        # A copy where its channels lie apart, or are no multiple of 16.
+        if F % 16 or not _is_aligned(w_padded):
+            w_padded = torch.empty((C, R, f_padded), dtype=w.dtype, device=w.device)
+            launch_conv_transpose1d_backward_dx_w_packed(w, w_padded)
     if variant == "patches":
         PATCH_N, PATCH_L = _patch(config["BLOCK_M"], N, L)
         PATCHES = triton.cdiv(N, PATCH_N) * triton.cdiv(L, PATCH_L)
-        dy_patches = _descriptor(_every(dy.mT, 1, stride), PATCH_N, PATCH_L, config["BLOCK_K"])
-        w_tiles = _descriptor(w.mT.reshape(C, F * R), config["BLOCK_N"], config["BLOCK_K"])
+        dy_padded_patches = _descriptor(
+            _every(dy_padded, 1, stride), PATCH_N, PATCH_L, config["BLOCK_K"]
+        )
+        w_padded_tiles = _descriptor(
+            w_padded.reshape(C, R * f_padded), config["BLOCK_N"], config["BLOCK_K"]
+        )
         conv_transpose1d_backward_dx_patches[
             (
                 (
@@ -1942,14 +2050,14 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
                 ),
             )
         ](
-            dy_patches,
-            w_tiles,
+            dy_padded_patches,
+            w_padded_tiles,
             dx,
             C,
-            F,
+            f_padded,
             N,
             L,
-            dy.stride(2),
+            dy_padded.stride(1),
             dx.stride(0),
             dx.stride(1),
             dx.stride(2),
@@ -1968,20 +2076,20 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
         conv_transpose1d_backward_dx_taps[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
         ](
-            dy,
-            w,
+            dy_padded,
+            w_padded,
             dx,
             L * N,
             C,
-            F,
+            f_padded,
             L,
             P,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
+            dy_padded.stride(0),
+            dy_padded.stride(1),
+            dy_padded.stride(2),
+            w_padded.stride(0),
+            w_padded.stride(1),
+            w_padded.stride(2),
             dx.stride(0),
             dx.stride(1),
             dx.stride(2),
@@ -1995,7 +2103,15 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant in ("mixed", "terms", "small"):
+    elif variant == "mixed":
+        if dy.stride(1) != 1:  # its channels lie apart
+            dy_packed = torch.empty((N, P, F), dtype=dy.dtype, device=dy.device)
+            launch_conv_transpose1d_backward_dx_dy_packed(dy, dy_packed)
+            dy = dy_packed.permute(0, 2, 1)
+        if w.stride(1) != 1:  # its channels lie apart
+            w_packed = torch.empty((C, R, F), dtype=w.dtype, device=w.device)
+            launch_conv_transpose1d_backward_dx_w_packed(w, w_packed)
+            w = w_packed.permute(0, 2, 1)
         conv_transpose1d_backward_dx_tiles[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
         ](
@@ -2028,14 +2144,18 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    else:
-        # f_lanes channels where dy has F: zeros behind those.
-        dy_lanes = torch.zeros((N, P, f_lanes), dtype=dy.dtype, device=dy.device)
-        launch_conv_transpose1d_backward_dx_dy_packed(dy, dy_lanes[..., :F])
-        # f_lanes channels where w has F: zeros behind those.
-        w_lanes = torch.zeros((C, R, f_lanes), dtype=w.dtype, device=w.device)
-        launch_conv_transpose1d_backward_dx_w_packed(w, w_lanes[..., :F])
-        w_lanes = w_lanes.view(C, R * f_lanes)
+    elif variant == "lanes":
+        dy_lanes = dy.permute(0, 2, 1)
+        # A copy where its channels lie apart, or are no multiple of 4.
+        if F % 4 or not _is_aligned(dy_lanes):
+            dy_lanes = torch.empty((N, P, f_lanes), dtype=dy.dtype, device=dy.device)
+            launch_conv_transpose1d_backward_dx_dy_packed(dy, dy_lanes)
+        w_lanes = w.permute(0, 2, 1)
+        # A copy where its channels lie apart, or are no multiple of 4.
+        if F % 4 or not _is_aligned(w_lanes):
+            w_lanes = torch.empty((C, R, f_lanes), dtype=w.dtype, device=w.device)
+            launch_conv_transpose1d_backward_dx_w_packed(w, w_lanes)
+        w_lanes = w_lanes.reshape(C, R * f_lanes)
         conv_transpose1d_backward_dx_lanes[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
         ](
@@ -2062,6 +2182,39 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
             pad=pad,
             dil=dil,
             STEP_W_LANES=math.gcd(16, w_lanes.stride(0)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        conv_transpose1d_backward_dx_tiles[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
+        ](
+            dy,
+            w,
+            dx,
+            L * N,
+            C,
+            L,
+            P,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            F=F,
+            R=R,
+            INDEX=INDEX,
+            STEP_DY=math.gcd(16, dy.stride(0), dy.stride(2)),
+            stride=stride,
+            pad=pad,
+            dil=dil,
+            STEP_W=math.gcd(16, w.stride(0), w.stride(2)),
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,
@@ -2144,6 +2297,7 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
     R = w.shape[2]
     P = dy.shape[2]
     n_lanes = 4 * ((N + 3) // 4)
+    n_padded = 16 * ((N + 15) // 16)
     PRECISION = _f32_precision("conv")
     M = C * R
     channels = N
@@ -2154,33 +2308,35 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
     variant, config = choose_conv_transpose1d_backward_dw(M, F, channels, depth, itemsize, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(C * R, N * P, *x.shape) < 2_000_000_000 else tl.int64
-    if variant in ("wide", "mixed", "taps"):
-        if x.stride(0) != 1:  # its channels lie apart
-            x_packed = torch.empty((C, L, N), dtype=x.dtype, device=x.device)
-            launch_conv_transpose1d_backward_dw_x_packed(x, x_packed)
-            x = x_packed.permute(2, 0, 1)
-        if dy.stride(0) != 1:  # its channels lie apart
-            dy_packed = torch.empty((F, P, N), dtype=dy.dtype, device=dy.device)
-            launch_conv_transpose1d_backward_dw_dy_packed(dy, dy_packed)
-            dy = dy_packed.permute(2, 0, 1)
+    if variant in ("wide", "taps"):
+        x_padded = x.permute(1, 2, 0)
+        # A copy where its channels lie apart, or are no multiple of 16.
+        if N % 16 or not _is_aligned(x_padded):
+            x_padded = torch.empty((C, L, n_padded), dtype=x.dtype, device=x.device)
+            launch_conv_transpose1d_backward_dw_x_packed(x, x_padded)
+        dy_padded = dy.permute(1, 2, 0)
+        # A copy where its channels lie apart, or are no multiple of 16.
+        if N % 16 or not _is_aligned(dy_padded):
+            dy_padded = torch.empty((F, P, n_padded), dtype=dy.dtype, device=dy.device)
+            launch_conv_transpose1d_backward_dw_dy_packed(dy, dy_padded)
     if variant in ("wide", "taps"):
         conv_transpose1d_backward_dw_taps[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](
-            x,
-            dy,
+            x_padded,
+            dy_padded,
             dw,
             C * R,
             F,
-            N,
+            n_padded,
             R,
             L,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
+            x_padded.stride(0),
+            x_padded.stride(1),
+            x_padded.stride(2),
+            dy_padded.stride(0),
+            dy_padded.stride(1),
+            dy_padded.stride(2),
             dw.stride(0),
             dw.stride(1),
             dw.stride(2),
@@ -2194,7 +2350,15 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant in ("mixed", "terms", "small"):
+    elif variant == "mixed":
+        if x.stride(0) != 1:  # its channels lie apart
+            x_packed = torch.empty((C, L, N), dtype=x.dtype, device=x.device)
+            launch_conv_transpose1d_backward_dw_x_packed(x, x_packed)
+            x = x_packed.permute(2, 0, 1)
+        if dy.stride(0) != 1:  # its channels lie apart
+            dy_packed = torch.empty((F, P, N), dtype=dy.dtype, device=dy.device)
+            launch_conv_transpose1d_backward_dw_dy_packed(dy, dy_packed)
+            dy = dy_packed.permute(2, 0, 1)
         conv_transpose1d_backward_dw_tiles[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](
@@ -2227,14 +2391,18 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    else:
-        # n_lanes channels where x has N: zeros behind those.
-        x_lanes = torch.zeros((C, L, n_lanes), dtype=x.dtype, device=x.device)
-        launch_conv_transpose1d_backward_dw_x_packed(x, x_lanes[..., :N])
-        # n_lanes channels where dy has N: zeros behind those.
-        dy_lanes = torch.zeros((F, P, n_lanes), dtype=dy.dtype, device=dy.device)
-        launch_conv_transpose1d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
-        dy_lanes = dy_lanes.view(F, P * n_lanes)
+    elif variant == "lanes":
+        x_lanes = x.permute(1, 2, 0)
+        # A copy where its channels lie apart, or are no multiple of 4.
+        if N % 4 or not _is_aligned(x_lanes):
+            x_lanes = torch.empty((C, L, n_lanes), dtype=x.dtype, device=x.device)
+            launch_conv_transpose1d_backward_dw_x_packed(x, x_lanes)
+        dy_lanes = dy.permute(1, 2, 0)
+        # A copy where its channels lie apart, or are no multiple of 4.
+        if N % 4 or not _is_aligned(dy_lanes):
+            dy_lanes = torch.empty((F, P, n_lanes), dtype=dy.dtype, device=dy.device)
+            launch_conv_transpose1d_backward_dw_dy_packed(dy, dy_lanes)
+        dy_lanes = dy_lanes.reshape(F, P * n_lanes)
         conv_transpose1d_backward_dw_lanes[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](
@@ -2261,6 +2429,39 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
             dil=dil,
             stride=stride,
             STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        conv_transpose1d_backward_dw_tiles[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
+        ](
+            x,
+            dy,
+            dw,
+            C * R,
+            F,
+            R,
+            L,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dw.stride(0),
+            dw.stride(1),
+            dw.stride(2),
+            N=N,
+            P=P,
+            INDEX=INDEX,
+            STEP_X=math.gcd(16, x.stride(1), x.stride(2)),
+            pad=pad,
+            dil=dil,
+            stride=stride,
+            STEP_DY=math.gcd(16, dy.stride(1), dy.stride(2)),
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,

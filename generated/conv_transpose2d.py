@@ -65,15 +65,17 @@ def _descriptor(x: torch.Tensor, *block: int) -> TensorDescriptor:
     return TensorDescriptor(x, list(x.shape), [*strides, 1], block)
 
 
-def _takes_patches(*operands: torch.Tensor) -> bool:
-    """Whether patches can be loaded by descriptor, along the last dim, of these or of packed copies."""
+def _takes_patches(*operands: torch.Tensor, copied: bool = False) -> bool:
+    """Whether patches can be loaded by descriptor, along the last dim, of these or of packed copies.
+
+    `copied`: whatever is not aligned is.
+    """
     step = 16 // operands[0].element_size()
     # With a stride, a row of a descriptor reaches over others; its coordinates have 32 bits.
     if max(n * s for x in operands for n, s in zip(x.shape[1:], x.stride()[1:])) >= 2**29:
         return False
-    return _takes_tiles(*operands) and all(
-        _is_aligned(x) or x.stride(-1) != 1 and x.shape[-1] % step == 0 for x in operands
-    )
+    aligned = (_is_aligned(x) or x.stride(-1) != 1 and x.shape[-1] % step == 0 for x in operands)
+    return _takes_tiles(*operands) and (copied or all(aligned))
 
 
 def _every(x: torch.Tensor, *steps: int) -> torch.Tensor:
@@ -134,24 +136,31 @@ def conv_transpose2d_x_packed_tile(
     x_ptr,
     x_packed_ptr,
     rows,
-    C,
+    x_packed_width,
     HW,
-    x_i0,
-    x_i1,
-    x_i2i3,
+    W,
+    H,
+    C,
+    x_0,
+    x_1,
+    x_2,
+    x_3,
     x_packed_row,
     x_packed_i1,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(C, BLOCK)
+    tiles = tl.cdiv(x_packed_width, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < C)
+    inside = (row < rows) & (i1 < x_packed_width)
     i0 = row // HW
-    i2i3 = row % HW
-    x = tl.load(x_ptr + i0 * x_i0 + i1 * x_i1 + i2i3 * x_i2i3, mask=inside)
+    i2 = row // W % H
+    i3 = row % W
+    x = tl.load(
+        x_ptr + i0 * x_0 + i1 * x_1 + i2 * x_2 + i3 * x_3, mask=inside & (i1 < C), other=0.0
+    )
     tl.store(x_packed_ptr + row * x_packed_row + i1 * x_packed_i1, x, mask=inside)
 
 
@@ -160,31 +169,42 @@ def conv_transpose2d_w_packed_tile(
     w_ptr,
     w_packed_ptr,
     rows,
+    w_packed_width,
+    RS,
+    S,
+    R,
     C,
-    w_i0,
-    w_row,
+    w_0,
+    w_1,
+    w_2,
+    w_3,
     w_packed_row,
     w_packed_i0,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(C, BLOCK)
+    tiles = tl.cdiv(w_packed_width, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < C)
-    w = tl.load(w_ptr + i0 * w_i0 + row * w_row, mask=inside)
+    inside = (row < rows) & (i0 < w_packed_width)
+    i1 = row // RS
+    i2 = row // S % R
+    i3 = row % S
+    w = tl.load(
+        w_ptr + i0 * w_0 + i1 * w_1 + i2 * w_2 + i3 * w_3, mask=inside & (i0 < C), other=0.0
+    )
     tl.store(w_packed_ptr + row * w_packed_row + i0 * w_packed_i0, w, mask=inside)
 
 
 @triton.jit
 def conv_transpose2d_patches(
-    x_patches,
-    w_tiles,
+    x_padded_patches,
+    w_padded_tiles,
     y_ptr,
     batches,
     F,
-    C,
+    c_padded,
     R,
     S,
     N,
@@ -237,12 +257,12 @@ def conv_transpose2d_patches(
         p_shift = _floor_div(p0 + pad, stride).to(INDEX)
         q_shift = _floor_div(q0 + pad, stride).to(INDEX)
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
-        for start in range(taps * tl.cdiv(C, BLOCK_K)):
+        for start in range(taps * tl.cdiv(c_padded, BLOCK_K)):
             tap = start % taps
             c = start // taps * BLOCK_K
             r = tap // s_taps
             s = tap % s_taps
-            x = x_patches.load(
+            x_padded = x_padded_patches.load(
                 [
                     first_n,
                     first_p1 + tl.cast(p_shift - r, tl.int32),
@@ -250,17 +270,22 @@ def conv_transpose2d_patches(
                     c,
                 ]
             ).reshape(BLOCK_M, BLOCK_K)
-            w = w_tiles.load(
+            w_padded = w_padded_tiles.load(
                 [
                     first_f,
                     c
                     + tl.cast(
-                        r * C * S * stride + r_first * C * S + s * C * stride + s_first * C,
+                        r * S * c_padded * stride
+                        + r_first * S * c_padded
+                        + s * c_padded * stride
+                        + s_first * c_padded,
                         tl.int32,
                     ),
                 ]
             )
-            y_sum = tl.dot(w, x.T, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+            y_sum = tl.dot(
+                w_padded, x_padded.T, y_sum, input_precision=PRECISION, out_dtype=COMPUTE
+            )
 
         y_sum = y_sum.T  # the places first: lanes lie along them
         place = tl.arange(0, BLOCK_M)[:, None]
@@ -277,13 +302,13 @@ def conv_transpose2d_patches(
 
 @triton.jit
 def conv_transpose2d_taps(
-    x_ptr,
-    w_ptr,
+    x_padded_ptr,
+    w_padded_ptr,
     y_ptr,
     batches,
     M,
     F,
-    C,
+    c_padded,
     R,
     S,
     p_steps_q_steps,
@@ -293,14 +318,14 @@ def conv_transpose2d_taps(
     W,
     P,
     Q,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    w_0,
-    w_1,
-    w_2,
-    w_3,
+    x_padded_0,
+    x_padded_1,
+    x_padded_2,
+    x_padded_3,
+    w_padded_0,
+    w_padded_1,
+    w_padded_2,
+    w_padded_3,
     y_0,
     y_1,
     y_2,
@@ -337,39 +362,55 @@ def conv_transpose2d_taps(
     n = m // p_steps_q_steps
     p1 = m // q_steps % p_steps
     p_shift = _floor_div(p0 + pad, stride).to(INDEX)
-    x_h0 = p1 + p_shift
+    x_padded_h0 = p1 + p_shift
     q1 = m % q_steps
     q_shift = _floor_div(q0 + pad, stride).to(INDEX)
-    x_w0 = q1 + q_shift
-    x_rows = (
-        x_ptr
-        + tl.cast(n, tl.int64) * x_0
-        + tl.cast(x_h0, tl.int64) * x_2
-        + tl.cast(x_w0, tl.int64) * x_3
+    x_padded_w0 = q1 + q_shift
+    x_padded_rows = (
+        x_padded_ptr
+        + tl.cast(n, tl.int64) * x_padded_0
+        + tl.cast(x_padded_h0, tl.int64) * x_padded_1
+        + tl.cast(x_padded_w0, tl.int64) * x_padded_2
     )
-    w_rows = w_ptr + f * w_1 + tl.cast(r_first, tl.int64) * w_2 + tl.cast(s_first, tl.int64) * w_3
+    w_padded_rows = (
+        w_padded_ptr
+        + f * w_padded_0
+        + tl.cast(r_first, tl.int64) * w_padded_1
+        + tl.cast(s_first, tl.int64) * w_padded_2
+    )
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(C, BLOCK_K)
+    chunks = tl.cdiv(c_padded, BLOCK_K)
     for start in range(taps * chunks):
         tap = start // chunks
         c = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         r = tap // s_taps
         s = tap % s_taps
-        x_terms = c[None, :] * x_1 + tl.cast(-r, tl.int64) * x_2 + tl.cast(-s, tl.int64) * x_3
-        x_h = x_h0 - r
-        x_w = x_w0 - s
-        x = tl.load(
-            x_rows + x_terms,
-            mask=(m < M) & (c[None, :] < C) & (x_h >= 0) & (x_h < H) & (x_w >= 0) & (x_w < W),
+        x_padded_terms = (
+            tl.cast(-r, tl.int64) * x_padded_1
+            + tl.cast(-s, tl.int64) * x_padded_2
+            + c[None, :] * x_padded_3
+        )
+        x_padded_h = x_padded_h0 - r
+        x_padded_w = x_padded_w0 - s
+        x_padded = tl.load(
+            x_padded_rows + x_padded_terms,
+            mask=(m < M)
+            & (c[None, :] < c_padded)
+            & (x_padded_h >= 0)
+            & (x_padded_h < H)
+            & (x_padded_w >= 0)
+            & (x_padded_w < W),
             other=0.0,
         )
-        w_terms = (
-            c[:, None] * w_0
-            + tl.cast(r * stride, tl.int64) * w_2
-            + tl.cast(s * stride, tl.int64) * w_3
+        w_padded_terms = (
+            tl.cast(r * stride, tl.int64) * w_padded_1
+            + tl.cast(s * stride, tl.int64) * w_padded_2
+            + c[:, None] * w_padded_3
         )
-        w = tl.load(w_rows + w_terms, mask=(f < F) & (c[:, None] < C), other=0.0)
-        y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        w_padded = tl.load(
+            w_padded_rows + w_padded_terms, mask=(f < F) & (c[:, None] < c_padded), other=0.0
+        )
+        y_sum = tl.dot(x_padded, w_padded, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     y_p = p0 + p1 * stride
     y_q = q0 + q1 * stride
     row_inside = (m < M) & (y_p < P) & (y_q < Q)
@@ -656,22 +697,26 @@ def choose_conv_transpose2d_x_packed(cols: int) -> tuple[str, dict]:
 def launch_conv_transpose2d_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    x = x.reshape(N, C, H * W)
-    x_packed = x_packed.view(H * N * W, C)
+    x_packed_width = x_packed.shape[3]
+    x_packed = x_packed.view(H * N * W, x_packed_width)
     rows = H * N * W
-    cols = C
+    cols = x_packed_width
     _, config = choose_conv_transpose2d_x_packed(cols)
     conv_transpose2d_x_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(x_packed_width, config["BLOCK"]),)
     ](
         x,
         x_packed,
         H * N * W,
-        C,
+        x_packed_width,
         H * W,
+        W,
+        H,
+        C,
         x.stride(0),
         x.stride(1),
         x.stride(2),
+        x.stride(3),
         x_packed.stride(0),
         x_packed.stride(1),
         enable_fp_fusion=True,
@@ -689,20 +734,26 @@ def choose_conv_transpose2d_w_packed(cols: int) -> tuple[str, dict]:
 def launch_conv_transpose2d_w_packed(w, w_packed) -> None:
     """Computes w_packed by the variant that fits, unchecked."""
     C, F, R, S = w.shape
-    w = w.reshape(C, F * R * S)
-    w_packed = w_packed.view(F * R * S, C)
+    w_packed_width = w_packed.shape[3]
+    w_packed = w_packed.view(F * R * S, w_packed_width)
     rows = F * R * S
-    cols = C
+    cols = w_packed_width
     _, config = choose_conv_transpose2d_w_packed(cols)
     conv_transpose2d_w_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(w_packed_width, config["BLOCK"]),)
     ](
         w,
         w_packed,
         F * R * S,
+        w_packed_width,
+        R * S,
+        S,
+        R,
         C,
         w.stride(0),
         w.stride(1),
+        w.stride(2),
+        w.stride(3),
         w_packed.stride(0),
         w_packed.stride(1),
         enable_fp_fusion=True,
@@ -715,6 +766,7 @@ def choose_conv_transpose2d(
     M: int,
     N: int,
     channels: int,
+    padded: int,
     apart: int,
     row: int,
     patched: bool,
@@ -727,14 +779,13 @@ def choose_conv_transpose2d(
     if (
         patched
         and 2 <= itemsize <= 4
-        and channels % 16 == 0
+        and padded % 16 == 0
+        and padded < 2 * channels
         and (apart < 2 or 20 * 16 * triton.cdiv(row, 16) <= 21 * row)
         and batches * M * N * channels >= 2**26
     ):
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        BLOCK_K = min(
-            128 // itemsize, 64 if channels % 64 == 0 else 32 if channels % 32 == 0 else 16
-        )
+        BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
         return "patches", dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=(
@@ -824,30 +875,34 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
     p_steps = (P - 1) // stride + 1
     q_steps = (Q - 1) // stride + 1
     c_lanes = 4 * ((C + 3) // 4)
+    c_padded = 16 * ((C + 15) // 16)
     PRECISION = _f32_precision("conv")
     batches = stride * stride
     M = N * p_steps * q_steps
     channels = C
+    padded = c_padded
     apart = stride
     row = q_steps
-    patched = _takes_patches(x.permute(0, 2, 3, 1), w.permute(1, 2, 3, 0))
+    patched = _takes_patches(x.permute(0, 2, 3, 1), w.permute(1, 2, 3, 0), copied=True)
     itemsize = x.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
     variant, config = choose_conv_transpose2d(
-        batches, M, F, channels, apart, row, patched, itemsize, hip, sms
+        batches, M, F, channels, padded, apart, row, patched, itemsize, hip, sms
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype) else tl.float32
     INDEX = tl.int32 if max(N * p_steps * q_steps, *x.shape) < 2_000_000_000 else tl.int64
-    if variant in ("patches", "wide", "mixed", "taps"):
-        if x.stride(1) != 1:  # its channels lie apart
-            x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
-            launch_conv_transpose2d_x_packed(x, x_packed)
-            x = x_packed.permute(0, 3, 1, 2)
-        if w.stride(0) != 1:  # its channels lie apart
-            w_packed = torch.empty((F, R, S, C), dtype=w.dtype, device=w.device)
-            launch_conv_transpose2d_w_packed(w, w_packed)
-            w = w_packed.permute(3, 0, 1, 2)
+    if variant in ("patches", "wide", "taps"):
+        x_padded = x.permute(0, 2, 3, 1)
+        # A copy where its channels lie apart, or are no multiple of 16.
+        if C % 16 or not _is_aligned(x_padded):
+            x_padded = torch.empty((N, H, W, c_padded), dtype=x.dtype, device=x.device)
+            launch_conv_transpose2d_x_packed(x, x_padded)
+        w_padded = w.permute(1, 2, 3, 0)
+        # A copy where its channels lie apart, or are no multiple of 16.
+        if C % 16 or not _is_aligned(w_padded):
+            w_padded = torch.empty((F, R, S, c_padded), dtype=w.dtype, device=w.device)
+            launch_conv_transpose2d_w_packed(w, w_padded)
     if variant == "patches":
         PATCH_N, PATCH_P1, PATCH_Q1 = _patch(config["BLOCK_M"], N, p_steps, q_steps)
         PATCHES = (
@@ -855,11 +910,9 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
             * triton.cdiv(p_steps, PATCH_P1)
             * triton.cdiv(q_steps, PATCH_Q1)
         )
-        x_patches = _descriptor(
-            x.permute(0, 2, 3, 1), PATCH_N, PATCH_P1, PATCH_Q1, config["BLOCK_K"]
-        )
-        w_tiles = _descriptor(
-            w.permute(1, 2, 3, 0).reshape(F, C * R * S), config["BLOCK_N"], config["BLOCK_K"]
+        x_padded_patches = _descriptor(x_padded, PATCH_N, PATCH_P1, PATCH_Q1, config["BLOCK_K"])
+        w_padded_tiles = _descriptor(
+            w_padded.reshape(F, R * S * c_padded), config["BLOCK_N"], config["BLOCK_K"]
         )
         conv_transpose2d_patches[
             (
@@ -870,12 +923,12 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
                 ),
             )
         ](
-            x_patches,
-            w_tiles,
+            x_padded_patches,
+            w_padded_tiles,
             y,
             stride * stride,
             F,
-            C,
+            c_padded,
             R,
             S,
             N,
@@ -902,13 +955,13 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
         conv_transpose2d_taps[
             (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](
-            x,
-            w,
+            x_padded,
+            w_padded,
             y,
             stride * stride,
             N * p_steps * q_steps,
             F,
-            C,
+            c_padded,
             R,
             S,
             p_steps * q_steps,
@@ -918,14 +971,14 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
             W,
             P,
             Q,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            w.stride(3),
+            x_padded.stride(0),
+            x_padded.stride(1),
+            x_padded.stride(2),
+            x_padded.stride(3),
+            w_padded.stride(0),
+            w_padded.stride(1),
+            w_padded.stride(2),
+            w_padded.stride(3),
             y.stride(0),
             y.stride(1),
             y.stride(2),
@@ -938,7 +991,15 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant in ("mixed", "terms", "small"):
+    elif variant == "mixed":
+        if x.stride(1) != 1:  # its channels lie apart
+            x_packed = torch.empty((N, H, W, C), dtype=x.dtype, device=x.device)
+            launch_conv_transpose2d_x_packed(x, x_packed)
+            x = x_packed.permute(0, 3, 1, 2)
+        if w.stride(0) != 1:  # its channels lie apart
+            w_packed = torch.empty((F, R, S, C), dtype=w.dtype, device=w.device)
+            launch_conv_transpose2d_w_packed(w, w_packed)
+            w = w_packed.permute(3, 0, 1, 2)
         conv_transpose2d_tiles[
             (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](
@@ -980,13 +1041,17 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    else:
-        # c_lanes channels where x has C: zeros behind those.
-        x_lanes = torch.zeros((N, H, W, c_lanes), dtype=x.dtype, device=x.device)
-        launch_conv_transpose2d_x_packed(x, x_lanes[..., :C])
-        # c_lanes channels where w has C: zeros behind those.
-        w_lanes = torch.zeros((F, R, S, c_lanes), dtype=w.dtype, device=w.device)
-        launch_conv_transpose2d_w_packed(w, w_lanes[..., :C])
+    elif variant == "lanes":
+        x_lanes = x.permute(0, 2, 3, 1)
+        # A copy where its channels lie apart, or are no multiple of 4.
+        if C % 4 or not _is_aligned(x_lanes):
+            x_lanes = torch.empty((N, H, W, c_lanes), dtype=x.dtype, device=x.device)
+            launch_conv_transpose2d_x_packed(x, x_lanes)
+        w_lanes = w.permute(1, 2, 3, 0)
+        # A copy where its channels lie apart, or are no multiple of 4.
+        if C % 4 or not _is_aligned(w_lanes):
+            w_lanes = torch.empty((F, R, S, c_lanes), dtype=w.dtype, device=w.device)
+            launch_conv_transpose2d_w_packed(w, w_lanes)
         conv_transpose2d_lanes[
             (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](
@@ -1023,6 +1088,48 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
             INDEX=INDEX,
             STEP_X_LANES=math.gcd(16, x_lanes.stride(0), x_lanes.stride(1), x_lanes.stride(2)),
             STEP_W_LANES=math.gcd(16, w_lanes.stride(0), w_lanes.stride(1), w_lanes.stride(2)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        conv_transpose2d_tiles[
+            (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
+        ](
+            x,
+            w,
+            y,
+            stride * stride,
+            N * p_steps * q_steps,
+            F,
+            R,
+            S,
+            p_steps * q_steps,
+            q_steps,
+            p_steps,
+            H,
+            W,
+            P,
+            Q,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            w.stride(3),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            y.stride(3),
+            stride=stride,
+            pad=pad,
+            C=C,
+            INDEX=INDEX,
+            STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3)),
+            STEP_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3)),
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,
@@ -1188,24 +1295,31 @@ def conv_transpose2d_backward_dx_dy_packed_tile(
     dy_ptr,
     dy_packed_ptr,
     rows,
-    F,
+    dy_packed_width,
     PQ,
-    dy_i0,
-    dy_i1,
-    dy_i2i3,
+    Q,
+    P,
+    F,
+    dy_0,
+    dy_1,
+    dy_2,
+    dy_3,
     dy_packed_row,
     dy_packed_i1,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(F, BLOCK)
+    tiles = tl.cdiv(dy_packed_width, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < F)
+    inside = (row < rows) & (i1 < dy_packed_width)
     i0 = row // PQ
-    i2i3 = row % PQ
-    dy = tl.load(dy_ptr + i0 * dy_i0 + i1 * dy_i1 + i2i3 * dy_i2i3, mask=inside)
+    i2 = row // Q % P
+    i3 = row % Q
+    dy = tl.load(
+        dy_ptr + i0 * dy_0 + i1 * dy_1 + i2 * dy_2 + i3 * dy_3, mask=inside & (i1 < F), other=0.0
+    )
     tl.store(dy_packed_ptr + row * dy_packed_row + i1 * dy_packed_i1, dy, mask=inside)
 
 
@@ -1214,24 +1328,31 @@ def conv_transpose2d_backward_dx_w_packed_tile(
     w_ptr,
     w_packed_ptr,
     rows,
-    F,
+    w_packed_width,
     RS,
-    w_i0,
-    w_i1,
-    w_i2i3,
+    S,
+    R,
+    F,
+    w_0,
+    w_1,
+    w_2,
+    w_3,
     w_packed_row,
     w_packed_i1,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(F, BLOCK)
+    tiles = tl.cdiv(w_packed_width, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < F)
+    inside = (row < rows) & (i1 < w_packed_width)
     i0 = row // RS
-    i2i3 = row % RS
-    w = tl.load(w_ptr + i0 * w_i0 + i1 * w_i1 + i2i3 * w_i2i3, mask=inside)
+    i2 = row // S % R
+    i3 = row % S
+    w = tl.load(
+        w_ptr + i0 * w_0 + i1 * w_1 + i2 * w_2 + i3 * w_3, mask=inside & (i1 < F), other=0.0
+    )
     tl.store(w_packed_ptr + row * w_packed_row + i1 * w_packed_i1, w, mask=inside)
 
 
@@ -1240,20 +1361,31 @@ def conv_transpose2d_backward_dw_x_packed_tile(
     x_ptr,
     x_packed_ptr,
     rows,
+    x_packed_width,
+    HW,
+    W,
+    H,
     N,
-    x_i0,
-    x_row,
+    x_0,
+    x_1,
+    x_2,
+    x_3,
     x_packed_row,
     x_packed_i0,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(N, BLOCK)
+    tiles = tl.cdiv(x_packed_width, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < N)
-    x = tl.load(x_ptr + i0 * x_i0 + row * x_row, mask=inside)
+    inside = (row < rows) & (i0 < x_packed_width)
+    i1 = row // HW
+    i2 = row // W % H
+    i3 = row % W
+    x = tl.load(
+        x_ptr + i0 * x_0 + i1 * x_1 + i2 * x_2 + i3 * x_3, mask=inside & (i0 < N), other=0.0
+    )
     tl.store(x_packed_ptr + row * x_packed_row + i0 * x_packed_i0, x, mask=inside)
 
 
@@ -1262,35 +1394,46 @@ def conv_transpose2d_backward_dw_dy_packed_tile(
     dy_ptr,
     dy_packed_ptr,
     rows,
+    dy_packed_width,
+    PQ,
+    Q,
+    P,
     N,
-    dy_i0,
-    dy_row,
+    dy_0,
+    dy_1,
+    dy_2,
+    dy_3,
     dy_packed_row,
     dy_packed_i0,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(N, BLOCK)
+    tiles = tl.cdiv(dy_packed_width, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < N)
-    dy = tl.load(dy_ptr + i0 * dy_i0 + row * dy_row, mask=inside)
+    inside = (row < rows) & (i0 < dy_packed_width)
+    i1 = row // PQ
+    i2 = row // Q % P
+    i3 = row % Q
+    dy = tl.load(
+        dy_ptr + i0 * dy_0 + i1 * dy_1 + i2 * dy_2 + i3 * dy_3, mask=inside & (i0 < N), other=0.0
+    )
     tl.store(dy_packed_ptr + row * dy_packed_row + i0 * dy_packed_i0, dy, mask=inside)
 
 
 @triton.jit
 def conv_transpose2d_backward_dx_patches(
-    dy_patches,
-    w_tiles,
+    dy_padded_patches,
+    w_padded_tiles,
     dx_ptr,
     C,
-    F,
+    f_padded,
     N,
     H,
     W,
-    dy_2,
-    dy_3,
+    dy_padded_1,
+    dy_padded_2,
     dx_0,
     dx_1,
     dx_2,
@@ -1326,26 +1469,30 @@ def conv_transpose2d_backward_dx_patches(
         first_h = tile // (patches_w2 * tiles_n) % patches_h * PATCH_H
         first_n = tile // (patches_h * patches_w2 * tiles_n) * PATCH_N
         dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
-        for start in range(R * S * tl.cdiv(F, BLOCK_K)):
+        for start in range(R * S * tl.cdiv(f_padded, BLOCK_K)):
             tap = start % (R * S)
             f = start // (R * S) * BLOCK_K
             r2 = tap // S
-            dy_p = r2 - pad
+            dy_padded_p = r2 - pad
             s2 = tap % S
-            dy_q = s2 - pad
-            dy = dy_patches.load(
+            dy_padded_q = s2 - pad
+            dy_padded = dy_padded_patches.load(
                 [
                     first_n,
-                    first_h + _floor_div(dy_p, stride),
-                    first_w2 + _floor_div(dy_q, stride),
+                    first_h + _floor_div(dy_padded_p, stride),
+                    first_w2 + _floor_div(dy_padded_q, stride),
                     tl.cast(
-                        f + _floor_mod(dy_p, stride) * dy_2 + _floor_mod(dy_q, stride) * dy_3,
+                        f
+                        + _floor_mod(dy_padded_p, stride) * dy_padded_1
+                        + _floor_mod(dy_padded_q, stride) * dy_padded_2,
                         tl.int32,
                     ),
                 ]
             ).reshape(BLOCK_M, BLOCK_K)
-            w = w_tiles.load([first_c2, f + tap * F])
-            dx_sum = tl.dot(w, dy.T, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+            w_padded = w_padded_tiles.load([first_c2, f + tap * f_padded])
+            dx_sum = tl.dot(
+                w_padded, dy_padded.T, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE
+            )
 
         place = tl.arange(0, BLOCK_M)[None, :]
         n = tl.cast(first_n, tl.int64) + place // (PATCH_H * PATCH_W2)
@@ -1359,24 +1506,24 @@ def conv_transpose2d_backward_dx_patches(
 
 @triton.jit
 def conv_transpose2d_backward_dx_taps(
-    dy_ptr,
-    w_ptr,
+    dy_padded_ptr,
+    w_padded_ptr,
     dx_ptr,
     M,
     C,
-    F,
+    f_padded,
     HW,
     W,
     H,
     P,
     Q,
-    dy_0,
-    dy_1,
-    dy_2,
-    dy_3,
-    w_c2,
-    w_f,
-    w_tap,
+    dy_padded_0,
+    dy_padded_1,
+    dy_padded_2,
+    dy_padded_3,
+    w_padded_c2,
+    w_padded_tap,
+    w_padded_f,
     dx_0,
     dx_1,
     dx_2,
@@ -1406,36 +1553,48 @@ def conv_transpose2d_backward_dx_taps(
     c2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n = m // HW
     h = m // W % H
-    dy_p0 = h * stride - pad
+    dy_padded_p0 = h * stride - pad
     w2 = m % W
-    dy_q0 = w2 * stride - pad
-    dy_rows = (
-        dy_ptr
-        + tl.cast(n, tl.int64) * dy_0
-        + tl.cast(dy_p0, tl.int64) * dy_2
-        + tl.cast(dy_q0, tl.int64) * dy_3
+    dy_padded_q0 = w2 * stride - pad
+    dy_padded_rows = (
+        dy_padded_ptr
+        + tl.cast(n, tl.int64) * dy_padded_0
+        + tl.cast(dy_padded_p0, tl.int64) * dy_padded_1
+        + tl.cast(dy_padded_q0, tl.int64) * dy_padded_2
     )
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(F, BLOCK_K)
+    chunks = tl.cdiv(f_padded, BLOCK_K)
     for start in range(R * S * chunks):
         tap = start // chunks
         f = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         r2 = tap // S
         s2 = tap % S
-        dy_terms = f[None, :] * dy_1 + tl.cast(r2, tl.int64) * dy_2 + tl.cast(s2, tl.int64) * dy_3
-        dy_p = dy_p0 + r2
-        dy_q = dy_q0 + s2
-        dy = tl.load(
-            dy_rows + dy_terms,
-            mask=(m < M) & (f[None, :] < F) & (dy_p >= 0) & (dy_p < P) & (dy_q >= 0) & (dy_q < Q),
+        dy_padded_terms = (
+            tl.cast(r2, tl.int64) * dy_padded_1
+            + tl.cast(s2, tl.int64) * dy_padded_2
+            + f[None, :] * dy_padded_3
+        )
+        dy_padded_p = dy_padded_p0 + r2
+        dy_padded_q = dy_padded_q0 + s2
+        dy_padded = tl.load(
+            dy_padded_rows + dy_padded_terms,
+            mask=(m < M)
+            & (f[None, :] < f_padded)
+            & (dy_padded_p >= 0)
+            & (dy_padded_p < P)
+            & (dy_padded_q >= 0)
+            & (dy_padded_q < Q),
             other=0.0,
         )
-        w = tl.load(
-            w_ptr + c2 * w_c2 + f[:, None] * w_f + tl.cast(tap, tl.int64) * w_tap,
-            mask=(c2 < C) & (f[:, None] < F),
+        w_padded = tl.load(
+            w_padded_ptr
+            + c2 * w_padded_c2
+            + tl.cast(tap, tl.int64) * w_padded_tap
+            + f[:, None] * w_padded_f,
+            mask=(c2 < C) & (f[:, None] < f_padded),
             other=0.0,
         )
-        dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        dx_sum = tl.dot(dy_padded, w_padded, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dx_rows = (
         dx_ptr
         + tl.cast(n, tl.int64) * dx_0
@@ -1680,24 +1839,24 @@ def conv_transpose2d_backward_dx_tiles(
 
 @triton.jit
 def conv_transpose2d_backward_dw_taps(
-    x_ptr,
-    dy_ptr,
+    x_padded_ptr,
+    dy_padded_ptr,
     dw_ptr,
     M,
     F,
-    N,
+    n_padded,
     RS,
     S,
     R,
     H,
     W,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    dy_n,
-    dy_f,
-    dy_tap,
+    x_padded_0,
+    x_padded_1,
+    x_padded_2,
+    x_padded_3,
+    dy_padded_f,
+    dy_padded_tap,
+    dy_padded_n,
     dw_0,
     dw_1,
     dw_2,
@@ -1729,36 +1888,39 @@ def conv_transpose2d_backward_dw_taps(
     r = m // S % R
     s = m % S
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(N, BLOCK_K)
+    chunks = tl.cdiv(n_padded, BLOCK_K)
     for start in range(P * Q * chunks):
         tap = start // chunks
         n = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         p = tap // Q
-        x_h_num = p + pad - r
+        x_padded_h_num = p + pad - r
         q = tap % Q
-        x_w_num = q + pad - s
-        x = tl.load(
-            x_ptr
-            + n[None, :] * x_0
-            + tl.cast(c, tl.int64) * x_1
-            + tl.cast(x_h_num // stride, tl.int64) * x_2
-            + tl.cast(x_w_num // stride, tl.int64) * x_3,
+        x_padded_w_num = q + pad - s
+        x_padded = tl.load(
+            x_padded_ptr
+            + tl.cast(c, tl.int64) * x_padded_0
+            + tl.cast(x_padded_h_num // stride, tl.int64) * x_padded_1
+            + tl.cast(x_padded_w_num // stride, tl.int64) * x_padded_2
+            + n[None, :] * x_padded_3,
             mask=(m < M)
-            & (n[None, :] < N)
-            & (x_h_num % stride == 0)
-            & (x_h_num >= 0)
-            & (x_h_num // stride < H)
-            & (x_w_num % stride == 0)
-            & (x_w_num >= 0)
-            & (x_w_num // stride < W),
+            & (n[None, :] < n_padded)
+            & (x_padded_h_num % stride == 0)
+            & (x_padded_h_num >= 0)
+            & (x_padded_h_num // stride < H)
+            & (x_padded_w_num % stride == 0)
+            & (x_padded_w_num >= 0)
+            & (x_padded_w_num // stride < W),
             other=0.0,
         )
-        dy = tl.load(
-            dy_ptr + n[:, None] * dy_n + f * dy_f + tl.cast(tap, tl.int64) * dy_tap,
-            mask=(f < F) & (n[:, None] < N),
+        dy_padded = tl.load(
+            dy_padded_ptr
+            + f * dy_padded_f
+            + tl.cast(tap, tl.int64) * dy_padded_tap
+            + n[:, None] * dy_padded_n,
+            mask=(f < F) & (n[:, None] < n_padded),
             other=0.0,
         )
-        dw_sum = tl.dot(x, dy, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        dw_sum = tl.dot(x_padded, dy_padded, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dw_rows = (
         dw_ptr
         + tl.cast(c, tl.int64) * dw_0
@@ -1997,22 +2159,26 @@ def choose_conv_transpose2d_backward_dx_dy_packed(cols: int) -> tuple[str, dict]
 def launch_conv_transpose2d_backward_dx_dy_packed(dy, dy_packed) -> None:
     """Computes dy_packed by the variant that fits, unchecked."""
     N, F, P, Q = dy.shape
-    dy = dy.reshape(N, F, P * Q)
-    dy_packed = dy_packed.view(N * P * Q, F)
+    dy_packed_width = dy_packed.shape[3]
+    dy_packed = dy_packed.view(N * P * Q, dy_packed_width)
     rows = N * P * Q
-    cols = F
+    cols = dy_packed_width
     _, config = choose_conv_transpose2d_backward_dx_dy_packed(cols)
     conv_transpose2d_backward_dx_dy_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(F, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(dy_packed_width, config["BLOCK"]),)
     ](
         dy,
         dy_packed,
         N * P * Q,
-        F,
+        dy_packed_width,
         P * Q,
+        Q,
+        P,
+        F,
         dy.stride(0),
         dy.stride(1),
         dy.stride(2),
+        dy.stride(3),
         dy_packed.stride(0),
         dy_packed.stride(1),
         enable_fp_fusion=True,
@@ -2030,22 +2196,26 @@ def choose_conv_transpose2d_backward_dx_w_packed(cols: int) -> tuple[str, dict]:
 def launch_conv_transpose2d_backward_dx_w_packed(w, w_packed) -> None:
     """Computes w_packed by the variant that fits, unchecked."""
     C, F, R, S = w.shape
-    w = w.reshape(C, F, R * S)
-    w_packed = w_packed.view(C * R * S, F)
+    w_packed_width = w_packed.shape[3]
+    w_packed = w_packed.view(C * R * S, w_packed_width)
     rows = C * R * S
-    cols = F
+    cols = w_packed_width
     _, config = choose_conv_transpose2d_backward_dx_w_packed(cols)
     conv_transpose2d_backward_dx_w_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(F, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(w_packed_width, config["BLOCK"]),)
     ](
         w,
         w_packed,
         C * R * S,
-        F,
+        w_packed_width,
         R * S,
+        S,
+        R,
+        F,
         w.stride(0),
         w.stride(1),
         w.stride(2),
+        w.stride(3),
         w_packed.stride(0),
         w_packed.stride(1),
         enable_fp_fusion=True,
@@ -2063,20 +2233,26 @@ def choose_conv_transpose2d_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
 def launch_conv_transpose2d_backward_dw_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    x = x.reshape(N, C * H * W)
-    x_packed = x_packed.view(C * H * W, N)
+    x_packed_width = x_packed.shape[3]
+    x_packed = x_packed.view(C * H * W, x_packed_width)
     rows = C * H * W
-    cols = N
+    cols = x_packed_width
     _, config = choose_conv_transpose2d_backward_dw_x_packed(cols)
     conv_transpose2d_backward_dw_x_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(x_packed_width, config["BLOCK"]),)
     ](
         x,
         x_packed,
         C * H * W,
+        x_packed_width,
+        H * W,
+        W,
+        H,
         N,
         x.stride(0),
         x.stride(1),
+        x.stride(2),
+        x.stride(3),
         x_packed.stride(0),
         x_packed.stride(1),
         enable_fp_fusion=True,
@@ -2094,20 +2270,26 @@ def choose_conv_transpose2d_backward_dw_dy_packed(cols: int) -> tuple[str, dict]
 def launch_conv_transpose2d_backward_dw_dy_packed(dy, dy_packed) -> None:
     """Computes dy_packed by the variant that fits, unchecked."""
     N, F, P, Q = dy.shape
-    dy = dy.reshape(N, F * P * Q)
-    dy_packed = dy_packed.view(F * P * Q, N)
+    dy_packed_width = dy_packed.shape[3]
+    dy_packed = dy_packed.view(F * P * Q, dy_packed_width)
     rows = F * P * Q
-    cols = N
+    cols = dy_packed_width
     _, config = choose_conv_transpose2d_backward_dw_dy_packed(cols)
     conv_transpose2d_backward_dw_dy_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(dy_packed_width, config["BLOCK"]),)
     ](
         dy,
         dy_packed,
         F * P * Q,
+        dy_packed_width,
+        P * Q,
+        Q,
+        P,
         N,
         dy.stride(0),
         dy.stride(1),
+        dy.stride(2),
+        dy.stride(3),
         dy_packed.stride(0),
         dy_packed.stride(1),
         enable_fp_fusion=True,
@@ -2119,6 +2301,7 @@ def choose_conv_transpose2d_backward_dx(
     M: int,
     N: int,
     channels: int,
+    padded: int,
     depth: int,
     taps: int,
     hop: int,
@@ -2133,15 +2316,14 @@ def choose_conv_transpose2d_backward_dx(
     if (
         patched
         and 2 <= itemsize <= 4
-        and channels % 16 == 0
+        and padded % 16 == 0
+        and padded < 2 * channels
         and 0 < hop
         and over == 0
         and M * N * channels >= 2**26
     ):
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        BLOCK_K = min(
-            128 // itemsize, 64 if channels % 64 == 0 else 32 if channels % 32 == 0 else 16
-        )
+        BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
         return "patches", dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=(
@@ -2152,7 +2334,7 @@ def choose_conv_transpose2d_backward_dx(
                 else 128
             ),
             BLOCK_K=BLOCK_K,
-            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(channels, BLOCK_K) <= 16,
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
             num_stages=3,
         )
@@ -2229,43 +2411,43 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     P = dy.shape[2]
     Q = dy.shape[3]
     f_lanes = 4 * ((F + 3) // 4)
+    f_padded = 16 * ((F + 15) // 16)
     PRECISION = _f32_precision("conv")
     M = H * N * W
     channels = F
+    padded = f_padded
     depth = F * R * S
     taps = R * S
     hop = stride
     over = P % stride + Q % stride
-    patched = _takes_patches(dy.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1))
+    patched = _takes_patches(dy.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), copied=True)
     itemsize = w.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(dy.device)
     variant, config = choose_conv_transpose2d_backward_dx(
-        M, C, channels, depth, taps, hop, over, patched, itemsize, hip, sms
+        M, C, channels, padded, depth, taps, hop, over, patched, itemsize, hip, sms
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(H * N * W, F * R * S, *dy.shape) < 2_000_000_000 else tl.int64
-    if variant in ("patches", "wide", "mixed", "taps"):
-        if dy.stride(1) != 1:  # its channels lie apart
-            dy_packed = torch.empty((N, P, Q, F), dtype=dy.dtype, device=dy.device)
-            launch_conv_transpose2d_backward_dx_dy_packed(dy, dy_packed)
-            dy = dy_packed.permute(0, 3, 1, 2)
-        if w.stride(1) != 1:  # its channels lie apart
-            w_packed = torch.empty((C, R, S, F), dtype=w.dtype, device=w.device)
-            launch_conv_transpose2d_backward_dx_w_packed(w, w_packed)
-            w = w_packed.permute(0, 3, 1, 2)
+    if variant in ("patches", "wide", "taps"):
+        dy_padded = dy.permute(0, 2, 3, 1)
+        # A copy where its channels lie apart, or are no multiple of 16.
+        if F % 16 or not _is_aligned(dy_padded):
+            dy_padded = torch.empty((N, P, Q, f_padded), dtype=dy.dtype, device=dy.device)
+            launch_conv_transpose2d_backward_dx_dy_packed(dy, dy_padded)
+        w_padded = w.permute(0, 2, 3, 1)
+        # A copy where its channels lie apart, or are no multiple of 16.
+        if F % 16 or not _is_aligned(w_padded):
+            w_padded = torch.empty((C, R, S, f_padded), dtype=w.dtype, device=w.device)
+            launch_conv_transpose2d_backward_dx_w_packed(w, w_padded)
     if variant == "patches":
         PATCH_N, PATCH_H, PATCH_W2 = _patch(config["BLOCK_M"], N, H, W)
         PATCHES = triton.cdiv(N, PATCH_N) * triton.cdiv(H, PATCH_H) * triton.cdiv(W, PATCH_W2)
-        dy_patches = _descriptor(
-            _every(dy.permute(0, 2, 3, 1), 1, stride, stride),
-            PATCH_N,
-            PATCH_H,
-            PATCH_W2,
-            config["BLOCK_K"],
+        dy_padded_patches = _descriptor(
+            _every(dy_padded, 1, stride, stride), PATCH_N, PATCH_H, PATCH_W2, config["BLOCK_K"]
         )
-        w_tiles = _descriptor(
-            w.permute(0, 2, 3, 1).reshape(C, F * R * S), config["BLOCK_N"], config["BLOCK_K"]
+        w_padded_tiles = _descriptor(
+            w_padded.reshape(C, R * S * f_padded), config["BLOCK_N"], config["BLOCK_K"]
         )
         conv_transpose2d_backward_dx_patches[
             (
@@ -2276,16 +2458,16 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
                 ),
             )
         ](
-            dy_patches,
-            w_tiles,
+            dy_padded_patches,
+            w_padded_tiles,
             dx,
             C,
-            F,
+            f_padded,
             N,
             H,
             W,
-            dy.stride(2),
-            dy.stride(3),
+            dy_padded.stride(1),
+            dy_padded.stride(2),
             dx.stride(0),
             dx.stride(1),
             dx.stride(2),
@@ -2303,28 +2485,28 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             **config,
         )
     elif variant in ("wide", "taps"):
-        w = w.reshape(C, F, R * S)
+        w_padded = w_padded.reshape(C, R * S, f_padded)
         conv_transpose2d_backward_dx_taps[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
         ](
-            dy,
-            w,
+            dy_padded,
+            w_padded,
             dx,
             H * N * W,
             C,
-            F,
+            f_padded,
             H * W,
             W,
             H,
             P,
             Q,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dy.stride(3),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
+            dy_padded.stride(0),
+            dy_padded.stride(1),
+            dy_padded.stride(2),
+            dy_padded.stride(3),
+            w_padded.stride(0),
+            w_padded.stride(1),
+            w_padded.stride(2),
             dx.stride(0),
             dx.stride(1),
             dx.stride(2),
@@ -2339,7 +2521,15 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant in ("mixed", "terms", "small"):
+    elif variant == "mixed":
+        if dy.stride(1) != 1:  # its channels lie apart
+            dy_packed = torch.empty((N, P, Q, F), dtype=dy.dtype, device=dy.device)
+            launch_conv_transpose2d_backward_dx_dy_packed(dy, dy_packed)
+            dy = dy_packed.permute(0, 3, 1, 2)
+        if w.stride(1) != 1:  # its channels lie apart
+            w_packed = torch.empty((C, R, S, F), dtype=w.dtype, device=w.device)
+            launch_conv_transpose2d_backward_dx_w_packed(w, w_packed)
+            w = w_packed.permute(0, 3, 1, 2)
         w = w.reshape(C, F, R * S)
         conv_transpose2d_backward_dx_tiles[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
@@ -2378,14 +2568,18 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    else:
-        # f_lanes channels where dy has F: zeros behind those.
-        dy_lanes = torch.zeros((N, P, Q, f_lanes), dtype=dy.dtype, device=dy.device)
-        launch_conv_transpose2d_backward_dx_dy_packed(dy, dy_lanes[..., :F])
-        # f_lanes channels where w has F: zeros behind those.
-        w_lanes = torch.zeros((C, R, S, f_lanes), dtype=w.dtype, device=w.device)
-        launch_conv_transpose2d_backward_dx_w_packed(w, w_lanes[..., :F])
-        w_lanes = w_lanes.view(C, R * S * f_lanes)
+    elif variant == "lanes":
+        dy_lanes = dy.permute(0, 2, 3, 1)
+        # A copy where its channels lie apart, or are no multiple of 4.
+        if F % 4 or not _is_aligned(dy_lanes):
+            dy_lanes = torch.empty((N, P, Q, f_lanes), dtype=dy.dtype, device=dy.device)
+            launch_conv_transpose2d_backward_dx_dy_packed(dy, dy_lanes)
+        w_lanes = w.permute(0, 2, 3, 1)
+        # A copy where its channels lie apart, or are no multiple of 4.
+        if F % 4 or not _is_aligned(w_lanes):
+            w_lanes = torch.empty((C, R, S, f_lanes), dtype=w.dtype, device=w.device)
+            launch_conv_transpose2d_backward_dx_w_packed(w, w_lanes)
+        w_lanes = w_lanes.reshape(C, R * S * f_lanes)
         conv_transpose2d_backward_dx_lanes[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
         ](
@@ -2417,6 +2611,45 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             stride=stride,
             pad=pad,
             STEP_W_LANES=math.gcd(16, w_lanes.stride(0)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        w = w.reshape(C, F, R * S)
+        conv_transpose2d_backward_dx_tiles[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
+        ](
+            dy,
+            w,
+            dx,
+            H * N * W,
+            C,
+            H * W,
+            W,
+            H,
+            P,
+            Q,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dy.stride(3),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            dx.stride(3),
+            F=F,
+            R=R,
+            S=S,
+            INDEX=INDEX,
+            STEP_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3)),
+            stride=stride,
+            pad=pad,
+            STEP_W=math.gcd(16, w.stride(0), w.stride(2)),
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,
@@ -2501,6 +2734,7 @@ def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     P = dy.shape[2]
     Q = dy.shape[3]
     n_lanes = 4 * ((N + 3) // 4)
+    n_padded = 16 * ((N + 15) // 16)
     PRECISION = _f32_precision("conv")
     M = C * R * S
     channels = N
@@ -2511,38 +2745,40 @@ def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     variant, config = choose_conv_transpose2d_backward_dw(M, F, channels, depth, itemsize, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(C * R * S, N * P * Q, *x.shape) < 2_000_000_000 else tl.int64
-    if variant in ("wide", "mixed", "taps"):
-        if x.stride(0) != 1:  # its channels lie apart
-            x_packed = torch.empty((C, H, W, N), dtype=x.dtype, device=x.device)
-            launch_conv_transpose2d_backward_dw_x_packed(x, x_packed)
-            x = x_packed.permute(3, 0, 1, 2)
-        if dy.stride(0) != 1:  # its channels lie apart
-            dy_packed = torch.empty((F, P, Q, N), dtype=dy.dtype, device=dy.device)
-            launch_conv_transpose2d_backward_dw_dy_packed(dy, dy_packed)
-            dy = dy_packed.permute(3, 0, 1, 2)
     if variant in ("wide", "taps"):
-        dy = dy.reshape(N, F, P * Q)
+        x_padded = x.permute(1, 2, 3, 0)
+        # A copy where its channels lie apart, or are no multiple of 16.
+        if N % 16 or not _is_aligned(x_padded):
+            x_padded = torch.empty((C, H, W, n_padded), dtype=x.dtype, device=x.device)
+            launch_conv_transpose2d_backward_dw_x_packed(x, x_padded)
+        dy_padded = dy.permute(1, 2, 3, 0)
+        # A copy where its channels lie apart, or are no multiple of 16.
+        if N % 16 or not _is_aligned(dy_padded):
+            dy_padded = torch.empty((F, P, Q, n_padded), dtype=dy.dtype, device=dy.device)
+            launch_conv_transpose2d_backward_dw_dy_packed(dy, dy_padded)
+    if variant in ("wide", "taps"):
+        dy_padded = dy_padded.reshape(F, P * Q, n_padded)
         conv_transpose2d_backward_dw_taps[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](
-            x,
-            dy,
+            x_padded,
+            dy_padded,
             dw,
             C * R * S,
             F,
-            N,
+            n_padded,
             R * S,
             S,
             R,
             H,
             W,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
+            x_padded.stride(0),
+            x_padded.stride(1),
+            x_padded.stride(2),
+            x_padded.stride(3),
+            dy_padded.stride(0),
+            dy_padded.stride(1),
+            dy_padded.stride(2),
             dw.stride(0),
             dw.stride(1),
             dw.stride(2),
@@ -2557,7 +2793,15 @@ def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant in ("mixed", "terms", "small"):
+    elif variant == "mixed":
+        if x.stride(0) != 1:  # its channels lie apart
+            x_packed = torch.empty((C, H, W, N), dtype=x.dtype, device=x.device)
+            launch_conv_transpose2d_backward_dw_x_packed(x, x_packed)
+            x = x_packed.permute(3, 0, 1, 2)
+        if dy.stride(0) != 1:  # its channels lie apart
+            dy_packed = torch.empty((F, P, Q, N), dtype=dy.dtype, device=dy.device)
+            launch_conv_transpose2d_backward_dw_dy_packed(dy, dy_packed)
+            dy = dy_packed.permute(3, 0, 1, 2)
         dy = dy.reshape(N, F, P * Q)
         conv_transpose2d_backward_dw_tiles[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
@@ -2596,14 +2840,18 @@ def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    else:
-        # n_lanes channels where x has N: zeros behind those.
-        x_lanes = torch.zeros((C, H, W, n_lanes), dtype=x.dtype, device=x.device)
-        launch_conv_transpose2d_backward_dw_x_packed(x, x_lanes[..., :N])
-        # n_lanes channels where dy has N: zeros behind those.
-        dy_lanes = torch.zeros((F, P, Q, n_lanes), dtype=dy.dtype, device=dy.device)
-        launch_conv_transpose2d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
-        dy_lanes = dy_lanes.view(F, P * Q * n_lanes)
+    elif variant == "lanes":
+        x_lanes = x.permute(1, 2, 3, 0)
+        # A copy where its channels lie apart, or are no multiple of 4.
+        if N % 4 or not _is_aligned(x_lanes):
+            x_lanes = torch.empty((C, H, W, n_lanes), dtype=x.dtype, device=x.device)
+            launch_conv_transpose2d_backward_dw_x_packed(x, x_lanes)
+        dy_lanes = dy.permute(1, 2, 3, 0)
+        # A copy where its channels lie apart, or are no multiple of 4.
+        if N % 4 or not _is_aligned(dy_lanes):
+            dy_lanes = torch.empty((F, P, Q, n_lanes), dtype=dy.dtype, device=dy.device)
+            launch_conv_transpose2d_backward_dw_dy_packed(dy, dy_lanes)
+        dy_lanes = dy_lanes.reshape(F, P * Q * n_lanes)
         conv_transpose2d_backward_dw_lanes[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](
@@ -2635,6 +2883,45 @@ def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             pad=pad,
             stride=stride,
             STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        dy = dy.reshape(N, F, P * Q)
+        conv_transpose2d_backward_dw_tiles[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
+        ](
+            x,
+            dy,
+            dw,
+            C * R * S,
+            F,
+            R * S,
+            S,
+            R,
+            H,
+            W,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dw.stride(0),
+            dw.stride(1),
+            dw.stride(2),
+            dw.stride(3),
+            N=N,
+            P=P,
+            Q=Q,
+            INDEX=INDEX,
+            STEP_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3)),
+            pad=pad,
+            stride=stride,
+            STEP_DY=math.gcd(16, dy.stride(1), dy.stride(2)),
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,

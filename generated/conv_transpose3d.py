@@ -68,15 +68,17 @@ def _descriptor(x: torch.Tensor, *block: int) -> TensorDescriptor:
     return TensorDescriptor(x, list(x.shape), [*strides, 1], block)
 
 
-def _takes_patches(*operands: torch.Tensor) -> bool:
-    """Whether patches can be loaded by descriptor, along the last dim, of these or of packed copies."""
+def _takes_patches(*operands: torch.Tensor, copied: bool = False) -> bool:
+    """Whether patches can be loaded by descriptor, along the last dim, of these or of packed copies.
+
+    `copied`: whatever is not aligned is.
+    """
     step = 16 // operands[0].element_size()
     # With a stride, a row of a descriptor reaches over others; its coordinates have 32 bits.
     if max(n * s for x in operands for n, s in zip(x.shape[1:], x.stride()[1:])) >= 2**29:
         return False
-    return _takes_tiles(*operands) and all(
-        _is_aligned(x) or x.stride(-1) != 1 and x.shape[-1] % step == 0 for x in operands
-    )
+    aligned = (_is_aligned(x) or x.stride(-1) != 1 and x.shape[-1] % step == 0 for x in operands)
+    return _takes_tiles(*operands) and (copied or all(aligned))
 
 
 def _every(x: torch.Tensor, *steps: int) -> torch.Tensor:
@@ -137,24 +139,37 @@ def conv_transpose3d_x_packed_tile(
     x_ptr,
     x_packed_ptr,
     rows,
-    C,
+    x_packed_width,
     DHW,
-    x_i0,
-    x_i1,
-    x_i2i3i4,
+    HW,
+    D,
+    W,
+    H,
+    C,
+    x_0,
+    x_1,
+    x_2,
+    x_3,
+    x_4,
     x_packed_row,
     x_packed_i1,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(C, BLOCK)
+    tiles = tl.cdiv(x_packed_width, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < C)
+    inside = (row < rows) & (i1 < x_packed_width)
     i0 = row // DHW
-    i2i3i4 = row % DHW
-    x = tl.load(x_ptr + i0 * x_i0 + i1 * x_i1 + i2i3i4 * x_i2i3i4, mask=inside)
+    i2 = row // HW % D
+    i3 = row // W % H
+    i4 = row % W
+    x = tl.load(
+        x_ptr + i0 * x_0 + i1 * x_1 + i2 * x_2 + i3 * x_3 + i4 * x_4,
+        mask=inside & (i1 < C),
+        other=0.0,
+    )
     tl.store(x_packed_ptr + row * x_packed_row + i1 * x_packed_i1, x, mask=inside)
 
 
@@ -163,32 +178,49 @@ def conv_transpose3d_w_packed_tile(
     w_ptr,
     w_packed_ptr,
     rows,
+    w_packed_width,
+    KRS,
+    RS,
+    K,
+    S,
+    R,
     C,
-    w_i0,
-    w_row,
+    w_0,
+    w_1,
+    w_2,
+    w_3,
+    w_4,
     w_packed_row,
     w_packed_i0,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(C, BLOCK)
+    tiles = tl.cdiv(w_packed_width, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < C)
-    w = tl.load(w_ptr + i0 * w_i0 + row * w_row, mask=inside)
+    inside = (row < rows) & (i0 < w_packed_width)
+    i1 = row // KRS
+    i2 = row // RS % K
+    i3 = row // S % R
+    i4 = row % S
+    w = tl.load(
+        w_ptr + i0 * w_0 + i1 * w_1 + i2 * w_2 + i3 * w_3 + i4 * w_4,
+        mask=inside & (i0 < C),
+        other=0.0,
+    )
     tl.store(w_packed_ptr + row * w_packed_row + i0 * w_packed_i0, w, mask=inside)
 
 
 @triton.jit
 def conv_transpose3d_patches(
-    x_patches,
-    w_tiles,
+    x_padded_patches,
+    w_padded_tiles,
     b_ptr,
     y_ptr,
     batches,
     F,
-    C,
+    c_padded,
     K,
     R,
     S,
@@ -253,13 +285,13 @@ def conv_transpose3d_patches(
         p_shift = _floor_div(p0 + pad, stride).to(INDEX)
         q_shift = _floor_div(q0 + pad, stride).to(INDEX)
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
-        for start in range(taps * tl.cdiv(C, BLOCK_K)):
+        for start in range(taps * tl.cdiv(c_padded, BLOCK_K)):
             tap = start % taps
             c = start // taps * BLOCK_K
             k = tap // (r_taps * s_taps)
             r = tap // s_taps % r_taps
             s = tap % s_taps
-            x = x_patches.load(
+            x_padded = x_padded_patches.load(
                 [
                     first_n,
                     first_o1 + tl.cast(o_shift - k, tl.int32),
@@ -268,22 +300,24 @@ def conv_transpose3d_patches(
                     c,
                 ]
             ).reshape(BLOCK_M, BLOCK_K)
-            w = w_tiles.load(
+            w_padded = w_padded_tiles.load(
                 [
                     first_f,
                     c
                     + tl.cast(
-                        k * C * R * S * stride
-                        + k_first * C * R * S
-                        + r * C * S * stride
-                        + r_first * C * S
-                        + s * C * stride
-                        + s_first * C,
+                        k * R * S * c_padded * stride
+                        + k_first * R * S * c_padded
+                        + r * S * c_padded * stride
+                        + r_first * S * c_padded
+                        + s * c_padded * stride
+                        + s_first * c_padded,
                         tl.int32,
                     ),
                 ]
             )
-            y_sum = tl.dot(w, x.T, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+            y_sum = tl.dot(
+                w_padded, x_padded.T, y_sum, input_precision=PRECISION, out_dtype=COMPUTE
+            )
 
         y_sum = y_sum.T  # the places first: lanes lie along them
         place = tl.arange(0, BLOCK_M)[:, None]
@@ -313,14 +347,14 @@ def conv_transpose3d_patches(
 
 @triton.jit
 def conv_transpose3d_taps(
-    x_ptr,
-    w_ptr,
+    x_padded_ptr,
+    w_padded_ptr,
     b_ptr,
     y_ptr,
     batches,
     M,
     F,
-    C,
+    c_padded,
     K,
     R,
     S,
@@ -335,16 +369,16 @@ def conv_transpose3d_taps(
     O,
     P,
     Q,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    x_4,
-    w_0,
-    w_1,
-    w_2,
-    w_3,
-    w_4,
+    x_padded_0,
+    x_padded_1,
+    x_padded_2,
+    x_padded_3,
+    x_padded_4,
+    w_padded_0,
+    w_padded_1,
+    w_padded_2,
+    w_padded_3,
+    w_padded_4,
     b_f,
     y_0,
     y_1,
@@ -386,64 +420,66 @@ def conv_transpose3d_taps(
     n = m // o_steps_p_steps_q_steps
     o1 = m // p_steps_q_steps % o_steps
     o_shift = _floor_div(o0 + pad, stride).to(INDEX)
-    x_d0 = o1 + o_shift
+    x_padded_d0 = o1 + o_shift
     p1 = m // q_steps % p_steps
     p_shift = _floor_div(p0 + pad, stride).to(INDEX)
-    x_h0 = p1 + p_shift
+    x_padded_h0 = p1 + p_shift
     q1 = m % q_steps
     q_shift = _floor_div(q0 + pad, stride).to(INDEX)
-    x_w0 = q1 + q_shift
-    x_rows = (
-        x_ptr
-        + tl.cast(n, tl.int64) * x_0
-        + tl.cast(x_d0, tl.int64) * x_2
-        + tl.cast(x_h0, tl.int64) * x_3
-        + tl.cast(x_w0, tl.int64) * x_4
+    x_padded_w0 = q1 + q_shift
+    x_padded_rows = (
+        x_padded_ptr
+        + tl.cast(n, tl.int64) * x_padded_0
+        + tl.cast(x_padded_d0, tl.int64) * x_padded_1
+        + tl.cast(x_padded_h0, tl.int64) * x_padded_2
+        + tl.cast(x_padded_w0, tl.int64) * x_padded_3
     )
-    w_rows = (
-        w_ptr
-        + f * w_1
-        + tl.cast(k_first, tl.int64) * w_2
-        + tl.cast(r_first, tl.int64) * w_3
-        + tl.cast(s_first, tl.int64) * w_4
+    w_padded_rows = (
+        w_padded_ptr
+        + f * w_padded_0
+        + tl.cast(k_first, tl.int64) * w_padded_1
+        + tl.cast(r_first, tl.int64) * w_padded_2
+        + tl.cast(s_first, tl.int64) * w_padded_3
     )
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(C, BLOCK_K)
+    chunks = tl.cdiv(c_padded, BLOCK_K)
     for start in range(taps * chunks):
         tap = start // chunks
         c = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         k = tap // (r_taps * s_taps)
         r = tap // s_taps % r_taps
         s = tap % s_taps
-        x_terms = (
-            c[None, :] * x_1
-            + tl.cast(-k, tl.int64) * x_2
-            + tl.cast(-r, tl.int64) * x_3
-            + tl.cast(-s, tl.int64) * x_4
+        x_padded_terms = (
+            tl.cast(-k, tl.int64) * x_padded_1
+            + tl.cast(-r, tl.int64) * x_padded_2
+            + tl.cast(-s, tl.int64) * x_padded_3
+            + c[None, :] * x_padded_4
         )
-        x_d = x_d0 - k
-        x_h = x_h0 - r
-        x_w = x_w0 - s
-        x = tl.load(
-            x_rows + x_terms,
+        x_padded_d = x_padded_d0 - k
+        x_padded_h = x_padded_h0 - r
+        x_padded_w = x_padded_w0 - s
+        x_padded = tl.load(
+            x_padded_rows + x_padded_terms,
             mask=(m < M)
-            & (c[None, :] < C)
-            & (x_d >= 0)
-            & (x_d < D)
-            & (x_h >= 0)
-            & (x_h < H)
-            & (x_w >= 0)
-            & (x_w < W),
+            & (c[None, :] < c_padded)
+            & (x_padded_d >= 0)
+            & (x_padded_d < D)
+            & (x_padded_h >= 0)
+            & (x_padded_h < H)
+            & (x_padded_w >= 0)
+            & (x_padded_w < W),
             other=0.0,
         )
-        w_terms = (
-            c[:, None] * w_0
-            + tl.cast(k * stride, tl.int64) * w_2
-            + tl.cast(r * stride, tl.int64) * w_3
-            + tl.cast(s * stride, tl.int64) * w_4
+        w_padded_terms = (
+            tl.cast(k * stride, tl.int64) * w_padded_1
+            + tl.cast(r * stride, tl.int64) * w_padded_2
+            + tl.cast(s * stride, tl.int64) * w_padded_3
+            + c[:, None] * w_padded_4
         )
-        w = tl.load(w_rows + w_terms, mask=(f < F) & (c[:, None] < C), other=0.0)
-        y_sum = tl.dot(x, w, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        w_padded = tl.load(
+            w_padded_rows + w_padded_terms, mask=(f < F) & (c[:, None] < c_padded), other=0.0
+        )
+        y_sum = tl.dot(x_padded, w_padded, y_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     y_o = o0 + o1 * stride
     y_p = p0 + p1 * stride
     y_q = q0 + q1 * stride
@@ -805,22 +841,29 @@ def choose_conv_transpose3d_x_packed(cols: int) -> tuple[str, dict]:
 def launch_conv_transpose3d_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, C, D, H, W = x.shape
-    x = x.reshape(N, C, D * H * W)
-    x_packed = x_packed.view(D * H * N * W, C)
+    x_packed_width = x_packed.shape[4]
+    x_packed = x_packed.view(D * H * N * W, x_packed_width)
     rows = D * H * N * W
-    cols = C
+    cols = x_packed_width
     _, config = choose_conv_transpose3d_x_packed(cols)
     conv_transpose3d_x_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(x_packed_width, config["BLOCK"]),)
     ](
         x,
         x_packed,
         D * H * N * W,
-        C,
+        x_packed_width,
         D * H * W,
+        H * W,
+        D,
+        W,
+        H,
+        C,
         x.stride(0),
         x.stride(1),
         x.stride(2),
+        x.stride(3),
+        x.stride(4),
         x_packed.stride(0),
         x_packed.stride(1),
         enable_fp_fusion=True,
@@ -838,20 +881,29 @@ def choose_conv_transpose3d_w_packed(cols: int) -> tuple[str, dict]:
 def launch_conv_transpose3d_w_packed(w, w_packed) -> None:
     """Computes w_packed by the variant that fits, unchecked."""
     C, F, K, R, S = w.shape
-    w = w.reshape(C, F * K * R * S)
-    w_packed = w_packed.view(F * K * R * S, C)
+    w_packed_width = w_packed.shape[4]
+    w_packed = w_packed.view(F * K * R * S, w_packed_width)
     rows = F * K * R * S
-    cols = C
+    cols = w_packed_width
     _, config = choose_conv_transpose3d_w_packed(cols)
     conv_transpose3d_w_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(w_packed_width, config["BLOCK"]),)
     ](
         w,
         w_packed,
         F * K * R * S,
+        w_packed_width,
+        K * R * S,
+        R * S,
+        K,
+        S,
+        R,
         C,
         w.stride(0),
         w.stride(1),
+        w.stride(2),
+        w.stride(3),
+        w.stride(4),
         w_packed.stride(0),
         w_packed.stride(1),
         enable_fp_fusion=True,
@@ -864,6 +916,7 @@ def choose_conv_transpose3d(
     M: int,
     N: int,
     channels: int,
+    padded: int,
     apart: int,
     row: int,
     patched: bool,
@@ -876,14 +929,13 @@ def choose_conv_transpose3d(
     if (
         patched
         and 2 <= itemsize <= 4
-        and channels % 16 == 0
+        and padded % 16 == 0
+        and padded < 2 * channels
         and (apart < 2 or 20 * 16 * triton.cdiv(row, 16) <= 21 * row)
         and batches * M * N * channels >= 2**26
     ):
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        BLOCK_K = min(
-            128 // itemsize, 64 if channels % 64 == 0 else 32 if channels % 32 == 0 else 16
-        )
+        BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
         return "patches", dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=(
@@ -976,30 +1028,34 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
     p_steps = (P - 1) // stride + 1
     q_steps = (Q - 1) // stride + 1
     c_lanes = 4 * ((C + 3) // 4)
+    c_padded = 16 * ((C + 15) // 16)
     PRECISION = _f32_precision("conv")
     batches = stride * stride * stride
     M = N * o_steps * p_steps * q_steps
     channels = C
+    padded = c_padded
     apart = stride
     row = q_steps
-    patched = _takes_patches(x.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0))
+    patched = _takes_patches(x.permute(0, 2, 3, 4, 1), w.permute(1, 2, 3, 4, 0), copied=True)
     itemsize = x.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(w.device)
     variant, config = choose_conv_transpose3d(
-        batches, M, F, channels, apart, row, patched, itemsize, hip, sms
+        batches, M, F, channels, padded, apart, row, patched, itemsize, hip, sms
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     INDEX = tl.int32 if max(N * o_steps * p_steps * q_steps, *x.shape) < 2_000_000_000 else tl.int64
-    if variant in ("patches", "wide", "mixed", "taps"):
-        if x.stride(1) != 1:  # its channels lie apart
-            x_packed = torch.empty((N, D, H, W, C), dtype=x.dtype, device=x.device)
-            launch_conv_transpose3d_x_packed(x, x_packed)
-            x = x_packed.permute(0, 4, 1, 2, 3)
-        if w.stride(0) != 1:  # its channels lie apart
-            w_packed = torch.empty((F, K, R, S, C), dtype=w.dtype, device=w.device)
-            launch_conv_transpose3d_w_packed(w, w_packed)
-            w = w_packed.permute(4, 0, 1, 2, 3)
+    if variant in ("patches", "wide", "taps"):
+        x_padded = x.permute(0, 2, 3, 4, 1)
+        # A copy where its channels lie apart, or are no multiple of 16.
+        if C % 16 or not _is_aligned(x_padded):
+            x_padded = torch.empty((N, D, H, W, c_padded), dtype=x.dtype, device=x.device)
+            launch_conv_transpose3d_x_packed(x, x_padded)
+        w_padded = w.permute(1, 2, 3, 4, 0)
+        # A copy where its channels lie apart, or are no multiple of 16.
+        if C % 16 or not _is_aligned(w_padded):
+            w_padded = torch.empty((F, K, R, S, c_padded), dtype=w.dtype, device=w.device)
+            launch_conv_transpose3d_w_packed(w, w_padded)
     if variant == "patches":
         PATCH_N, PATCH_O1, PATCH_P1, PATCH_Q1 = _patch(
             config["BLOCK_M"], N, o_steps, p_steps, q_steps
@@ -1010,11 +1066,11 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             * triton.cdiv(p_steps, PATCH_P1)
             * triton.cdiv(q_steps, PATCH_Q1)
         )
-        x_patches = _descriptor(
-            x.permute(0, 2, 3, 4, 1), PATCH_N, PATCH_O1, PATCH_P1, PATCH_Q1, config["BLOCK_K"]
+        x_padded_patches = _descriptor(
+            x_padded, PATCH_N, PATCH_O1, PATCH_P1, PATCH_Q1, config["BLOCK_K"]
         )
-        w_tiles = _descriptor(
-            w.permute(1, 2, 3, 4, 0).reshape(F, C * K * R * S), config["BLOCK_N"], config["BLOCK_K"]
+        w_padded_tiles = _descriptor(
+            w_padded.reshape(F, K * R * S * c_padded), config["BLOCK_N"], config["BLOCK_K"]
         )
         conv_transpose3d_patches[
             (
@@ -1025,13 +1081,13 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
                 ),
             )
         ](
-            x_patches,
-            w_tiles,
+            x_padded_patches,
+            w_padded_tiles,
             b,
             y,
             stride * stride * stride,
             F,
-            C,
+            c_padded,
             K,
             R,
             S,
@@ -1064,14 +1120,14 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
         conv_transpose3d_taps[
             (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](
-            x,
-            w,
+            x_padded,
+            w_padded,
             b,
             y,
             stride * stride * stride,
             N * o_steps * p_steps * q_steps,
             F,
-            C,
+            c_padded,
             K,
             R,
             S,
@@ -1086,16 +1142,16 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             O,
             P,
             Q,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            x.stride(4),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
-            w.stride(3),
-            w.stride(4),
+            x_padded.stride(0),
+            x_padded.stride(1),
+            x_padded.stride(2),
+            x_padded.stride(3),
+            x_padded.stride(4),
+            w_padded.stride(0),
+            w_padded.stride(1),
+            w_padded.stride(2),
+            w_padded.stride(3),
+            w_padded.stride(4),
             b.stride(0),
             y.stride(0),
             y.stride(1),
@@ -1110,7 +1166,15 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant in ("mixed", "terms", "small"):
+    elif variant == "mixed":
+        if x.stride(1) != 1:  # its channels lie apart
+            x_packed = torch.empty((N, D, H, W, C), dtype=x.dtype, device=x.device)
+            launch_conv_transpose3d_x_packed(x, x_packed)
+            x = x_packed.permute(0, 4, 1, 2, 3)
+        if w.stride(0) != 1:  # its channels lie apart
+            w_packed = torch.empty((F, K, R, S, C), dtype=w.dtype, device=w.device)
+            launch_conv_transpose3d_w_packed(w, w_packed)
+            w = w_packed.permute(4, 0, 1, 2, 3)
         conv_transpose3d_tiles[
             (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](
@@ -1162,13 +1226,17 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    else:
-        # c_lanes channels where x has C: zeros behind those.
-        x_lanes = torch.zeros((N, D, H, W, c_lanes), dtype=x.dtype, device=x.device)
-        launch_conv_transpose3d_x_packed(x, x_lanes[..., :C])
-        # c_lanes channels where w has C: zeros behind those.
-        w_lanes = torch.zeros((F, K, R, S, c_lanes), dtype=w.dtype, device=w.device)
-        launch_conv_transpose3d_w_packed(w, w_lanes[..., :C])
+    elif variant == "lanes":
+        x_lanes = x.permute(0, 2, 3, 4, 1)
+        # A copy where its channels lie apart, or are no multiple of 4.
+        if C % 4 or not _is_aligned(x_lanes):
+            x_lanes = torch.empty((N, D, H, W, c_lanes), dtype=x.dtype, device=x.device)
+            launch_conv_transpose3d_x_packed(x, x_lanes)
+        w_lanes = w.permute(1, 2, 3, 4, 0)
+        # A copy where its channels lie apart, or are no multiple of 4.
+        if C % 4 or not _is_aligned(w_lanes):
+            w_lanes = torch.empty((F, K, R, S, c_lanes), dtype=w.dtype, device=w.device)
+            launch_conv_transpose3d_w_packed(w, w_lanes)
         conv_transpose3d_lanes[
             (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](
@@ -1219,6 +1287,58 @@ def launch_conv_transpose3d(x, w, b, y, stride, pad, out_pad) -> None:
             STEP_W_LANES=math.gcd(
                 16, w_lanes.stride(0), w_lanes.stride(1), w_lanes.stride(2), w_lanes.stride(3)
             ),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        conv_transpose3d_tiles[
+            (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
+        ](
+            x,
+            w,
+            b,
+            y,
+            stride * stride * stride,
+            N * o_steps * p_steps * q_steps,
+            F,
+            K,
+            R,
+            S,
+            o_steps * p_steps * q_steps,
+            p_steps * q_steps,
+            o_steps,
+            q_steps,
+            p_steps,
+            D,
+            H,
+            W,
+            O,
+            P,
+            Q,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            x.stride(4),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            w.stride(3),
+            w.stride(4),
+            b.stride(0),
+            y.stride(0),
+            y.stride(1),
+            y.stride(2),
+            y.stride(3),
+            y.stride(4),
+            stride=stride,
+            pad=pad,
+            C=C,
+            INDEX=INDEX,
+            STEP_X=math.gcd(16, x.stride(0), x.stride(2), x.stride(3), x.stride(4)),
+            STEP_W=math.gcd(16, w.stride(1), w.stride(2), w.stride(3), w.stride(4)),
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,
@@ -1437,24 +1557,37 @@ def conv_transpose3d_backward_dx_dy_packed_tile(
     dy_ptr,
     dy_packed_ptr,
     rows,
-    F,
+    dy_packed_width,
     OPQ,
-    dy_i0,
-    dy_i1,
-    dy_i2i3i4,
+    PQ,
+    O,
+    Q,
+    P,
+    F,
+    dy_0,
+    dy_1,
+    dy_2,
+    dy_3,
+    dy_4,
     dy_packed_row,
     dy_packed_i1,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(F, BLOCK)
+    tiles = tl.cdiv(dy_packed_width, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < F)
+    inside = (row < rows) & (i1 < dy_packed_width)
     i0 = row // OPQ
-    i2i3i4 = row % OPQ
-    dy = tl.load(dy_ptr + i0 * dy_i0 + i1 * dy_i1 + i2i3i4 * dy_i2i3i4, mask=inside)
+    i2 = row // PQ % O
+    i3 = row // Q % P
+    i4 = row % Q
+    dy = tl.load(
+        dy_ptr + i0 * dy_0 + i1 * dy_1 + i2 * dy_2 + i3 * dy_3 + i4 * dy_4,
+        mask=inside & (i1 < F),
+        other=0.0,
+    )
     tl.store(dy_packed_ptr + row * dy_packed_row + i1 * dy_packed_i1, dy, mask=inside)
 
 
@@ -1463,24 +1596,37 @@ def conv_transpose3d_backward_dx_w_packed_tile(
     w_ptr,
     w_packed_ptr,
     rows,
-    F,
+    w_packed_width,
     KRS,
-    w_i0,
-    w_i1,
-    w_i2i3i4,
+    RS,
+    K,
+    S,
+    R,
+    F,
+    w_0,
+    w_1,
+    w_2,
+    w_3,
+    w_4,
     w_packed_row,
     w_packed_i1,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(F, BLOCK)
+    tiles = tl.cdiv(w_packed_width, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < F)
+    inside = (row < rows) & (i1 < w_packed_width)
     i0 = row // KRS
-    i2i3i4 = row % KRS
-    w = tl.load(w_ptr + i0 * w_i0 + i1 * w_i1 + i2i3i4 * w_i2i3i4, mask=inside)
+    i2 = row // RS % K
+    i3 = row // S % R
+    i4 = row % S
+    w = tl.load(
+        w_ptr + i0 * w_0 + i1 * w_1 + i2 * w_2 + i3 * w_3 + i4 * w_4,
+        mask=inside & (i1 < F),
+        other=0.0,
+    )
     tl.store(w_packed_ptr + row * w_packed_row + i1 * w_packed_i1, w, mask=inside)
 
 
@@ -1489,20 +1635,37 @@ def conv_transpose3d_backward_dw_x_packed_tile(
     x_ptr,
     x_packed_ptr,
     rows,
+    x_packed_width,
+    DHW,
+    HW,
+    D,
+    W,
+    H,
     N,
-    x_i0,
-    x_row,
+    x_0,
+    x_1,
+    x_2,
+    x_3,
+    x_4,
     x_packed_row,
     x_packed_i0,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(N, BLOCK)
+    tiles = tl.cdiv(x_packed_width, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < N)
-    x = tl.load(x_ptr + i0 * x_i0 + row * x_row, mask=inside)
+    inside = (row < rows) & (i0 < x_packed_width)
+    i1 = row // DHW
+    i2 = row // HW % D
+    i3 = row // W % H
+    i4 = row % W
+    x = tl.load(
+        x_ptr + i0 * x_0 + i1 * x_1 + i2 * x_2 + i3 * x_3 + i4 * x_4,
+        mask=inside & (i0 < N),
+        other=0.0,
+    )
     tl.store(x_packed_ptr + row * x_packed_row + i0 * x_packed_i0, x, mask=inside)
 
 
@@ -1511,37 +1674,54 @@ def conv_transpose3d_backward_dw_dy_packed_tile(
     dy_ptr,
     dy_packed_ptr,
     rows,
+    dy_packed_width,
+    OPQ,
+    PQ,
+    O,
+    Q,
+    P,
     N,
-    dy_i0,
-    dy_row,
+    dy_0,
+    dy_1,
+    dy_2,
+    dy_3,
+    dy_4,
     dy_packed_row,
     dy_packed_i0,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(N, BLOCK)
+    tiles = tl.cdiv(dy_packed_width, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < N)
-    dy = tl.load(dy_ptr + i0 * dy_i0 + row * dy_row, mask=inside)
+    inside = (row < rows) & (i0 < dy_packed_width)
+    i1 = row // OPQ
+    i2 = row // PQ % O
+    i3 = row // Q % P
+    i4 = row % Q
+    dy = tl.load(
+        dy_ptr + i0 * dy_0 + i1 * dy_1 + i2 * dy_2 + i3 * dy_3 + i4 * dy_4,
+        mask=inside & (i0 < N),
+        other=0.0,
+    )
     tl.store(dy_packed_ptr + row * dy_packed_row + i0 * dy_packed_i0, dy, mask=inside)
 
 
 @triton.jit
 def conv_transpose3d_backward_dx_patches(
-    dy_patches,
-    w_tiles,
+    dy_padded_patches,
+    w_padded_tiles,
     dx_ptr,
     C,
-    F,
+    f_padded,
     N,
     D,
     H,
     W,
-    dy_2,
-    dy_3,
-    dy_4,
+    dy_padded_1,
+    dy_padded_2,
+    dy_padded_3,
     dx_0,
     dx_1,
     dx_2,
@@ -1582,32 +1762,34 @@ def conv_transpose3d_backward_dx_patches(
         first_d = tile // (patches_h * patches_w2 * tiles_n) % patches_d * PATCH_D
         first_n = tile // (patches_d * patches_h * patches_w2 * tiles_n) * PATCH_N
         dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
-        for start in range(K * R * S * tl.cdiv(F, BLOCK_K)):
+        for start in range(K * R * S * tl.cdiv(f_padded, BLOCK_K)):
             tap = start % (K * R * S)
             f = start // (K * R * S) * BLOCK_K
             k2 = tap // (R * S)
-            dy_o = k2 - pad
+            dy_padded_o = k2 - pad
             r2 = tap // S % R
-            dy_p = r2 - pad
+            dy_padded_p = r2 - pad
             s2 = tap % S
-            dy_q = s2 - pad
-            dy = dy_patches.load(
+            dy_padded_q = s2 - pad
+            dy_padded = dy_padded_patches.load(
                 [
                     first_n,
-                    first_d + _floor_div(dy_o, stride),
-                    first_h + _floor_div(dy_p, stride),
-                    first_w2 + _floor_div(dy_q, stride),
+                    first_d + _floor_div(dy_padded_o, stride),
+                    first_h + _floor_div(dy_padded_p, stride),
+                    first_w2 + _floor_div(dy_padded_q, stride),
                     tl.cast(
                         f
-                        + _floor_mod(dy_o, stride) * dy_2
-                        + _floor_mod(dy_p, stride) * dy_3
-                        + _floor_mod(dy_q, stride) * dy_4,
+                        + _floor_mod(dy_padded_o, stride) * dy_padded_1
+                        + _floor_mod(dy_padded_p, stride) * dy_padded_2
+                        + _floor_mod(dy_padded_q, stride) * dy_padded_3,
                         tl.int32,
                     ),
                 ]
             ).reshape(BLOCK_M, BLOCK_K)
-            w = w_tiles.load([first_c2, f + tap * F])
-            dx_sum = tl.dot(w, dy.T, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+            w_padded = w_padded_tiles.load([first_c2, f + tap * f_padded])
+            dx_sum = tl.dot(
+                w_padded, dy_padded.T, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE
+            )
 
         place = tl.arange(0, BLOCK_M)[None, :]
         n = tl.cast(first_n, tl.int64) + place // (PATCH_D * PATCH_H * PATCH_W2)
@@ -1622,12 +1804,12 @@ def conv_transpose3d_backward_dx_patches(
 
 @triton.jit
 def conv_transpose3d_backward_dx_taps(
-    dy_ptr,
-    w_ptr,
+    dy_padded_ptr,
+    w_padded_ptr,
     dx_ptr,
     M,
     C,
-    F,
+    f_padded,
     DHW,
     HW,
     D,
@@ -1636,14 +1818,14 @@ def conv_transpose3d_backward_dx_taps(
     O,
     P,
     Q,
-    dy_0,
-    dy_1,
-    dy_2,
-    dy_3,
-    dy_4,
-    w_c2,
-    w_f,
-    w_tap,
+    dy_padded_0,
+    dy_padded_1,
+    dy_padded_2,
+    dy_padded_3,
+    dy_padded_4,
+    w_padded_c2,
+    w_padded_tap,
+    w_padded_f,
     dx_0,
     dx_1,
     dx_2,
@@ -1675,53 +1857,56 @@ def conv_transpose3d_backward_dx_taps(
     c2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     n = m // DHW
     d = m // HW % D
-    dy_o0 = d * stride - pad
+    dy_padded_o0 = d * stride - pad
     h = m // W % H
-    dy_p0 = h * stride - pad
+    dy_padded_p0 = h * stride - pad
     w2 = m % W
-    dy_q0 = w2 * stride - pad
-    dy_rows = (
-        dy_ptr
-        + tl.cast(n, tl.int64) * dy_0
-        + tl.cast(dy_o0, tl.int64) * dy_2
-        + tl.cast(dy_p0, tl.int64) * dy_3
-        + tl.cast(dy_q0, tl.int64) * dy_4
+    dy_padded_q0 = w2 * stride - pad
+    dy_padded_rows = (
+        dy_padded_ptr
+        + tl.cast(n, tl.int64) * dy_padded_0
+        + tl.cast(dy_padded_o0, tl.int64) * dy_padded_1
+        + tl.cast(dy_padded_p0, tl.int64) * dy_padded_2
+        + tl.cast(dy_padded_q0, tl.int64) * dy_padded_3
     )
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(F, BLOCK_K)
+    chunks = tl.cdiv(f_padded, BLOCK_K)
     for start in range(K * R * S * chunks):
         tap = start // chunks
         f = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         k2 = tap // (R * S)
         r2 = tap // S % R
         s2 = tap % S
-        dy_terms = (
-            f[None, :] * dy_1
-            + tl.cast(k2, tl.int64) * dy_2
-            + tl.cast(r2, tl.int64) * dy_3
-            + tl.cast(s2, tl.int64) * dy_4
+        dy_padded_terms = (
+            tl.cast(k2, tl.int64) * dy_padded_1
+            + tl.cast(r2, tl.int64) * dy_padded_2
+            + tl.cast(s2, tl.int64) * dy_padded_3
+            + f[None, :] * dy_padded_4
         )
-        dy_o = dy_o0 + k2
-        dy_p = dy_p0 + r2
-        dy_q = dy_q0 + s2
-        dy = tl.load(
-            dy_rows + dy_terms,
+        dy_padded_o = dy_padded_o0 + k2
+        dy_padded_p = dy_padded_p0 + r2
+        dy_padded_q = dy_padded_q0 + s2
+        dy_padded = tl.load(
+            dy_padded_rows + dy_padded_terms,
             mask=(m < M)
-            & (f[None, :] < F)
-            & (dy_o >= 0)
-            & (dy_o < O)
-            & (dy_p >= 0)
-            & (dy_p < P)
-            & (dy_q >= 0)
-            & (dy_q < Q),
+            & (f[None, :] < f_padded)
+            & (dy_padded_o >= 0)
+            & (dy_padded_o < O)
+            & (dy_padded_p >= 0)
+            & (dy_padded_p < P)
+            & (dy_padded_q >= 0)
+            & (dy_padded_q < Q),
             other=0.0,
         )
-        w = tl.load(
-            w_ptr + c2 * w_c2 + f[:, None] * w_f + tl.cast(tap, tl.int64) * w_tap,
-            mask=(c2 < C) & (f[:, None] < F),
+        w_padded = tl.load(
+            w_padded_ptr
+            + c2 * w_padded_c2
+            + tl.cast(tap, tl.int64) * w_padded_tap
+            + f[:, None] * w_padded_f,
+            mask=(c2 < C) & (f[:, None] < f_padded),
             other=0.0,
         )
-        dx_sum = tl.dot(dy, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        dx_sum = tl.dot(dy_padded, w_padded, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dx_rows = (
         dx_ptr
         + tl.cast(n, tl.int64) * dx_0
@@ -1999,12 +2184,12 @@ def conv_transpose3d_backward_dx_tiles(
 
 @triton.jit
 def conv_transpose3d_backward_dw_taps(
-    x_ptr,
-    dy_ptr,
+    x_padded_ptr,
+    dy_padded_ptr,
     dw_ptr,
     M,
     F,
-    N,
+    n_padded,
     KRS,
     RS,
     K,
@@ -2013,14 +2198,14 @@ def conv_transpose3d_backward_dw_taps(
     D,
     H,
     W,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    x_4,
-    dy_n,
-    dy_f,
-    dy_tap,
+    x_padded_0,
+    x_padded_1,
+    x_padded_2,
+    x_padded_3,
+    x_padded_4,
+    dy_padded_f,
+    dy_padded_tap,
+    dy_padded_n,
     dw_0,
     dw_1,
     dw_2,
@@ -2055,42 +2240,45 @@ def conv_transpose3d_backward_dw_taps(
     r = m // S % R
     s = m % S
     dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
-    chunks = tl.cdiv(N, BLOCK_K)
+    chunks = tl.cdiv(n_padded, BLOCK_K)
     for start in range(O * P * Q * chunks):
         tap = start // chunks
         n = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
         o = tap // (P * Q)
-        x_d_num = o + pad - k
+        x_padded_d_num = o + pad - k
         p = tap // Q % P
-        x_h_num = p + pad - r
+        x_padded_h_num = p + pad - r
         q = tap % Q
-        x_w_num = q + pad - s
-        x = tl.load(
-            x_ptr
-            + n[None, :] * x_0
-            + tl.cast(c, tl.int64) * x_1
-            + tl.cast(x_d_num // stride, tl.int64) * x_2
-            + tl.cast(x_h_num // stride, tl.int64) * x_3
-            + tl.cast(x_w_num // stride, tl.int64) * x_4,
+        x_padded_w_num = q + pad - s
+        x_padded = tl.load(
+            x_padded_ptr
+            + tl.cast(c, tl.int64) * x_padded_0
+            + tl.cast(x_padded_d_num // stride, tl.int64) * x_padded_1
+            + tl.cast(x_padded_h_num // stride, tl.int64) * x_padded_2
+            + tl.cast(x_padded_w_num // stride, tl.int64) * x_padded_3
+            + n[None, :] * x_padded_4,
             mask=(m < M)
-            & (n[None, :] < N)
-            & (x_d_num % stride == 0)
-            & (x_d_num >= 0)
-            & (x_d_num // stride < D)
-            & (x_h_num % stride == 0)
-            & (x_h_num >= 0)
-            & (x_h_num // stride < H)
-            & (x_w_num % stride == 0)
-            & (x_w_num >= 0)
-            & (x_w_num // stride < W),
+            & (n[None, :] < n_padded)
+            & (x_padded_d_num % stride == 0)
+            & (x_padded_d_num >= 0)
+            & (x_padded_d_num // stride < D)
+            & (x_padded_h_num % stride == 0)
+            & (x_padded_h_num >= 0)
+            & (x_padded_h_num // stride < H)
+            & (x_padded_w_num % stride == 0)
+            & (x_padded_w_num >= 0)
+            & (x_padded_w_num // stride < W),
             other=0.0,
         )
-        dy = tl.load(
-            dy_ptr + n[:, None] * dy_n + f * dy_f + tl.cast(tap, tl.int64) * dy_tap,
-            mask=(f < F) & (n[:, None] < N),
+        dy_padded = tl.load(
+            dy_padded_ptr
+            + f * dy_padded_f
+            + tl.cast(tap, tl.int64) * dy_padded_tap
+            + n[:, None] * dy_padded_n,
+            mask=(f < F) & (n[:, None] < n_padded),
             other=0.0,
         )
-        dw_sum = tl.dot(x, dy, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        dw_sum = tl.dot(x_padded, dy_padded, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
     dw_rows = (
         dw_ptr
         + tl.cast(c, tl.int64) * dw_0
@@ -2466,22 +2654,29 @@ def choose_conv_transpose3d_backward_dx_dy_packed(cols: int) -> tuple[str, dict]
 def launch_conv_transpose3d_backward_dx_dy_packed(dy, dy_packed) -> None:
     """Computes dy_packed by the variant that fits, unchecked."""
     N, F, O, P, Q = dy.shape
-    dy = dy.reshape(N, F, O * P * Q)
-    dy_packed = dy_packed.view(N * O * P * Q, F)
+    dy_packed_width = dy_packed.shape[4]
+    dy_packed = dy_packed.view(N * O * P * Q, dy_packed_width)
     rows = N * O * P * Q
-    cols = F
+    cols = dy_packed_width
     _, config = choose_conv_transpose3d_backward_dx_dy_packed(cols)
     conv_transpose3d_backward_dx_dy_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(F, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(dy_packed_width, config["BLOCK"]),)
     ](
         dy,
         dy_packed,
         N * O * P * Q,
-        F,
+        dy_packed_width,
         O * P * Q,
+        P * Q,
+        O,
+        Q,
+        P,
+        F,
         dy.stride(0),
         dy.stride(1),
         dy.stride(2),
+        dy.stride(3),
+        dy.stride(4),
         dy_packed.stride(0),
         dy_packed.stride(1),
         enable_fp_fusion=True,
@@ -2499,22 +2694,29 @@ def choose_conv_transpose3d_backward_dx_w_packed(cols: int) -> tuple[str, dict]:
 def launch_conv_transpose3d_backward_dx_w_packed(w, w_packed) -> None:
     """Computes w_packed by the variant that fits, unchecked."""
     C, F, K, R, S = w.shape
-    w = w.reshape(C, F, K * R * S)
-    w_packed = w_packed.view(C * K * R * S, F)
+    w_packed_width = w_packed.shape[4]
+    w_packed = w_packed.view(C * K * R * S, w_packed_width)
     rows = C * K * R * S
-    cols = F
+    cols = w_packed_width
     _, config = choose_conv_transpose3d_backward_dx_w_packed(cols)
     conv_transpose3d_backward_dx_w_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(F, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(w_packed_width, config["BLOCK"]),)
     ](
         w,
         w_packed,
         C * K * R * S,
-        F,
+        w_packed_width,
         K * R * S,
+        R * S,
+        K,
+        S,
+        R,
+        F,
         w.stride(0),
         w.stride(1),
         w.stride(2),
+        w.stride(3),
+        w.stride(4),
         w_packed.stride(0),
         w_packed.stride(1),
         enable_fp_fusion=True,
@@ -2532,20 +2734,29 @@ def choose_conv_transpose3d_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
 def launch_conv_transpose3d_backward_dw_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, C, D, H, W = x.shape
-    x = x.reshape(N, C * D * H * W)
-    x_packed = x_packed.view(C * D * H * W, N)
+    x_packed_width = x_packed.shape[4]
+    x_packed = x_packed.view(C * D * H * W, x_packed_width)
     rows = C * D * H * W
-    cols = N
+    cols = x_packed_width
     _, config = choose_conv_transpose3d_backward_dw_x_packed(cols)
     conv_transpose3d_backward_dw_x_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(x_packed_width, config["BLOCK"]),)
     ](
         x,
         x_packed,
         C * D * H * W,
+        x_packed_width,
+        D * H * W,
+        H * W,
+        D,
+        W,
+        H,
         N,
         x.stride(0),
         x.stride(1),
+        x.stride(2),
+        x.stride(3),
+        x.stride(4),
         x_packed.stride(0),
         x_packed.stride(1),
         enable_fp_fusion=True,
@@ -2563,20 +2774,29 @@ def choose_conv_transpose3d_backward_dw_dy_packed(cols: int) -> tuple[str, dict]
 def launch_conv_transpose3d_backward_dw_dy_packed(dy, dy_packed) -> None:
     """Computes dy_packed by the variant that fits, unchecked."""
     N, F, O, P, Q = dy.shape
-    dy = dy.reshape(N, F * O * P * Q)
-    dy_packed = dy_packed.view(F * O * P * Q, N)
+    dy_packed_width = dy_packed.shape[4]
+    dy_packed = dy_packed.view(F * O * P * Q, dy_packed_width)
     rows = F * O * P * Q
-    cols = N
+    cols = dy_packed_width
     _, config = choose_conv_transpose3d_backward_dw_dy_packed(cols)
     conv_transpose3d_backward_dw_dy_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(dy_packed_width, config["BLOCK"]),)
     ](
         dy,
         dy_packed,
         F * O * P * Q,
+        dy_packed_width,
+        O * P * Q,
+        P * Q,
+        O,
+        Q,
+        P,
         N,
         dy.stride(0),
         dy.stride(1),
+        dy.stride(2),
+        dy.stride(3),
+        dy.stride(4),
         dy_packed.stride(0),
         dy_packed.stride(1),
         enable_fp_fusion=True,
@@ -2588,6 +2808,7 @@ def choose_conv_transpose3d_backward_dx(
     M: int,
     N: int,
     channels: int,
+    padded: int,
     depth: int,
     taps: int,
     hop: int,
@@ -2602,15 +2823,14 @@ def choose_conv_transpose3d_backward_dx(
     if (
         patched
         and 2 <= itemsize <= 4
-        and channels % 16 == 0
+        and padded % 16 == 0
+        and padded < 2 * channels
         and 0 < hop
         and over == 0
         and M * N * channels >= 2**26
     ):
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        BLOCK_K = min(
-            128 // itemsize, 64 if channels % 64 == 0 else 32 if channels % 32 == 0 else 16
-        )
+        BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
         return "patches", dict(
             BLOCK_N=BLOCK_N,
             BLOCK_M=(
@@ -2621,7 +2841,7 @@ def choose_conv_transpose3d_backward_dx(
                 else 128
             ),
             BLOCK_K=BLOCK_K,
-            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(channels, BLOCK_K) <= 16,
+            FLAT=itemsize <= 2 and BLOCK_N <= 64 and taps * triton.cdiv(padded, BLOCK_K) <= 16,
             num_warps=8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4,
             num_stages=3,
         )
@@ -2700,31 +2920,35 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     P = dy.shape[3]
     Q = dy.shape[4]
     f_lanes = 4 * ((F + 3) // 4)
+    f_padded = 16 * ((F + 15) // 16)
     PRECISION = _f32_precision("conv")
     M = D * H * N * W
     channels = F
+    padded = f_padded
     depth = F * K * R * S
     taps = K * R * S
     hop = stride
     over = O % stride + P % stride + Q % stride
-    patched = _takes_patches(dy.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1))
+    patched = _takes_patches(dy.permute(0, 2, 3, 4, 1), w.permute(0, 2, 3, 4, 1), copied=True)
     itemsize = w.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(dy.device)
     variant, config = choose_conv_transpose3d_backward_dx(
-        M, C, channels, depth, taps, hop, over, patched, itemsize, hip, sms
+        M, C, channels, padded, depth, taps, hop, over, patched, itemsize, hip, sms
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(D * H * N * W, F * K * R * S, *dy.shape) < 2_000_000_000 else tl.int64
-    if variant in ("patches", "wide", "mixed", "taps"):
-        if dy.stride(1) != 1:  # its channels lie apart
-            dy_packed = torch.empty((N, O, P, Q, F), dtype=dy.dtype, device=dy.device)
-            launch_conv_transpose3d_backward_dx_dy_packed(dy, dy_packed)
-            dy = dy_packed.permute(0, 4, 1, 2, 3)
-        if w.stride(1) != 1:  # its channels lie apart
-            w_packed = torch.empty((C, K, R, S, F), dtype=w.dtype, device=w.device)
-            launch_conv_transpose3d_backward_dx_w_packed(w, w_packed)
-            w = w_packed.permute(0, 4, 1, 2, 3)
+    if variant in ("patches", "wide", "taps"):
+        dy_padded = dy.permute(0, 2, 3, 4, 1)
+        # A copy where its channels lie apart, or are no multiple of 16.
+        if F % 16 or not _is_aligned(dy_padded):
+            dy_padded = torch.empty((N, O, P, Q, f_padded), dtype=dy.dtype, device=dy.device)
+            launch_conv_transpose3d_backward_dx_dy_packed(dy, dy_padded)
+        w_padded = w.permute(0, 2, 3, 4, 1)
+        # A copy where its channels lie apart, or are no multiple of 16.
+        if F % 16 or not _is_aligned(w_padded):
+            w_padded = torch.empty((C, K, R, S, f_padded), dtype=w.dtype, device=w.device)
+            launch_conv_transpose3d_backward_dx_w_packed(w, w_padded)
     if variant == "patches":
         PATCH_N, PATCH_D, PATCH_H, PATCH_W2 = _patch(config["BLOCK_M"], N, D, H, W)
         PATCHES = (
@@ -2733,16 +2957,16 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             * triton.cdiv(H, PATCH_H)
             * triton.cdiv(W, PATCH_W2)
         )
-        dy_patches = _descriptor(
-            _every(dy.permute(0, 2, 3, 4, 1), 1, stride, stride, stride),
+        dy_padded_patches = _descriptor(
+            _every(dy_padded, 1, stride, stride, stride),
             PATCH_N,
             PATCH_D,
             PATCH_H,
             PATCH_W2,
             config["BLOCK_K"],
         )
-        w_tiles = _descriptor(
-            w.permute(0, 2, 3, 4, 1).reshape(C, F * K * R * S), config["BLOCK_N"], config["BLOCK_K"]
+        w_padded_tiles = _descriptor(
+            w_padded.reshape(C, K * R * S * f_padded), config["BLOCK_N"], config["BLOCK_K"]
         )
         conv_transpose3d_backward_dx_patches[
             (
@@ -2753,18 +2977,18 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
                 ),
             )
         ](
-            dy_patches,
-            w_tiles,
+            dy_padded_patches,
+            w_padded_tiles,
             dx,
             C,
-            F,
+            f_padded,
             N,
             D,
             H,
             W,
-            dy.stride(2),
-            dy.stride(3),
-            dy.stride(4),
+            dy_padded.stride(1),
+            dy_padded.stride(2),
+            dy_padded.stride(3),
             dx.stride(0),
             dx.stride(1),
             dx.stride(2),
@@ -2785,16 +3009,16 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             **config,
         )
     elif variant in ("wide", "taps"):
-        w = w.reshape(C, F, K * R * S)
+        w_padded = w_padded.reshape(C, K * R * S, f_padded)
         conv_transpose3d_backward_dx_taps[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
         ](
-            dy,
-            w,
+            dy_padded,
+            w_padded,
             dx,
             D * H * N * W,
             C,
-            F,
+            f_padded,
             D * H * W,
             H * W,
             D,
@@ -2803,14 +3027,14 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             O,
             P,
             Q,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dy.stride(3),
-            dy.stride(4),
-            w.stride(0),
-            w.stride(1),
-            w.stride(2),
+            dy_padded.stride(0),
+            dy_padded.stride(1),
+            dy_padded.stride(2),
+            dy_padded.stride(3),
+            dy_padded.stride(4),
+            w_padded.stride(0),
+            w_padded.stride(1),
+            w_padded.stride(2),
             dx.stride(0),
             dx.stride(1),
             dx.stride(2),
@@ -2827,7 +3051,15 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant in ("mixed", "terms", "small"):
+    elif variant == "mixed":
+        if dy.stride(1) != 1:  # its channels lie apart
+            dy_packed = torch.empty((N, O, P, Q, F), dtype=dy.dtype, device=dy.device)
+            launch_conv_transpose3d_backward_dx_dy_packed(dy, dy_packed)
+            dy = dy_packed.permute(0, 4, 1, 2, 3)
+        if w.stride(1) != 1:  # its channels lie apart
+            w_packed = torch.empty((C, K, R, S, F), dtype=w.dtype, device=w.device)
+            launch_conv_transpose3d_backward_dx_w_packed(w, w_packed)
+            w = w_packed.permute(0, 4, 1, 2, 3)
         w = w.reshape(C, F, K * R * S)
         conv_transpose3d_backward_dx_tiles[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
@@ -2872,14 +3104,18 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    else:
-        # f_lanes channels where dy has F: zeros behind those.
-        dy_lanes = torch.zeros((N, O, P, Q, f_lanes), dtype=dy.dtype, device=dy.device)
-        launch_conv_transpose3d_backward_dx_dy_packed(dy, dy_lanes[..., :F])
-        # f_lanes channels where w has F: zeros behind those.
-        w_lanes = torch.zeros((C, K, R, S, f_lanes), dtype=w.dtype, device=w.device)
-        launch_conv_transpose3d_backward_dx_w_packed(w, w_lanes[..., :F])
-        w_lanes = w_lanes.view(C, K * R * S * f_lanes)
+    elif variant == "lanes":
+        dy_lanes = dy.permute(0, 2, 3, 4, 1)
+        # A copy where its channels lie apart, or are no multiple of 4.
+        if F % 4 or not _is_aligned(dy_lanes):
+            dy_lanes = torch.empty((N, O, P, Q, f_lanes), dtype=dy.dtype, device=dy.device)
+            launch_conv_transpose3d_backward_dx_dy_packed(dy, dy_lanes)
+        w_lanes = w.permute(0, 2, 3, 4, 1)
+        # A copy where its channels lie apart, or are no multiple of 4.
+        if F % 4 or not _is_aligned(w_lanes):
+            w_lanes = torch.empty((C, K, R, S, f_lanes), dtype=w.dtype, device=w.device)
+            launch_conv_transpose3d_backward_dx_w_packed(w, w_lanes)
+        w_lanes = w_lanes.reshape(C, K * R * S * f_lanes)
         conv_transpose3d_backward_dx_lanes[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
         ](
@@ -2919,6 +3155,51 @@ def launch_conv_transpose3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             stride=stride,
             pad=pad,
             STEP_W_LANES=math.gcd(16, w_lanes.stride(0)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        w = w.reshape(C, F, K * R * S)
+        conv_transpose3d_backward_dx_tiles[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
+        ](
+            dy,
+            w,
+            dx,
+            D * H * N * W,
+            C,
+            D * H * W,
+            H * W,
+            D,
+            W,
+            H,
+            O,
+            P,
+            Q,
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dy.stride(3),
+            dy.stride(4),
+            w.stride(0),
+            w.stride(1),
+            w.stride(2),
+            dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
+            dx.stride(3),
+            dx.stride(4),
+            F=F,
+            K=K,
+            R=R,
+            S=S,
+            INDEX=INDEX,
+            STEP_DY=math.gcd(16, dy.stride(0), dy.stride(2), dy.stride(3), dy.stride(4)),
+            stride=stride,
+            pad=pad,
+            STEP_W=math.gcd(16, w.stride(0), w.stride(2)),
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,
@@ -3005,6 +3286,7 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     P = dy.shape[3]
     Q = dy.shape[4]
     n_lanes = 4 * ((N + 3) // 4)
+    n_padded = 16 * ((N + 15) // 16)
     PRECISION = _f32_precision("conv")
     M = C * K * R * S
     channels = N
@@ -3015,26 +3297,28 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     variant, config = choose_conv_transpose3d_backward_dw(M, F, channels, depth, itemsize, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     INDEX = tl.int32 if max(C * K * R * S, N * O * P * Q, *x.shape) < 2_000_000_000 else tl.int64
-    if variant in ("wide", "mixed", "taps"):
-        if x.stride(0) != 1:  # its channels lie apart
-            x_packed = torch.empty((C, D, H, W, N), dtype=x.dtype, device=x.device)
-            launch_conv_transpose3d_backward_dw_x_packed(x, x_packed)
-            x = x_packed.permute(4, 0, 1, 2, 3)
-        if dy.stride(0) != 1:  # its channels lie apart
-            dy_packed = torch.empty((F, O, P, Q, N), dtype=dy.dtype, device=dy.device)
-            launch_conv_transpose3d_backward_dw_dy_packed(dy, dy_packed)
-            dy = dy_packed.permute(4, 0, 1, 2, 3)
     if variant in ("wide", "taps"):
-        dy = dy.reshape(N, F, O * P * Q)
+        x_padded = x.permute(1, 2, 3, 4, 0)
+        # A copy where its channels lie apart, or are no multiple of 16.
+        if N % 16 or not _is_aligned(x_padded):
+            x_padded = torch.empty((C, D, H, W, n_padded), dtype=x.dtype, device=x.device)
+            launch_conv_transpose3d_backward_dw_x_packed(x, x_padded)
+        dy_padded = dy.permute(1, 2, 3, 4, 0)
+        # A copy where its channels lie apart, or are no multiple of 16.
+        if N % 16 or not _is_aligned(dy_padded):
+            dy_padded = torch.empty((F, O, P, Q, n_padded), dtype=dy.dtype, device=dy.device)
+            launch_conv_transpose3d_backward_dw_dy_packed(dy, dy_padded)
+    if variant in ("wide", "taps"):
+        dy_padded = dy_padded.reshape(F, O * P * Q, n_padded)
         conv_transpose3d_backward_dw_taps[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](
-            x,
-            dy,
+            x_padded,
+            dy_padded,
             dw,
             C * K * R * S,
             F,
-            N,
+            n_padded,
             K * R * S,
             R * S,
             K,
@@ -3043,14 +3327,14 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             D,
             H,
             W,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            x.stride(3),
-            x.stride(4),
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
+            x_padded.stride(0),
+            x_padded.stride(1),
+            x_padded.stride(2),
+            x_padded.stride(3),
+            x_padded.stride(4),
+            dy_padded.stride(0),
+            dy_padded.stride(1),
+            dy_padded.stride(2),
             dw.stride(0),
             dw.stride(1),
             dw.stride(2),
@@ -3067,7 +3351,15 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    elif variant in ("mixed", "terms", "small"):
+    elif variant == "mixed":
+        if x.stride(0) != 1:  # its channels lie apart
+            x_packed = torch.empty((C, D, H, W, N), dtype=x.dtype, device=x.device)
+            launch_conv_transpose3d_backward_dw_x_packed(x, x_packed)
+            x = x_packed.permute(4, 0, 1, 2, 3)
+        if dy.stride(0) != 1:  # its channels lie apart
+            dy_packed = torch.empty((F, O, P, Q, N), dtype=dy.dtype, device=dy.device)
+            launch_conv_transpose3d_backward_dw_dy_packed(dy, dy_packed)
+            dy = dy_packed.permute(4, 0, 1, 2, 3)
         dy = dy.reshape(N, F, O * P * Q)
         conv_transpose3d_backward_dw_tiles[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
@@ -3112,14 +3404,18 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             enable_fp_fusion=True,
             **config,
         )
-    else:
-        # n_lanes channels where x has N: zeros behind those.
-        x_lanes = torch.zeros((C, D, H, W, n_lanes), dtype=x.dtype, device=x.device)
-        launch_conv_transpose3d_backward_dw_x_packed(x, x_lanes[..., :N])
-        # n_lanes channels where dy has N: zeros behind those.
-        dy_lanes = torch.zeros((F, O, P, Q, n_lanes), dtype=dy.dtype, device=dy.device)
-        launch_conv_transpose3d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
-        dy_lanes = dy_lanes.view(F, O * P * Q * n_lanes)
+    elif variant == "lanes":
+        x_lanes = x.permute(1, 2, 3, 4, 0)
+        # A copy where its channels lie apart, or are no multiple of 4.
+        if N % 4 or not _is_aligned(x_lanes):
+            x_lanes = torch.empty((C, D, H, W, n_lanes), dtype=x.dtype, device=x.device)
+            launch_conv_transpose3d_backward_dw_x_packed(x, x_lanes)
+        dy_lanes = dy.permute(1, 2, 3, 4, 0)
+        # A copy where its channels lie apart, or are no multiple of 4.
+        if N % 4 or not _is_aligned(dy_lanes):
+            dy_lanes = torch.empty((F, O, P, Q, n_lanes), dtype=dy.dtype, device=dy.device)
+            launch_conv_transpose3d_backward_dw_dy_packed(dy, dy_lanes)
+        dy_lanes = dy_lanes.reshape(F, O * P * Q * n_lanes)
         conv_transpose3d_backward_dw_lanes[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](
@@ -3159,6 +3455,51 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
             pad=pad,
             stride=stride,
             STEP_DY_LANES=math.gcd(16, dy_lanes.stride(0)),
+            COMPUTE=COMPUTE,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+    else:
+        dy = dy.reshape(N, F, O * P * Q)
+        conv_transpose3d_backward_dw_tiles[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
+        ](
+            x,
+            dy,
+            dw,
+            C * K * R * S,
+            F,
+            K * R * S,
+            R * S,
+            K,
+            S,
+            R,
+            D,
+            H,
+            W,
+            x.stride(0),
+            x.stride(1),
+            x.stride(2),
+            x.stride(3),
+            x.stride(4),
+            dy.stride(0),
+            dy.stride(1),
+            dy.stride(2),
+            dw.stride(0),
+            dw.stride(1),
+            dw.stride(2),
+            dw.stride(3),
+            dw.stride(4),
+            N=N,
+            O=O,
+            P=P,
+            Q=Q,
+            INDEX=INDEX,
+            STEP_X=math.gcd(16, x.stride(1), x.stride(2), x.stride(3), x.stride(4)),
+            pad=pad,
+            stride=stride,
+            STEP_DY=math.gcd(16, dy.stride(1), dy.stride(2)),
             COMPUTE=COMPUTE,
             PRECISION=PRECISION,
             enable_fp_fusion=True,

@@ -121,7 +121,7 @@ def test_a_patch_reaches_the_tensor_cores_from_shared_memory():
     code = trace.ptx(launch, "sm_90")
     assert launch.kernel.fn.__name__ == "conv2d_patches"
     assert (
-        "wgmma.mma_async" in code and "cp.async.bulk.tensor.4d" in code and "ldmatrix" not in code
+        "wgmma.mma_async" in code and "cp.async.bulk.tensor.5d" in code and "ldmatrix" not in code
     )
 
 

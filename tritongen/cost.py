@@ -169,10 +169,12 @@ def _kernels(
 ) -> Iterator[KernelCost]:
     nests = nests_of(plan, step)
     written: set[str] = set()
-    named = {k.name: k for k in step.kernels}
+    # A copy of an operand is as much as is stored, whatever reads it.
+    named = {k.name: k for k in step.kernels} if step in plan.steps else {}
+    copies = {p.stored for v in step.variants for p in v.packs}
     planned = [launch.kernel.fn.__name__ in named for launch in launches]
     for launch, known in zip(launches, planned, strict=True):
-        if not known:  # a helper of the module's: one operand in, a copy out
+        if not known:  # one operand in, a copy out
             (source, x), (copy, out) = tensors_of(launch)
             cost = Cost({source: _stored_bytes(x)}, {copy: _stored_bytes(out)}, 0)
             yield KernelCost(launch.kernel.fn.__name__, launch.grid, cost)
@@ -180,7 +182,9 @@ def _kernels(
         kernel = named[launch.kernel.fn.__name__]
         seen, given = {}, {}
         for name, tensor in tensors_of(launch):
-            if name in step.stores or (not numbers.knows(name) and name not in written):
+            if name in copies:
+                seen[name] = _stored_bytes(tensor)
+            elif name in step.stores or (not numbers.knows(name) and name not in written):
                 written.add(name)
                 given[name] = _stored_bytes(tensor)
             elif numbers.knows(name):

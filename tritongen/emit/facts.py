@@ -18,7 +18,7 @@ from tritongen.ir.algebra import indices
 from tritongen.schedule import rules
 from tritongen.schedule.aside import names_of
 from tritongen.schedule.canonical import reads, tensors_read
-from tritongen.schedule.plan import Run, Sizes, Step, View
+from tritongen.schedule.plan import Pack, Run, Sizes, Step, View
 
 BOOLEANS = (
     "across",
@@ -98,9 +98,11 @@ def fact_texts(context: Context, step: Step, views: dict[str, View]):
         tiled = described(step, "persistent") or described(step, "tf32x3_half")
         yield "tma", f"_takes_tiles({', '.join(tiled)})"
     if "patched" in spoken:
-        orders = {p.tensor: ", ".join(map(str, p.order)) for p in step.packs}
-        shown = (f"{t}.permute({orders[t]})" for t in described(step, "patches"))
-        yield "patched", f"_takes_patches({', '.join(shown)})"
+        packs = {p.stored or p.tensor: p for v in step.variants for p in v.packs}
+        asked_of = [packs[t] for t in described(step, "patches")]
+        shown = ", ".join(f"{pack_source(p)}{permuted(p.order)}" for p in asked_of)
+        copied = ", copied=True" if all(p.stored for p in asked_of) else ""
+        yield "patched", f"_takes_patches({shown}{copied})"
     if "tf32x3" in spoken:
         yield "tf32x3", 'PRECISION == "tf32x3"'
     if "itemsize" in spoken:
@@ -179,16 +181,24 @@ def across_text(step: Step, views: dict[str, View]) -> str:
 
 
 def touched(step: Step) -> tuple[str, ...]:
-    """Tensors that a step's kernels take, operands first."""
-
+    """Tensors that a step's kernels take, operands first; those of copies, which their launch alone knows."""
+    copies = {p.stored: p.tensor for v in step.variants for p in v.packs if p.stored}
     names: dict[str, None] = {}
     nests = {id(n): n for k in step.kernels for n in k.nests}.values()  # kernels share theirs
     computed = {n.name for n in nests}
     for nest in nests:
         for tensor in sorted(tensors_read(nest.body)):
             if tensor not in computed:
-                names[tensor] = None
+                names[copies.get(tensor, tensor)] = None
     return (*names, *step.stores)
+
+
+def pack_source(pack: Pack) -> str:
+    """The operand with the dims that a pack speaks of."""
+    if pack.split is None:
+        return pack.tensor
+    at, parts = pack.split
+    return f"{pack.tensor}.unflatten({at}, ({', '.join(map(launch_text, parts))}))"
 
 
 def permuted(order: tuple[int, ...]) -> str:

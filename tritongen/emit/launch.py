@@ -18,6 +18,7 @@ from tritongen.emit.facts import (
     fact_names,
     fact_texts,
     is_wide_text,
+    pack_source,
     permuted,
     touched,
     used_facts,
@@ -34,6 +35,7 @@ from tritongen.emit.sizes import (
 from tritongen.emit.text import launch_text
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Poly
 from tritongen.ir.batches import broadcasting, spanning
 from tritongen.schedule import rules
 from tritongen.schedule.plan import Pack, Step, Variant, View
@@ -167,19 +169,26 @@ def packed_first(context: Context, step: Step) -> tuple[tuple[Pack, ...], list[s
 def pack_lines(context: Context, pack: Pack) -> list[str]:
     """The operand with the wanted dim innermost: as it is, or a copy seen as the operand."""
     name, innermost = pack.tensor, pack.order[-1]
-    copy = pack.step.stores[0]
-    dims = context.dims[name]
-    sizes = ", ".join(whole(dims[k]) for k in pack.order)
+    (copy,) = pack.step.stores
+    dims, order = context.dims[name], pack.order
+    source, made = pack_source(pack), copy
     if pack.stored:
-        outer, inner = (
-            ", ".join(whole(dims[k]) for k in part) for part in (pack.order[:-1], pack.order[-1:])
-        )
+        own, stored, step = pack_dims(pack, dims), pack.stored, pack.multiple
+        sizes = ", ".join(map(whole, stored_dims(pack, dims)))
         return [
-            f"# {whole(pack.lanes)} channels where {name} has {inner}: zeros behind those.",
-            f"{pack.stored} = torch.zeros(({outer}, {whole(pack.lanes)}), dtype={name}.dtype, device={name}.device)",
-            f"launch_{pack.step.name}({name}, {pack.stored}[..., :{inner}])",
+            f"{stored} = {source}{permuted(order)}",
+            f"# A copy where {pack.why}, or are no multiple of {step}.",
+            f"if {whole(own[innermost])} % {step} or not _is_aligned({stored}):",
+            f"    {stored} = torch.empty(({sizes}), dtype={name}.dtype, device={name}.device)",
+            f"    launch_{pack.step.name}({source}, {stored})",
         ]
-    back = permuted(tuple(pack.order.index(k) for k in range(len(dims))))
+    if pack.split is not None:  # whose two dims are one of the operand, and of the copy
+        at, parts = pack.split
+        innermost = at
+        order = (*(k - (k > at) for k in order[:-2]), at)
+        made = f"{copy}.unflatten(-1, ({', '.join(map(launch_text, parts))}))"
+    sizes = ", ".join(whole(dims[k]) for k in order)
+    back = permuted(tuple(order.index(k) for k in range(len(dims))))
     if pack.like:
         return [
             f"{copy} = torch.empty(({sizes}), dtype={pack.like}.dtype, device={name}.device)",
@@ -189,13 +198,29 @@ def pack_lines(context: Context, pack: Pack) -> list[str]:
     return [
         f"if {name}.stride({innermost}) != 1:  # {pack.why}",
         f"    {copy} = torch.empty(({sizes}), dtype={name}.dtype, device={name}.device)",
-        f"    launch_{pack.step.name}({name}, {copy})",
+        f"    launch_{pack.step.name}({source}, {made})",
         f"    {name} = {copy}{back}",
     ]
 
 
-def view_line(context: Context, tensor: str, view: View | None) -> list[str]:
-    """`x = x.reshape(rows, D)`; nothing where the kernel takes the tensor as it is."""
+def pack_dims(pack: Pack, dims: tuple[Poly, ...]) -> tuple[Poly, ...]:
+    """Those dims of its operand, of which these are all."""
+    if pack.split is None:
+        return dims
+    at, parts = pack.split
+    return (*dims[:at], *parts, *dims[at + 1 :])
+
+
+def stored_dims(pack: Pack, dims: tuple[Poly, ...]) -> tuple[Poly, ...]:
+    """The dims of a copy that is another tensor."""
+    return (*(pack_dims(pack, dims)[k] for k in pack.order[:-1]), pack.lanes)
+
+
+def view_line(context: Context, tensor: str, view: View | None, copied: bool = False) -> list[str]:
+    """`x = x.reshape(rows, D)`; nothing where the kernel takes the tensor as it is.
+
+    `copied`: it is an operand where no copy was needed, which no view need be of.
+    """
     op, dims = context.op, context.dims[tensor]
     flat = ir.BATCH_SIZE in dims
     out = tensor
@@ -207,7 +232,8 @@ def view_line(context: Context, tensor: str, view: View | None) -> list[str]:
     shape = dims if view is None else view.shape
     if shape != dims or flat and not one_batch(context, tensor):
         inside = ", ".join(whole(d) for d in shape) or "()"  # one element, no dim
-        out += f".view({inside})" if operand is None else f".reshape({inside})"
+        written = operand is None or tensor in {o.name for o in op.outputs}
+        out += f".view({inside})" if written and not copied else f".reshape({inside})"
     return [] if out == tensor else [f"{tensor} = {out}"]
 
 
@@ -281,10 +307,11 @@ def branch(
     lines = [line for pack in packs for line in pack_lines(context, pack)]
     device = touched(step)[0]
     lines += broadcast_lines(context, step, variant)
-    for tensor in touched(step):
-        if not (is_shared(step, tensor) or step.merged or variant.merged):
+    copies = [p.stored for p in variant.packs if p.stored]
+    for tensor in (*touched(step), *copies):
+        if tensor in copies or not (is_shared(step, tensor) or step.merged or variant.merged):
             way = seen_by(step, variant.launches[0].kernel, tensor)
-            lines += view_line(context, tensor, way)
+            lines += view_line(context, tensor, way, tensor in copies)
     for name, dtype, shape in variant.scratch:
         sizes = ", ".join(rule_text(r, renames) for r in shape)
         made = "zeros" if (name, name) in variant.zeroed else "empty"

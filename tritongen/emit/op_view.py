@@ -15,7 +15,14 @@ from tritongen.emit.body import Context
 from tritongen.emit.decorator import asks_of, differentiable, options
 from tritongen.emit.facts import touched
 from tritongen.emit.kernels import kernel_view
-from tritongen.emit.launch import TORCH_DTYPES, LaunchView, batch_lines, launch_view, scratch_lines
+from tritongen.emit.launch import (
+    TORCH_DTYPES,
+    LaunchView,
+    batch_lines,
+    launch_view,
+    scratch_lines,
+    stored_dims,
+)
 from tritongen.emit.layouts import alike, kept
 from tritongen.emit.op_plans import OpPlans
 from tritongen.emit.reference import claim_lines, reference_lines
@@ -133,7 +140,11 @@ def op_view(item: OpPlans) -> SimpleNamespace:
         sequences=code.sequences,
         helpers=list(code.helpers),
         libdevice=code.libdevice,
-        describes=any(k.tiles for p in item.plans for s in p.steps for k in s.kernels),
+        describes=any(
+            any(k.tiles for k in s.kernels) or any(c.stored for v in s.variants for c in v.packs)
+            for p in item.plans
+            for s in p.steps
+        ),
         first_kernel=item.plans[0].steps[0].kernels[0].name,
     )
 
@@ -182,15 +193,17 @@ def step_context(context: Context, step: Step) -> Context:
     """With the copies that the step makes of its operands: another step's may have the same names."""
     dims, dtypes = dict(context.dims), dict(context.dtypes)
     for pack in (p for v in step.variants for p in v.packs if p.stored):
-        dims[pack.stored] = (*(dims[pack.tensor][k] for k in pack.order[:-1]), pack.lanes)
+        dims[pack.stored] = stored_dims(pack, dims[pack.tensor])
         dtypes[pack.stored] = dtypes[pack.tensor]
     return replace(context, dims=dims, dtypes=dtypes)
 
 
 def pack_context(context: Context, pack: Pack) -> Context:
-    """What the launch of a copy knows: its one operand."""
+    """What the launch of a copy knows: its one operand, and the copy, whose sizes are its own."""
     operand = ir.Tensor(pack.tensor, context.dtypes[pack.tensor], pack.dims)
-    op = replace(context.op, params=(operand,), outputs=(), facts=())
+    (copy,) = pack.step.stores
+    result = ir.Tensor(copy, context.dtypes[copy], context.dims[copy])
+    op = replace(context.op, params=(operand, result), outputs=(result,), facts=())
     return replace(context, op=op, dims=context.dims | {pack.tensor: pack.dims})
 
 

@@ -42,7 +42,8 @@ class Product:
     taps: tuple[ir.Binder, ...] = ()
     lets: tuple[tuple[str, Poly], ...] = ()  # see KernelPlan
     ragged: tuple[tuple[Poly, Poly], ...] = ()
-    lanes: str = ""  # the size of the channels as `classes/lanes.py` stores them
+    lanes: str = ""  # the sizes of the channels as `classes/lanes.py` stores them
+    padded: str = ""
 
 
 @dataclass(frozen=True, slots=True)

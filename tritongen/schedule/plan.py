@@ -167,10 +167,13 @@ class Pack:
     why: str
     step: Step
     like: str = ""  # the operand whose dtype it is given, whatever lies innermost
-    stored: str = ""  # the name of the copy, where the kernel reads it as another tensor,
-    lanes: Poly = (
-        Poly()
-    )  # of so many elements in the innermost dim, zeros behind those of the operand
+    # The name of the copy, where the kernel reads it as another tensor, of so many elements in the innermost dim, zeros
+    # behind those of the operand: the operand itself, where these are as many and it lies so.
+    stored: str = ""
+    lanes: Poly = Poly()
+    multiple: int = 1  # of which that is one
+    # A dim of the operand and what it is split into, where `dims` and `order` have two for it: groups and their channels.
+    split: tuple[int, tuple[Poly, Poly]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

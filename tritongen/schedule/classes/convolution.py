@@ -28,9 +28,8 @@ from tritongen.ir.algebra import (
     symbols,
 )
 from tritongen.schedule.canonical import binders_of, fresh, reads
-from tritongen.schedule.classes import one_tap, patches, pointwise, window
+from tritongen.schedule.classes import lanes, one_tap, patches, pointwise, window
 from tritongen.schedule.classes.contraction_stages import fitted
-from tritongen.schedule.classes.lanes import in_lanes
 from tritongen.schedule.members import Group
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Order, Pack, Step, Variant
 from tritongen.schedule.views import accesses, views
@@ -150,38 +149,45 @@ def make(name, group, stores, dims, facts) -> Step:
     tiles = _kernel(f"{name}_tiles", "contraction", flat, group, stores, dims, facts)
     kernels: tuple[KernelPlan, ...] = (tiles,)
     packs: tuple[Pack, ...] = ()
+    copies: tuple[Pack, ...] = ()
+    channels = padded = Axis("k", p.k).extent
     if p.k:
-        tapped = (*outer, Axis("k", p.k), Axis("tap", p.taps))
-        taps = _kernel(f"{name}_taps", "taps", tapped, group, stores, dims, facts)
-        kernels, packs = (taps, tiles), _packs(name, group, dims, facts)
+        packs = _packs(name, group, dims, facts)
+        whole = lanes.widened(group, p.padded, packs, dims, facts) or (group, packs, dims)
+        wide, copies, wide_dims = whole
+        padded = Axis("k", wide.factors.k).extent
+        tapped = (*outer, Axis("k", wide.factors.k), Axis("tap", p.taps))
+        taps = _kernel(f"{name}_taps", "taps", tapped, wide, stores, wide_dims, facts)
+        kernels = (taps, tiles)
     stored: tuple[Pack, ...] = ()
-    if wider := in_lanes(group, packs, dims, facts):
-        padded, stored, wide_dims = wider
-        terms = (*outer, Axis("k", (*p.taps, *padded.factors.k)))
-        laned = _kernel(f"{name}_lanes", "contraction", terms, padded, stores, wide_dims, facts)
-        kernels = (taps, laned, tiles)
+    if few := lanes.widened(group, p.lanes, packs, dims, facts):
+        laned, stored, few_dims = few
+        terms = (*outer, Axis("k", (*p.taps, *laned.factors.k)))
+        plan = _kernel(f"{name}_lanes", "contraction", terms, laned, stores, few_dims, facts)
+        kernels = (taps, plan, tiles)
     numbers = (
         ("batches", outer[0].extent),
         ("M", outer[1].extent),
         ("N", outer[2].extent),
-        ("channels", Axis("k", p.k).extent),
+        ("channels", channels),
+        ("padded", padded),
         *(() if p.lets else (("depth", flat[3].extent),)),
     )
     why = "a sum of products, one factor gathered by a sliding window"
     times = "batches * " if p.batch else ""
     stages = "1" if p.lets else "4 if depth > 128 else 1"
-    variants = _variants(kernels, packs, (stored, stages), times)
-    if len(packs) == 2 and (made := patches.kernel(name, group, tapped, stores, dims)):
+    variants = _variants(kernels, packs, copies, (stored, stages), times)
+    if len(packs) == 2 and (made := patches.kernel(name, wide, tapped, stores, wide_dims)):
         plan, own = made
         kernels, numbers = (plan, *kernels), (*numbers, *own.items())
-        variants = (patches.variant(plan, own, packs, times), *variants)
+        variants = (patches.variant(plan, own, copies, times), *variants)
     orders: tuple[Order, ...] = ()
     if p.batch and not p.lets:
         # Fewer channels out a group than a tile of tl.dot has columns: depthwise convolutions.
-        whole = replace(group, row=group.nests[0].box)
-        more, known, few, orders = window.beside(name, whole, stores, dims, facts, "N < 8")
+        rows = replace(group, row=group.nests[0].box)
+        more, known, windows, orders = window.beside(name, rows, stores, dims, facts, "N < 8")
         kernels = (*kernels[:-1], *more, kernels[-1])
-        numbers, variants = (*numbers, *known), (*few, *variants)
+        numbers, variants = (*numbers, *known), (*windows, *variants)
     one = one_tap.beside(name, group, stores, dims, facts)
     kernels = (*kernels[:-1], *one.kernels, kernels[-1])
     numbers = tuple(dict((*numbers, *one.numbers)).items())
@@ -190,7 +196,7 @@ def make(name, group, stores, dims, facts) -> Step:
     return fitted(Step(name, "contraction", why, stores, numbers, kernels, variants, **asked))
 
 
-def _variants(kernels, packs, laned, times: str) -> tuple[Variant, ...]:
+def _variants(kernels, packs, copies, laned, times: str) -> tuple[Variant, ...]:
     """Measured with one H200 against cuDNN with its bias, by what each is for (x: times as fast).
 
     bf16, channels last: 3x3 over 64 x 64 x 56^2 in 128 x 64 x 64, 4 warps 1.23x, 8 warps 1.01x;
@@ -227,7 +233,7 @@ def _variants(kernels, packs, laned, times: str) -> tuple[Variant, ...]:
                 "many channels out: each gathered tile serves 256 of them",
                 tile("128", "256", deep, "8", "3"),
                 tapped,
-                packs=packs,
+                packs=copies,
                 requires="not hip and itemsize <= 2",
             ),
             Variant(
@@ -251,7 +257,7 @@ def _variants(kernels, packs, laned, times: str) -> tuple[Variant, ...]:
                     "3",
                 ),
                 tapped,
-                packs=packs,
+                packs=copies,
                 requires="not hip and itemsize <= 4",
             ),
         ]
@@ -297,8 +303,17 @@ def _packs(name, group, dims, facts) -> tuple[Pack, ...]:
             inner = [k for k, c in enumerate(read.coords) if channel in indices(c)]
             if len(inner) != 1 or len(read.coords) < 2:
                 continue
-            order = (*(k for k in range(len(read.coords)) if k != inner[0]), inner[0])
-            found.append(_pack(name, read, order, dims, facts))
+            (at,) = inner
+            split = lanes.split_by_groups(p, read, at, dims, facts)
+            if split is not None:
+                read, at, own = lanes.as_split(read, at, channel), at + 1, {**dims}
+                own[read.tensor] = (*dims[read.tensor][: at - 1], *split, *dims[read.tensor][at:])
+            else:
+                own = dims
+            last = (at,) if split is None else (at - 1, at)
+            order = (*(k for k in range(len(read.coords)) if k not in last), *last)
+            made = _pack(name, read, order, own, facts)
+            found.append(replace(made, split=split and (at - 1, split)))
     return tuple(found)
 
 
@@ -308,18 +323,21 @@ def _pack(name, read: ir.Read, order, dims, facts) -> Pack:
     own = tuple(
         d if bare(d) else size(f"{read.tensor}_{k}") for k, d in enumerate(dims[read.tensor])
     )
-    box = tuple(ir.Binder(f"i{k}", Poly(), own[k]) for k in order)
+    # As many in the innermost dim as the copy has: zeros behind those of the operand.
+    extents = {k: own[k] for k in order} | {order[-1]: size(f"{copy}_width")}
+    # Walked as the operand lies, where groups stand between places and channels in the copy.
+    box = tuple(ir.Binder(f"i{k}", Poly(), extents[k]) for k in (*sorted(order[:-1]), order[-1]))
     at = {k: index(f"i{k}") for k in order}
-    body = ir.Read(read.tensor, tuple(at[k] for k in range(len(order))), None, read.dtype)
-    nest = ir.Nest(
-        copy, box, tuple(at[k] for k in order), tuple(b.hi for b in box), body, read.dtype
-    )
+    zero = 0 if read.dtype in ir.INTS else 0.0
+    body = ir.Read(read.tensor, tuple(at[k] for k in range(len(order))), zero, read.dtype)
+    coords, sizes = tuple(at[k] for k in order), tuple(extents[k] for k in order)
+    nest = ir.Nest(copy, box, coords, sizes, body, read.dtype)
     all_dims = {**dims, read.tensor: own, copy: nest.dims}
     group, step_name = Group("pointwise", (nest,), box), f"{name}_{copy}"
     if order == tuple(range(len(order))):  # the dims stay where they are: only memory differs
         step = pointwise.restrided(step_name, group, (copy,))
     else:
-        step = pointwise.make(step_name, group, (copy,), all_dims, facts)
+        step = pointwise.turned(step_name, group, (copy,), all_dims, facts)
     return Pack(read.tensor, own, order, "its channels lie apart", step)
 
 

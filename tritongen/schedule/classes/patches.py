@@ -71,12 +71,12 @@ def variant(plan: KernelPlan, numbers: dict[str, Poly], packs, times: str) -> Va
     16 places 1.02 and 0.99, of 32 1.12 and 0.87 times what taps take).
     """
     steps = " and 0 < hop and over == 0" if "hop" in numbers else ""
-    requires = f"patched and 2 <= itemsize <= 4 and channels % 16 == 0{steps}"
+    requires = f"patched and 2 <= itemsize <= 4 and padded % 16 == 0{steps}"
     why = "neighbouring places read neighbours at every tap: patches of them, by tensor descriptor"
     if "apart" in numbers:
         steps += " and (apart < 2 or 20 * 16 * cdiv(row, 16) <= 21 * row)"
         why += ", stored apart by 16 and more"
-    short = "itemsize <= 2 and BLOCK_N <= 64 and taps * cdiv(channels, BLOCK_K) <= 16"
+    short = "itemsize <= 2 and BLOCK_N <= 64 and taps * cdiv(padded, BLOCK_K) <= 16"
     config = (
         ("BLOCK_N", "max(16, min(128, pow2(N)))"),
         (
@@ -86,7 +86,7 @@ def variant(plan: KernelPlan, numbers: dict[str, Poly], packs, times: str) -> Va
         ),
         (
             "BLOCK_K",
-            "min(128 // itemsize, 64 if channels % 64 == 0 else 32 if channels % 32 == 0 else 16)",
+            "min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)",
         ),
         ("FLAT", short if "taps" in numbers else "False"),
         ("num_warps", "8 if BLOCK_N == 128 and BLOCK_K * itemsize == 128 else 4"),
@@ -95,7 +95,7 @@ def variant(plan: KernelPlan, numbers: dict[str, Poly], packs, times: str) -> Va
     tiles = f"{times}PATCHES * cdiv(N, BLOCK_N)"
     return Variant(
         "patches",
-        f"patched and 2 <= itemsize <= 4 and channels % 16 == 0{steps}"
+        f"patched and 2 <= itemsize <= 4 and padded % 16 == 0 and padded < 2 * channels{steps}"
         f" and {times}M * N * channels >= 2**26",
         why,
         config,

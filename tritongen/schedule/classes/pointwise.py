@@ -145,6 +145,14 @@ def restrided(name, group, stores) -> Step:
     return _tile_of(name, group, stores, len(group.row) - 1, (), True)
 
 
+def turned(name, group, stores, dims, facts) -> Step:
+    """A copy whose dims lie in another order: a square tile reads and writes whole lines."""
+    split = len(group.row) - 1
+    axes = (Axis("row", group.row[:split]), Axis("col", group.row[split:]))
+    seen = views(accesses(group.nests, stores, dims), dims, axes, facts)
+    return _tile_of(name, group, stores, split, seen, True)
+
+
 def _tile(name, group, stores, dims, facts) -> Step:
     touched = list(accesses(group.nests, stores, dims))
     split = _column_digits(group, touched, dims, facts)
