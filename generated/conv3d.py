@@ -1926,11 +1926,11 @@ def conv3d_backward_dx_patches(
         w2_shift = _floor_div(w20 + pad, stride).to(INDEX)
         dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(taps * tl.cdiv(f_padded, BLOCK_K)):
-            tap = start % taps
-            f = start // taps * BLOCK_K
-            k2 = tap // (r2_taps * s2_taps)
-            r2 = tap // s2_taps % r2_taps
-            s2 = tap % s2_taps
+            tap = start % tl.maximum(taps, 1)
+            f = start // tl.maximum(taps, 1) * BLOCK_K
+            k2 = tap // tl.maximum(r2_taps * s2_taps, 1)
+            r2 = tap // tl.maximum(s2_taps, 1) % tl.maximum(r2_taps, 1)
+            s2 = tap % tl.maximum(s2_taps, 1)
             dy_padded = dy_padded_patches.load(
                 [
                     first_n,
@@ -2082,9 +2082,9 @@ def conv3d_backward_dx_taps(
     for start in range(taps * chunks):
         tap = start // chunks
         f = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
-        k2 = tap // (r2_taps * s2_taps)
-        r2 = tap // s2_taps % r2_taps
-        s2 = tap % s2_taps
+        k2 = tap // tl.maximum(r2_taps * s2_taps, 1)
+        r2 = tap // tl.maximum(s2_taps, 1) % tl.maximum(r2_taps, 1)
+        s2 = tap % tl.maximum(s2_taps, 1)
         dy_padded_terms = (
             tl.cast(-k2, tl.int64) * dy_padded_1
             + tl.cast(-r2, tl.int64) * dy_padded_2
@@ -2240,9 +2240,9 @@ def conv3d_backward_dx_lanes(
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, terms, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        k2 = k[None, :] // (r2_taps * s2_taps * f_lanes)
-        r2 = k[None, :] // (s2_taps * f_lanes) % r2_taps
-        s2 = k[None, :] // f_lanes % s2_taps
+        k2 = k[None, :] // tl.maximum(r2_taps * s2_taps * f_lanes, 1)
+        r2 = k[None, :] // tl.maximum(s2_taps * f_lanes, 1) % tl.maximum(r2_taps, 1)
+        s2 = k[None, :] // f_lanes % tl.maximum(s2_taps, 1)
         f = k[None, :] % f_lanes
         dy_lanes_terms = (
             tl.cast(-k2, tl.int64) * dy_lanes_1
@@ -2265,9 +2265,9 @@ def conv3d_backward_dx_lanes(
             & (dy_lanes_q < Q),
             other=0.0,
         )
-        k2 = k[:, None] // (r2_taps * s2_taps * f_lanes)
-        r2 = k[:, None] // (s2_taps * f_lanes) % r2_taps
-        s2 = k[:, None] // f_lanes % s2_taps
+        k2 = k[:, None] // tl.maximum(r2_taps * s2_taps * f_lanes, 1)
+        r2 = k[:, None] // tl.maximum(s2_taps * f_lanes, 1) % tl.maximum(r2_taps, 1)
+        s2 = k[:, None] // f_lanes % tl.maximum(s2_taps, 1)
         f = k[:, None] % f_lanes
         w_lanes_terms = (
             tl.cast(k2 * stride, tl.int64) * w_lanes_1
@@ -2404,9 +2404,9 @@ def conv3d_backward_dx_tiles(
     for start in range(0, terms, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         f = k[None, :] % F
-        k2 = k[None, :] // (r2_taps * s2_taps * F)
-        r2 = k[None, :] // (s2_taps * F) % r2_taps
-        s2 = k[None, :] // F % s2_taps
+        k2 = k[None, :] // tl.maximum(r2_taps * s2_taps * F, 1)
+        r2 = k[None, :] // tl.maximum(s2_taps * F, 1) % tl.maximum(r2_taps, 1)
+        s2 = k[None, :] // F % tl.maximum(s2_taps, 1)
         dy_terms = (
             tl.cast(f, tl.int64) * dy_1
             + tl.cast(-k2, tl.int64) * dy_2
@@ -2429,9 +2429,9 @@ def conv3d_backward_dx_tiles(
             other=0.0,
         )
         f = k[:, None] % F
-        k2 = k[:, None] // (r2_taps * s2_taps * F)
-        r2 = k[:, None] // (s2_taps * F) % r2_taps
-        s2 = k[:, None] // F % s2_taps
+        k2 = k[:, None] // tl.maximum(r2_taps * s2_taps * F, 1)
+        r2 = k[:, None] // tl.maximum(s2_taps * F, 1) % tl.maximum(r2_taps, 1)
+        s2 = k[:, None] // F % tl.maximum(s2_taps, 1)
         w_terms = (
             tl.cast(f, tl.int64) * w_0
             + tl.cast(k2 * stride, tl.int64) * w_2

@@ -258,10 +258,10 @@ def conv_transpose2d_patches(
         q_shift = _floor_div(q0 + pad, stride).to(INDEX)
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(taps * tl.cdiv(c_padded, BLOCK_K)):
-            tap = start % taps
-            c = start // taps * BLOCK_K
-            r = tap // s_taps
-            s = tap % s_taps
+            tap = start % tl.maximum(taps, 1)
+            c = start // tl.maximum(taps, 1) * BLOCK_K
+            r = tap // tl.maximum(s_taps, 1)
+            s = tap % tl.maximum(s_taps, 1)
             x_padded = x_padded_patches.load(
                 [
                     first_n,
@@ -383,8 +383,8 @@ def conv_transpose2d_taps(
     for start in range(taps * chunks):
         tap = start // chunks
         c = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
-        r = tap // s_taps
-        s = tap % s_taps
+        r = tap // tl.maximum(s_taps, 1)
+        s = tap % tl.maximum(s_taps, 1)
         x_padded_terms = (
             tl.cast(-r, tl.int64) * x_padded_1
             + tl.cast(-s, tl.int64) * x_padded_2
@@ -516,8 +516,8 @@ def conv_transpose2d_lanes(
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, terms, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        r = k[None, :] // (s_taps * c_lanes)
-        s = k[None, :] // c_lanes % s_taps
+        r = k[None, :] // tl.maximum(s_taps * c_lanes, 1)
+        s = k[None, :] // c_lanes % tl.maximum(s_taps, 1)
         c = k[None, :] % c_lanes
         x_lanes_terms = (
             tl.cast(-r, tl.int64) * x_lanes_1
@@ -536,8 +536,8 @@ def conv_transpose2d_lanes(
             & (x_lanes_w < W),
             other=0.0,
         )
-        r = k[:, None] // (s_taps * c_lanes)
-        s = k[:, None] // c_lanes % s_taps
+        r = k[:, None] // tl.maximum(s_taps * c_lanes, 1)
+        s = k[:, None] // c_lanes % tl.maximum(s_taps, 1)
         c = k[:, None] % c_lanes
         w_lanes_terms = (
             tl.cast(r * stride, tl.int64) * w_lanes_1
@@ -649,8 +649,8 @@ def conv_transpose2d_tiles(
     for start in range(0, terms, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         c = k[None, :] % C
-        r = k[None, :] // (s_taps * C)
-        s = k[None, :] // C % s_taps
+        r = k[None, :] // tl.maximum(s_taps * C, 1)
+        s = k[None, :] // C % tl.maximum(s_taps, 1)
         x_terms = (
             tl.cast(c, tl.int64) * x_1 + tl.cast(-r, tl.int64) * x_2 + tl.cast(-s, tl.int64) * x_3
         )
@@ -662,8 +662,8 @@ def conv_transpose2d_tiles(
             other=0.0,
         )
         c = k[:, None] % C
-        r = k[:, None] // (s_taps * C)
-        s = k[:, None] // C % s_taps
+        r = k[:, None] // tl.maximum(s_taps * C, 1)
+        s = k[:, None] // C % tl.maximum(s_taps, 1)
         w_terms = (
             tl.cast(c, tl.int64) * w_0
             + tl.cast(r * stride, tl.int64) * w_2

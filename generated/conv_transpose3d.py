@@ -286,11 +286,11 @@ def conv_transpose3d_patches(
         q_shift = _floor_div(q0 + pad, stride).to(INDEX)
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(taps * tl.cdiv(c_padded, BLOCK_K)):
-            tap = start % taps
-            c = start // taps * BLOCK_K
-            k = tap // (r_taps * s_taps)
-            r = tap // s_taps % r_taps
-            s = tap % s_taps
+            tap = start % tl.maximum(taps, 1)
+            c = start // tl.maximum(taps, 1) * BLOCK_K
+            k = tap // tl.maximum(r_taps * s_taps, 1)
+            r = tap // tl.maximum(s_taps, 1) % tl.maximum(r_taps, 1)
+            s = tap % tl.maximum(s_taps, 1)
             x_padded = x_padded_patches.load(
                 [
                     first_n,
@@ -446,9 +446,9 @@ def conv_transpose3d_taps(
     for start in range(taps * chunks):
         tap = start // chunks
         c = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
-        k = tap // (r_taps * s_taps)
-        r = tap // s_taps % r_taps
-        s = tap % s_taps
+        k = tap // tl.maximum(r_taps * s_taps, 1)
+        r = tap // tl.maximum(s_taps, 1) % tl.maximum(r_taps, 1)
+        s = tap % tl.maximum(s_taps, 1)
         x_padded_terms = (
             tl.cast(-k, tl.int64) * x_padded_1
             + tl.cast(-r, tl.int64) * x_padded_2
@@ -608,9 +608,9 @@ def conv_transpose3d_lanes(
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, terms, BLOCK_K):
         k2 = start + tl.arange(0, BLOCK_K).to(INDEX)
-        k = k2[None, :] // (r_taps * s_taps * c_lanes)
-        r = k2[None, :] // (s_taps * c_lanes) % r_taps
-        s = k2[None, :] // c_lanes % s_taps
+        k = k2[None, :] // tl.maximum(r_taps * s_taps * c_lanes, 1)
+        r = k2[None, :] // tl.maximum(s_taps * c_lanes, 1) % tl.maximum(r_taps, 1)
+        s = k2[None, :] // c_lanes % tl.maximum(s_taps, 1)
         c = k2[None, :] % c_lanes
         x_lanes_terms = (
             tl.cast(-k, tl.int64) * x_lanes_1
@@ -633,9 +633,9 @@ def conv_transpose3d_lanes(
             & (x_lanes_w < W),
             other=0.0,
         )
-        k = k2[:, None] // (r_taps * s_taps * c_lanes)
-        r = k2[:, None] // (s_taps * c_lanes) % r_taps
-        s = k2[:, None] // c_lanes % s_taps
+        k = k2[:, None] // tl.maximum(r_taps * s_taps * c_lanes, 1)
+        r = k2[:, None] // tl.maximum(s_taps * c_lanes, 1) % tl.maximum(r_taps, 1)
+        s = k2[:, None] // c_lanes % tl.maximum(s_taps, 1)
         c = k2[:, None] % c_lanes
         w_lanes_terms = (
             tl.cast(k * stride, tl.int64) * w_lanes_1
@@ -776,9 +776,9 @@ def conv_transpose3d_tiles(
     for start in range(0, terms, BLOCK_K):
         k2 = start + tl.arange(0, BLOCK_K).to(INDEX)
         c = k2[None, :] % C
-        k = k2[None, :] // (r_taps * s_taps * C)
-        r = k2[None, :] // (s_taps * C) % r_taps
-        s = k2[None, :] // C % s_taps
+        k = k2[None, :] // tl.maximum(r_taps * s_taps * C, 1)
+        r = k2[None, :] // tl.maximum(s_taps * C, 1) % tl.maximum(r_taps, 1)
+        s = k2[None, :] // C % tl.maximum(s_taps, 1)
         x_terms = (
             tl.cast(c, tl.int64) * x_1
             + tl.cast(-k, tl.int64) * x_2
@@ -801,9 +801,9 @@ def conv_transpose3d_tiles(
             other=0.0,
         )
         c = k2[:, None] % C
-        k = k2[:, None] // (r_taps * s_taps * C)
-        r = k2[:, None] // (s_taps * C) % r_taps
-        s = k2[:, None] // C % s_taps
+        k = k2[:, None] // tl.maximum(r_taps * s_taps * C, 1)
+        r = k2[:, None] // tl.maximum(s_taps * C, 1) % tl.maximum(r_taps, 1)
+        s = k2[:, None] // C % tl.maximum(s_taps, 1)
         w_terms = (
             tl.cast(c, tl.int64) * w_0
             + tl.cast(k * stride, tl.int64) * w_2

@@ -83,6 +83,8 @@ def open_patch(body: Body, var: dict[str, str]) -> Patch:
     reach = {run: body.names.free(f"PATCH_{run[0].upper()}") for run in places}
     body.args.constants |= {side: side for side in reach.values()}
     var["taps"] = var["TAP"] if var["TAP"].isidentifier() else f"({var['TAP']})"
+    if body.kernel.lets:  # see `Places.counted`
+        var["taps"] = f"tl.maximum({var['TAP']}, 1)"
     return Patch(
         tuple(binders[run] for run in places),
         columns,

@@ -202,7 +202,13 @@ class Places(Parameters):
         return out
 
     def counted(self, p: Poly) -> str:
-        """An extent to divide by; a product of sizes comes as an argument, since it may need 64 bits."""
+        """An extent to divide by; a product of sizes comes as an argument, since it may need 64 bits.
+
+        Some phases of a transposed convolution have no taps, and their loop no turn: but what it divides by is
+        hoisted, and from `x % 0`, which has no meaning, LLVM would conclude that there are some.
+        """
+        if indices(p) & set(self.lets):
+            return f"tl.maximum({self.size(p)[0]}, 1)"
         names = [a.name for m, _ in p.terms for a, _ in m if isinstance(a, Sym)]
         if len(p.terms) != 1 or indices(p) or len(names) < 2:
             return wrap(self.size(p), ATOM)

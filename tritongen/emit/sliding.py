@@ -48,7 +48,8 @@ class SlidingBody(Body):
         return tuple(b for b in binders if b.index in slid)
 
     def counted(self, p: Poly) -> str:
-        return wrap(self.size(p), ATOM) if symbols(p) <= self.known else super().counted(p)
+        known = symbols(p) <= self.known and not indices(p)
+        return wrap(self.size(p), ATOM) if known else super().counted(p)
 
     def address(self, tensor: str, coords: tuple[Poly, ...]) -> tuple[str, list[str], list[int]]:
         if tensor in self.views or not any(self.is_split(c) for c in coords):
