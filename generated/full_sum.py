@@ -346,7 +346,11 @@ def choose_full_sum_backward(
     if outer * middle == 1:
         return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
     # any strides: a square tile where memory runs along another dim than the last
-    BLOCK = 64 if turned else min(1024, max(16, triton.next_power_of_2(inner)))
+    BLOCK = (
+        max(64, 4096 // triton.next_power_of_2(outer * middle))
+        if turned
+        else min(1024, max(16, triton.next_power_of_2(inner)))
+    )
     return "strided", dict(BLOCK=BLOCK, ROWS=max(1, 4096 // BLOCK), num_warps=8)
 
 
