@@ -39,10 +39,11 @@ def _has_tma(device: torch.device) -> bool:
 
 
 def _takes_tiles(*operands: torch.Tensor) -> bool:
-    """Whether tiles of these can be loaded by descriptor; what repeats itself in memory would be copied."""
+    """Whether tiles of these can be loaded by descriptor; what repeats itself along a batch would be copied."""
     if not _has_tma(operands[0].device):
         return False
-    return all(min(x.shape) > 0 and max(x.shape) < 2**31 and 0 not in x.stride() for x in operands)
+    whole = (min(x.shape) > 0 and max(x.shape) < 2**31 for x in operands)
+    return all(whole) and all(0 not in x.stride()[:-2] for x in operands)
 
 
 def _is_aligned(x: torch.Tensor) -> bool:
@@ -661,8 +662,14 @@ def choose_attention_s(
     if (
         tma
         and itemsize <= 4
-        and K >= 4096
-        and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        and (
+            K >= 4096
+            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+            or itemsize == 4
+            and K >= 1024
+            and K % 4 == 0
+            and batches * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        )
     ):
         BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
@@ -689,7 +696,17 @@ def choose_attention_s(
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
         )
     # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
-    if tma and batches * M * N * K >= 2**29 and itemsize <= 2 and 16 < M <= 64:
+    if (
+        tma
+        and (
+            batches * M * N * K >= 2**29
+            or M > 64
+            and N > 16
+            and batches * (M * K + K * N + M * N) >= 2**23
+        )
+        and itemsize <= 2
+        and 16 < M <= 64
+    ):
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         return "slender", dict(
             BLOCK_M=max(32, triton.next_power_of_2(M)),
@@ -703,7 +720,11 @@ def choose_attention_s(
     # long, and bound by memory: small tiles, three programs a multiprocessor
     if (
         tma
-        and batches * M * N * K >= 2**29
+        and (
+            batches * M * N * K >= 2**29
+            or (N > 16 or K <= 64)
+            and batches * (M * K + K * N + M * N) >= 2**23
+        )
         and itemsize <= 4
         and batches * M >= 64 * sms
         and N * K <= 128 * (N + K)
@@ -721,7 +742,12 @@ def choose_attention_s(
     # large, and tiles of 3 strips of 64 rows fill the waves better
     if (
         tma
-        and batches * M * N * K >= 2**29
+        and (
+            batches * M * N * K >= 2**29
+            or M > 64
+            and N > 16
+            and batches * (M * K + K * N + M * N) >= 2**23
+        )
         and itemsize == 2
         and 5 * triton.cdiv(batches * triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
         <= 6 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
@@ -740,7 +766,12 @@ def choose_attention_s(
     # few waves, with work behind the sums: two programs a multiprocessor take turns
     if (
         tma
-        and batches * M * N * K >= 2**29
+        and (
+            batches * M * N * K >= 2**29
+            or M > 64
+            and N > 16
+            and batches * (M * K + K * N + M * N) >= 2**23
+        )
         and itemsize <= 2
         and triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms) == 1
         and 4 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 7 * sms
@@ -757,7 +788,12 @@ def choose_attention_s(
     # large, and its widest tiles fill whole waves of multiprocessors
     if (
         tma
-        and batches * M * N * K >= 2**29
+        and (
+            batches * M * N * K >= 2**29
+            or M > 64
+            and N > 16
+            and batches * (M * K + K * N + M * N) >= 2**23
+        )
         and itemsize <= 2
         and 9 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
         <= 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
@@ -774,7 +810,12 @@ def choose_attention_s(
     # large, and tiles of 128 x 128 fill the waves better
     if (
         tma
-        and batches * M * N * K >= 2**29
+        and (
+            batches * M * N * K >= 2**29
+            or M > 64
+            and N > 16
+            and batches * (M * K + K * N + M * N) >= 2**23
+        )
         and itemsize <= 4
         and 8 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
         <= 5 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
@@ -789,7 +830,17 @@ def choose_attention_s(
             PROGRAMS=1,
         )
     # large, but few tiles: small ones, to have one for every multiprocessor
-    if tma and batches * M * N * K >= 2**29 and itemsize <= 2 and M > 64:
+    if (
+        tma
+        and (
+            batches * M * N * K >= 2**29
+            or M > 64
+            and N > 16
+            and batches * (M * K + K * N + M * N) >= 2**23
+        )
+        and itemsize <= 2
+        and M > 64
+    ):
         BLOCK_N = (
             128
             if 7 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
@@ -806,12 +857,22 @@ def choose_attention_s(
             PROGRAMS=1,
         )
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if (
+        not hip
+        and itemsize <= 2
+        and N > 128
+        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if (
+        not hip
+        and itemsize <= 4
+        and N > 64
+        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms
+    ):
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -830,8 +891,16 @@ def choose_attention_s(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
-    # few columns: as many rows as one product of the tensor cores takes
-    if not hip and itemsize <= 4 and N <= 16:
+    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    if (
+        not hip
+        and itemsize <= 4
+        and (
+            N <= 16
+            or itemsize == 4
+            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+        )
+    ):
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
@@ -1142,12 +1211,22 @@ def choose_attention_o(
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if (
+        not hip
+        and itemsize <= 2
+        and N > 128
+        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if (
+        not hip
+        and itemsize <= 4
+        and N > 64
+        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms
+    ):
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -1166,8 +1245,16 @@ def choose_attention_o(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
-    # few columns: as many rows as one product of the tensor cores takes
-    if not hip and itemsize <= 4 and N <= 16:
+    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    if (
+        not hip
+        and itemsize <= 4
+        and (
+            N <= 16
+            or itemsize == 4
+            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+        )
+    ):
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
@@ -2333,8 +2420,14 @@ def choose_attention_backward_s_sum(
     if (
         tma
         and itemsize <= 4
-        and K >= 4096
-        and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        and (
+            K >= 4096
+            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+            or itemsize == 4
+            and K >= 1024
+            and K % 4 == 0
+            and batches * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        )
     ):
         BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
@@ -2361,7 +2454,17 @@ def choose_attention_backward_s_sum(
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
         )
     # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
-    if tma and batches * M * N * K >= 2**29 and itemsize <= 2 and 16 < M <= 64:
+    if (
+        tma
+        and (
+            batches * M * N * K >= 2**29
+            or M > 64
+            and N > 16
+            and batches * (M * K + K * N + M * N) >= 2**23
+        )
+        and itemsize <= 2
+        and 16 < M <= 64
+    ):
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         return "slender", dict(
             BLOCK_M=max(32, triton.next_power_of_2(M)),
@@ -2375,7 +2478,11 @@ def choose_attention_backward_s_sum(
     # long, and bound by memory: small tiles, three programs a multiprocessor
     if (
         tma
-        and batches * M * N * K >= 2**29
+        and (
+            batches * M * N * K >= 2**29
+            or (N > 16 or K <= 64)
+            and batches * (M * K + K * N + M * N) >= 2**23
+        )
         and itemsize <= 4
         and batches * M >= 64 * sms
         and N * K <= 128 * (N + K)
@@ -2393,7 +2500,12 @@ def choose_attention_backward_s_sum(
     # large, and tiles of 3 strips of 64 rows fill the waves better
     if (
         tma
-        and batches * M * N * K >= 2**29
+        and (
+            batches * M * N * K >= 2**29
+            or M > 64
+            and N > 16
+            and batches * (M * K + K * N + M * N) >= 2**23
+        )
         and itemsize == 2
         and 5 * triton.cdiv(batches * triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
         <= 6 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
@@ -2412,7 +2524,12 @@ def choose_attention_backward_s_sum(
     # large, and its widest tiles fill whole waves of multiprocessors
     if (
         tma
-        and batches * M * N * K >= 2**29
+        and (
+            batches * M * N * K >= 2**29
+            or M > 64
+            and N > 16
+            and batches * (M * K + K * N + M * N) >= 2**23
+        )
         and itemsize <= 2
         and 9 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
         <= 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
@@ -2429,7 +2546,12 @@ def choose_attention_backward_s_sum(
     # large, and tiles of 128 x 128 fill the waves better
     if (
         tma
-        and batches * M * N * K >= 2**29
+        and (
+            batches * M * N * K >= 2**29
+            or M > 64
+            and N > 16
+            and batches * (M * K + K * N + M * N) >= 2**23
+        )
         and itemsize <= 4
         and 8 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
         <= 5 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
@@ -2444,7 +2566,17 @@ def choose_attention_backward_s_sum(
             PROGRAMS=1,
         )
     # large, but few tiles: small ones, to have one for every multiprocessor
-    if tma and batches * M * N * K >= 2**29 and itemsize <= 2 and M > 64:
+    if (
+        tma
+        and (
+            batches * M * N * K >= 2**29
+            or M > 64
+            and N > 16
+            and batches * (M * K + K * N + M * N) >= 2**23
+        )
+        and itemsize <= 2
+        and M > 64
+    ):
         BLOCK_N = (
             128
             if 7 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
@@ -2461,12 +2593,22 @@ def choose_attention_backward_s_sum(
             PROGRAMS=1,
         )
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if (
+        not hip
+        and itemsize <= 2
+        and N > 128
+        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if (
+        not hip
+        and itemsize <= 4
+        and N > 64
+        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms
+    ):
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -2485,8 +2627,16 @@ def choose_attention_backward_s_sum(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
-    # few columns: as many rows as one product of the tensor cores takes
-    if not hip and itemsize <= 4 and N <= 16:
+    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    if (
+        not hip
+        and itemsize <= 4
+        and (
+            N <= 16
+            or itemsize == 4
+            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+        )
+    ):
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
@@ -2909,12 +3059,22 @@ def choose_attention_backward_dp_sum(
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if (
+        not hip
+        and itemsize <= 2
+        and N > 128
+        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if (
+        not hip
+        and itemsize <= 4
+        and N > 64
+        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms
+    ):
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -2933,8 +3093,16 @@ def choose_attention_backward_dp_sum(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
-    # few columns: as many rows as one product of the tensor cores takes
-    if not hip and itemsize <= 4 and N <= 16:
+    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    if (
+        not hip
+        and itemsize <= 4
+        and (
+            N <= 16
+            or itemsize == 4
+            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+        )
+    ):
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
@@ -2998,12 +3166,22 @@ def choose_attention_backward_dq(
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if (
+        not hip
+        and itemsize <= 2
+        and N > 128
+        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if (
+        not hip
+        and itemsize <= 4
+        and N > 64
+        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms
+    ):
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -3022,8 +3200,16 @@ def choose_attention_backward_dq(
             num_warps=4,
             num_stages=min(4 if M <= 32 else 5, 4),
         )
-    # few columns: as many rows as one product of the tensor cores takes
-    if not hip and itemsize <= 4 and N <= 16:
+    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    if (
+        not hip
+        and itemsize <= 4
+        and (
+            N <= 16
+            or itemsize == 4
+            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+        )
+    ):
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
@@ -3102,12 +3288,22 @@ def choose_attention_backward_dk(
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if (
+        not hip
+        and itemsize <= 2
+        and N > 128
+        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if (
+        not hip
+        and itemsize <= 4
+        and N > 64
+        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms
+    ):
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -3126,8 +3322,16 @@ def choose_attention_backward_dk(
             num_warps=4,
             num_stages=min(4 if M <= 32 else 5, 4),
         )
-    # few columns: as many rows as one product of the tensor cores takes
-    if not hip and itemsize <= 4 and N <= 16:
+    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    if (
+        not hip
+        and itemsize <= 4
+        and (
+            N <= 16
+            or itemsize == 4
+            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+        )
+    ):
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
@@ -3206,12 +3410,22 @@ def choose_attention_backward_dv(
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if (
+        not hip
+        and itemsize <= 2
+        and N > 128
+        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if (
+        not hip
+        and itemsize <= 4
+        and N > 64
+        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms
+    ):
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -3230,8 +3444,16 @@ def choose_attention_backward_dv(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
-    # few columns: as many rows as one product of the tensor cores takes
-    if not hip and itemsize <= 4 and N <= 16:
+    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    if (
+        not hip
+        and itemsize <= 4
+        and (
+            N <= 16
+            or itemsize == 4
+            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+        )
+    ):
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )

@@ -36,10 +36,11 @@ def _has_tma(device: torch.device) -> bool:
 
 
 def _takes_tiles(*operands: torch.Tensor) -> bool:
-    """Whether tiles of these can be loaded by descriptor; what repeats itself in memory would be copied."""
+    """Whether tiles of these can be loaded by descriptor; what repeats itself along a batch would be copied."""
     if not _has_tma(operands[0].device):
         return False
-    return all(min(x.shape) > 0 and max(x.shape) < 2**31 and 0 not in x.stride() for x in operands)
+    whole = (min(x.shape) > 0 and max(x.shape) < 2**31 for x in operands)
+    return all(whole) and all(0 not in x.stride()[:-2] for x in operands)
 
 
 def _is_aligned(x: torch.Tensor) -> bool:
@@ -634,7 +635,7 @@ def choose_bmm(
         tma
         and tf32x3
         and itemsize == 4
-        and batches * M * N * K >= 2**30
+        and batches * M * N * K >= 2**28
         and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
         and 16 < M
         and M <= 768
@@ -695,7 +696,7 @@ def choose_bmm(
         tma
         and tf32x3
         and itemsize == 4
-        and batches * M * N * K >= 2**30
+        and batches * M * N * K >= 2**28
         and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
         and M > 64
         and N >= 64
@@ -722,8 +723,14 @@ def choose_bmm(
     if (
         tma
         and itemsize <= 4
-        and K >= 4096
-        and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        and (
+            K >= 4096
+            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+            or itemsize == 4
+            and K >= 1024
+            and K % 4 == 0
+            and batches * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        )
     ):
         BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
@@ -750,7 +757,17 @@ def choose_bmm(
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
         )
     # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
-    if tma and batches * M * N * K >= 2**29 and itemsize <= 2 and 16 < M <= 64:
+    if (
+        tma
+        and (
+            batches * M * N * K >= 2**29
+            or M > 64
+            and N > 16
+            and batches * (M * K + K * N + M * N) >= 2**23
+        )
+        and itemsize <= 2
+        and 16 < M <= 64
+    ):
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         return "slender", dict(
             BLOCK_M=max(32, triton.next_power_of_2(M)),
@@ -764,7 +781,11 @@ def choose_bmm(
     # long, and bound by memory: small tiles, three programs a multiprocessor
     if (
         tma
-        and batches * M * N * K >= 2**29
+        and (
+            batches * M * N * K >= 2**29
+            or (N > 16 or K <= 64)
+            and batches * (M * K + K * N + M * N) >= 2**23
+        )
         and itemsize <= 4
         and batches * M >= 64 * sms
         and N * K <= 128 * (N + K)
@@ -782,7 +803,12 @@ def choose_bmm(
     # large, and tiles of 3 strips of 64 rows fill the waves better
     if (
         tma
-        and batches * M * N * K >= 2**29
+        and (
+            batches * M * N * K >= 2**29
+            or M > 64
+            and N > 16
+            and batches * (M * K + K * N + M * N) >= 2**23
+        )
         and itemsize == 2
         and 5 * triton.cdiv(batches * triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
         <= 6 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
@@ -801,7 +827,12 @@ def choose_bmm(
     # large, and its widest tiles fill whole waves of multiprocessors
     if (
         tma
-        and batches * M * N * K >= 2**29
+        and (
+            batches * M * N * K >= 2**29
+            or M > 64
+            and N > 16
+            and batches * (M * K + K * N + M * N) >= 2**23
+        )
         and itemsize <= 2
         and 9 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
         <= 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
@@ -818,7 +849,12 @@ def choose_bmm(
     # large, and tiles of 128 x 128 fill the waves better
     if (
         tma
-        and batches * M * N * K >= 2**29
+        and (
+            batches * M * N * K >= 2**29
+            or M > 64
+            and N > 16
+            and batches * (M * K + K * N + M * N) >= 2**23
+        )
         and itemsize <= 4
         and 8 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
         <= 5 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
@@ -833,7 +869,17 @@ def choose_bmm(
             PROGRAMS=1,
         )
     # large, but few tiles: small ones, to have one for every multiprocessor
-    if tma and batches * M * N * K >= 2**29 and itemsize <= 2 and M > 64:
+    if (
+        tma
+        and (
+            batches * M * N * K >= 2**29
+            or M > 64
+            and N > 16
+            and batches * (M * K + K * N + M * N) >= 2**23
+        )
+        and itemsize <= 2
+        and M > 64
+    ):
         BLOCK_N = (
             128
             if 7 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
@@ -850,12 +896,22 @@ def choose_bmm(
             PROGRAMS=1,
         )
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if (
+        not hip
+        and itemsize <= 2
+        and N > 128
+        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if (
+        not hip
+        and itemsize <= 4
+        and N > 64
+        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms
+    ):
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -874,8 +930,16 @@ def choose_bmm(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
-    # few columns: as many rows as one product of the tensor cores takes
-    if not hip and itemsize <= 4 and N <= 16:
+    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    if (
+        not hip
+        and itemsize <= 4
+        and (
+            N <= 16
+            or itemsize == 4
+            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+        )
+    ):
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
@@ -2187,7 +2251,7 @@ def choose_bmm_backward_da(
         tma
         and tf32x3
         and itemsize == 4
-        and batches * M * N * K >= 2**30
+        and batches * M * N * K >= 2**28
         and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
         and 16 < M
         and M <= 768
@@ -2248,7 +2312,7 @@ def choose_bmm_backward_da(
         tma
         and tf32x3
         and itemsize == 4
-        and batches * M * N * K >= 2**30
+        and batches * M * N * K >= 2**28
         and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
         and M > 64
         and N >= 64
@@ -2275,8 +2339,14 @@ def choose_bmm_backward_da(
     if (
         tma
         and itemsize <= 4
-        and K >= 4096
-        and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        and (
+            K >= 4096
+            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+            or itemsize == 4
+            and K >= 1024
+            and K % 4 == 0
+            and batches * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        )
     ):
         BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
@@ -2303,7 +2373,17 @@ def choose_bmm_backward_da(
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
         )
     # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
-    if tma and batches * M * N * K >= 2**29 and itemsize <= 2 and 16 < M <= 64:
+    if (
+        tma
+        and (
+            batches * M * N * K >= 2**29
+            or M > 64
+            and N > 16
+            and batches * (M * K + K * N + M * N) >= 2**23
+        )
+        and itemsize <= 2
+        and 16 < M <= 64
+    ):
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         return "slender", dict(
             BLOCK_M=max(32, triton.next_power_of_2(M)),
@@ -2317,7 +2397,11 @@ def choose_bmm_backward_da(
     # long, and bound by memory: small tiles, three programs a multiprocessor
     if (
         tma
-        and batches * M * N * K >= 2**29
+        and (
+            batches * M * N * K >= 2**29
+            or (N > 16 or K <= 64)
+            and batches * (M * K + K * N + M * N) >= 2**23
+        )
         and itemsize <= 4
         and batches * M >= 64 * sms
         and N * K <= 128 * (N + K)
@@ -2335,7 +2419,12 @@ def choose_bmm_backward_da(
     # large, and tiles of 3 strips of 64 rows fill the waves better
     if (
         tma
-        and batches * M * N * K >= 2**29
+        and (
+            batches * M * N * K >= 2**29
+            or M > 64
+            and N > 16
+            and batches * (M * K + K * N + M * N) >= 2**23
+        )
         and itemsize == 2
         and 5 * triton.cdiv(batches * triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
         <= 6 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
@@ -2354,7 +2443,12 @@ def choose_bmm_backward_da(
     # large, and its widest tiles fill whole waves of multiprocessors
     if (
         tma
-        and batches * M * N * K >= 2**29
+        and (
+            batches * M * N * K >= 2**29
+            or M > 64
+            and N > 16
+            and batches * (M * K + K * N + M * N) >= 2**23
+        )
         and itemsize <= 2
         and 9 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
         <= 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
@@ -2371,7 +2465,12 @@ def choose_bmm_backward_da(
     # large, and tiles of 128 x 128 fill the waves better
     if (
         tma
-        and batches * M * N * K >= 2**29
+        and (
+            batches * M * N * K >= 2**29
+            or M > 64
+            and N > 16
+            and batches * (M * K + K * N + M * N) >= 2**23
+        )
         and itemsize <= 4
         and 8 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
         <= 5 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
@@ -2386,7 +2485,17 @@ def choose_bmm_backward_da(
             PROGRAMS=1,
         )
     # large, but few tiles: small ones, to have one for every multiprocessor
-    if tma and batches * M * N * K >= 2**29 and itemsize <= 2 and M > 64:
+    if (
+        tma
+        and (
+            batches * M * N * K >= 2**29
+            or M > 64
+            and N > 16
+            and batches * (M * K + K * N + M * N) >= 2**23
+        )
+        and itemsize <= 2
+        and M > 64
+    ):
         BLOCK_N = (
             128
             if 7 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
@@ -2403,12 +2512,22 @@ def choose_bmm_backward_da(
             PROGRAMS=1,
         )
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if (
+        not hip
+        and itemsize <= 2
+        and N > 128
+        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if (
+        not hip
+        and itemsize <= 4
+        and N > 64
+        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms
+    ):
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -2427,8 +2546,16 @@ def choose_bmm_backward_da(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
-    # few columns: as many rows as one product of the tensor cores takes
-    if not hip and itemsize <= 4 and N <= 16:
+    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    if (
+        not hip
+        and itemsize <= 4
+        and (
+            N <= 16
+            or itemsize == 4
+            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+        )
+    ):
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
@@ -2717,7 +2844,7 @@ def choose_bmm_backward_db(
         tma
         and tf32x3
         and itemsize == 4
-        and batches * M * N * K >= 2**30
+        and batches * M * N * K >= 2**28
         and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
         and 16 < M
         and M <= 768
@@ -2778,7 +2905,7 @@ def choose_bmm_backward_db(
         tma
         and tf32x3
         and itemsize == 4
-        and batches * M * N * K >= 2**30
+        and batches * M * N * K >= 2**28
         and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
         and M > 64
         and N >= 64
@@ -2805,8 +2932,14 @@ def choose_bmm_backward_db(
     if (
         tma
         and itemsize <= 4
-        and K >= 4096
-        and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        and (
+            K >= 4096
+            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+            or itemsize == 4
+            and K >= 1024
+            and K % 4 == 0
+            and batches * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        )
     ):
         BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
@@ -2833,7 +2966,17 @@ def choose_bmm_backward_db(
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
         )
     # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
-    if tma and batches * M * N * K >= 2**29 and itemsize <= 2 and 16 < M <= 64:
+    if (
+        tma
+        and (
+            batches * M * N * K >= 2**29
+            or M > 64
+            and N > 16
+            and batches * (M * K + K * N + M * N) >= 2**23
+        )
+        and itemsize <= 2
+        and 16 < M <= 64
+    ):
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         return "slender", dict(
             BLOCK_M=max(32, triton.next_power_of_2(M)),
@@ -2847,7 +2990,11 @@ def choose_bmm_backward_db(
     # long, and bound by memory: small tiles, three programs a multiprocessor
     if (
         tma
-        and batches * M * N * K >= 2**29
+        and (
+            batches * M * N * K >= 2**29
+            or (N > 16 or K <= 64)
+            and batches * (M * K + K * N + M * N) >= 2**23
+        )
         and itemsize <= 4
         and batches * M >= 64 * sms
         and N * K <= 128 * (N + K)
@@ -2865,7 +3012,12 @@ def choose_bmm_backward_db(
     # large, and tiles of 3 strips of 64 rows fill the waves better
     if (
         tma
-        and batches * M * N * K >= 2**29
+        and (
+            batches * M * N * K >= 2**29
+            or M > 64
+            and N > 16
+            and batches * (M * K + K * N + M * N) >= 2**23
+        )
         and itemsize == 2
         and 5 * triton.cdiv(batches * triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
         <= 6 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
@@ -2884,7 +3036,12 @@ def choose_bmm_backward_db(
     # large, and its widest tiles fill whole waves of multiprocessors
     if (
         tma
-        and batches * M * N * K >= 2**29
+        and (
+            batches * M * N * K >= 2**29
+            or M > 64
+            and N > 16
+            and batches * (M * K + K * N + M * N) >= 2**23
+        )
         and itemsize <= 2
         and 9 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
         <= 5 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
@@ -2901,7 +3058,12 @@ def choose_bmm_backward_db(
     # large, and tiles of 128 x 128 fill the waves better
     if (
         tma
-        and batches * M * N * K >= 2**29
+        and (
+            batches * M * N * K >= 2**29
+            or M > 64
+            and N > 16
+            and batches * (M * K + K * N + M * N) >= 2**23
+        )
         and itemsize <= 4
         and 8 * triton.cdiv(batches * triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
         <= 5 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
@@ -2916,7 +3078,17 @@ def choose_bmm_backward_db(
             PROGRAMS=1,
         )
     # large, but few tiles: small ones, to have one for every multiprocessor
-    if tma and batches * M * N * K >= 2**29 and itemsize <= 2 and M > 64:
+    if (
+        tma
+        and (
+            batches * M * N * K >= 2**29
+            or M > 64
+            and N > 16
+            and batches * (M * K + K * N + M * N) >= 2**23
+        )
+        and itemsize <= 2
+        and M > 64
+    ):
         BLOCK_N = (
             128
             if 7 * triton.cdiv(batches * triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
@@ -2933,12 +3105,22 @@ def choose_bmm_backward_db(
             PROGRAMS=1,
         )
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if (
+        not hip
+        and itemsize <= 2
+        and N > 128
+        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if (
+        not hip
+        and itemsize <= 4
+        and N > 64
+        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms
+    ):
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -2957,8 +3139,16 @@ def choose_bmm_backward_db(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
-    # few columns: as many rows as one product of the tensor cores takes
-    if not hip and itemsize <= 4 and N <= 16:
+    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    if (
+        not hip
+        and itemsize <= 4
+        and (
+            N <= 16
+            or itemsize == 4
+            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+        )
+    ):
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )

@@ -42,10 +42,11 @@ def _has_tma(device: torch.device) -> bool:
 
 
 def _takes_tiles(*operands: torch.Tensor) -> bool:
-    """Whether tiles of these can be loaded by descriptor; what repeats itself in memory would be copied."""
+    """Whether tiles of these can be loaded by descriptor; what repeats itself along a batch would be copied."""
     if not _has_tma(operands[0].device):
         return False
-    return all(min(x.shape) > 0 and max(x.shape) < 2**31 and 0 not in x.stride() for x in operands)
+    whole = (min(x.shape) > 0 and max(x.shape) < 2**31 for x in operands)
+    return all(whole) and all(0 not in x.stride()[:-2] for x in operands)
 
 
 def _is_aligned(x: torch.Tensor) -> bool:
@@ -1074,7 +1075,11 @@ def choose_conv1d(
         one_tap
         and as_rows
         and M < 2**31
-        and M * N * channels >= 2**29
+        and (
+            M * N * channels >= 2**29
+            or (N > 16 or channels <= 64)
+            and (M * channels + channels * N + M * N) >= 2**23
+        )
         and itemsize <= 4
         and M >= 64 * sms
         and N * channels <= 128 * (N + channels)
@@ -1094,7 +1099,12 @@ def choose_conv1d(
         one_tap
         and as_rows
         and M < 2**31
-        and M * N * channels >= 2**29
+        and (
+            M * N * channels >= 2**29
+            or M > 64
+            and N > 16
+            and (M * channels + channels * N + M * N) >= 2**23
+        )
         and itemsize <= 2
         and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
         <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
@@ -1113,7 +1123,12 @@ def choose_conv1d(
         one_tap
         and as_rows
         and M < 2**31
-        and M * N * channels >= 2**29
+        and (
+            M * N * channels >= 2**29
+            or M > 64
+            and N > 16
+            and (M * channels + channels * N + M * N) >= 2**23
+        )
         and itemsize <= 4
         and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
         <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
@@ -1131,7 +1146,11 @@ def choose_conv1d(
     if (
         one_tap
         and places < 2**31
-        and images * places * N * channels >= 2**29
+        and (
+            images * places * N * channels >= 2**29
+            or (N > 16 or channels <= 64)
+            and images * (places * channels + channels * N + places * N) >= 2**23
+        )
         and itemsize <= 4
         and images * places >= 64 * sms
         and N * channels <= 128 * (N + channels)
@@ -1150,7 +1169,12 @@ def choose_conv1d(
     if (
         one_tap
         and places < 2**31
-        and images * places * N * channels >= 2**29
+        and (
+            images * places * N * channels >= 2**29
+            or places > 64
+            and N > 16
+            and images * (places * channels + channels * N + places * N) >= 2**23
+        )
         and itemsize <= 2
         and 9 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 256), sms)
         <= 5 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
@@ -1168,7 +1192,12 @@ def choose_conv1d(
     if (
         one_tap
         and places < 2**31
-        and images * places * N * channels >= 2**29
+        and (
+            images * places * N * channels >= 2**29
+            or places > 64
+            and N > 16
+            and images * (places * channels + channels * N + places * N) >= 2**23
+        )
         and itemsize <= 4
         and 8 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
         <= 5 * triton.cdiv(images * triton.cdiv(places, 64) * triton.cdiv(N, 128), sms)
@@ -3440,7 +3469,11 @@ def choose_conv1d_backward_dx(
         one_tap
         and as_rows
         and M < 2**31
-        and M * N * channels >= 2**29
+        and (
+            M * N * channels >= 2**29
+            or (N > 16 or channels <= 64)
+            and (M * channels + channels * N + M * N) >= 2**23
+        )
         and itemsize <= 4
         and M >= 64 * sms
         and N * channels <= 128 * (N + channels)
@@ -3460,7 +3493,12 @@ def choose_conv1d_backward_dx(
         one_tap
         and as_rows
         and M < 2**31
-        and M * N * channels >= 2**29
+        and (
+            M * N * channels >= 2**29
+            or M > 64
+            and N > 16
+            and (M * channels + channels * N + M * N) >= 2**23
+        )
         and itemsize <= 2
         and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
         <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
@@ -3479,7 +3517,12 @@ def choose_conv1d_backward_dx(
         one_tap
         and as_rows
         and M < 2**31
-        and M * N * channels >= 2**29
+        and (
+            M * N * channels >= 2**29
+            or M > 64
+            and N > 16
+            and (M * channels + channels * N + M * N) >= 2**23
+        )
         and itemsize <= 4
         and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
         <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
@@ -3497,7 +3540,11 @@ def choose_conv1d_backward_dx(
     if (
         one_tap
         and places < 2**31
-        and images * places * N * channels >= 2**29
+        and (
+            images * places * N * channels >= 2**29
+            or (N > 16 or channels <= 64)
+            and images * (places * channels + channels * N + places * N) >= 2**23
+        )
         and itemsize <= 4
         and images * places >= 64 * sms
         and N * channels <= 128 * (N + channels)
@@ -3516,7 +3563,12 @@ def choose_conv1d_backward_dx(
     if (
         one_tap
         and places < 2**31
-        and images * places * N * channels >= 2**29
+        and (
+            images * places * N * channels >= 2**29
+            or places > 64
+            and N > 16
+            and images * (places * channels + channels * N + places * N) >= 2**23
+        )
         and itemsize <= 2
         and 9 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 256), sms)
         <= 5 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
@@ -3534,7 +3586,12 @@ def choose_conv1d_backward_dx(
     if (
         one_tap
         and places < 2**31
-        and images * places * N * channels >= 2**29
+        and (
+            images * places * N * channels >= 2**29
+            or places > 64
+            and N > 16
+            and images * (places * channels + channels * N + places * N) >= 2**23
+        )
         and itemsize <= 4
         and 8 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
         <= 5 * triton.cdiv(images * triton.cdiv(places, 64) * triton.cdiv(N, 128), sms)

@@ -41,10 +41,11 @@ def _has_tma(device: torch.device) -> bool:
 
 
 def _takes_tiles(*operands: torch.Tensor) -> bool:
-    """Whether tiles of these can be loaded by descriptor; what repeats itself in memory would be copied."""
+    """Whether tiles of these can be loaded by descriptor; what repeats itself along a batch would be copied."""
     if not _has_tma(operands[0].device):
         return False
-    return all(min(x.shape) > 0 and max(x.shape) < 2**31 and 0 not in x.stride() for x in operands)
+    whole = (min(x.shape) > 0 and max(x.shape) < 2**31 for x in operands)
+    return all(whole) and all(0 not in x.stride()[:-2] for x in operands)
 
 
 def _is_aligned(x: torch.Tensor) -> bool:
@@ -1498,7 +1499,11 @@ def choose_conv_group_norm_silu_conv2d(
         one_tap
         and as_rows
         and M < 2**31
-        and M * N * channels >= 2**29
+        and (
+            M * N * channels >= 2**29
+            or (N > 16 or channels <= 64)
+            and (M * channels + channels * N + M * N) >= 2**23
+        )
         and itemsize <= 4
         and M >= 64 * sms
         and N * channels <= 128 * (N + channels)
@@ -1518,7 +1523,12 @@ def choose_conv_group_norm_silu_conv2d(
         one_tap
         and as_rows
         and M < 2**31
-        and M * N * channels >= 2**29
+        and (
+            M * N * channels >= 2**29
+            or M > 64
+            and N > 16
+            and (M * channels + channels * N + M * N) >= 2**23
+        )
         and itemsize <= 2
         and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
         <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
@@ -1537,7 +1547,12 @@ def choose_conv_group_norm_silu_conv2d(
         one_tap
         and as_rows
         and M < 2**31
-        and M * N * channels >= 2**29
+        and (
+            M * N * channels >= 2**29
+            or M > 64
+            and N > 16
+            and (M * channels + channels * N + M * N) >= 2**23
+        )
         and itemsize <= 4
         and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
         <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
@@ -1555,7 +1570,11 @@ def choose_conv_group_norm_silu_conv2d(
     if (
         one_tap
         and places < 2**31
-        and images * places * N * channels >= 2**29
+        and (
+            images * places * N * channels >= 2**29
+            or (N > 16 or channels <= 64)
+            and images * (places * channels + channels * N + places * N) >= 2**23
+        )
         and itemsize <= 4
         and images * places >= 64 * sms
         and N * channels <= 128 * (N + channels)
@@ -1574,7 +1593,12 @@ def choose_conv_group_norm_silu_conv2d(
     if (
         one_tap
         and places < 2**31
-        and images * places * N * channels >= 2**29
+        and (
+            images * places * N * channels >= 2**29
+            or places > 64
+            and N > 16
+            and images * (places * channels + channels * N + places * N) >= 2**23
+        )
         and itemsize <= 2
         and 9 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 256), sms)
         <= 5 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
@@ -1592,7 +1616,12 @@ def choose_conv_group_norm_silu_conv2d(
     if (
         one_tap
         and places < 2**31
-        and images * places * N * channels >= 2**29
+        and (
+            images * places * N * channels >= 2**29
+            or places > 64
+            and N > 16
+            and images * (places * channels + channels * N + places * N) >= 2**23
+        )
         and itemsize <= 4
         and 8 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
         <= 5 * triton.cdiv(images * triton.cdiv(places, 64) * triton.cdiv(N, 128), sms)
@@ -4100,7 +4129,11 @@ def choose_conv_group_norm_silu_forward_conv2d(
         one_tap
         and as_rows
         and M < 2**31
-        and M * N * channels >= 2**29
+        and (
+            M * N * channels >= 2**29
+            or (N > 16 or channels <= 64)
+            and (M * channels + channels * N + M * N) >= 2**23
+        )
         and itemsize <= 4
         and M >= 64 * sms
         and N * channels <= 128 * (N + channels)
@@ -4120,7 +4153,12 @@ def choose_conv_group_norm_silu_forward_conv2d(
         one_tap
         and as_rows
         and M < 2**31
-        and M * N * channels >= 2**29
+        and (
+            M * N * channels >= 2**29
+            or M > 64
+            and N > 16
+            and (M * channels + channels * N + M * N) >= 2**23
+        )
         and itemsize <= 2
         and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
         <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
@@ -4139,7 +4177,12 @@ def choose_conv_group_norm_silu_forward_conv2d(
         one_tap
         and as_rows
         and M < 2**31
-        and M * N * channels >= 2**29
+        and (
+            M * N * channels >= 2**29
+            or M > 64
+            and N > 16
+            and (M * channels + channels * N + M * N) >= 2**23
+        )
         and itemsize <= 4
         and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
         <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
@@ -4157,7 +4200,11 @@ def choose_conv_group_norm_silu_forward_conv2d(
     if (
         one_tap
         and places < 2**31
-        and images * places * N * channels >= 2**29
+        and (
+            images * places * N * channels >= 2**29
+            or (N > 16 or channels <= 64)
+            and images * (places * channels + channels * N + places * N) >= 2**23
+        )
         and itemsize <= 4
         and images * places >= 64 * sms
         and N * channels <= 128 * (N + channels)
@@ -4176,7 +4223,12 @@ def choose_conv_group_norm_silu_forward_conv2d(
     if (
         one_tap
         and places < 2**31
-        and images * places * N * channels >= 2**29
+        and (
+            images * places * N * channels >= 2**29
+            or places > 64
+            and N > 16
+            and images * (places * channels + channels * N + places * N) >= 2**23
+        )
         and itemsize <= 2
         and 9 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 256), sms)
         <= 5 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
@@ -4194,7 +4246,12 @@ def choose_conv_group_norm_silu_forward_conv2d(
     if (
         one_tap
         and places < 2**31
-        and images * places * N * channels >= 2**29
+        and (
+            images * places * N * channels >= 2**29
+            or places > 64
+            and N > 16
+            and images * (places * channels + channels * N + places * N) >= 2**23
+        )
         and itemsize <= 4
         and 8 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
         <= 5 * triton.cdiv(images * triton.cdiv(places, 64) * triton.cdiv(N, 128), sms)
@@ -9155,7 +9212,11 @@ def choose_conv_group_norm_silu_backward_dx(
         one_tap
         and as_rows
         and M < 2**31
-        and M * N * channels >= 2**29
+        and (
+            M * N * channels >= 2**29
+            or (N > 16 or channels <= 64)
+            and (M * channels + channels * N + M * N) >= 2**23
+        )
         and itemsize <= 4
         and M >= 64 * sms
         and N * channels <= 128 * (N + channels)
@@ -9175,7 +9236,12 @@ def choose_conv_group_norm_silu_backward_dx(
         one_tap
         and as_rows
         and M < 2**31
-        and M * N * channels >= 2**29
+        and (
+            M * N * channels >= 2**29
+            or M > 64
+            and N > 16
+            and (M * channels + channels * N + M * N) >= 2**23
+        )
         and itemsize <= 2
         and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
         <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
@@ -9194,7 +9260,12 @@ def choose_conv_group_norm_silu_backward_dx(
         one_tap
         and as_rows
         and M < 2**31
-        and M * N * channels >= 2**29
+        and (
+            M * N * channels >= 2**29
+            or M > 64
+            and N > 16
+            and (M * channels + channels * N + M * N) >= 2**23
+        )
         and itemsize <= 4
         and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
         <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
@@ -9212,7 +9283,11 @@ def choose_conv_group_norm_silu_backward_dx(
     if (
         one_tap
         and places < 2**31
-        and images * places * N * channels >= 2**29
+        and (
+            images * places * N * channels >= 2**29
+            or (N > 16 or channels <= 64)
+            and images * (places * channels + channels * N + places * N) >= 2**23
+        )
         and itemsize <= 4
         and images * places >= 64 * sms
         and N * channels <= 128 * (N + channels)
@@ -9231,7 +9306,12 @@ def choose_conv_group_norm_silu_backward_dx(
     if (
         one_tap
         and places < 2**31
-        and images * places * N * channels >= 2**29
+        and (
+            images * places * N * channels >= 2**29
+            or places > 64
+            and N > 16
+            and images * (places * channels + channels * N + places * N) >= 2**23
+        )
         and itemsize <= 2
         and 9 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 256), sms)
         <= 5 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
@@ -9249,7 +9329,12 @@ def choose_conv_group_norm_silu_backward_dx(
     if (
         one_tap
         and places < 2**31
-        and images * places * N * channels >= 2**29
+        and (
+            images * places * N * channels >= 2**29
+            or places > 64
+            and N > 16
+            and images * (places * channels + channels * N + places * N) >= 2**23
+        )
         and itemsize <= 4
         and 8 * triton.cdiv(images * triton.cdiv(places, 128) * triton.cdiv(N, 128), sms)
         <= 5 * triton.cdiv(images * triton.cdiv(places, 64) * triton.cdiv(N, 128), sms)

@@ -44,10 +44,11 @@ def _has_tma(device: torch.device) -> bool:
 
 
 def _takes_tiles(*operands: torch.Tensor) -> bool:
-    """Whether tiles of these can be loaded by descriptor; what repeats itself in memory would be copied."""
+    """Whether tiles of these can be loaded by descriptor; what repeats itself along a batch would be copied."""
     if not _has_tma(operands[0].device):
         return False
-    return all(min(x.shape) > 0 and max(x.shape) < 2**31 and 0 not in x.stride() for x in operands)
+    whole = (min(x.shape) > 0 and max(x.shape) < 2**31 for x in operands)
+    return all(whole) and all(0 not in x.stride()[:-2] for x in operands)
 
 
 def _is_aligned(x: torch.Tensor) -> bool:

@@ -35,10 +35,11 @@ def _has_tma(device: torch.device) -> bool:
 
 
 def _takes_tiles(*operands: torch.Tensor) -> bool:
-    """Whether tiles of these can be loaded by descriptor; what repeats itself in memory would be copied."""
+    """Whether tiles of these can be loaded by descriptor; what repeats itself along a batch would be copied."""
     if not _has_tma(operands[0].device):
         return False
-    return all(min(x.shape) > 0 and max(x.shape) < 2**31 and 0 not in x.stride() for x in operands)
+    whole = (min(x.shape) > 0 and max(x.shape) < 2**31 for x in operands)
+    return all(whole) and all(0 not in x.stride()[:-2] for x in operands)
 
 
 def _is_aligned(x: torch.Tensor) -> bool:
@@ -322,8 +323,14 @@ def choose_int8_linear(
         terms < 131072
         and tma
         and itemsize <= 4
-        and K >= 4096
-        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        and (
+            K >= 4096
+            and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+            or itemsize == 4
+            and K >= 1024
+            and K % 4 == 0
+            and triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        )
     ):
         BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
@@ -350,7 +357,13 @@ def choose_int8_linear(
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
         )
     # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
-    if terms < 131072 and tma and M * N * K >= 2**29 and itemsize <= 2 and 16 < M <= 64:
+    if (
+        terms < 131072
+        and tma
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
+        and itemsize <= 2
+        and 16 < M <= 64
+    ):
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         return "slender", dict(
             BLOCK_M=max(32, triton.next_power_of_2(M)),
@@ -365,7 +378,7 @@ def choose_int8_linear(
     if (
         terms < 131072
         and tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or (N > 16 or K <= 64) and (M * K + K * N + M * N) >= 2**23)
         and itemsize <= 4
         and M >= 64 * sms
         and N * K <= 128 * (N + K)
@@ -384,7 +397,7 @@ def choose_int8_linear(
     if (
         terms < 131072
         and tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize <= 2
         and triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms) == 1
         and 4 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 7 * sms
@@ -402,7 +415,7 @@ def choose_int8_linear(
     if (
         terms < 131072
         and tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize <= 2
         and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
         <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
@@ -420,7 +433,7 @@ def choose_int8_linear(
     if (
         terms < 131072
         and tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize <= 4
         and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
         <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
@@ -435,7 +448,13 @@ def choose_int8_linear(
             PROGRAMS=1,
         )
     # large, but few tiles: small ones, to have one for every multiprocessor
-    if terms < 131072 and tma and M * N * K >= 2**29 and itemsize <= 2 and M > 64:
+    if (
+        terms < 131072
+        and tma
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
+        and itemsize <= 2
+        and M > 64
+    ):
         BLOCK_N = (
             128
             if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
@@ -456,6 +475,7 @@ def choose_int8_linear(
         terms < 131072
         and not hip
         and itemsize <= 2
+        and N > 128
         and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
     ):
         return "large", dict(
@@ -466,6 +486,7 @@ def choose_int8_linear(
         terms < 131072
         and not hip
         and itemsize <= 4
+        and N > 64
         and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms
     ):
         return "medium", dict(
@@ -486,8 +507,13 @@ def choose_int8_linear(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
-    # few columns: as many rows as one product of the tensor cores takes
-    if terms < 131072 and not hip and itemsize <= 4 and N <= 16:
+    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    if (
+        terms < 131072
+        and not hip
+        and itemsize <= 4
+        and (N <= 16 or itemsize == 4 and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms)
+    ):
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
@@ -1121,8 +1147,14 @@ def choose_int8_linear_backward_acc(
         terms < 131072
         and tma
         and itemsize <= 4
-        and K >= 4096
-        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        and (
+            K >= 4096
+            and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+            or itemsize == 4
+            and K >= 1024
+            and K % 4 == 0
+            and triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        )
     ):
         BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
@@ -1149,7 +1181,13 @@ def choose_int8_linear_backward_acc(
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
         )
     # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
-    if terms < 131072 and tma and M * N * K >= 2**29 and itemsize <= 2 and 16 < M <= 64:
+    if (
+        terms < 131072
+        and tma
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
+        and itemsize <= 2
+        and 16 < M <= 64
+    ):
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         return "slender", dict(
             BLOCK_M=max(32, triton.next_power_of_2(M)),
@@ -1164,7 +1202,7 @@ def choose_int8_linear_backward_acc(
     if (
         terms < 131072
         and tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or (N > 16 or K <= 64) and (M * K + K * N + M * N) >= 2**23)
         and itemsize <= 4
         and M >= 64 * sms
         and N * K <= 128 * (N + K)
@@ -1183,7 +1221,7 @@ def choose_int8_linear_backward_acc(
     if (
         terms < 131072
         and tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize <= 2
         and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
         <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
@@ -1201,7 +1239,7 @@ def choose_int8_linear_backward_acc(
     if (
         terms < 131072
         and tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize <= 4
         and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
         <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
@@ -1216,7 +1254,13 @@ def choose_int8_linear_backward_acc(
             PROGRAMS=1,
         )
     # large, but few tiles: small ones, to have one for every multiprocessor
-    if terms < 131072 and tma and M * N * K >= 2**29 and itemsize <= 2 and M > 64:
+    if (
+        terms < 131072
+        and tma
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
+        and itemsize <= 2
+        and M > 64
+    ):
         BLOCK_N = (
             128
             if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
@@ -1237,6 +1281,7 @@ def choose_int8_linear_backward_acc(
         terms < 131072
         and not hip
         and itemsize <= 2
+        and N > 128
         and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
     ):
         return "large", dict(
@@ -1247,6 +1292,7 @@ def choose_int8_linear_backward_acc(
         terms < 131072
         and not hip
         and itemsize <= 4
+        and N > 64
         and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms
     ):
         return "medium", dict(
@@ -1267,8 +1313,13 @@ def choose_int8_linear_backward_acc(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
-    # few columns: as many rows as one product of the tensor cores takes
-    if terms < 131072 and not hip and itemsize <= 4 and N <= 16:
+    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    if (
+        terms < 131072
+        and not hip
+        and itemsize <= 4
+        and (N <= 16 or itemsize == 4 and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms)
+    ):
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )

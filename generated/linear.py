@@ -37,10 +37,11 @@ def _has_tma(device: torch.device) -> bool:
 
 
 def _takes_tiles(*operands: torch.Tensor) -> bool:
-    """Whether tiles of these can be loaded by descriptor; what repeats itself in memory would be copied."""
+    """Whether tiles of these can be loaded by descriptor; what repeats itself along a batch would be copied."""
     if not _has_tma(operands[0].device):
         return False
-    return all(min(x.shape) > 0 and max(x.shape) < 2**31 and 0 not in x.stride() for x in operands)
+    whole = (min(x.shape) > 0 and max(x.shape) < 2**31 for x in operands)
+    return all(whole) and all(0 not in x.stride()[:-2] for x in operands)
 
 
 def _is_aligned(x: torch.Tensor) -> bool:
@@ -564,7 +565,7 @@ def choose_linear(
         tma
         and tf32x3
         and itemsize == 4
-        and M * N * K >= 2**30
+        and M * N * K >= 2**28
         and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
         and 16 < M
         and M <= 768
@@ -618,7 +619,7 @@ def choose_linear(
         tma
         and tf32x3
         and itemsize == 4
-        and M * N * K >= 2**30
+        and M * N * K >= 2**28
         and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
         and M > 64
         and N >= 64
@@ -642,8 +643,14 @@ def choose_linear(
     if (
         tma
         and itemsize <= 4
-        and K >= 4096
-        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        and (
+            K >= 4096
+            and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+            or itemsize == 4
+            and K >= 1024
+            and K % 4 == 0
+            and triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        )
     ):
         BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
@@ -670,7 +677,12 @@ def choose_linear(
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
         )
     # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
-    if tma and M * N * K >= 2**29 and itemsize <= 2 and 16 < M <= 64:
+    if (
+        tma
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
+        and itemsize <= 2
+        and 16 < M <= 64
+    ):
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         return "slender", dict(
             BLOCK_M=max(32, triton.next_power_of_2(M)),
@@ -682,7 +694,13 @@ def choose_linear(
             PROGRAMS=1,
         )
     # long, and bound by memory: small tiles, three programs a multiprocessor
-    if tma and M * N * K >= 2**29 and itemsize <= 4 and M >= 64 * sms and N * K <= 128 * (N + K):
+    if (
+        tma
+        and (M * N * K >= 2**29 or (N > 16 or K <= 64) and (M * K + K * N + M * N) >= 2**23)
+        and itemsize <= 4
+        and M >= 64 * sms
+        and N * K <= 128 * (N + K)
+    ):
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
         return "stream", dict(
             BLOCK_M=64,
@@ -696,7 +714,7 @@ def choose_linear(
     # large, and tiles of 3 strips of 64 rows fill the waves better
     if (
         tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize == 2
         and 5 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
         <= 6 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
@@ -715,7 +733,7 @@ def choose_linear(
     # few waves, with work behind the sums: two programs a multiprocessor take turns
     if (
         tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize <= 2
         and triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms) == 1
         and 4 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 7 * sms
@@ -732,7 +750,7 @@ def choose_linear(
     # large, and its widest tiles fill whole waves of multiprocessors
     if (
         tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize <= 2
         and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
         <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
@@ -749,7 +767,7 @@ def choose_linear(
     # large, and tiles of 128 x 128 fill the waves better
     if (
         tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize <= 4
         and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
         <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
@@ -764,7 +782,12 @@ def choose_linear(
             PROGRAMS=1,
         )
     # large, but few tiles: small ones, to have one for every multiprocessor
-    if tma and M * N * K >= 2**29 and itemsize <= 2 and M > 64:
+    if (
+        tma
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
+        and itemsize <= 2
+        and M > 64
+    ):
         BLOCK_N = (
             128
             if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
@@ -781,12 +804,12 @@ def choose_linear(
             PROGRAMS=1,
         )
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if not hip and itemsize <= 2 and N > 128 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if not hip and itemsize <= 4 and N > 64 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -805,8 +828,12 @@ def choose_linear(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
-    # few columns: as many rows as one product of the tensor cores takes
-    if not hip and itemsize <= 4 and N <= 16:
+    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    if (
+        not hip
+        and itemsize <= 4
+        and (N <= 16 or itemsize == 4 and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms)
+    ):
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
@@ -2044,7 +2071,7 @@ def choose_linear_backward_dx(
         tma
         and tf32x3
         and itemsize == 4
-        and M * N * K >= 2**30
+        and M * N * K >= 2**28
         and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
         and 16 < M
         and M <= 768
@@ -2098,7 +2125,7 @@ def choose_linear_backward_dx(
         tma
         and tf32x3
         and itemsize == 4
-        and M * N * K >= 2**30
+        and M * N * K >= 2**28
         and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
         and M > 64
         and N >= 64
@@ -2122,8 +2149,14 @@ def choose_linear_backward_dx(
     if (
         tma
         and itemsize <= 4
-        and K >= 4096
-        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        and (
+            K >= 4096
+            and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+            or itemsize == 4
+            and K >= 1024
+            and K % 4 == 0
+            and triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        )
     ):
         BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
@@ -2150,7 +2183,12 @@ def choose_linear_backward_dx(
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
         )
     # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
-    if tma and M * N * K >= 2**29 and itemsize <= 2 and 16 < M <= 64:
+    if (
+        tma
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
+        and itemsize <= 2
+        and 16 < M <= 64
+    ):
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         return "slender", dict(
             BLOCK_M=max(32, triton.next_power_of_2(M)),
@@ -2162,7 +2200,13 @@ def choose_linear_backward_dx(
             PROGRAMS=1,
         )
     # long, and bound by memory: small tiles, three programs a multiprocessor
-    if tma and M * N * K >= 2**29 and itemsize <= 4 and M >= 64 * sms and N * K <= 128 * (N + K):
+    if (
+        tma
+        and (M * N * K >= 2**29 or (N > 16 or K <= 64) and (M * K + K * N + M * N) >= 2**23)
+        and itemsize <= 4
+        and M >= 64 * sms
+        and N * K <= 128 * (N + K)
+    ):
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
         return "stream", dict(
             BLOCK_M=64,
@@ -2176,7 +2220,7 @@ def choose_linear_backward_dx(
     # large, and tiles of 3 strips of 64 rows fill the waves better
     if (
         tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize == 2
         and 5 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
         <= 6 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
@@ -2195,7 +2239,7 @@ def choose_linear_backward_dx(
     # large, and its widest tiles fill whole waves of multiprocessors
     if (
         tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize <= 2
         and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
         <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
@@ -2212,7 +2256,7 @@ def choose_linear_backward_dx(
     # large, and tiles of 128 x 128 fill the waves better
     if (
         tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize <= 4
         and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
         <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
@@ -2227,7 +2271,12 @@ def choose_linear_backward_dx(
             PROGRAMS=1,
         )
     # large, but few tiles: small ones, to have one for every multiprocessor
-    if tma and M * N * K >= 2**29 and itemsize <= 2 and M > 64:
+    if (
+        tma
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
+        and itemsize <= 2
+        and M > 64
+    ):
         BLOCK_N = (
             128
             if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
@@ -2244,12 +2293,12 @@ def choose_linear_backward_dx(
             PROGRAMS=1,
         )
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if not hip and itemsize <= 2 and N > 128 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if not hip and itemsize <= 4 and N > 64 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -2268,8 +2317,12 @@ def choose_linear_backward_dx(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
-    # few columns: as many rows as one product of the tensor cores takes
-    if not hip and itemsize <= 4 and N <= 16:
+    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    if (
+        not hip
+        and itemsize <= 4
+        and (N <= 16 or itemsize == 4 and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms)
+    ):
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
@@ -2535,7 +2588,7 @@ def choose_linear_backward_dw(
         tma
         and tf32x3
         and itemsize == 4
-        and M * N * K >= 2**30
+        and M * N * K >= 2**28
         and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
         and 16 < M
         and M <= 768
@@ -2589,7 +2642,7 @@ def choose_linear_backward_dw(
         tma
         and tf32x3
         and itemsize == 4
-        and M * N * K >= 2**30
+        and M * N * K >= 2**28
         and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
         and M > 64
         and N >= 64
@@ -2613,8 +2666,14 @@ def choose_linear_backward_dw(
     if (
         tma
         and itemsize <= 4
-        and K >= 4096
-        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        and (
+            K >= 4096
+            and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+            or itemsize == 4
+            and K >= 1024
+            and K % 4 == 0
+            and triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        )
     ):
         BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
@@ -2641,7 +2700,12 @@ def choose_linear_backward_dw(
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
         )
     # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
-    if tma and M * N * K >= 2**29 and itemsize <= 2 and 16 < M <= 64:
+    if (
+        tma
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
+        and itemsize <= 2
+        and 16 < M <= 64
+    ):
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         return "slender", dict(
             BLOCK_M=max(32, triton.next_power_of_2(M)),
@@ -2653,7 +2717,13 @@ def choose_linear_backward_dw(
             PROGRAMS=1,
         )
     # long, and bound by memory: small tiles, three programs a multiprocessor
-    if tma and M * N * K >= 2**29 and itemsize <= 4 and M >= 64 * sms and N * K <= 128 * (N + K):
+    if (
+        tma
+        and (M * N * K >= 2**29 or (N > 16 or K <= 64) and (M * K + K * N + M * N) >= 2**23)
+        and itemsize <= 4
+        and M >= 64 * sms
+        and N * K <= 128 * (N + K)
+    ):
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
         return "stream", dict(
             BLOCK_M=64,
@@ -2667,7 +2737,7 @@ def choose_linear_backward_dw(
     # large, and tiles of 3 strips of 64 rows fill the waves better
     if (
         tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize == 2
         and 5 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
         <= 6 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
@@ -2686,7 +2756,7 @@ def choose_linear_backward_dw(
     # large, and its widest tiles fill whole waves of multiprocessors
     if (
         tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize <= 2
         and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
         <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
@@ -2703,7 +2773,7 @@ def choose_linear_backward_dw(
     # large, and tiles of 128 x 128 fill the waves better
     if (
         tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize <= 4
         and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
         <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
@@ -2718,7 +2788,12 @@ def choose_linear_backward_dw(
             PROGRAMS=1,
         )
     # large, but few tiles: small ones, to have one for every multiprocessor
-    if tma and M * N * K >= 2**29 and itemsize <= 2 and M > 64:
+    if (
+        tma
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
+        and itemsize <= 2
+        and M > 64
+    ):
         BLOCK_N = (
             128
             if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
@@ -2735,12 +2810,12 @@ def choose_linear_backward_dw(
             PROGRAMS=1,
         )
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if not hip and itemsize <= 2 and N > 128 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if not hip and itemsize <= 4 and N > 64 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -2759,8 +2834,12 @@ def choose_linear_backward_dw(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
-    # few columns: as many rows as one product of the tensor cores takes
-    if not hip and itemsize <= 4 and N <= 16:
+    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    if (
+        not hip
+        and itemsize <= 4
+        and (N <= 16 or itemsize == 4 and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms)
+    ):
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )

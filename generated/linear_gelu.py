@@ -38,10 +38,11 @@ def _has_tma(device: torch.device) -> bool:
 
 
 def _takes_tiles(*operands: torch.Tensor) -> bool:
-    """Whether tiles of these can be loaded by descriptor; what repeats itself in memory would be copied."""
+    """Whether tiles of these can be loaded by descriptor; what repeats itself along a batch would be copied."""
     if not _has_tma(operands[0].device):
         return False
-    return all(min(x.shape) > 0 and max(x.shape) < 2**31 and 0 not in x.stride() for x in operands)
+    whole = (min(x.shape) > 0 and max(x.shape) < 2**31 for x in operands)
+    return all(whole) and all(0 not in x.stride()[:-2] for x in operands)
 
 
 def _is_aligned(x: torch.Tensor) -> bool:
@@ -711,7 +712,7 @@ def choose_linear_gelu(
         tma
         and tf32x3
         and itemsize == 4
-        and M * N * K >= 2**30
+        and M * N * K >= 2**28
         and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
         and 16 < M
         and M <= 768
@@ -765,7 +766,7 @@ def choose_linear_gelu(
         tma
         and tf32x3
         and itemsize == 4
-        and M * N * K >= 2**30
+        and M * N * K >= 2**28
         and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
         and M > 64
         and N >= 64
@@ -789,8 +790,14 @@ def choose_linear_gelu(
     if (
         tma
         and itemsize <= 4
-        and K >= 4096
-        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        and (
+            K >= 4096
+            and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+            or itemsize == 4
+            and K >= 1024
+            and K % 4 == 0
+            and triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        )
     ):
         BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
@@ -817,7 +824,12 @@ def choose_linear_gelu(
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
         )
     # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
-    if tma and M * N * K >= 2**29 and itemsize <= 2 and 16 < M <= 64:
+    if (
+        tma
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
+        and itemsize <= 2
+        and 16 < M <= 64
+    ):
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         return "slender", dict(
             BLOCK_M=max(32, triton.next_power_of_2(M)),
@@ -829,7 +841,13 @@ def choose_linear_gelu(
             PROGRAMS=1,
         )
     # long, and bound by memory: small tiles, three programs a multiprocessor
-    if tma and M * N * K >= 2**29 and itemsize <= 4 and M >= 64 * sms and N * K <= 128 * (N + K):
+    if (
+        tma
+        and (M * N * K >= 2**29 or (N > 16 or K <= 64) and (M * K + K * N + M * N) >= 2**23)
+        and itemsize <= 4
+        and M >= 64 * sms
+        and N * K <= 128 * (N + K)
+    ):
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
         return "stream", dict(
             BLOCK_M=64,
@@ -843,7 +861,7 @@ def choose_linear_gelu(
     # large, and tiles of 3 strips of 64 rows fill the waves better
     if (
         tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize == 2
         and triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms) == 1
         and 8 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
@@ -861,7 +879,7 @@ def choose_linear_gelu(
     # few waves, with work behind the sums: two programs a multiprocessor take turns
     if (
         tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize <= 2
         and (
             triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms) == 1
@@ -882,7 +900,7 @@ def choose_linear_gelu(
     # large, and its widest tiles fill whole waves of multiprocessors
     if (
         tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize <= 2
         and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
         <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
@@ -899,7 +917,7 @@ def choose_linear_gelu(
     # large, and tiles of 128 x 128 fill the waves better
     if (
         tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize <= 4
         and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
         <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
@@ -914,7 +932,12 @@ def choose_linear_gelu(
             PROGRAMS=1,
         )
     # large, but few tiles: small ones, to have one for every multiprocessor
-    if tma and M * N * K >= 2**29 and itemsize <= 2 and M > 64:
+    if (
+        tma
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
+        and itemsize <= 2
+        and M > 64
+    ):
         BLOCK_N = (
             128
             if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
@@ -931,12 +954,12 @@ def choose_linear_gelu(
             PROGRAMS=1,
         )
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if not hip and itemsize <= 2 and N > 128 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if not hip and itemsize <= 4 and N > 64 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -955,8 +978,12 @@ def choose_linear_gelu(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
-    # few columns: as many rows as one product of the tensor cores takes
-    if not hip and itemsize <= 4 and N <= 16:
+    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    if (
+        not hip
+        and itemsize <= 4
+        and (N <= 16 or itemsize == 4 and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms)
+    ):
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
@@ -1798,7 +1825,7 @@ def choose_linear_gelu_forward(
         tma
         and tf32x3
         and itemsize == 4
-        and M * N * K >= 2**30
+        and M * N * K >= 2**28
         and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
         and 16 < M
         and M <= 768
@@ -1852,7 +1879,7 @@ def choose_linear_gelu_forward(
         tma
         and tf32x3
         and itemsize == 4
-        and M * N * K >= 2**30
+        and M * N * K >= 2**28
         and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
         and M > 64
         and N >= 64
@@ -1876,8 +1903,14 @@ def choose_linear_gelu_forward(
     if (
         tma
         and itemsize <= 4
-        and K >= 4096
-        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        and (
+            K >= 4096
+            and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+            or itemsize == 4
+            and K >= 1024
+            and K % 4 == 0
+            and triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        )
     ):
         BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
@@ -1904,7 +1937,12 @@ def choose_linear_gelu_forward(
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
         )
     # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
-    if tma and M * N * K >= 2**29 and itemsize <= 2 and 16 < M <= 64:
+    if (
+        tma
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
+        and itemsize <= 2
+        and 16 < M <= 64
+    ):
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         return "slender", dict(
             BLOCK_M=max(32, triton.next_power_of_2(M)),
@@ -1916,7 +1954,13 @@ def choose_linear_gelu_forward(
             PROGRAMS=1,
         )
     # long, and bound by memory: small tiles, three programs a multiprocessor
-    if tma and M * N * K >= 2**29 and itemsize <= 4 and M >= 64 * sms and N * K <= 128 * (N + K):
+    if (
+        tma
+        and (M * N * K >= 2**29 or (N > 16 or K <= 64) and (M * K + K * N + M * N) >= 2**23)
+        and itemsize <= 4
+        and M >= 64 * sms
+        and N * K <= 128 * (N + K)
+    ):
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
         return "stream", dict(
             BLOCK_M=64,
@@ -1930,7 +1974,7 @@ def choose_linear_gelu_forward(
     # large, and tiles of 3 strips of 64 rows fill the waves better
     if (
         tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize == 2
         and triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms) == 1
         and 8 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
@@ -1948,7 +1992,7 @@ def choose_linear_gelu_forward(
     # few waves, with work behind the sums: two programs a multiprocessor take turns
     if (
         tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize <= 2
         and (
             triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms) == 1
@@ -1969,7 +2013,7 @@ def choose_linear_gelu_forward(
     # large, and its widest tiles fill whole waves of multiprocessors
     if (
         tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize <= 2
         and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
         <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
@@ -1986,7 +2030,7 @@ def choose_linear_gelu_forward(
     # large, and tiles of 128 x 128 fill the waves better
     if (
         tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize <= 4
         and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
         <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
@@ -2001,7 +2045,12 @@ def choose_linear_gelu_forward(
             PROGRAMS=1,
         )
     # large, but few tiles: small ones, to have one for every multiprocessor
-    if tma and M * N * K >= 2**29 and itemsize <= 2 and M > 64:
+    if (
+        tma
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
+        and itemsize <= 2
+        and M > 64
+    ):
         BLOCK_N = (
             128
             if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
@@ -2018,12 +2067,12 @@ def choose_linear_gelu_forward(
             PROGRAMS=1,
         )
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if not hip and itemsize <= 2 and N > 128 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if not hip and itemsize <= 4 and N > 64 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -2042,8 +2091,12 @@ def choose_linear_gelu_forward(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
-    # few columns: as many rows as one product of the tensor cores takes
-    if not hip and itemsize <= 4 and N <= 16:
+    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    if (
+        not hip
+        and itemsize <= 4
+        and (N <= 16 or itemsize == 4 and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms)
+    ):
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
@@ -2716,12 +2769,12 @@ def choose_linear_gelu_backward_dx(
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if not hip and itemsize <= 2 and N > 128 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if not hip and itemsize <= 4 and N > 64 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -2740,8 +2793,12 @@ def choose_linear_gelu_backward_dx(
             num_warps=4,
             num_stages=min(4 if M <= 32 else 5, 4),
         )
-    # few columns: as many rows as one product of the tensor cores takes
-    if not hip and itemsize <= 4 and N <= 16:
+    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    if (
+        not hip
+        and itemsize <= 4
+        and (N <= 16 or itemsize == 4 and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms)
+    ):
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
@@ -2803,12 +2860,12 @@ def choose_linear_gelu_backward_dw(
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if not hip and itemsize <= 2 and N > 128 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if not hip and itemsize <= 4 and N > 64 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -2827,8 +2884,12 @@ def choose_linear_gelu_backward_dw(
             num_warps=4,
             num_stages=min(4 if M <= 32 else 5, 4),
         )
-    # few columns: as many rows as one product of the tensor cores takes
-    if not hip and itemsize <= 4 and N <= 16:
+    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    if (
+        not hip
+        and itemsize <= 4
+        and (N <= 16 or itemsize == 4 and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms)
+    ):
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )

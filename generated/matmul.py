@@ -36,10 +36,11 @@ def _has_tma(device: torch.device) -> bool:
 
 
 def _takes_tiles(*operands: torch.Tensor) -> bool:
-    """Whether tiles of these can be loaded by descriptor; what repeats itself in memory would be copied."""
+    """Whether tiles of these can be loaded by descriptor; what repeats itself along a batch would be copied."""
     if not _has_tma(operands[0].device):
         return False
-    return all(min(x.shape) > 0 and max(x.shape) < 2**31 and 0 not in x.stride() for x in operands)
+    whole = (min(x.shape) > 0 and max(x.shape) < 2**31 for x in operands)
+    return all(whole) and all(0 not in x.stride()[:-2] for x in operands)
 
 
 def _is_aligned(x: torch.Tensor) -> bool:
@@ -527,7 +528,7 @@ def choose_matmul(
         tma
         and tf32x3
         and itemsize == 4
-        and M * N * K >= 2**30
+        and M * N * K >= 2**28
         and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
         and 16 < M
         and M <= 768
@@ -581,7 +582,7 @@ def choose_matmul(
         tma
         and tf32x3
         and itemsize == 4
-        and M * N * K >= 2**30
+        and M * N * K >= 2**28
         and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
         and M > 64
         and N >= 64
@@ -605,8 +606,14 @@ def choose_matmul(
     if (
         tma
         and itemsize <= 4
-        and K >= 4096
-        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        and (
+            K >= 4096
+            and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+            or itemsize == 4
+            and K >= 1024
+            and K % 4 == 0
+            and triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        )
     ):
         BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
@@ -633,7 +640,12 @@ def choose_matmul(
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
         )
     # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
-    if tma and M * N * K >= 2**29 and itemsize <= 2 and 16 < M <= 64:
+    if (
+        tma
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
+        and itemsize <= 2
+        and 16 < M <= 64
+    ):
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         return "slender", dict(
             BLOCK_M=max(32, triton.next_power_of_2(M)),
@@ -645,7 +657,13 @@ def choose_matmul(
             PROGRAMS=1,
         )
     # long, and bound by memory: small tiles, three programs a multiprocessor
-    if tma and M * N * K >= 2**29 and itemsize <= 4 and M >= 64 * sms and N * K <= 128 * (N + K):
+    if (
+        tma
+        and (M * N * K >= 2**29 or (N > 16 or K <= 64) and (M * K + K * N + M * N) >= 2**23)
+        and itemsize <= 4
+        and M >= 64 * sms
+        and N * K <= 128 * (N + K)
+    ):
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
         return "stream", dict(
             BLOCK_M=64,
@@ -659,7 +677,7 @@ def choose_matmul(
     # large, and tiles of 3 strips of 64 rows fill the waves better
     if (
         tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize == 2
         and 5 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
         <= 6 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
@@ -678,7 +696,7 @@ def choose_matmul(
     # large, and its widest tiles fill whole waves of multiprocessors
     if (
         tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize <= 2
         and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
         <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
@@ -695,7 +713,7 @@ def choose_matmul(
     # large, and tiles of 128 x 128 fill the waves better
     if (
         tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize <= 4
         and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
         <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
@@ -710,7 +728,12 @@ def choose_matmul(
             PROGRAMS=1,
         )
     # large, but few tiles: small ones, to have one for every multiprocessor
-    if tma and M * N * K >= 2**29 and itemsize <= 2 and M > 64:
+    if (
+        tma
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
+        and itemsize <= 2
+        and M > 64
+    ):
         BLOCK_N = (
             128
             if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
@@ -727,12 +750,12 @@ def choose_matmul(
             PROGRAMS=1,
         )
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if not hip and itemsize <= 2 and N > 128 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if not hip and itemsize <= 4 and N > 64 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -751,8 +774,12 @@ def choose_matmul(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
-    # few columns: as many rows as one product of the tensor cores takes
-    if not hip and itemsize <= 4 and N <= 16:
+    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    if (
+        not hip
+        and itemsize <= 4
+        and (N <= 16 or itemsize == 4 and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms)
+    ):
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
@@ -1844,7 +1871,7 @@ def choose_matmul_backward_da(
         tma
         and tf32x3
         and itemsize == 4
-        and M * N * K >= 2**30
+        and M * N * K >= 2**28
         and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
         and 16 < M
         and M <= 768
@@ -1898,7 +1925,7 @@ def choose_matmul_backward_da(
         tma
         and tf32x3
         and itemsize == 4
-        and M * N * K >= 2**30
+        and M * N * K >= 2**28
         and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
         and M > 64
         and N >= 64
@@ -1922,8 +1949,14 @@ def choose_matmul_backward_da(
     if (
         tma
         and itemsize <= 4
-        and K >= 4096
-        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        and (
+            K >= 4096
+            and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+            or itemsize == 4
+            and K >= 1024
+            and K % 4 == 0
+            and triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        )
     ):
         BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
@@ -1950,7 +1983,12 @@ def choose_matmul_backward_da(
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
         )
     # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
-    if tma and M * N * K >= 2**29 and itemsize <= 2 and 16 < M <= 64:
+    if (
+        tma
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
+        and itemsize <= 2
+        and 16 < M <= 64
+    ):
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         return "slender", dict(
             BLOCK_M=max(32, triton.next_power_of_2(M)),
@@ -1962,7 +2000,13 @@ def choose_matmul_backward_da(
             PROGRAMS=1,
         )
     # long, and bound by memory: small tiles, three programs a multiprocessor
-    if tma and M * N * K >= 2**29 and itemsize <= 4 and M >= 64 * sms and N * K <= 128 * (N + K):
+    if (
+        tma
+        and (M * N * K >= 2**29 or (N > 16 or K <= 64) and (M * K + K * N + M * N) >= 2**23)
+        and itemsize <= 4
+        and M >= 64 * sms
+        and N * K <= 128 * (N + K)
+    ):
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
         return "stream", dict(
             BLOCK_M=64,
@@ -1976,7 +2020,7 @@ def choose_matmul_backward_da(
     # large, and tiles of 3 strips of 64 rows fill the waves better
     if (
         tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize == 2
         and 5 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
         <= 6 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
@@ -1995,7 +2039,7 @@ def choose_matmul_backward_da(
     # large, and its widest tiles fill whole waves of multiprocessors
     if (
         tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize <= 2
         and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
         <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
@@ -2012,7 +2056,7 @@ def choose_matmul_backward_da(
     # large, and tiles of 128 x 128 fill the waves better
     if (
         tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize <= 4
         and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
         <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
@@ -2027,7 +2071,12 @@ def choose_matmul_backward_da(
             PROGRAMS=1,
         )
     # large, but few tiles: small ones, to have one for every multiprocessor
-    if tma and M * N * K >= 2**29 and itemsize <= 2 and M > 64:
+    if (
+        tma
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
+        and itemsize <= 2
+        and M > 64
+    ):
         BLOCK_N = (
             128
             if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
@@ -2044,12 +2093,12 @@ def choose_matmul_backward_da(
             PROGRAMS=1,
         )
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if not hip and itemsize <= 2 and N > 128 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if not hip and itemsize <= 4 and N > 64 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -2068,8 +2117,12 @@ def choose_matmul_backward_da(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
-    # few columns: as many rows as one product of the tensor cores takes
-    if not hip and itemsize <= 4 and N <= 16:
+    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    if (
+        not hip
+        and itemsize <= 4
+        and (N <= 16 or itemsize == 4 and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms)
+    ):
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
@@ -2331,7 +2384,7 @@ def choose_matmul_backward_db(
         tma
         and tf32x3
         and itemsize == 4
-        and M * N * K >= 2**30
+        and M * N * K >= 2**28
         and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
         and 16 < M
         and M <= 768
@@ -2385,7 +2438,7 @@ def choose_matmul_backward_db(
         tma
         and tf32x3
         and itemsize == 4
-        and M * N * K >= 2**30
+        and M * N * K >= 2**28
         and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) > sms
         and M > 64
         and N >= 64
@@ -2409,8 +2462,14 @@ def choose_matmul_backward_db(
     if (
         tma
         and itemsize <= 4
-        and K >= 4096
-        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        and (
+            K >= 4096
+            and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+            or itemsize == 4
+            and K >= 1024
+            and K % 4 == 0
+            and triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        )
     ):
         BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
@@ -2437,7 +2496,12 @@ def choose_matmul_backward_db(
             num_stages=min(6, 768 // (BLOCK_M + BLOCK_N)),
         )
     # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
-    if tma and M * N * K >= 2**29 and itemsize <= 2 and 16 < M <= 64:
+    if (
+        tma
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
+        and itemsize <= 2
+        and 16 < M <= 64
+    ):
         BLOCK_N = 32 if N <= 32 * sms else 64 if N <= 64 * sms else 128
         return "slender", dict(
             BLOCK_M=max(32, triton.next_power_of_2(M)),
@@ -2449,7 +2513,13 @@ def choose_matmul_backward_db(
             PROGRAMS=1,
         )
     # long, and bound by memory: small tiles, three programs a multiprocessor
-    if tma and M * N * K >= 2**29 and itemsize <= 4 and M >= 64 * sms and N * K <= 128 * (N + K):
+    if (
+        tma
+        and (M * N * K >= 2**29 or (N > 16 or K <= 64) and (M * K + K * N + M * N) >= 2**23)
+        and itemsize <= 4
+        and M >= 64 * sms
+        and N * K <= 128 * (N + K)
+    ):
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
         return "stream", dict(
             BLOCK_M=64,
@@ -2463,7 +2533,7 @@ def choose_matmul_backward_db(
     # large, and tiles of 3 strips of 64 rows fill the waves better
     if (
         tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize == 2
         and 5 * triton.cdiv(triton.cdiv(M, 192) * triton.cdiv(N, 128), sms)
         <= 6 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
@@ -2482,7 +2552,7 @@ def choose_matmul_backward_db(
     # large, and its widest tiles fill whole waves of multiprocessors
     if (
         tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize <= 2
         and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 256), sms)
         <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
@@ -2499,7 +2569,7 @@ def choose_matmul_backward_db(
     # large, and tiles of 128 x 128 fill the waves better
     if (
         tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize <= 4
         and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
         <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
@@ -2514,7 +2584,12 @@ def choose_matmul_backward_db(
             PROGRAMS=1,
         )
     # large, but few tiles: small ones, to have one for every multiprocessor
-    if tma and M * N * K >= 2**29 and itemsize <= 2 and M > 64:
+    if (
+        tma
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
+        and itemsize <= 2
+        and M > 64
+    ):
         BLOCK_N = (
             128
             if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 128), sms)
@@ -2531,12 +2606,12 @@ def choose_matmul_backward_db(
             PROGRAMS=1,
         )
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if not hip and itemsize <= 2 and N > 128 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if not hip and itemsize <= 4 and N > 64 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -2555,8 +2630,12 @@ def choose_matmul_backward_db(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
-    # few columns: as many rows as one product of the tensor cores takes
-    if not hip and itemsize <= 4 and N <= 16:
+    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    if (
+        not hip
+        and itemsize <= 4
+        and (N <= 16 or itemsize == 4 and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms)
+    ):
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )

@@ -39,10 +39,11 @@ def _has_tma(device: torch.device) -> bool:
 
 
 def _takes_tiles(*operands: torch.Tensor) -> bool:
-    """Whether tiles of these can be loaded by descriptor; what repeats itself in memory would be copied."""
+    """Whether tiles of these can be loaded by descriptor; what repeats itself along a batch would be copied."""
     if not _has_tma(operands[0].device):
         return False
-    return all(min(x.shape) > 0 and max(x.shape) < 2**31 and 0 not in x.stride() for x in operands)
+    whole = (min(x.shape) > 0 and max(x.shape) < 2**31 for x in operands)
+    return all(whole) and all(0 not in x.stride()[:-2] for x in operands)
 
 
 def _is_aligned(x: torch.Tensor) -> bool:
@@ -347,8 +348,14 @@ def choose_swiglu_linear(
     if (
         tma
         and itemsize <= 4
-        and K >= 4096
-        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        and (
+            K >= 4096
+            and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+            or itemsize == 4
+            and K >= 1024
+            and K % 4 == 0
+            and triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        )
     ):
         BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
         BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
@@ -375,7 +382,12 @@ def choose_swiglu_linear(
             num_stages=min(6, 768 // (BLOCK_M + 2 * BLOCK_N)),
         )
     # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
-    if tma and M * N * K >= 2**29 and itemsize <= 2 and 16 < M <= 64:
+    if (
+        tma
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
+        and itemsize <= 2
+        and 16 < M <= 64
+    ):
         BLOCK_N = 16 if N <= 16 * sms else 32 if N <= 32 * sms else 64
         return "slender", dict(
             BLOCK_M=max(32, triton.next_power_of_2(M)),
@@ -387,7 +399,13 @@ def choose_swiglu_linear(
             PROGRAMS=1,
         )
     # long, and bound by memory: small tiles, three programs a multiprocessor
-    if tma and M * N * K >= 2**29 and itemsize <= 4 and M >= 64 * sms and N * K <= 128 * (N + K):
+    if (
+        tma
+        and (M * N * K >= 2**29 or (N > 16 or K <= 64) and (M * K + K * N + M * N) >= 2**23)
+        and itemsize <= 4
+        and M >= 64 * sms
+        and N * K <= 128 * (N + K)
+    ):
         BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
         return "stream", dict(
             BLOCK_M=64,
@@ -401,7 +419,7 @@ def choose_swiglu_linear(
     # few waves, with work behind the sums: two programs a multiprocessor take turns
     if (
         tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize <= 2
         and triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms) == 1
         and 4 * triton.cdiv(M, 128) * triton.cdiv(N, 64) >= 7 * sms
@@ -418,7 +436,7 @@ def choose_swiglu_linear(
     # large, and its widest tiles fill whole waves of multiprocessors
     if (
         tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize <= 2
         and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
         <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 64), sms)
@@ -435,7 +453,7 @@ def choose_swiglu_linear(
     # large, and tiles of 128 x 128 fill the waves better
     if (
         tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize <= 4
         and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 64), sms)
         <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
@@ -450,7 +468,12 @@ def choose_swiglu_linear(
             PROGRAMS=1,
         )
     # large, but few tiles: small ones, to have one for every multiprocessor
-    if tma and M * N * K >= 2**29 and itemsize <= 2 and M > 64:
+    if (
+        tma
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
+        and itemsize <= 2
+        and M > 64
+    ):
         BLOCK_N = (
             64
             if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
@@ -467,12 +490,12 @@ def choose_swiglu_linear(
             PROGRAMS=1,
         )
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if not hip and itemsize <= 2 and N > 64 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
         return "large", dict(
             BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 64) >= sms:
+    if not hip and itemsize <= 4 and N > 32 and triton.cdiv(M, 128) * triton.cdiv(N, 64) >= sms:
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=64,
@@ -491,8 +514,12 @@ def choose_swiglu_linear(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
-    # few columns: as many rows as one product of the tensor cores takes
-    if not hip and itemsize <= 4 and N <= 16:
+    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    if (
+        not hip
+        and itemsize <= 4
+        and (N <= 16 or itemsize == 4 and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 32) <= sms)
+    ):
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
@@ -983,8 +1010,14 @@ def choose_swiglu_linear_forward(
     if (
         tma
         and itemsize <= 4
-        and K >= 4096
-        and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        and (
+            K >= 4096
+            and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+            or itemsize == 4
+            and K >= 1024
+            and K % 4 == 0
+            and triton.cdiv(M, 64) * triton.cdiv(N, 64 if M > 64 else 32) <= sms
+        )
     ):
         BLOCK_M = max(16, min(128, triton.next_power_of_2(M)))
         BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
@@ -1011,7 +1044,12 @@ def choose_swiglu_linear_forward(
             num_stages=min(6, 768 // (BLOCK_M + 2 * BLOCK_N)),
         )
     # few rows: deep in K, and narrow in N where that gives every multiprocessor a tile
-    if tma and M * N * K >= 2**29 and itemsize <= 2 and 16 < M <= 64:
+    if (
+        tma
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
+        and itemsize <= 2
+        and 16 < M <= 64
+    ):
         BLOCK_N = 16 if N <= 16 * sms else 32 if N <= 32 * sms else 64
         return "slender", dict(
             BLOCK_M=max(32, triton.next_power_of_2(M)),
@@ -1023,7 +1061,13 @@ def choose_swiglu_linear_forward(
             PROGRAMS=1,
         )
     # long, and bound by memory: small tiles, three programs a multiprocessor
-    if tma and M * N * K >= 2**29 and itemsize <= 4 and M >= 64 * sms and N * K <= 128 * (N + K):
+    if (
+        tma
+        and (M * N * K >= 2**29 or (N > 16 or K <= 64) and (M * K + K * N + M * N) >= 2**23)
+        and itemsize <= 4
+        and M >= 64 * sms
+        and N * K <= 128 * (N + K)
+    ):
         BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
         return "stream", dict(
             BLOCK_M=64,
@@ -1037,7 +1081,7 @@ def choose_swiglu_linear_forward(
     # few waves, with work behind the sums: two programs a multiprocessor take turns
     if (
         tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize <= 2
         and triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms) == 1
         and 4 * triton.cdiv(M, 128) * triton.cdiv(N, 64) >= 7 * sms
@@ -1054,7 +1098,7 @@ def choose_swiglu_linear_forward(
     # large, and its widest tiles fill whole waves of multiprocessors
     if (
         tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize <= 2
         and 9 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 128), sms)
         <= 5 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 64), sms)
@@ -1071,7 +1115,7 @@ def choose_swiglu_linear_forward(
     # large, and tiles of 128 x 128 fill the waves better
     if (
         tma
-        and M * N * K >= 2**29
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
         and itemsize <= 4
         and 8 * triton.cdiv(triton.cdiv(M, 128) * triton.cdiv(N, 64), sms)
         <= 5 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
@@ -1086,7 +1130,12 @@ def choose_swiglu_linear_forward(
             PROGRAMS=1,
         )
     # large, but few tiles: small ones, to have one for every multiprocessor
-    if tma and M * N * K >= 2**29 and itemsize <= 2 and M > 64:
+    if (
+        tma
+        and (M * N * K >= 2**29 or M > 64 and N > 16 and (M * K + K * N + M * N) >= 2**23)
+        and itemsize <= 2
+        and M > 64
+    ):
         BLOCK_N = (
             64
             if 7 * triton.cdiv(triton.cdiv(M, 64) * triton.cdiv(N, 64), sms)
@@ -1103,12 +1152,12 @@ def choose_swiglu_linear_forward(
             PROGRAMS=1,
         )
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if not hip and itemsize <= 2 and N > 64 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
         return "large", dict(
             BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 64) >= sms:
+    if not hip and itemsize <= 4 and N > 32 and triton.cdiv(M, 128) * triton.cdiv(N, 64) >= sms:
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=64,
@@ -1127,8 +1176,12 @@ def choose_swiglu_linear_forward(
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
         )
-    # few columns: as many rows as one product of the tensor cores takes
-    if not hip and itemsize <= 4 and N <= 16:
+    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    if (
+        not hip
+        and itemsize <= 4
+        and (N <= 16 or itemsize == 4 and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 32) <= sms)
+    ):
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
@@ -1629,12 +1682,12 @@ def choose_swiglu_linear_backward_dx_sum(
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if not hip and itemsize <= 2 and N > 128 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if not hip and itemsize <= 4 and N > 64 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -1653,8 +1706,12 @@ def choose_swiglu_linear_backward_dx_sum(
             num_warps=4,
             num_stages=min(4 if M <= 32 else 5, 4),
         )
-    # few columns: as many rows as one product of the tensor cores takes
-    if not hip and itemsize <= 4 and N <= 16:
+    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    if (
+        not hip
+        and itemsize <= 4
+        and (N <= 16 or itemsize == 4 and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms)
+    ):
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
@@ -1718,12 +1775,12 @@ def choose_swiglu_linear_backward_dx(
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if not hip and itemsize <= 2 and N > 128 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if not hip and itemsize <= 4 and N > 64 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -1742,8 +1799,12 @@ def choose_swiglu_linear_backward_dx(
             num_warps=4,
             num_stages=min(4 if M <= 32 else 5, 3),
         )
-    # few columns: as many rows as one product of the tensor cores takes
-    if not hip and itemsize <= 4 and N <= 16:
+    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    if (
+        not hip
+        and itemsize <= 4
+        and (N <= 16 or itemsize == 4 and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms)
+    ):
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )
@@ -1813,12 +1874,12 @@ def choose_swiglu_linear_backward_dwg(
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if not hip and itemsize <= 2 and N > 64 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
         return "large", dict(
             BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and triton.cdiv(M, 128) * triton.cdiv(N, 64) >= sms:
+    if not hip and itemsize <= 4 and N > 32 and triton.cdiv(M, 128) * triton.cdiv(N, 64) >= sms:
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=64,
@@ -1837,8 +1898,12 @@ def choose_swiglu_linear_backward_dwg(
             num_warps=4,
             num_stages=min(4 if M <= 32 else 5, 3),
         )
-    # few columns: as many rows as one product of the tensor cores takes
-    if not hip and itemsize <= 4 and N <= 16:
+    # few columns, or few tiles of f32: as many rows as one product of the tensor cores takes
+    if (
+        not hip
+        and itemsize <= 4
+        and (N <= 16 or itemsize == 4 and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 32) <= sms)
+    ):
         return "thin", dict(
             BLOCK_M=64, BLOCK_N=16, BLOCK_K=256 // itemsize, GROUP_M=8, num_warps=4, num_stages=4
         )

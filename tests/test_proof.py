@@ -121,7 +121,9 @@ def test_spills_are_held_but_in_nvidias_ieee_products(target, monkeypatch):
         built = list(crosscompile.crosscompile(text, spec, (target,), ("f32",)))
         held = {b.dtype for b in built if b.own}
         words = {"tf32x3", "tf32"} if target == "sm_90" else {"ieee"}
-        assert held == (words if product else {""}), spec
+        assert held - {""} == (
+            words if product else set()
+        ), spec  # parts are added up without a product
 
 
 def test_only_a_max_that_is_asked_for_drops_nan():

@@ -91,8 +91,8 @@ def waves(times: str, m: int, n: int) -> str:
 def half(
     name: str, when: str, why: str, kernel: KernelPlan, times: str, config, requires: str = ""
 ) -> Variant:
-    """Products of 2**30 terms and more, but few sums of many terms: those are left to parts of k."""
-    large = f"{times}M * N * K >= 2**30 and 2 * {times}cdiv(M, 64) * cdiv(N, 64) > sms"
+    """Products of 2**28 terms and more, but few sums of many terms: those are left to parts of k."""
+    large = f"{times}M * N * K >= 2**28 and 2 * {times}cdiv(M, 64) * cdiv(N, 64) > sms"
     when = f"{SPLIT} and {large} and {when}"
     return Variant(name, when, why, config, launch(kernel, times), requires=f"{SPLIT}{requires}")
 

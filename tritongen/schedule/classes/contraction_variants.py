@@ -104,13 +104,16 @@ def stages_of_widest(kernel: KernelPlan) -> str:
     return "4 if stored_bytes <= 2 else 3" if computes(kernel) else "3"
 
 
-def described_at(size: str) -> str:
-    """Three descriptors cost the host 20 to 40 us, so they wait for a product of about 10 us.
+def described_at(times: str, shape: str = "M > 64 and N > 16") -> str:
+    """Three descriptors cost the host 20 to 40 us, so they wait for a product of about 10 us, or that moves as much.
 
     What is not aligned is copied first, and still ahead: 4095^3 takes 277 us (cuBLAS 1,030), 2047^3 57
-    (133), 4096 x 4096 x 500 54 (89); through pointers 2,200, 300 and 128.
+    (133), 4096 x 4096 x 500 54 (89); through pointers 2,200, 300 and 128. Of few terms, us through pointers and so:
+    f32 12128 x 1656 x 12 133 and 44, int8 10821 x 8407 x 3 2,490 and 207. `shape`: of which what moves is worth it;
+    not of few columns and many terms: f16 10764 x 1 x 2459 44 and 92.
     """
-    return f"tma and {size} >= 2**29"
+    moved = f"{times}(M * K + K * N + M * N) >= 2**23"
+    return f"tma and ({times}M * N * K >= 2**29 or {shape} and {moved})"
 
 
 def by_descriptors(
@@ -132,7 +135,7 @@ def by_descriptors(
 
     grid = f"min(PROGRAMS * sms, {times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N))"
     launch = (Launch(kernel.name, (grid,)),)
-    when = described_at(f"{times}M * N * K")
+    when = described_at(times)
     wide = f"{when} and itemsize <= 2 and 9 * {waves(128, 256)} <= 5 * {waves(128, 128)}"
     short = f"{waves(128, 256)} == 1"
     if is_busy_behind(kernel):
@@ -167,7 +170,7 @@ def by_descriptors(
     )
     return (
         *few_rows(kernel, when, launch),
-        streamed(kernel, when, times, launch),
+        streamed(kernel, described_at(times, "(N > 16 or K <= 64)"), times, launch),
         *((many,) if packs else ()),
         *((in_strips(strips, when, times),) if strips else ()),
         *((twin,) if computes(kernel) else ()),
@@ -280,7 +283,9 @@ def streamed(kernel: KernelPlan, when: str, times: str, launch: tuple[Launch, ..
 def in_parts(part: KernelPlan, finish: KernelPlan, times: str) -> tuple[Variant, ...]:
     """Few sums of many terms: 256 x 256 of 524,288 terms 150 us (cuBLAS 144; 130 to read the operands).
 
-    Not below 4,096 terms: adding the parts up costs 4 us, and 16 x 4096 x 4096 has work for 128 slim tiles.
+    Not below 4,096 terms: adding the parts up costs 4 us, and 16 x 4096 x 4096 has work for 128 slim tiles. In f32 a tile
+    alone takes longer: 184 x 512 x 1832 35 us (by the best of the others 40, in small tiles 111). Where rows of K are
+    not aligned they are copied first: 5 x 2480 x 13967 206 us (in slim tiles 135).
     """
     share = columns(part)
     tiles = f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)"
@@ -295,12 +300,13 @@ def in_parts(part: KernelPlan, finish: KernelPlan, times: str) -> tuple[Variant,
         ("num_stages", f"min(6, 768 // (BLOCK_M + {'' if share == 1 else f'{share} * '}BLOCK_N))"),
     )
     shape = ("PARTS", *(["batches"] if times else []), "M", "N")
-    few = f"2 * {times}cdiv(M, 64) * cdiv(N, 64 if M > 64 else 32) <= sms"
+    few = f"{times}cdiv(M, 64) * cdiv(N, 64 if M > 64 else 32) <= sms"
     small = (("BLOCK_M", "2"), ("BLOCK_N", "256"), ("PARTS", "PARTS"))
     return (
         Variant(
             "split",
-            f"tma and itemsize <= 4 and K >= 4096 and {few}",
+            f"tma and itemsize <= 4 and (K >= 4096 and 2 * {few}"
+            f" or itemsize == 4 and K >= 1024 and K % 4 == 0 and {few})",
             "few sums of many terms: several programs share one tile, and a second kernel adds up",
             config,
             (
@@ -319,11 +325,13 @@ def in_parts(part: KernelPlan, finish: KernelPlan, times: str) -> tuple[Variant,
 def by_pointers(kernel: KernelPlan, times: str) -> tuple[Variant, ...]:
     share = columns(kernel)
     launch = (Launch(kernel.name, (f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",)),)
+    small = f"{times}cdiv(M, 64) * cdiv(N, {64 // share})"
     # 64 KiB of shared memory on AMD take the small tile alone; 227 KiB on an H200 take all.
     return (
         Variant(
             "large",
-            f"not hip and itemsize <= 2 and {times}cdiv(M, 128) * cdiv(N, {256 // share}) >= sms",
+            f"not hip and itemsize <= 2 and N > {128 // share}"
+            f" and {times}cdiv(M, 128) * cdiv(N, {256 // share}) >= sms",
             "enough work for the widest tile on every multiprocessor",
             tile("128", str(256 // share), WIDE, "8", "3"),
             launch,
@@ -331,7 +339,8 @@ def by_pointers(kernel: KernelPlan, times: str) -> tuple[Variant, ...]:
         ),
         Variant(
             "medium",
-            f"not hip and itemsize <= 4 and {times}cdiv(M, 128) * cdiv(N, {128 // share}) >= sms",
+            f"not hip and itemsize <= 4 and N > {64 // share}"
+            f" and {times}cdiv(M, 128) * cdiv(N, {128 // share}) >= sms",
             "enough tiles of 128 x 128",
             tile("128", str(128 // share), WIDE, "8", "4 if itemsize <= 2 else 3"),
             launch,
@@ -355,8 +364,8 @@ def by_pointers(kernel: KernelPlan, times: str) -> tuple[Variant, ...]:
         ),
         Variant(
             "thin",
-            "not hip and itemsize <= 4 and N <= 16",
-            "few columns: as many rows as one product of the tensor cores takes",
+            f"not hip and itemsize <= 4 and (N <= 16 or itemsize == 4 and 2 * {small} <= sms)",
+            "few columns, or few tiles of f32: as many rows as one product of the tensor cores takes",
             tile("64", "16", "256 // itemsize", "4", "4"),
             launch,
             requires="not hip and itemsize <= 4",
