@@ -3417,7 +3417,7 @@ def choose_conv1d_backward_dw_dy_packed(cols: int) -> tuple[str, dict]:
 def launch_conv1d_backward_dw_dy_packed(dy, dy_packed) -> None:
     """Computes dy_packed by the variant that fits, unchecked."""
     N, F, P = dy.shape
-    dy_packed_width = dy_packed.shape[3]
+    dy_packed_width = dy_packed.shape[2]
     dy_packed = dy_packed.view(F * P, dy_packed_width)
     rows = F * P
     cols = dy_packed_width

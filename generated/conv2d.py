@@ -3935,7 +3935,7 @@ def choose_conv2d_backward_dw_dy_packed(cols: int) -> tuple[str, dict]:
 def launch_conv2d_backward_dw_dy_packed(dy, dy_packed) -> None:
     """Computes dy_packed by the variant that fits, unchecked."""
     N, F, P, Q = dy.shape
-    dy_packed_width = dy_packed.shape[4]
+    dy_packed_width = dy_packed.shape[3]
     dy_packed = dy_packed.view(F * P * Q, dy_packed_width)
     rows = F * P * Q
     cols = dy_packed_width

@@ -201,10 +201,10 @@ def step_context(context: Context, step: Step) -> Context:
 def pack_context(context: Context, pack: Pack) -> Context:
     """What the launch of a copy knows: its one operand, and the copy, whose sizes are its own."""
     operand = ir.Tensor(pack.tensor, context.dtypes[pack.tensor], pack.dims)
-    (copy,) = pack.step.stores
-    result = ir.Tensor(copy, context.dtypes[copy], context.dims[copy])
+    (copy,) = pack.step.kernels[0].nests  # another step's may have its name, and other dims
+    result = ir.Tensor(copy.name, context.dtypes[copy.name], copy.dims)
     op = replace(context.op, params=(operand, result), outputs=(result,), facts=())
-    return replace(context, op=op, dims=context.dims | {pack.tensor: pack.dims})
+    return replace(context, op=op, dims=context.dims | {t.name: t.dims for t in op.tensors})
 
 
 def render_kernel(view: KernelView) -> str:
