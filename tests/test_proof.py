@@ -536,3 +536,16 @@ def test_beyond_the_largest_f8_there_is_it_or_an_infinity_or_nan():
         for got, want in cases
     ]
     assert found == [True, False, True, False, False]
+
+
+def test_an_index_of_another_meaning_is_right_where_that_lets_anything_go():
+    """argmin over a NaN that a product may have, and another row does (520-65)."""
+    from tritongen.proof.judge import judge
+    from tritongen.proof.oracle import Expected
+
+    def places(*values, slack):
+        return Expected(torch.tensor(values), torch.tensor(slack).double(), torch.int64)
+
+    strict, shared = places(5, 0, slack=[0.0, 0.0]), places(4, 0, slack=[math.inf, 0.0])
+    assert judge(torch.tensor([4, 0]), strict, shared).ok
+    assert not judge(torch.tensor([3, 0]), strict, shared).ok

@@ -30,16 +30,20 @@ class Verdict:
 def judge(got: torch.Tensor, expected: Expected, *wider: Expected) -> Verdict:
     """NaN and inf in the same places; elsewhere what some number inside the slack rounds to.
 
-    `wider`: what else is right, of each element; where one lets anything go, only what is not finite.
+    `wider`: what else is right, of each element; where one lets anything go, only what is not finite, or what it expects.
     """
     if got.dtype != expected.dtype or got.shape != expected.value.shape:
         wanted = f"{expected.dtype}{list(expected.value.shape)}"
         return Verdict(False, f"expected {wanted}, got {got.dtype}{list(got.shape)}")
     got = got.to(expected.value.device)
     good, low, high = _fits(got, expected)
+    answer = got.to(torch.float64) if got.dtype.is_floating_point else got
     for other in wider:
-        told = True if other.slack is None else other.slack.isfinite() | ~got.isfinite()
-        good = good | (_fits(got, other)[0] & told)
+        fits, least, most = _fits(got, other)
+        if other.slack is not None:
+            exact = (answer == least) & (answer == most)
+            fits = fits & (other.slack.isfinite() | ~answer.isfinite() | exact)
+        good = good | fits
     if bool(good.all()):
         return Verdict(True, used=_used(got, expected))
     return Verdict(False, _detail(got, expected, low, high, ~good))
