@@ -181,11 +181,9 @@ def _filled_fetches(said: Facts, p: Poly, ranges, shapes: Shapes) -> Poly:
 
 
 # ---- guards -------------------------------------------------------------------------------------
-def _needed(
-    system: System, weight: Expr, shapes: Shapes, said: Facts
-) -> tuple[Guard, ...] | None:
+def _needed(system: System, weight: Expr, shapes: Shapes, said: Facts) -> tuple[Guard, ...] | None:
     """The guards that have to stay; None where one of them never holds."""
-    implied = _implied(weight, shapes) if _is_tame(weight) else frozenset()
+    implied = _implied(weight, shapes) if _is_tame(weight, system) else frozenset()
     implied = frozenset(simplify(p, system.facts) for p in implied)
     kept: dict[Guard, None] = {}
     for guard in system.guards:
@@ -247,7 +245,7 @@ def _side(p: Poly) -> Expr:
 
 
 # ---- factors that vanish ------------------------------------------------------------------------
-def _is_tame(expr: Expr) -> bool:
+def _is_tame(expr: Expr, system: System) -> bool:
     """Whether a fill of 0 in any read leaves every factor finite: sums and products of reads."""
     match expr:
         case Const() | ScalarRef() | IndexValue():
@@ -255,13 +253,27 @@ def _is_tame(expr: Expr) -> bool:
         case Read(fill=fill):
             return fill is None or abs(fill) < float("inf")
         case Cast(arg):
-            return _is_tame(arg)
+            return _is_tame(arg, system)
         case Call("where", (_, yes, no)):
-            return _is_tame(yes) and _is_tame(no)
+            return _is_tame(yes, system) and _is_tame(no, system)
         case Call("div", (a, b)):
-            return _is_tame(a) and not any(isinstance(e, (Read, Reduce)) for e in nodes.walk(b))
+            return _is_tame(a, system) and _is_divisor(b, system)
         case Call(fn, args) if fn in TAME:
-            return all(map(_is_tame, args))
+            return all(_is_tame(arg, system) for arg in args)
+    return False
+
+
+def _is_divisor(expr: Expr, system: System) -> bool:
+    """Whether it is a number that is not 0 anywhere, where the guards hold or not: 1 / (i + 1) is none at i = -1."""
+    inner = [e for e in nodes.walk(expr) if not isinstance(e, (Const, ScalarRef, Cast, Call))]
+    values = [e.poly for e in inner if isinstance(e, IndexValue)]
+    if len(values) < len(inner):
+        return False  # it reads
+    if not any(indices(p) for p in values):
+        return True
+    match expr:
+        case IndexValue(p) | Cast(IndexValue(p)):
+            return decide(p, "!=", ZERO, system.facts, system.ranges) is True
     return False
 
 
