@@ -70,13 +70,14 @@ def is_of_halves(group) -> bool:
 
 
 def stored_whole(group, stores, axes, seen) -> tuple[View, ...]:
-    """Outputs that follow from the sums and lie in memory as tiles of m x n."""
+    """Outputs that follow from the sums and lie in memory as tiles of m x n; no descriptor is of bools."""
     m, n = (tuple(d.index for d in axis.digits) for axis in axes[1:3])
     wide = {nest.name for nest in group.nests[: group.products]}
     for nest in group.nests[group.products :]:
         if wide & {read.tensor for read in reads(nest.body)}:
             wide.add(nest.name)
-    return tuple(v for v in seen if v.tensor in wide & set(stores) and v.runs[-2:] == (m, n))
+    told = {nest.name for nest in group.nests if nest.name in wide and nest.dtype != "bool"}
+    return tuple(v for v in seen if v.tensor in told & set(stores) and v.runs[-2:] == (m, n))
 
 
 def _speaks_of_indices(side: ir.Expr) -> bool:
