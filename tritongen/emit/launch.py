@@ -44,10 +44,10 @@ HOST_FUNCTIONS = {"pow2": "triton.next_power_of_2", "cdiv": "triton.cdiv"}
 # What Triton says in a launch of its own, options and names: no parameter of a kernel is called so. (A test compares.)
 LAUNCH_WORDS = frozenset(
     """allow_flush_denorm allowed_dot_input_precisions arch backend backend_name debug default_dot_input_precision
-    deprecated_fp8_dot_operand_dtypes enable_fp_fusion enable_reflect_ftz extern_libs grid instrumentation_mode
-    ir_override kpack launch_cooperative_grid launch_pdl matrix_instr_nonkdim max_num_imprecise_acc_default
+    deprecated_fp8_dot_operand_dtypes device device_type enable_fp_fusion enable_reflect_ftz extern_libs grid
+    instrumentation_mode ir_override kpack launch_cooperative_grid launch_pdl matrix_instr_nonkdim max_num_imprecise_acc_default
     maxnreg num_ctas num_stages num_warps options params ptx_options ptx_version sanitize_overflow schedule_hint
-    self specialization specialize_impl supported_fp8_dtypes warmup warp_size waves_per_eu""".split()
+    self stream specialization specialize_impl supported_fp8_dtypes warmup warp_size waves_per_eu""".split()
 )
 TORCH_DTYPES = {
     "f64": "torch.float64", "f32": "torch.float32", "f16": "torch.float16", "bf16": "torch.bfloat16",
