@@ -1133,7 +1133,7 @@ def launch_attention_m(q, k, s, m, o_sum2) -> None:
     H = q.shape[1]
     S = q.shape[2]
     L = k.shape[2]
-    s = s.view(B * H * S, L)
+    s = s.reshape(B * H * S, L)
     m = m.view(B * H * S)
     o_sum2 = o_sum2.view(B * H * S)
     rows = B * H * S
@@ -1273,10 +1273,10 @@ def launch_attention_o(q, k, v, s, m, o_sum2, o) -> None:
     """Computes o by the variant that fits, unchecked."""
     B, H, S, E = q.shape
     L = k.shape[2]
-    m = m.view(B * H, S)
-    s = s.view(B * H, S, L)
+    m = m.reshape(B * H, S)
+    s = s.reshape(B * H, S, L)
     v = v.reshape(B * H, L, E)
-    o_sum2 = o_sum2.view(B * H, S)
+    o_sum2 = o_sum2.reshape(B * H, S)
     o = o.view(B * H, S, E)
     PRECISION = "ieee"
     batches = B * H
@@ -2860,7 +2860,7 @@ def launch_attention_backward_m(q, k, s_sum, m, o_sum2, scale) -> None:
     H = q.shape[1]
     S = q.shape[2]
     L = k.shape[2]
-    s_sum = s_sum.view(B * H * S, L)
+    s_sum = s_sum.reshape(B * H * S, L)
     m = m.view(B * H * S)
     o_sum2 = o_sum2.view(B * H * S)
     rows = B * H * S
@@ -3122,7 +3122,7 @@ def launch_attention_backward_dp_sum(q, k, v, do, o_sum2, dp_sum) -> None:
     B, H, S, E = q.shape
     L = k.shape[2]
     do = do.reshape(B * H, S, E)
-    o_sum2 = o_sum2.view(B * H, S)
+    o_sum2 = o_sum2.reshape(B * H, S)
     v = v.reshape(B * H, L, E)
     dp_sum = dp_sum.view(B * H, S, L)
     PRECISION = _f32_precision("matmul")
@@ -3228,12 +3228,12 @@ def launch_attention_backward_dq(q, k, s_sum, m, o_sum2, do_sum, dp_sum, dq, sca
     """Computes dq by the variant that fits, unchecked."""
     B, H, S, E = q.shape
     L = k.shape[2]
-    do_sum = do_sum.view(B * H, S)
-    dp_sum = dp_sum.view(B * H, S, L)
+    do_sum = do_sum.reshape(B * H, S)
+    dp_sum = dp_sum.reshape(B * H, S, L)
     k = k.reshape(B * H, L, E)
-    m = m.view(B * H, S)
-    o_sum2 = o_sum2.view(B * H, S)
-    s_sum = s_sum.view(B * H, S, L)
+    m = m.reshape(B * H, S)
+    o_sum2 = o_sum2.reshape(B * H, S)
+    s_sum = s_sum.reshape(B * H, S, L)
     dq = dq.view(B * H, S, E)
     PRECISION = _f32_precision("matmul")
     batches = B * H
@@ -3350,12 +3350,12 @@ def launch_attention_backward_dk(q, k, s_sum, m, o_sum2, do_sum, dp_sum, dk, sca
     """Computes dk by the variant that fits, unchecked."""
     B, H, S, E = q.shape
     L = k.shape[2]
-    do_sum = do_sum.view(B * H, S)
-    dp_sum = dp_sum.view(B * H, S, L)
-    m = m.view(B * H, S)
-    o_sum2 = o_sum2.view(B * H, S)
+    do_sum = do_sum.reshape(B * H, S)
+    dp_sum = dp_sum.reshape(B * H, S, L)
+    m = m.reshape(B * H, S)
+    o_sum2 = o_sum2.reshape(B * H, S)
     q = q.reshape(B * H, S, E)
-    s_sum = s_sum.view(B * H, S, L)
+    s_sum = s_sum.reshape(B * H, S, L)
     dk = dk.view(B * H, L, E)
     PRECISION = _f32_precision("matmul")
     batches = B * H
@@ -3473,9 +3473,9 @@ def launch_attention_backward_dv(q, k, do, s_sum, m, o_sum2, dv, scale) -> None:
     B, H, S, E = q.shape
     L = k.shape[2]
     do = do.reshape(B * H, S, E)
-    m = m.view(B * H, S)
-    o_sum2 = o_sum2.view(B * H, S)
-    s_sum = s_sum.view(B * H, S, L)
+    m = m.reshape(B * H, S)
+    o_sum2 = o_sum2.reshape(B * H, S)
+    s_sum = s_sum.reshape(B * H, S, L)
     dv = dv.view(B * H, L, E)
     PRECISION = _f32_precision("matmul")
     batches = B * H
@@ -3573,11 +3573,11 @@ def launch_attention_backward_dscale(q, k, s_sum, m, o_sum2, do_sum, dp_sum, dsc
     H = q.shape[1]
     S = q.shape[2]
     L = k.shape[2]
-    do_sum = do_sum.view(B * H * S)
-    dp_sum = dp_sum.view(B * H * L * S)
-    o_sum2 = o_sum2.view(B * H * S)
-    s_sum = s_sum.view(B * H * L * S)
-    m = m.view(B * H * S)
+    do_sum = do_sum.reshape(B * H * S)
+    dp_sum = dp_sum.reshape(B * H * L * S)
+    o_sum2 = o_sum2.reshape(B * H * S)
+    s_sum = s_sum.reshape(B * H * L * S)
+    m = m.reshape(B * H * S)
     rows = 1
     cols = B * H * L * S
     col_run = L

@@ -2211,7 +2211,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
         else tl.float32
     )
     if variant == "lines_loop":
-        conv2d = conv2d.view(N * groups, Cg * P * Q)
+        conv2d = conv2d.reshape(N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
         conv_group_norm_silu_y_lines_loop[(rows,)](
             conv2d,
@@ -2237,7 +2237,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             **config,
         )
     elif variant == "lines":
-        conv2d = conv2d.view(N * groups, Cg * P * Q)
+        conv2d = conv2d.reshape(N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
         conv_group_norm_silu_y_lines[(rows,)](
             conv2d,
@@ -2263,7 +2263,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             **config,
         )
     elif variant == "split":
-        conv2d = conv2d.view(N * groups, Cg * P * Q)
+        conv2d = conv2d.reshape(N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
         mu_sum_part = torch.empty(
             (rows, config["PARTS"]),
@@ -2341,7 +2341,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             **config,
         )
     elif variant == "rows":
-        conv2d = conv2d.view(N * groups, Cg * P * Q)
+        conv2d = conv2d.reshape(N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
         conv_group_norm_silu_y_rows[(triton.cdiv(rows, config["ROWS"]),)](
             conv2d,
@@ -2366,7 +2366,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             **config,
         )
     elif variant == "loop":
-        conv2d = conv2d.view(N * groups, Cg * P * Q)
+        conv2d = conv2d.reshape(N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
         conv_group_norm_silu_y_loop[(triton.cdiv(rows, config["ROWS"]),)](
             conv2d,
@@ -2394,7 +2394,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             **config,
         )
     elif variant == "channels_rows":
-        conv2d = conv2d.view(N, groups, Cg, P * Q)
+        conv2d = conv2d.reshape(N, groups, Cg, P * Q)
         y = y.view(N, groups, Cg, P * Q)
         conv_group_norm_silu_y_channels_rows[(triton.cdiv(rows, config["ROWS"]),)](
             conv2d,
@@ -2423,7 +2423,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             **config,
         )
     elif variant == "channels_split":
-        conv2d = conv2d.view(N, groups, Cg, P * Q)
+        conv2d = conv2d.reshape(N, groups, Cg, P * Q)
         y = y.view(N, groups, Cg, P * Q)
         mu_sum_part = torch.empty(
             (rows, config["PARTS"]),
@@ -2507,7 +2507,7 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
             **config,
         )
     else:
-        conv2d = conv2d.view(N, groups, Cg, P * Q)
+        conv2d = conv2d.reshape(N, groups, Cg, P * Q)
         y = y.view(N, groups, Cg, P * Q)
         conv_group_norm_silu_y_channels_loop[(triton.cdiv(rows, config["ROWS"]),)](
             conv2d,
@@ -4883,7 +4883,7 @@ def launch_conv_group_norm_silu_forward_y(
         else tl.float32
     )
     if variant == "lines_loop":
-        conv2d = conv2d.view(N * groups, Cg * P * Q)
+        conv2d = conv2d.reshape(N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
         conv_group_norm_silu_forward_y_lines_loop[(rows,)](
             conv2d,
@@ -4909,7 +4909,7 @@ def launch_conv_group_norm_silu_forward_y(
             **config,
         )
     elif variant == "lines":
-        conv2d = conv2d.view(N * groups, Cg * P * Q)
+        conv2d = conv2d.reshape(N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
         conv_group_norm_silu_forward_y_lines[(rows,)](
             conv2d,
@@ -4935,7 +4935,7 @@ def launch_conv_group_norm_silu_forward_y(
             **config,
         )
     elif variant == "split":
-        conv2d = conv2d.view(N * groups, Cg * P * Q)
+        conv2d = conv2d.reshape(N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
         mu_sum_part = torch.empty(
             (rows, config["PARTS"]),
@@ -5013,7 +5013,7 @@ def launch_conv_group_norm_silu_forward_y(
             **config,
         )
     elif variant == "rows":
-        conv2d = conv2d.view(N * groups, Cg * P * Q)
+        conv2d = conv2d.reshape(N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
         conv_group_norm_silu_forward_y_rows[(triton.cdiv(rows, config["ROWS"]),)](
             conv2d,
@@ -5038,7 +5038,7 @@ def launch_conv_group_norm_silu_forward_y(
             **config,
         )
     elif variant == "loop":
-        conv2d = conv2d.view(N * groups, Cg * P * Q)
+        conv2d = conv2d.reshape(N * groups, Cg * P * Q)
         y = y.view(N * groups, Cg * P * Q)
         conv_group_norm_silu_forward_y_loop[(triton.cdiv(rows, config["ROWS"]),)](
             conv2d,
@@ -5066,7 +5066,7 @@ def launch_conv_group_norm_silu_forward_y(
             **config,
         )
     elif variant == "channels_rows":
-        conv2d = conv2d.view(N, groups, Cg, P * Q)
+        conv2d = conv2d.reshape(N, groups, Cg, P * Q)
         y = y.view(N, groups, Cg, P * Q)
         conv_group_norm_silu_forward_y_channels_rows[(triton.cdiv(rows, config["ROWS"]),)](
             conv2d,
@@ -5095,7 +5095,7 @@ def launch_conv_group_norm_silu_forward_y(
             **config,
         )
     elif variant == "channels_split":
-        conv2d = conv2d.view(N, groups, Cg, P * Q)
+        conv2d = conv2d.reshape(N, groups, Cg, P * Q)
         y = y.view(N, groups, Cg, P * Q)
         mu_sum_part = torch.empty(
             (rows, config["PARTS"]),
@@ -5181,7 +5181,7 @@ def launch_conv_group_norm_silu_forward_y(
             **config,
         )
     else:
-        conv2d = conv2d.view(N, groups, Cg, P * Q)
+        conv2d = conv2d.reshape(N, groups, Cg, P * Q)
         y = y.view(N, groups, Cg, P * Q)
         conv_group_norm_silu_forward_y_channels_loop[(triton.cdiv(rows, config["ROWS"]),)](
             conv2d,
@@ -8259,11 +8259,11 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
     Q = conv2d_kept.shape[3]
     F = w.shape[0]
     Cg = F // groups
-    var_sum = var_sum.view(N * groups)
+    var_sum = var_sum.reshape(N * groups)
     bias = bias.reshape(Cg * groups)
     conv2d_kept = conv2d_kept.reshape(Cg * N * groups, P * Q)
     gain = gain.reshape(Cg * groups)
-    mu_sum = mu_sum.view(N * groups)
+    mu_sum = mu_sum.reshape(N * groups)
     dy = dy.reshape(Cg * N * groups, P * Q)
     dgroup_norm_rsqrt_sum = dgroup_norm_rsqrt_sum.view(Cg * N * groups)
     rows = Cg * N * groups
@@ -8454,8 +8454,8 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
     Q = conv2d_kept.shape[3]
     F = w.shape[0]
     Cg = F // groups
-    var_sum = var_sum.view(N * groups)
-    dgroup_norm_rsqrt_sum = dgroup_norm_rsqrt_sum.view(N * groups, Cg)
+    var_sum = var_sum.reshape(N * groups)
+    dgroup_norm_rsqrt_sum = dgroup_norm_rsqrt_sum.reshape(N * groups, Cg)
     gain = gain.reshape(groups, Cg)
     dvar_sum = dvar_sum.view(N * groups)
     rows = N * groups
@@ -9440,7 +9440,7 @@ def launch_conv_group_norm_silu_backward_dx(
         else tl.int64
     )
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
-        dconv2d = dconv2d.permute(0, 2, 3, 1).view(H * N * W, Cg * groups)
+        dconv2d = dconv2d.permute(0, 2, 3, 1).reshape(H * N * W, Cg * groups)
         w = w.reshape(Cg * groups, C)
         dx = dx.permute(0, 2, 3, 1).view(H * N * W, C)
         dconv2d_tiles, dconv2d_turned = _tiles(dconv2d, config["BLOCK_M"], config["BLOCK_K"])
@@ -9476,7 +9476,7 @@ def launch_conv_group_norm_silu_backward_dx(
             num_stages=config["num_stages"],
         )
     elif variant in ("planes_stream", "planes_persistent", "planes_square"):
-        dconv2d = dconv2d.view(N, Cg * groups, H * W)
+        dconv2d = dconv2d.reshape(N, Cg * groups, H * W)
         w = w.reshape(Cg * groups, C)
         dx = dx.view(N, C, H * W)
         dconv2d_tiles, dconv2d_turned = _tiles(dconv2d.mT, config["BLOCK_M"], config["BLOCK_K"])
@@ -9748,7 +9748,7 @@ def launch_conv_group_norm_silu_backward_dw(
             dconv2d_packed = torch.empty((F, P, Q, N), dtype=dconv2d.dtype, device=dconv2d.device)
             launch_conv_group_norm_silu_backward_dw_dconv2d_packed(dconv2d, dconv2d_packed)
             dconv2d = dconv2d_packed.permute(3, 0, 1, 2)
-        dconv2d = dconv2d.view(N, Cg * groups, P * Q)
+        dconv2d = dconv2d.reshape(N, Cg * groups, P * Q)
         conv_group_norm_silu_backward_dw_tiles[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](
@@ -9837,7 +9837,7 @@ def launch_conv_group_norm_silu_backward_dw(
             **config,
         )
     else:
-        dconv2d = dconv2d.view(N, Cg * groups, P * Q)
+        dconv2d = dconv2d.reshape(N, Cg * groups, P * Q)
         conv_group_norm_silu_backward_dw_tiles[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)
         ](

@@ -651,7 +651,7 @@ def launch_cumprod_backward_dx(x, dy, dx_prod, dx) -> None:
     """Computes dx by the variant that fits, unchecked."""
     D = x.shape[-1]
     batch = math.prod(dx.shape[:-1])
-    dx_prod = dx_prod.view(batch * D, D)
+    dx_prod = dx_prod.reshape(batch * D, D)
     dy = dy.reshape(batch, D)
     dx = dx.view(batch * D)
     rows = batch * D

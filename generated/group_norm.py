@@ -3136,7 +3136,7 @@ def launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu_sum, dy_rsqrt_sum, g
     Cg = C // groups
     batch = math.prod(x.shape[2:])
     dy = dy.reshape(Cg * N * groups, batch)
-    mu_sum = mu_sum.view(N * groups)
+    mu_sum = mu_sum.reshape(N * groups)
     x = x.reshape(Cg * N * groups, batch)
     dy_rsqrt_sum = dy_rsqrt_sum.view(Cg * N * groups)
     rows = Cg * N * groups
@@ -3281,8 +3281,8 @@ def launch_group_norm_backward_dvar_sum(
     C = x.shape[1]
     Cg = C // groups
     batch = math.prod(x.shape[2:])
-    var_sum = var_sum.view(N * groups)
-    dy_rsqrt_sum = dy_rsqrt_sum.view(N * groups, Cg)
+    var_sum = var_sum.reshape(N * groups)
+    dy_rsqrt_sum = dy_rsqrt_sum.reshape(N * groups, Cg)
     gain = gain.reshape(groups, Cg)
     dvar_sum = dvar_sum.view(N * groups)
     rows = N * groups
@@ -3987,8 +3987,8 @@ def launch_group_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, ep
     C = x.shape[1]
     Cg = C // groups
     batch = math.prod(x.shape[2:])
-    var_sum = var_sum.view(N * groups)
-    dy_rsqrt_sum = dy_rsqrt_sum.view(Cg * N * groups)
+    var_sum = var_sum.reshape(N * groups)
+    dy_rsqrt_sum = dy_rsqrt_sum.reshape(Cg * N * groups)
     gain = gain.reshape(Cg * groups)
     rows = 1
     cols = Cg * N * groups

@@ -3068,8 +3068,8 @@ def launch_instance_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps,
     N = x.shape[0]
     C = x.shape[1]
     batch = math.prod(x.shape[2:])
-    var_sum = var_sum.view(C * N)
-    dy_rsqrt_sum = dy_rsqrt_sum.view(C * N)
+    var_sum = var_sum.reshape(C * N)
+    dy_rsqrt_sum = dy_rsqrt_sum.reshape(C * N)
     rows = 1
     cols = C * N
     col_run = C

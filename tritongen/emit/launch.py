@@ -97,7 +97,7 @@ def launch_view(
     lines = [*step_values(context, step, kernels)]
     shared = [t for t in touched(step) if is_shared(step, t)]
     view_lines = merge_lines(context, step) or [
-        line for t in shared for line in view_line(context, t, views.get(t))
+        line for t in shared for line in view_line(context, t, views.get(t), t in step.stores)
     ]
     fact_lines = [f"{name} = {text}" for name, text in fact_texts(context, step, views)]
     shared_packs, packing = packed_first(context, step)
@@ -216,11 +216,8 @@ def stored_dims(pack: Pack, dims: tuple[Poly, ...]) -> tuple[Poly, ...]:
     return (*(pack_dims(pack, dims)[k] for k in pack.order[:-1]), pack.lanes)
 
 
-def view_line(context: Context, tensor: str, view: View | None, copied: bool = False) -> list[str]:
-    """`x = x.reshape(rows, D)`; nothing where the kernel takes the tensor as it is.
-
-    `copied`: it is an operand where no copy was needed, which no view need be of.
-    """
+def view_line(context: Context, tensor: str, view: View | None, stored: bool) -> list[str]:
+    """`x = x.reshape(rows, D)`, `.view` of what is stored; nothing where the kernel takes the tensor as it is."""
     op, dims = context.op, context.dims[tensor]
     flat = ir.BATCH_SIZE in dims
     out = tensor
@@ -232,8 +229,7 @@ def view_line(context: Context, tensor: str, view: View | None, copied: bool = F
     shape = dims if view is None else view.shape
     if shape != dims or flat and not one_batch(context, tensor):
         inside = ", ".join(whole(d) for d in shape) or "()"  # one element, no dim
-        written = operand is None or tensor in {o.name for o in op.outputs}
-        out += f".view({inside})" if written and not copied else f".reshape({inside})"
+        out += f".view({inside})" if stored else f".reshape({inside})"
     return [] if out == tensor else [f"{tensor} = {out}"]
 
 
@@ -311,7 +307,7 @@ def branch(
     for tensor in (*touched(step), *copies):
         if tensor in copies or not (is_shared(step, tensor) or step.merged or variant.merged):
             way = seen_by(step, variant.launches[0].kernel, tensor)
-            lines += view_line(context, tensor, way, tensor in copies)
+            lines += view_line(context, tensor, way, tensor in step.stores)
     for name, dtype, shape in variant.scratch:
         sizes = ", ".join(rule_text(r, renames) for r in shape)
         made = "zeros" if (name, name) in variant.zeroed else "empty"
