@@ -408,6 +408,16 @@ def test_copies_of_unaligned_operands_are_repeated():
     assert launched
 
 
+def test_copies_with_zeros_behind_their_channels_are_repeated():
+    it = load("conv3d")
+    way = next(w for w in ways(it.plan) if "taps" in w.name)
+    x, w, b = torch.randn(1, 5, 3, 3, 3), torch.randn(2, 5, 1, 2, 2), torch.randn(2)
+    with forced(it.module, it.plan, way, small=True):
+        for _ in range(3):
+            launched = replays(it.op, x, w, b, stride=1, pad=0)
+    assert [name for name in launched if "packed" in name]
+
+
 def test_positional_arguments_beyond_the_last_are_an_error():
     f = load("relu").op
     for _ in range(3):

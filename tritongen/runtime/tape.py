@@ -81,7 +81,8 @@ class Tape(TorchDispatchMode):
             case "copy_":
                 self.events.append(("copy", args[0], args[1]))
             case "zero_":
-                self.events.append(("zero", args[0]))
+                if args[0].numel():
+                    self.events.append(("zero", args[0]))
             case _ if not _is_view(func, args, result):
                 self.refused = f"{func}: an op that a replay would leave out"
         return result
@@ -137,7 +138,7 @@ class Tape(TorchDispatchMode):
                 return [f"{name} = {made}", f"{name}_at = {name}.data_ptr()"]
             case ("zero", t):
                 written.add(t.data_ptr())
-                return [f"{self._tensor(t, whole=True)}.zero_()"]
+                return [f"{self._part(t)}.zero_()"]
             case ("copy", to, source):
                 written.add(to.data_ptr())
                 return [f"{self._tensor(to)}.copy_({self._tensor(source)})"]
@@ -165,6 +166,16 @@ class Tape(TorchDispatchMode):
             return self.scalars.get(id(value), name)
         return self._known(value)[0]
 
+    def _part(self, t: torch.Tensor) -> str:
+        """Any part of an allocation, such as the channels behind those of an operand."""
+        storage = t.untyped_storage().data_ptr()
+        for k, own in enumerate(self.kept):
+            if own.untyped_storage().data_ptr() == storage and own.dtype == t.dtype:
+                if (t.shape, t.stride()) == (own.shape, own.stride()):
+                    return f"t{k}"
+                return f"t{k}.as_strided({tuple(t.shape)}, {t.stride()}, {t.storage_offset()})"
+        return self._tensor(t, whole=True)
+
     def _tensor(self, t: torch.Tensor, whole: bool = False) -> str:
         """A tensor that begins where an operand or an allocation does, as torch ops see it."""
         _, name, own = self._known(t)
@@ -182,13 +193,12 @@ class Tape(TorchDispatchMode):
 
 
 def _is_view(func: Any, args: Any, result: Any) -> bool:
-    """Whether an op only looks at its first operand in another way, from the same place on."""
+    """Whether an op only looks at its first operand in another way: as a whole or at a part of it."""
     return (
         not func._schema.is_mutable
         and bool(args)
         and isinstance(args[0], torch.Tensor)
         and isinstance(result, torch.Tensor)
-        and result.data_ptr() == args[0].data_ptr()
         and result.untyped_storage().data_ptr() == args[0].untyped_storage().data_ptr()
     )
 
