@@ -189,15 +189,13 @@ def conv1d_x_packed_tile(
     x_ptr,
     x_packed_ptr,
     rows,
-    x_packed_width,
-    L_groups,
-    L,
-    groups,
     Cg,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
+    L,
+    L_groups,
+    groups,
+    x_i0i1,
+    x_i2,
+    x_i3,
     x_packed_i0,
     x_packed_i3,
     x_packed_i1,
@@ -206,16 +204,15 @@ def conv1d_x_packed_tile(
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(x_packed_width, BLOCK)
+    tiles = tl.cdiv(Cg, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i2 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i2 < x_packed_width)
+    inside = (row < rows) & (i2 < Cg)
+    i0i1 = row // L
+    i3 = row % L
     i0 = row // L_groups
     i1 = row // L % groups
-    i3 = row % L
-    x = tl.load(
-        x_ptr + i0 * x_0 + i1 * x_1 + i2 * x_2 + i3 * x_3, mask=inside & (i2 < Cg), other=0.0
-    )
+    x = tl.load(x_ptr + i0i1 * x_i0i1 + i2 * x_i2 + i3 * x_i3, mask=inside)
     tl.store(
         x_packed_ptr + i0 * x_packed_i0 + i3 * x_packed_i3 + i1 * x_packed_i1 + i2 * x_packed_i2,
         x,
@@ -228,25 +225,24 @@ def conv1d_w_packed_tile(
     w_ptr,
     w_packed_ptr,
     rows,
-    w_packed_width,
-    R,
     Cg,
-    w_0,
-    w_1,
-    w_2,
+    R,
+    w_i0,
+    w_i1,
+    w_i2,
     w_packed_row,
     w_packed_i1,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(w_packed_width, BLOCK)
+    tiles = tl.cdiv(Cg, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < w_packed_width)
+    inside = (row < rows) & (i1 < Cg)
     i0 = row // R
     i2 = row % R
-    w = tl.load(w_ptr + i0 * w_0 + i1 * w_1 + i2 * w_2, mask=inside & (i1 < Cg), other=0.0)
+    w = tl.load(w_ptr + i0 * w_i0 + i1 * w_i1 + i2 * w_i2, mask=inside)
     tl.store(w_packed_ptr + row * w_packed_row + i1 * w_packed_i1, w, mask=inside)
 
 
@@ -975,25 +971,21 @@ def choose_conv1d_x_packed(cols: int) -> tuple[str, dict]:
 def launch_conv1d_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, groups, Cg, L = x.shape
-    x_packed_width = x_packed.shape[3]
+    x = x.reshape(N * groups, Cg, L)
     rows = L * N * groups
-    cols = x_packed_width
+    cols = Cg
     _, config = choose_conv1d_x_packed(cols)
-    conv1d_x_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(x_packed_width, config["BLOCK"]),)
-    ](
+    conv1d_x_packed_tile[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(Cg, config["BLOCK"]),)](
         x,
         x_packed,
         L * N * groups,
-        x_packed_width,
-        L * groups,
-        L,
-        groups,
         Cg,
+        L,
+        L * groups,
+        groups,
         x.stride(0),
         x.stride(1),
         x.stride(2),
-        x.stride(3),
         x_packed.stride(0),
         x_packed.stride(1),
         x_packed.stride(2),
@@ -1013,20 +1005,16 @@ def choose_conv1d_w_packed(cols: int) -> tuple[str, dict]:
 def launch_conv1d_w_packed(w, w_packed) -> None:
     """Computes w_packed by the variant that fits, unchecked."""
     F, Cg, R = w.shape
-    w_packed_width = w_packed.shape[2]
-    w_packed = w_packed.view(F * R, w_packed_width)
+    w_packed = w_packed.view(F * R, Cg)
     rows = F * R
-    cols = w_packed_width
+    cols = Cg
     _, config = choose_conv1d_w_packed(cols)
-    conv1d_w_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(w_packed_width, config["BLOCK"]),)
-    ](
+    conv1d_w_packed_tile[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(Cg, config["BLOCK"]),)](
         w,
         w_packed,
         F * R,
-        w_packed_width,
-        R,
         Cg,
+        R,
         w.stride(0),
         w.stride(1),
         w.stride(2),
@@ -1414,15 +1402,17 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
     INDEX = tl.int32 if max(N * P, Cg * R, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("patches", "wide", "taps"):
         x_padded = x.unflatten(1, (groups, Cg)).permute(0, 3, 1, 2)
-        # A copy where its channels lie apart, or are no multiple of 16.
+        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if Cg % 16 or not _is_aligned(x_padded):
             x_padded = torch.empty((N, L, groups, c_padded), dtype=x.dtype, device=x.device)
-            launch_conv1d_x_packed(x.unflatten(1, (groups, Cg)), x_padded)
+            x_padded[..., Cg:].zero_()
+            launch_conv1d_x_packed(x.unflatten(1, (groups, Cg)), x_padded[..., :Cg])
         w_padded = w.permute(0, 2, 1)
-        # A copy where its channels lie apart, or are no multiple of 16.
+        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if Cg % 16 or not _is_aligned(w_padded):
             w_padded = torch.empty((F, R, c_padded), dtype=w.dtype, device=w.device)
-            launch_conv1d_w_packed(w, w_padded)
+            w_padded[..., Cg:].zero_()
+            launch_conv1d_w_packed(w, w_padded[..., :Cg])
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
         w = w.reshape(F, Cg)
         x = x.permute(0, 2, 1).reshape(N * P, Cg)
@@ -1743,15 +1733,17 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
         )
     elif variant == "lanes":
         x_lanes = x.unflatten(1, (groups, Cg)).permute(0, 3, 1, 2)
-        # A copy where its channels lie apart, or are no multiple of 4.
+        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if Cg % 4 or not _is_aligned(x_lanes):
             x_lanes = torch.empty((N, L, groups, c_lanes), dtype=x.dtype, device=x.device)
-            launch_conv1d_x_packed(x.unflatten(1, (groups, Cg)), x_lanes)
+            x_lanes[..., Cg:].zero_()
+            launch_conv1d_x_packed(x.unflatten(1, (groups, Cg)), x_lanes[..., :Cg])
         w_lanes = w.permute(0, 2, 1)
-        # A copy where its channels lie apart, or are no multiple of 4.
+        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if Cg % 4 or not _is_aligned(w_lanes):
             w_lanes = torch.empty((F, R, c_lanes), dtype=w.dtype, device=w.device)
-            launch_conv1d_w_packed(w, w_lanes)
+            w_lanes[..., Cg:].zero_()
+            launch_conv1d_w_packed(w, w_lanes[..., :Cg])
         b = b.reshape(groups, F // groups)
         w_lanes = w_lanes.reshape(groups, F // groups, R * c_lanes)
         conv1d_lanes[
@@ -2015,15 +2007,13 @@ def conv1d_backward_dx_dy_packed_tile(
     dy_ptr,
     dy_packed_ptr,
     rows,
-    dy_packed_width,
-    P_groups,
-    P,
-    groups,
     dy_2,
-    dy_0,
-    dy_1,
-    dy_2_2,
-    dy_3,
+    P,
+    P_groups,
+    groups,
+    dy_i0i1,
+    dy_i2,
+    dy_i3,
     dy_packed_i0,
     dy_packed_i3,
     dy_packed_i1,
@@ -2032,18 +2022,15 @@ def conv1d_backward_dx_dy_packed_tile(
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(dy_packed_width, BLOCK)
+    tiles = tl.cdiv(dy_2, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i2 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i2 < dy_packed_width)
+    inside = (row < rows) & (i2 < dy_2)
+    i0i1 = row // P
+    i3 = row % P
     i0 = row // P_groups
     i1 = row // P % groups
-    i3 = row % P
-    dy = tl.load(
-        dy_ptr + i0 * dy_0 + i1 * dy_1 + i2 * dy_2_2 + i3 * dy_3,
-        mask=inside & (i2 < dy_2),
-        other=0.0,
-    )
+    dy = tl.load(dy_ptr + i0i1 * dy_i0i1 + i2 * dy_i2 + i3 * dy_i3, mask=inside)
     tl.store(
         dy_packed_ptr
         + i0 * dy_packed_i0
@@ -2060,15 +2047,11 @@ def conv1d_backward_dx_w_packed_tile(
     w_ptr,
     w_packed_ptr,
     rows,
-    w_packed_width,
-    Cg_R,
-    R,
-    Cg,
     w_1,
-    w_0,
-    w_1_2,
-    w_2,
-    w_3,
+    Cg_R,
+    w_i0,
+    w_i1,
+    w_i2i3,
     w_packed_i2i3,
     w_packed_i0,
     w_packed_i1,
@@ -2076,17 +2059,13 @@ def conv1d_backward_dx_w_packed_tile(
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(w_packed_width, BLOCK)
+    tiles = tl.cdiv(w_1, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < w_packed_width)
+    inside = (row < rows) & (i1 < w_1)
     i0 = row // Cg_R
-    i2 = row // R % Cg
-    i3 = row % R
     i2i3 = row % Cg_R
-    w = tl.load(
-        w_ptr + i0 * w_0 + i1 * w_1_2 + i2 * w_2 + i3 * w_3, mask=inside & (i1 < w_1), other=0.0
-    )
+    w = tl.load(w_ptr + i0 * w_i0 + i1 * w_i1 + i2i3 * w_i2i3, mask=inside)
     tl.store(
         w_packed_ptr + i2i3 * w_packed_i2i3 + i0 * w_packed_i0 + i1 * w_packed_i1, w, mask=inside
     )
@@ -2097,25 +2076,20 @@ def conv1d_backward_dw_x_packed_tile(
     x_ptr,
     x_packed_ptr,
     rows,
-    x_packed_width,
-    L,
     N,
-    x_0,
-    x_1,
-    x_2,
+    x_i0,
+    x_row,
     x_packed_row,
     x_packed_i0,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(x_packed_width, BLOCK)
+    tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < x_packed_width)
-    i1 = row // L
-    i2 = row % L
-    x = tl.load(x_ptr + i0 * x_0 + i1 * x_1 + i2 * x_2, mask=inside & (i0 < N), other=0.0)
+    inside = (row < rows) & (i0 < N)
+    x = tl.load(x_ptr + i0 * x_i0 + row * x_row, mask=inside)
     tl.store(x_packed_ptr + row * x_packed_row + i0 * x_packed_i0, x, mask=inside)
 
 
@@ -2124,25 +2098,20 @@ def conv1d_backward_dw_dy_packed_tile(
     dy_ptr,
     dy_packed_ptr,
     rows,
-    dy_packed_width,
-    P,
     N,
-    dy_0,
-    dy_1,
-    dy_2,
+    dy_i0,
+    dy_row,
     dy_packed_row,
     dy_packed_i0,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(dy_packed_width, BLOCK)
+    tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < dy_packed_width)
-    i1 = row // P
-    i2 = row % P
-    dy = tl.load(dy_ptr + i0 * dy_0 + i1 * dy_1 + i2 * dy_2, mask=inside & (i0 < N), other=0.0)
+    inside = (row < rows) & (i0 < N)
+    dy = tl.load(dy_ptr + i0 * dy_i0 + row * dy_row, mask=inside)
     tl.store(dy_packed_ptr + row * dy_packed_row + i0 * dy_packed_i0, dy, mask=inside)
 
 
@@ -2350,9 +2319,9 @@ def conv1d_backward_dx_channels(
     Cg,
     dy_0,
     dy_1,
-    dy_2,
+    dy_2_2,
     w_0,
-    w_1,
+    w_1_2,
     w_2,
     dx_0,
     dx_1,
@@ -2386,7 +2355,10 @@ def conv1d_backward_dx_channels(
                 dy_f = dy_f0 + (f0 + (i * BLOCK) * (F // groups))
                 dy_p_num = l + pad - r2 * dil
                 dy = tl.load(
-                    dy_ptr + n * dy_0 + tl.cast(dy_f, tl.int64) * dy_1 + dy_p_num // stride * dy_2,
+                    dy_ptr
+                    + n * dy_0
+                    + tl.cast(dy_f, tl.int64) * dy_1
+                    + dy_p_num // stride * dy_2_2,
                     mask=(
                         (row < rows)
                         & (dy_p_num % stride == 0)
@@ -2397,7 +2369,10 @@ def conv1d_backward_dx_channels(
                     other=0.0,
                 ).to(COMPUTE)
                 w = tl.load(
-                    w_ptr + tl.cast(dy_f, tl.int64) * w_0 + c20 * w_1 + tl.cast(r2, tl.int64) * w_2,
+                    w_ptr
+                    + tl.cast(dy_f, tl.int64) * w_0
+                    + c20 * w_1_2
+                    + tl.cast(r2, tl.int64) * w_2,
                     mask=(row < rows) & (f1 + i * BLOCK < groups),
                 ).to(COMPUTE)
                 dx_sum += dy * w
@@ -2423,9 +2398,9 @@ def conv1d_backward_dx_window(
     P,
     dy_0,
     dy_1,
-    dy_2,
+    dy_2_2,
     w_0,
-    w_1,
+    w_1_2,
     w_2,
     dx_0,
     dx_1,
@@ -2458,7 +2433,10 @@ def conv1d_backward_dx_window(
                 dy_f = dy_f0 + f0
                 dy_p_num = i * BLOCK + l + pad - r2 * dil
                 dy = tl.load(
-                    dy_ptr + n * dy_0 + dy_f * dy_1 + tl.cast(dy_p_num // stride, tl.int64) * dy_2,
+                    dy_ptr
+                    + n * dy_0
+                    + dy_f * dy_1
+                    + tl.cast(dy_p_num // stride, tl.int64) * dy_2_2,
                     mask=(row < rows)
                     & (
                         (l + i * BLOCK < L)
@@ -2469,7 +2447,7 @@ def conv1d_backward_dx_window(
                     other=0.0,
                 ).to(COMPUTE)
                 w = tl.load(
-                    w_ptr + dy_f * w_0 + c20 * w_1 + tl.cast(r2, tl.int64) * w_2, mask=row < rows
+                    w_ptr + dy_f * w_0 + c20 * w_1_2 + tl.cast(r2, tl.int64) * w_2, mask=row < rows
                 ).to(COMPUTE)
                 dx_sum += dy * w
         dxs = dxs + (dx_sum,)
@@ -2595,7 +2573,7 @@ def conv1d_backward_dx_tiles(
     P,
     dy_0,
     dy_1,
-    dy_2,
+    dy_2_2,
     w_f1,
     w_f0,
     w_c20,
@@ -2635,7 +2613,7 @@ def conv1d_backward_dx_tiles(
     dy_0 = tl.multiple_of(tl.cast(dy_0, tl.int64), STEP_DY)
     dy_f0 = f1 * (F // groups)
     l = m % L
-    dy_2 = tl.multiple_of(tl.cast(dy_2, tl.int64), STEP_DY)
+    dy_2_2 = tl.multiple_of(tl.cast(dy_2_2, tl.int64), STEP_DY)
     dy_rows = dy_ptr + tl.cast(n, tl.int64) * dy_0 + dy_f0 * dy_1
     w_f1 = tl.multiple_of(tl.cast(w_f1, tl.int64), STEP_W)
     w_c20 = tl.multiple_of(tl.cast(w_c20, tl.int64), STEP_W)
@@ -2646,7 +2624,7 @@ def conv1d_backward_dx_tiles(
         f0 = k[None, :] % (F // groups)
         r2 = k[None, :] // (F // groups)
         dy_p_num = l + pad - r2 * dil
-        dy_terms = tl.cast(f0, tl.int64) * dy_1 + tl.cast(dy_p_num // stride, tl.int64) * dy_2
+        dy_terms = tl.cast(f0, tl.int64) * dy_1 + tl.cast(dy_p_num // stride, tl.int64) * dy_2_2
         dy = tl.load(
             dy_rows + dy_terms,
             mask=(m < M)
@@ -2950,7 +2928,7 @@ def conv1d_backward_dw_runs(
     x_2,
     dy_0,
     dy_1,
-    dy_2,
+    dy_2_2,
     dw_0,
     dw_1,
     dw_2,
@@ -3007,7 +2985,7 @@ def conv1d_backward_dw_runs(
                     dy_ptr
                     + tl.cast(n, tl.int64) * dy_0
                     + dy_f * dy_1
-                    + tl.cast(p, tl.int64) * dy_2,
+                    + tl.cast(p, tl.int64) * dy_2_2,
                     mask=row < rows,
                 ).to(COMPUTE)
                 dw_sum += x * dy
@@ -3036,7 +3014,7 @@ def conv1d_backward_dw_window(
     x_2,
     dy_0,
     dy_1,
-    dy_2,
+    dy_2_2,
     dw_0,
     dw_1,
     dw_2,
@@ -3077,7 +3055,7 @@ def conv1d_backward_dw_window(
                     dy_ptr
                     + tl.cast(n, tl.int64) * dy_0
                     + dy_f * dy_1
-                    + tl.cast(p, tl.int64) * dy_2,
+                    + tl.cast(p, tl.int64) * dy_2_2,
                     mask=row < rows,
                 ).to(COMPUTE)
                 dw_sum += x * dy
@@ -3307,25 +3285,23 @@ def choose_conv1d_backward_dx_dy_packed(cols: int) -> tuple[str, dict]:
 def launch_conv1d_backward_dx_dy_packed(dy, dy_packed) -> None:
     """Computes dy_packed by the variant that fits, unchecked."""
     N, groups, dy_2, P = dy.shape
-    dy_packed_width = dy_packed.shape[3]
+    dy = dy.reshape(N * groups, dy_2, P)
     rows = N * P * groups
-    cols = dy_packed_width
+    cols = dy_2
     _, config = choose_conv1d_backward_dx_dy_packed(cols)
     conv1d_backward_dx_dy_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(dy_packed_width, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(dy_2, config["BLOCK"]),)
     ](
         dy,
         dy_packed,
         N * P * groups,
-        dy_packed_width,
-        P * groups,
-        P,
-        groups,
         dy_2,
+        P,
+        P * groups,
+        groups,
         dy.stride(0),
         dy.stride(1),
         dy.stride(2),
-        dy.stride(3),
         dy_packed.stride(0),
         dy_packed.stride(1),
         dy_packed.stride(2),
@@ -3345,26 +3321,22 @@ def choose_conv1d_backward_dx_w_packed(cols: int) -> tuple[str, dict]:
 def launch_conv1d_backward_dx_w_packed(w, w_packed) -> None:
     """Computes w_packed by the variant that fits, unchecked."""
     groups, w_1, Cg, R = w.shape
-    w_packed_width = w_packed.shape[3]
-    w_packed = w_packed.view(Cg * R, groups, w_packed_width)
+    w = w.reshape(groups, w_1, Cg * R)
+    w_packed = w_packed.view(Cg * R, groups, w_1)
     rows = Cg * R * groups
-    cols = w_packed_width
+    cols = w_1
     _, config = choose_conv1d_backward_dx_w_packed(cols)
     conv1d_backward_dx_w_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(w_packed_width, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(w_1, config["BLOCK"]),)
     ](
         w,
         w_packed,
         Cg * R * groups,
-        w_packed_width,
-        Cg * R,
-        R,
-        Cg,
         w_1,
+        Cg * R,
         w.stride(0),
         w.stride(1),
         w.stride(2),
-        w.stride(3),
         w_packed.stride(0),
         w_packed.stride(1),
         w_packed.stride(2),
@@ -3383,23 +3355,20 @@ def choose_conv1d_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
 def launch_conv1d_backward_dw_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, C, L = x.shape
-    x_packed_width = x_packed.shape[2]
-    x_packed = x_packed.view(C * L, x_packed_width)
+    x = x.reshape(N, C * L)
+    x_packed = x_packed.view(C * L, N)
     rows = C * L
-    cols = x_packed_width
+    cols = N
     _, config = choose_conv1d_backward_dw_x_packed(cols)
     conv1d_backward_dw_x_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(x_packed_width, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
     ](
         x,
         x_packed,
         C * L,
-        x_packed_width,
-        L,
         N,
         x.stride(0),
         x.stride(1),
-        x.stride(2),
         x_packed.stride(0),
         x_packed.stride(1),
         enable_fp_fusion=True,
@@ -3417,23 +3386,20 @@ def choose_conv1d_backward_dw_dy_packed(cols: int) -> tuple[str, dict]:
 def launch_conv1d_backward_dw_dy_packed(dy, dy_packed) -> None:
     """Computes dy_packed by the variant that fits, unchecked."""
     N, F, P = dy.shape
-    dy_packed_width = dy_packed.shape[2]
-    dy_packed = dy_packed.view(F * P, dy_packed_width)
+    dy = dy.reshape(N, F * P)
+    dy_packed = dy_packed.view(F * P, N)
     rows = F * P
-    cols = dy_packed_width
+    cols = N
     _, config = choose_conv1d_backward_dw_dy_packed(cols)
     conv1d_backward_dw_dy_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(dy_packed_width, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
     ](
         dy,
         dy_packed,
         F * P,
-        dy_packed_width,
-        P,
         N,
         dy.stride(0),
         dy.stride(1),
-        dy.stride(2),
         dy_packed.stride(0),
         dy_packed.stride(1),
         enable_fp_fusion=True,
@@ -3741,15 +3707,21 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     INDEX = tl.int32 if max(L * N, (F // groups) * R, *dy.shape) < 2_000_000_000 else tl.int64
     if variant in ("wide", "taps"):
         dy_padded = dy.unflatten(1, (groups, F // groups)).permute(0, 3, 1, 2)
-        # A copy where its channels lie apart, or are no multiple of 16.
+        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if F // groups % 16 or not _is_aligned(dy_padded):
             dy_padded = torch.empty((N, P, groups, f0_padded), dtype=dy.dtype, device=dy.device)
-            launch_conv1d_backward_dx_dy_packed(dy.unflatten(1, (groups, F // groups)), dy_padded)
+            dy_padded[..., F // groups:].zero_()
+            launch_conv1d_backward_dx_dy_packed(
+                dy.unflatten(1, (groups, F // groups)), dy_padded[..., : F // groups]
+            )
         w_padded = w.unflatten(0, (groups, F // groups)).permute(2, 3, 0, 1)
-        # A copy where its channels lie apart, or are no multiple of 16.
+        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if F // groups % 16 or not _is_aligned(w_padded):
             w_padded = torch.empty((Cg, R, groups, f0_padded), dtype=w.dtype, device=w.device)
-            launch_conv1d_backward_dx_w_packed(w.unflatten(0, (groups, F // groups)), w_padded)
+            w_padded[..., F // groups:].zero_()
+            launch_conv1d_backward_dx_w_packed(
+                w.unflatten(0, (groups, F // groups)), w_padded[..., : F // groups]
+            )
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
         dy = dy.permute(0, 2, 1).reshape(L * N, F)
         w = w.reshape(F, Cg)
@@ -3975,15 +3947,21 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         )
     elif variant == "lanes":
         dy_lanes = dy.unflatten(1, (groups, F // groups)).permute(0, 3, 1, 2)
-        # A copy where its channels lie apart, or are no multiple of 4.
+        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if F // groups % 4 or not _is_aligned(dy_lanes):
             dy_lanes = torch.empty((N, P, groups, f0_lanes), dtype=dy.dtype, device=dy.device)
-            launch_conv1d_backward_dx_dy_packed(dy.unflatten(1, (groups, F // groups)), dy_lanes)
+            dy_lanes[..., F // groups:].zero_()
+            launch_conv1d_backward_dx_dy_packed(
+                dy.unflatten(1, (groups, F // groups)), dy_lanes[..., : F // groups]
+            )
         w_lanes = w.unflatten(0, (groups, F // groups)).permute(2, 3, 0, 1)
-        # A copy where its channels lie apart, or are no multiple of 4.
+        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if F // groups % 4 or not _is_aligned(w_lanes):
             w_lanes = torch.empty((Cg, R, groups, f0_lanes), dtype=w.dtype, device=w.device)
-            launch_conv1d_backward_dx_w_packed(w.unflatten(0, (groups, F // groups)), w_lanes)
+            w_lanes[..., F // groups:].zero_()
+            launch_conv1d_backward_dx_w_packed(
+                w.unflatten(0, (groups, F // groups)), w_lanes[..., : F // groups]
+            )
         conv1d_backward_dx_lanes[
             (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(Cg, config["BLOCK_N"]),)
         ](
@@ -4249,15 +4227,17 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     INDEX = tl.int32 if max(Cg * R, N * P, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("patches", "wide", "taps"):
         x_padded = x.permute(1, 2, 0)
-        # A copy where its channels lie apart, or are no multiple of 16.
+        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if N % 16 or not _is_aligned(x_padded):
             x_padded = torch.empty((C, L, n_padded), dtype=x.dtype, device=x.device)
-            launch_conv1d_backward_dw_x_packed(x, x_padded)
+            x_padded[..., N:].zero_()
+            launch_conv1d_backward_dw_x_packed(x, x_padded[..., :N])
         dy_padded = dy.permute(1, 2, 0)
-        # A copy where its channels lie apart, or are no multiple of 16.
+        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if N % 16 or not _is_aligned(dy_padded):
             dy_padded = torch.empty((F, P, n_padded), dtype=dy.dtype, device=dy.device)
-            launch_conv1d_backward_dw_dy_packed(dy, dy_padded)
+            dy_padded[..., N:].zero_()
+            launch_conv1d_backward_dw_dy_packed(dy, dy_padded[..., :N])
     if variant == "runs":
         conv1d_backward_dw_runs[
             (
@@ -4454,15 +4434,17 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         )
     elif variant == "lanes":
         x_lanes = x.permute(1, 2, 0)
-        # A copy where its channels lie apart, or are no multiple of 4.
+        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if N % 4 or not _is_aligned(x_lanes):
             x_lanes = torch.empty((C, L, n_lanes), dtype=x.dtype, device=x.device)
-            launch_conv1d_backward_dw_x_packed(x, x_lanes)
+            x_lanes[..., N:].zero_()
+            launch_conv1d_backward_dw_x_packed(x, x_lanes[..., :N])
         dy_lanes = dy.permute(1, 2, 0)
-        # A copy where its channels lie apart, or are no multiple of 4.
+        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if N % 4 or not _is_aligned(dy_lanes):
             dy_lanes = torch.empty((F, P, n_lanes), dtype=dy.dtype, device=dy.device)
-            launch_conv1d_backward_dw_dy_packed(dy, dy_lanes)
+            dy_lanes[..., N:].zero_()
+            launch_conv1d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
         dy_lanes = dy_lanes.reshape(groups, F // groups, P * n_lanes)
         conv1d_backward_dw_lanes[
             (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)

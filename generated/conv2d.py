@@ -191,18 +191,13 @@ def conv2d_x_packed_tile(
     x_ptr,
     x_packed_ptr,
     rows,
-    x_packed_width,
-    H_W_groups,
-    HW,
-    groups,
-    W,
-    H,
     Cg,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    x_4,
+    HW,
+    H_W_groups,
+    groups,
+    x_i0i1,
+    x_i2,
+    x_i3i4,
     x_packed_i0,
     x_packed_i3i4,
     x_packed_i1,
@@ -211,20 +206,15 @@ def conv2d_x_packed_tile(
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(x_packed_width, BLOCK)
+    tiles = tl.cdiv(Cg, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i2 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i2 < x_packed_width)
+    inside = (row < rows) & (i2 < Cg)
+    i0i1 = row // HW
+    i3i4 = row % HW
     i0 = row // H_W_groups
     i1 = row // HW % groups
-    i3 = row // W % H
-    i4 = row % W
-    i3i4 = row % HW
-    x = tl.load(
-        x_ptr + i0 * x_0 + i1 * x_1 + i2 * x_2 + i3 * x_3 + i4 * x_4,
-        mask=inside & (i2 < Cg),
-        other=0.0,
-    )
+    x = tl.load(x_ptr + i0i1 * x_i0i1 + i2 * x_i2 + i3i4 * x_i3i4, mask=inside)
     tl.store(
         x_packed_ptr
         + i0 * x_packed_i0
@@ -241,31 +231,24 @@ def conv2d_w_packed_tile(
     w_ptr,
     w_packed_ptr,
     rows,
-    w_packed_width,
-    RS,
-    S,
-    R,
     Cg,
-    w_0,
-    w_1,
-    w_2,
-    w_3,
+    RS,
+    w_i0,
+    w_i1,
+    w_i2i3,
     w_packed_row,
     w_packed_i1,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(w_packed_width, BLOCK)
+    tiles = tl.cdiv(Cg, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < w_packed_width)
+    inside = (row < rows) & (i1 < Cg)
     i0 = row // RS
-    i2 = row // S % R
-    i3 = row % S
-    w = tl.load(
-        w_ptr + i0 * w_0 + i1 * w_1 + i2 * w_2 + i3 * w_3, mask=inside & (i1 < Cg), other=0.0
-    )
+    i2i3 = row % RS
+    w = tl.load(w_ptr + i0 * w_i0 + i1 * w_i1 + i2i3 * w_i2i3, mask=inside)
     tl.store(w_packed_ptr + row * w_packed_row + i1 * w_packed_i1, w, mask=inside)
 
 
@@ -1138,29 +1121,22 @@ def choose_conv2d_x_packed(cols: int) -> tuple[str, dict]:
 def launch_conv2d_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, groups, Cg, H, W = x.shape
-    x_packed_width = x_packed.shape[4]
-    x_packed = x_packed.view(N, H * W, groups, x_packed_width)
+    x = x.reshape(N * groups, Cg, H * W)
+    x_packed = x_packed.view(N, H * W, groups, Cg)
     rows = H * N * W * groups
-    cols = x_packed_width
+    cols = Cg
     _, config = choose_conv2d_x_packed(cols)
-    conv2d_x_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(x_packed_width, config["BLOCK"]),)
-    ](
+    conv2d_x_packed_tile[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(Cg, config["BLOCK"]),)](
         x,
         x_packed,
         H * N * W * groups,
-        x_packed_width,
-        H * W * groups,
-        H * W,
-        groups,
-        W,
-        H,
         Cg,
+        H * W,
+        H * W * groups,
+        groups,
         x.stride(0),
         x.stride(1),
         x.stride(2),
-        x.stride(3),
-        x.stride(4),
         x_packed.stride(0),
         x_packed.stride(1),
         x_packed.stride(2),
@@ -1180,26 +1156,20 @@ def choose_conv2d_w_packed(cols: int) -> tuple[str, dict]:
 def launch_conv2d_w_packed(w, w_packed) -> None:
     """Computes w_packed by the variant that fits, unchecked."""
     F, Cg, R, S = w.shape
-    w_packed_width = w_packed.shape[3]
-    w_packed = w_packed.view(F * R * S, w_packed_width)
+    w = w.reshape(F, Cg, R * S)
+    w_packed = w_packed.view(F * R * S, Cg)
     rows = F * R * S
-    cols = w_packed_width
+    cols = Cg
     _, config = choose_conv2d_w_packed(cols)
-    conv2d_w_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(w_packed_width, config["BLOCK"]),)
-    ](
+    conv2d_w_packed_tile[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(Cg, config["BLOCK"]),)](
         w,
         w_packed,
         F * R * S,
-        w_packed_width,
-        R * S,
-        S,
-        R,
         Cg,
+        R * S,
         w.stride(0),
         w.stride(1),
         w.stride(2),
-        w.stride(3),
         w_packed.stride(0),
         w_packed.stride(1),
         enable_fp_fusion=True,
@@ -1591,15 +1561,17 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     INDEX = tl.int32 if max(N * P * Q, Cg * R * S, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("patches", "wide", "taps"):
         x_padded = x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2)
-        # A copy where its channels lie apart, or are no multiple of 16.
+        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if Cg % 16 or not _is_aligned(x_padded):
             x_padded = torch.empty((N, H, W, groups, c_padded), dtype=x.dtype, device=x.device)
-            launch_conv2d_x_packed(x.unflatten(1, (groups, Cg)), x_padded)
+            x_padded[..., Cg:].zero_()
+            launch_conv2d_x_packed(x.unflatten(1, (groups, Cg)), x_padded[..., :Cg])
         w_padded = w.permute(0, 2, 3, 1)
-        # A copy where its channels lie apart, or are no multiple of 16.
+        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if Cg % 16 or not _is_aligned(w_padded):
             w_padded = torch.empty((F, R, S, c_padded), dtype=w.dtype, device=w.device)
-            launch_conv2d_w_packed(w, w_padded)
+            w_padded[..., Cg:].zero_()
+            launch_conv2d_w_packed(w, w_padded[..., :Cg])
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
         w = w.reshape(F, Cg)
         x = x.permute(0, 2, 3, 1).reshape(N * P * Q, Cg)
@@ -1958,15 +1930,17 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         )
     elif variant == "lanes":
         x_lanes = x.unflatten(1, (groups, Cg)).permute(0, 3, 4, 1, 2)
-        # A copy where its channels lie apart, or are no multiple of 4.
+        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if Cg % 4 or not _is_aligned(x_lanes):
             x_lanes = torch.empty((N, H, W, groups, c_lanes), dtype=x.dtype, device=x.device)
-            launch_conv2d_x_packed(x.unflatten(1, (groups, Cg)), x_lanes)
+            x_lanes[..., Cg:].zero_()
+            launch_conv2d_x_packed(x.unflatten(1, (groups, Cg)), x_lanes[..., :Cg])
         w_lanes = w.permute(0, 2, 3, 1)
-        # A copy where its channels lie apart, or are no multiple of 4.
+        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if Cg % 4 or not _is_aligned(w_lanes):
             w_lanes = torch.empty((F, R, S, c_lanes), dtype=w.dtype, device=w.device)
-            launch_conv2d_w_packed(w, w_lanes)
+            w_lanes[..., Cg:].zero_()
+            launch_conv2d_w_packed(w, w_lanes[..., :Cg])
         b = b.reshape(groups, F // groups)
         w_lanes = w_lanes.reshape(groups, F // groups, R * S * c_lanes)
         conv2d_lanes[
@@ -2257,18 +2231,13 @@ def conv2d_backward_dx_dy_packed_tile(
     dy_ptr,
     dy_packed_ptr,
     rows,
-    dy_packed_width,
-    P_Q_groups,
-    PQ,
-    groups,
-    Q,
-    P,
     dy_2,
-    dy_0,
-    dy_1,
-    dy_2_2,
-    dy_3,
-    dy_4,
+    PQ,
+    P_Q_groups,
+    groups,
+    dy_i0i1,
+    dy_i2,
+    dy_i3i4,
     dy_packed_i0,
     dy_packed_i3i4,
     dy_packed_i1,
@@ -2277,20 +2246,15 @@ def conv2d_backward_dx_dy_packed_tile(
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(dy_packed_width, BLOCK)
+    tiles = tl.cdiv(dy_2, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i2 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i2 < dy_packed_width)
+    inside = (row < rows) & (i2 < dy_2)
+    i0i1 = row // PQ
+    i3i4 = row % PQ
     i0 = row // P_Q_groups
     i1 = row // PQ % groups
-    i3 = row // Q % P
-    i4 = row % Q
-    i3i4 = row % PQ
-    dy = tl.load(
-        dy_ptr + i0 * dy_0 + i1 * dy_1 + i2 * dy_2_2 + i3 * dy_3 + i4 * dy_4,
-        mask=inside & (i2 < dy_2),
-        other=0.0,
-    )
+    dy = tl.load(dy_ptr + i0i1 * dy_i0i1 + i2 * dy_i2 + i3i4 * dy_i3i4, mask=inside)
     tl.store(
         dy_packed_ptr
         + i0 * dy_packed_i0
@@ -2307,18 +2271,11 @@ def conv2d_backward_dx_w_packed_tile(
     w_ptr,
     w_packed_ptr,
     rows,
-    w_packed_width,
-    Cg_R_S,
-    RS,
-    Cg,
-    S,
-    R,
     w_1,
-    w_0,
-    w_1_2,
-    w_2,
-    w_3,
-    w_4,
+    Cg_R_S,
+    w_i0,
+    w_i1,
+    w_i2i3i4,
     w_packed_i2i3i4,
     w_packed_i0,
     w_packed_i1,
@@ -2326,20 +2283,13 @@ def conv2d_backward_dx_w_packed_tile(
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(w_packed_width, BLOCK)
+    tiles = tl.cdiv(w_1, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < w_packed_width)
+    inside = (row < rows) & (i1 < w_1)
     i0 = row // Cg_R_S
-    i2 = row // RS % Cg
-    i3 = row // S % R
-    i4 = row % S
     i2i3i4 = row % Cg_R_S
-    w = tl.load(
-        w_ptr + i0 * w_0 + i1 * w_1_2 + i2 * w_2 + i3 * w_3 + i4 * w_4,
-        mask=inside & (i1 < w_1),
-        other=0.0,
-    )
+    w = tl.load(w_ptr + i0 * w_i0 + i1 * w_i1 + i2i3i4 * w_i2i3i4, mask=inside)
     tl.store(
         w_packed_ptr + i2i3i4 * w_packed_i2i3i4 + i0 * w_packed_i0 + i1 * w_packed_i1,
         w,
@@ -2352,31 +2302,20 @@ def conv2d_backward_dw_x_packed_tile(
     x_ptr,
     x_packed_ptr,
     rows,
-    x_packed_width,
-    HW,
-    W,
-    H,
     N,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
+    x_i0,
+    x_row,
     x_packed_row,
     x_packed_i0,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(x_packed_width, BLOCK)
+    tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < x_packed_width)
-    i1 = row // HW
-    i2 = row // W % H
-    i3 = row % W
-    x = tl.load(
-        x_ptr + i0 * x_0 + i1 * x_1 + i2 * x_2 + i3 * x_3, mask=inside & (i0 < N), other=0.0
-    )
+    inside = (row < rows) & (i0 < N)
+    x = tl.load(x_ptr + i0 * x_i0 + row * x_row, mask=inside)
     tl.store(x_packed_ptr + row * x_packed_row + i0 * x_packed_i0, x, mask=inside)
 
 
@@ -2385,31 +2324,20 @@ def conv2d_backward_dw_dy_packed_tile(
     dy_ptr,
     dy_packed_ptr,
     rows,
-    dy_packed_width,
-    PQ,
-    Q,
-    P,
     N,
-    dy_0,
-    dy_1,
-    dy_2,
-    dy_3,
+    dy_i0,
+    dy_row,
     dy_packed_row,
     dy_packed_i0,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(dy_packed_width, BLOCK)
+    tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < dy_packed_width)
-    i1 = row // PQ
-    i2 = row // Q % P
-    i3 = row % Q
-    dy = tl.load(
-        dy_ptr + i0 * dy_0 + i1 * dy_1 + i2 * dy_2 + i3 * dy_3, mask=inside & (i0 < N), other=0.0
-    )
+    inside = (row < rows) & (i0 < N)
+    dy = tl.load(dy_ptr + i0 * dy_i0 + row * dy_row, mask=inside)
     tl.store(dy_packed_ptr + row * dy_packed_row + i0 * dy_packed_i0, dy, mask=inside)
 
 
@@ -2658,10 +2586,10 @@ def conv2d_backward_dx_channels(
     Cg,
     dy_0,
     dy_1,
-    dy_2,
+    dy_2_2,
     dy_3,
     w_0,
-    w_1,
+    w_1_2,
     w_2,
     w_3,
     dx_0,
@@ -2704,7 +2632,7 @@ def conv2d_backward_dx_channels(
                         dy_ptr
                         + n * dy_0
                         + tl.cast(dy_f, tl.int64) * dy_1
-                        + dy_p_num // stride * dy_2
+                        + dy_p_num // stride * dy_2_2
                         + dy_q_num // stride * dy_3,
                         mask=(
                             (row < rows)
@@ -2721,7 +2649,7 @@ def conv2d_backward_dx_channels(
                     w = tl.load(
                         w_ptr
                         + tl.cast(dy_f, tl.int64) * w_0
-                        + c20 * w_1
+                        + c20 * w_1_2
                         + tl.cast(r2, tl.int64) * w_2
                         + tl.cast(s2, tl.int64) * w_3,
                         mask=(row < rows) & (f1 + i * BLOCK < groups),
@@ -2752,10 +2680,10 @@ def conv2d_backward_dx_window(
     Cg,
     dy_0,
     dy_1,
-    dy_2,
+    dy_2_2,
     dy_3,
     w_0,
-    w_1,
+    w_1_2,
     w_2,
     w_3,
     dx_0,
@@ -2797,7 +2725,7 @@ def conv2d_backward_dx_window(
                         dy_ptr
                         + n * dy_0
                         + dy_f * dy_1
-                        + dy_p_num // stride * dy_2
+                        + dy_p_num // stride * dy_2_2
                         + tl.cast(dy_q_num // stride, tl.int64) * dy_3,
                         mask=(
                             (row < rows)
@@ -2816,7 +2744,7 @@ def conv2d_backward_dx_window(
                     w = tl.load(
                         w_ptr
                         + dy_f * w_0
-                        + c20 * w_1
+                        + c20 * w_1_2
                         + tl.cast(r2, tl.int64) * w_2
                         + tl.cast(s2, tl.int64) * w_3,
                         mask=row < rows,
@@ -2948,7 +2876,7 @@ def conv2d_backward_dx_tiles(
     Q,
     dy_0,
     dy_1,
-    dy_2,
+    dy_2_2,
     dy_3,
     w_f1,
     w_f0,
@@ -2991,7 +2919,7 @@ def conv2d_backward_dx_tiles(
     dy_0 = tl.multiple_of(tl.cast(dy_0, tl.int64), STEP_DY)
     dy_f0 = f1 * (F // groups)
     h = m // W % H
-    dy_2 = tl.multiple_of(tl.cast(dy_2, tl.int64), STEP_DY)
+    dy_2_2 = tl.multiple_of(tl.cast(dy_2_2, tl.int64), STEP_DY)
     w2 = m % W
     dy_3 = tl.multiple_of(tl.cast(dy_3, tl.int64), STEP_DY)
     dy_rows = dy_ptr + tl.cast(n, tl.int64) * dy_0 + dy_f0 * dy_1
@@ -3008,7 +2936,7 @@ def conv2d_backward_dx_tiles(
         dy_q_num = w2 + pad - s2 * dil
         dy_terms = (
             tl.cast(f0, tl.int64) * dy_1
-            + tl.cast(dy_p_num // stride, tl.int64) * dy_2
+            + tl.cast(dy_p_num // stride, tl.int64) * dy_2_2
             + tl.cast(dy_q_num // stride, tl.int64) * dy_3
         )
         dy = tl.load(
@@ -3403,7 +3331,7 @@ def conv2d_backward_dw_runs(
     x_3,
     dy_0,
     dy_1,
-    dy_2,
+    dy_2_2,
     dy_3,
     dw_0,
     dw_1,
@@ -3473,7 +3401,7 @@ def conv2d_backward_dw_runs(
                         dy_ptr
                         + tl.cast(n, tl.int64) * dy_0
                         + dy_f * dy_1
-                        + tl.cast(p, tl.int64) * dy_2
+                        + tl.cast(p, tl.int64) * dy_2_2
                         + tl.cast(q, tl.int64) * dy_3,
                         mask=row < rows,
                     ).to(COMPUTE)
@@ -3506,7 +3434,7 @@ def conv2d_backward_dw_window(
     x_3,
     dy_0,
     dy_1,
-    dy_2,
+    dy_2_2,
     dy_3,
     dw_0,
     dw_1,
@@ -3559,7 +3487,7 @@ def conv2d_backward_dw_window(
                         dy_ptr
                         + tl.cast(n, tl.int64) * dy_0
                         + dy_f * dy_1
-                        + tl.cast(p, tl.int64) * dy_2
+                        + tl.cast(p, tl.int64) * dy_2_2
                         + tl.cast(q, tl.int64) * dy_3,
                         mask=row < rows,
                     ).to(COMPUTE)
@@ -3815,29 +3743,24 @@ def choose_conv2d_backward_dx_dy_packed(cols: int) -> tuple[str, dict]:
 def launch_conv2d_backward_dx_dy_packed(dy, dy_packed) -> None:
     """Computes dy_packed by the variant that fits, unchecked."""
     N, groups, dy_2, P, Q = dy.shape
-    dy_packed_width = dy_packed.shape[4]
-    dy_packed = dy_packed.view(N, P * Q, groups, dy_packed_width)
+    dy = dy.reshape(N * groups, dy_2, P * Q)
+    dy_packed = dy_packed.view(N, P * Q, groups, dy_2)
     rows = N * P * Q * groups
-    cols = dy_packed_width
+    cols = dy_2
     _, config = choose_conv2d_backward_dx_dy_packed(cols)
     conv2d_backward_dx_dy_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(dy_packed_width, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(dy_2, config["BLOCK"]),)
     ](
         dy,
         dy_packed,
         N * P * Q * groups,
-        dy_packed_width,
-        P * Q * groups,
-        P * Q,
-        groups,
-        Q,
-        P,
         dy_2,
+        P * Q,
+        P * Q * groups,
+        groups,
         dy.stride(0),
         dy.stride(1),
         dy.stride(2),
-        dy.stride(3),
-        dy.stride(4),
         dy_packed.stride(0),
         dy_packed.stride(1),
         dy_packed.stride(2),
@@ -3857,29 +3780,22 @@ def choose_conv2d_backward_dx_w_packed(cols: int) -> tuple[str, dict]:
 def launch_conv2d_backward_dx_w_packed(w, w_packed) -> None:
     """Computes w_packed by the variant that fits, unchecked."""
     groups, w_1, Cg, R, S = w.shape
-    w_packed_width = w_packed.shape[4]
-    w_packed = w_packed.view(Cg * R * S, groups, w_packed_width)
+    w = w.reshape(groups, w_1, Cg * R * S)
+    w_packed = w_packed.view(Cg * R * S, groups, w_1)
     rows = Cg * R * S * groups
-    cols = w_packed_width
+    cols = w_1
     _, config = choose_conv2d_backward_dx_w_packed(cols)
     conv2d_backward_dx_w_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(w_packed_width, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(w_1, config["BLOCK"]),)
     ](
         w,
         w_packed,
         Cg * R * S * groups,
-        w_packed_width,
-        Cg * R * S,
-        R * S,
-        Cg,
-        S,
-        R,
         w_1,
+        Cg * R * S,
         w.stride(0),
         w.stride(1),
         w.stride(2),
-        w.stride(3),
-        w.stride(4),
         w_packed.stride(0),
         w_packed.stride(1),
         w_packed.stride(2),
@@ -3898,26 +3814,20 @@ def choose_conv2d_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
 def launch_conv2d_backward_dw_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    x_packed_width = x_packed.shape[3]
-    x_packed = x_packed.view(C * H * W, x_packed_width)
+    x = x.reshape(N, C * H * W)
+    x_packed = x_packed.view(C * H * W, N)
     rows = C * H * W
-    cols = x_packed_width
+    cols = N
     _, config = choose_conv2d_backward_dw_x_packed(cols)
     conv2d_backward_dw_x_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(x_packed_width, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
     ](
         x,
         x_packed,
         C * H * W,
-        x_packed_width,
-        H * W,
-        W,
-        H,
         N,
         x.stride(0),
         x.stride(1),
-        x.stride(2),
-        x.stride(3),
         x_packed.stride(0),
         x_packed.stride(1),
         enable_fp_fusion=True,
@@ -3935,26 +3845,20 @@ def choose_conv2d_backward_dw_dy_packed(cols: int) -> tuple[str, dict]:
 def launch_conv2d_backward_dw_dy_packed(dy, dy_packed) -> None:
     """Computes dy_packed by the variant that fits, unchecked."""
     N, F, P, Q = dy.shape
-    dy_packed_width = dy_packed.shape[3]
-    dy_packed = dy_packed.view(F * P * Q, dy_packed_width)
+    dy = dy.reshape(N, F * P * Q)
+    dy_packed = dy_packed.view(F * P * Q, N)
     rows = F * P * Q
-    cols = dy_packed_width
+    cols = N
     _, config = choose_conv2d_backward_dw_dy_packed(cols)
     conv2d_backward_dw_dy_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(dy_packed_width, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
     ](
         dy,
         dy_packed,
         F * P * Q,
-        dy_packed_width,
-        P * Q,
-        Q,
-        P,
         N,
         dy.stride(0),
         dy.stride(1),
-        dy.stride(2),
-        dy.stride(3),
         dy_packed.stride(0),
         dy_packed.stride(1),
         enable_fp_fusion=True,
@@ -4266,15 +4170,21 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     )
     if variant in ("wide", "taps"):
         dy_padded = dy.unflatten(1, (groups, F // groups)).permute(0, 3, 4, 1, 2)
-        # A copy where its channels lie apart, or are no multiple of 16.
+        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if F // groups % 16 or not _is_aligned(dy_padded):
             dy_padded = torch.empty((N, P, Q, groups, f0_padded), dtype=dy.dtype, device=dy.device)
-            launch_conv2d_backward_dx_dy_packed(dy.unflatten(1, (groups, F // groups)), dy_padded)
+            dy_padded[..., F // groups:].zero_()
+            launch_conv2d_backward_dx_dy_packed(
+                dy.unflatten(1, (groups, F // groups)), dy_padded[..., : F // groups]
+            )
         w_padded = w.unflatten(0, (groups, F // groups)).permute(2, 3, 4, 0, 1)
-        # A copy where its channels lie apart, or are no multiple of 16.
+        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if F // groups % 16 or not _is_aligned(w_padded):
             w_padded = torch.empty((Cg, R, S, groups, f0_padded), dtype=w.dtype, device=w.device)
-            launch_conv2d_backward_dx_w_packed(w.unflatten(0, (groups, F // groups)), w_padded)
+            w_padded[..., F // groups:].zero_()
+            launch_conv2d_backward_dx_w_packed(
+                w.unflatten(0, (groups, F // groups)), w_padded[..., : F // groups]
+            )
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
         dy = dy.permute(0, 2, 3, 1).reshape(H * N * W, F)
         w = w.reshape(F, Cg)
@@ -4527,15 +4437,21 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         )
     elif variant == "lanes":
         dy_lanes = dy.unflatten(1, (groups, F // groups)).permute(0, 3, 4, 1, 2)
-        # A copy where its channels lie apart, or are no multiple of 4.
+        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if F // groups % 4 or not _is_aligned(dy_lanes):
             dy_lanes = torch.empty((N, P, Q, groups, f0_lanes), dtype=dy.dtype, device=dy.device)
-            launch_conv2d_backward_dx_dy_packed(dy.unflatten(1, (groups, F // groups)), dy_lanes)
+            dy_lanes[..., F // groups:].zero_()
+            launch_conv2d_backward_dx_dy_packed(
+                dy.unflatten(1, (groups, F // groups)), dy_lanes[..., : F // groups]
+            )
         w_lanes = w.unflatten(0, (groups, F // groups)).permute(2, 3, 4, 0, 1)
-        # A copy where its channels lie apart, or are no multiple of 4.
+        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if F // groups % 4 or not _is_aligned(w_lanes):
             w_lanes = torch.empty((Cg, R, S, groups, f0_lanes), dtype=w.dtype, device=w.device)
-            launch_conv2d_backward_dx_w_packed(w.unflatten(0, (groups, F // groups)), w_lanes)
+            w_lanes[..., F // groups:].zero_()
+            launch_conv2d_backward_dx_w_packed(
+                w.unflatten(0, (groups, F // groups)), w_lanes[..., : F // groups]
+            )
         w_lanes = w_lanes.reshape(Cg, R * S, groups, f0_lanes)
         conv2d_backward_dx_lanes[
             (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(Cg, config["BLOCK_N"]),)
@@ -4827,15 +4743,17 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     INDEX = tl.int32 if max(Cg * R * S, N * P * Q, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("patches", "wide", "taps"):
         x_padded = x.permute(1, 2, 3, 0)
-        # A copy where its channels lie apart, or are no multiple of 16.
+        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if N % 16 or not _is_aligned(x_padded):
             x_padded = torch.empty((C, H, W, n_padded), dtype=x.dtype, device=x.device)
-            launch_conv2d_backward_dw_x_packed(x, x_padded)
+            x_padded[..., N:].zero_()
+            launch_conv2d_backward_dw_x_packed(x, x_padded[..., :N])
         dy_padded = dy.permute(1, 2, 3, 0)
-        # A copy where its channels lie apart, or are no multiple of 16.
+        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if N % 16 or not _is_aligned(dy_padded):
             dy_padded = torch.empty((F, P, Q, n_padded), dtype=dy.dtype, device=dy.device)
-            launch_conv2d_backward_dw_dy_packed(dy, dy_padded)
+            dy_padded[..., N:].zero_()
+            launch_conv2d_backward_dw_dy_packed(dy, dy_padded[..., :N])
     if variant == "runs":
         conv2d_backward_dw_runs[
             (
@@ -5063,15 +4981,17 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         )
     elif variant == "lanes":
         x_lanes = x.permute(1, 2, 3, 0)
-        # A copy where its channels lie apart, or are no multiple of 4.
+        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if N % 4 or not _is_aligned(x_lanes):
             x_lanes = torch.empty((C, H, W, n_lanes), dtype=x.dtype, device=x.device)
-            launch_conv2d_backward_dw_x_packed(x, x_lanes)
+            x_lanes[..., N:].zero_()
+            launch_conv2d_backward_dw_x_packed(x, x_lanes[..., :N])
         dy_lanes = dy.permute(1, 2, 3, 0)
-        # A copy where its channels lie apart, or are no multiple of 4.
+        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if N % 4 or not _is_aligned(dy_lanes):
             dy_lanes = torch.empty((F, P, Q, n_lanes), dtype=dy.dtype, device=dy.device)
-            launch_conv2d_backward_dw_dy_packed(dy, dy_lanes)
+            dy_lanes[..., N:].zero_()
+            launch_conv2d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
         dy_lanes = dy_lanes.reshape(groups, F // groups, P * Q * n_lanes)
         conv2d_backward_dw_lanes[
             (groups * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)

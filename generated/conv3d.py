@@ -166,37 +166,24 @@ def conv3d_x_packed_tile(
     x_ptr,
     x_packed_ptr,
     rows,
-    x_packed_width,
-    DHW,
-    HW,
-    D,
-    W,
-    H,
     C,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    x_4,
+    DHW,
+    x_i0,
+    x_i1,
+    x_i2i3i4,
     x_packed_row,
     x_packed_i1,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(x_packed_width, BLOCK)
+    tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < x_packed_width)
+    inside = (row < rows) & (i1 < C)
     i0 = row // DHW
-    i2 = row // HW % D
-    i3 = row // W % H
-    i4 = row % W
-    x = tl.load(
-        x_ptr + i0 * x_0 + i1 * x_1 + i2 * x_2 + i3 * x_3 + i4 * x_4,
-        mask=inside & (i1 < C),
-        other=0.0,
-    )
+    i2i3i4 = row % DHW
+    x = tl.load(x_ptr + i0 * x_i0 + i1 * x_i1 + i2i3i4 * x_i2i3i4, mask=inside)
     tl.store(x_packed_ptr + row * x_packed_row + i1 * x_packed_i1, x, mask=inside)
 
 
@@ -205,37 +192,24 @@ def conv3d_w_packed_tile(
     w_ptr,
     w_packed_ptr,
     rows,
-    w_packed_width,
-    KRS,
-    RS,
-    K,
-    S,
-    R,
     C,
-    w_0,
-    w_1,
-    w_2,
-    w_3,
-    w_4,
+    KRS,
+    w_i0,
+    w_i1,
+    w_i2i3i4,
     w_packed_row,
     w_packed_i1,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(w_packed_width, BLOCK)
+    tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < w_packed_width)
+    inside = (row < rows) & (i1 < C)
     i0 = row // KRS
-    i2 = row // RS % K
-    i3 = row // S % R
-    i4 = row % S
-    w = tl.load(
-        w_ptr + i0 * w_0 + i1 * w_1 + i2 * w_2 + i3 * w_3 + i4 * w_4,
-        mask=inside & (i1 < C),
-        other=0.0,
-    )
+    i2i3i4 = row % KRS
+    w = tl.load(w_ptr + i0 * w_i0 + i1 * w_i1 + i2i3i4 * w_i2i3i4, mask=inside)
     tl.store(w_packed_ptr + row * w_packed_row + i1 * w_packed_i1, w, mask=inside)
 
 
@@ -849,29 +823,20 @@ def choose_conv3d_x_packed(cols: int) -> tuple[str, dict]:
 def launch_conv3d_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, C, D, H, W = x.shape
-    x_packed_width = x_packed.shape[4]
-    x_packed = x_packed.view(D * H * N * W, x_packed_width)
+    x = x.reshape(N, C, D * H * W)
+    x_packed = x_packed.view(D * H * N * W, C)
     rows = D * H * N * W
-    cols = x_packed_width
+    cols = C
     _, config = choose_conv3d_x_packed(cols)
-    conv3d_x_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(x_packed_width, config["BLOCK"]),)
-    ](
+    conv3d_x_packed_tile[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)](
         x,
         x_packed,
         D * H * N * W,
-        x_packed_width,
-        D * H * W,
-        H * W,
-        D,
-        W,
-        H,
         C,
+        D * H * W,
         x.stride(0),
         x.stride(1),
         x.stride(2),
-        x.stride(3),
-        x.stride(4),
         x_packed.stride(0),
         x_packed.stride(1),
         enable_fp_fusion=True,
@@ -889,29 +854,20 @@ def choose_conv3d_w_packed(cols: int) -> tuple[str, dict]:
 def launch_conv3d_w_packed(w, w_packed) -> None:
     """Computes w_packed by the variant that fits, unchecked."""
     F, C, K, R, S = w.shape
-    w_packed_width = w_packed.shape[4]
-    w_packed = w_packed.view(F * K * R * S, w_packed_width)
+    w = w.reshape(F, C, K * R * S)
+    w_packed = w_packed.view(F * K * R * S, C)
     rows = F * K * R * S
-    cols = w_packed_width
+    cols = C
     _, config = choose_conv3d_w_packed(cols)
-    conv3d_w_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(w_packed_width, config["BLOCK"]),)
-    ](
+    conv3d_w_packed_tile[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)](
         w,
         w_packed,
         F * K * R * S,
-        w_packed_width,
-        K * R * S,
-        R * S,
-        K,
-        S,
-        R,
         C,
+        K * R * S,
         w.stride(0),
         w.stride(1),
         w.stride(2),
-        w.stride(3),
-        w.stride(4),
         w_packed.stride(0),
         w_packed.stride(1),
         enable_fp_fusion=True,
@@ -1222,15 +1178,17 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
     INDEX = tl.int32 if max(N * O * P * Q, C * K * R * S, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("patches", "wide", "taps"):
         x_padded = x.permute(0, 2, 3, 4, 1)
-        # A copy where its channels lie apart, or are no multiple of 16.
+        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if C % 16 or not _is_aligned(x_padded):
             x_padded = torch.empty((N, D, H, W, c_padded), dtype=x.dtype, device=x.device)
-            launch_conv3d_x_packed(x, x_padded)
+            x_padded[..., C:].zero_()
+            launch_conv3d_x_packed(x, x_padded[..., :C])
         w_padded = w.permute(0, 2, 3, 4, 1)
-        # A copy where its channels lie apart, or are no multiple of 16.
+        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if C % 16 or not _is_aligned(w_padded):
             w_padded = torch.empty((F, K, R, S, c_padded), dtype=w.dtype, device=w.device)
-            launch_conv3d_w_packed(w, w_padded)
+            w_padded[..., C:].zero_()
+            launch_conv3d_w_packed(w, w_padded[..., :C])
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
         w = w.reshape(F, C)
         x = x.permute(0, 2, 3, 4, 1).reshape(N * O * P * Q, C)
@@ -1466,15 +1424,17 @@ def launch_conv3d(x, w, b, y, stride, pad) -> None:
         )
     elif variant == "lanes":
         x_lanes = x.permute(0, 2, 3, 4, 1)
-        # A copy where its channels lie apart, or are no multiple of 4.
+        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if C % 4 or not _is_aligned(x_lanes):
             x_lanes = torch.empty((N, D, H, W, c_lanes), dtype=x.dtype, device=x.device)
-            launch_conv3d_x_packed(x, x_lanes)
+            x_lanes[..., C:].zero_()
+            launch_conv3d_x_packed(x, x_lanes[..., :C])
         w_lanes = w.permute(0, 2, 3, 4, 1)
-        # A copy where its channels lie apart, or are no multiple of 4.
+        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if C % 4 or not _is_aligned(w_lanes):
             w_lanes = torch.empty((F, K, R, S, c_lanes), dtype=w.dtype, device=w.device)
-            launch_conv3d_w_packed(w, w_lanes)
+            w_lanes[..., C:].zero_()
+            launch_conv3d_w_packed(w, w_lanes[..., :C])
         w_lanes = w_lanes.reshape(F, K * R * S * c_lanes)
         conv3d_lanes[(triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)](
             x_lanes,
@@ -1732,37 +1692,24 @@ def conv3d_backward_dx_dy_packed_tile(
     dy_ptr,
     dy_packed_ptr,
     rows,
-    dy_packed_width,
-    OPQ,
-    PQ,
-    O,
-    Q,
-    P,
     F,
-    dy_0,
-    dy_1,
-    dy_2,
-    dy_3,
-    dy_4,
+    OPQ,
+    dy_i0,
+    dy_i1,
+    dy_i2i3i4,
     dy_packed_row,
     dy_packed_i1,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(dy_packed_width, BLOCK)
+    tiles = tl.cdiv(F, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < dy_packed_width)
+    inside = (row < rows) & (i1 < F)
     i0 = row // OPQ
-    i2 = row // PQ % O
-    i3 = row // Q % P
-    i4 = row % Q
-    dy = tl.load(
-        dy_ptr + i0 * dy_0 + i1 * dy_1 + i2 * dy_2 + i3 * dy_3 + i4 * dy_4,
-        mask=inside & (i1 < F),
-        other=0.0,
-    )
+    i2i3i4 = row % OPQ
+    dy = tl.load(dy_ptr + i0 * dy_i0 + i1 * dy_i1 + i2i3i4 * dy_i2i3i4, mask=inside)
     tl.store(dy_packed_ptr + row * dy_packed_row + i1 * dy_packed_i1, dy, mask=inside)
 
 
@@ -1771,37 +1718,20 @@ def conv3d_backward_dx_w_packed_tile(
     w_ptr,
     w_packed_ptr,
     rows,
-    w_packed_width,
-    KRS,
-    RS,
-    K,
-    S,
-    R,
     F,
-    w_0,
-    w_1,
-    w_2,
-    w_3,
-    w_4,
+    w_i0,
+    w_row,
     w_packed_row,
     w_packed_i0,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(w_packed_width, BLOCK)
+    tiles = tl.cdiv(F, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < w_packed_width)
-    i1 = row // KRS
-    i2 = row // RS % K
-    i3 = row // S % R
-    i4 = row % S
-    w = tl.load(
-        w_ptr + i0 * w_0 + i1 * w_1 + i2 * w_2 + i3 * w_3 + i4 * w_4,
-        mask=inside & (i0 < F),
-        other=0.0,
-    )
+    inside = (row < rows) & (i0 < F)
+    w = tl.load(w_ptr + i0 * w_i0 + row * w_row, mask=inside)
     tl.store(w_packed_ptr + row * w_packed_row + i0 * w_packed_i0, w, mask=inside)
 
 
@@ -1810,37 +1740,20 @@ def conv3d_backward_dw_x_packed_tile(
     x_ptr,
     x_packed_ptr,
     rows,
-    x_packed_width,
-    DHW,
-    HW,
-    D,
-    W,
-    H,
     N,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
-    x_4,
+    x_i0,
+    x_row,
     x_packed_row,
     x_packed_i0,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(x_packed_width, BLOCK)
+    tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < x_packed_width)
-    i1 = row // DHW
-    i2 = row // HW % D
-    i3 = row // W % H
-    i4 = row % W
-    x = tl.load(
-        x_ptr + i0 * x_0 + i1 * x_1 + i2 * x_2 + i3 * x_3 + i4 * x_4,
-        mask=inside & (i0 < N),
-        other=0.0,
-    )
+    inside = (row < rows) & (i0 < N)
+    x = tl.load(x_ptr + i0 * x_i0 + row * x_row, mask=inside)
     tl.store(x_packed_ptr + row * x_packed_row + i0 * x_packed_i0, x, mask=inside)
 
 
@@ -1849,37 +1762,20 @@ def conv3d_backward_dw_dy_packed_tile(
     dy_ptr,
     dy_packed_ptr,
     rows,
-    dy_packed_width,
-    OPQ,
-    PQ,
-    O,
-    Q,
-    P,
     N,
-    dy_0,
-    dy_1,
-    dy_2,
-    dy_3,
-    dy_4,
+    dy_i0,
+    dy_row,
     dy_packed_row,
     dy_packed_i0,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(dy_packed_width, BLOCK)
+    tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < dy_packed_width)
-    i1 = row // OPQ
-    i2 = row // PQ % O
-    i3 = row // Q % P
-    i4 = row % Q
-    dy = tl.load(
-        dy_ptr + i0 * dy_0 + i1 * dy_1 + i2 * dy_2 + i3 * dy_3 + i4 * dy_4,
-        mask=inside & (i0 < N),
-        other=0.0,
-    )
+    inside = (row < rows) & (i0 < N)
+    dy = tl.load(dy_ptr + i0 * dy_i0 + row * dy_row, mask=inside)
     tl.store(dy_packed_ptr + row * dy_packed_row + i0 * dy_packed_i0, dy, mask=inside)
 
 
@@ -3064,29 +2960,22 @@ def choose_conv3d_backward_dx_dy_packed(cols: int) -> tuple[str, dict]:
 def launch_conv3d_backward_dx_dy_packed(dy, dy_packed) -> None:
     """Computes dy_packed by the variant that fits, unchecked."""
     N, F, O, P, Q = dy.shape
-    dy_packed_width = dy_packed.shape[4]
-    dy_packed = dy_packed.view(N * O * P * Q, dy_packed_width)
+    dy = dy.reshape(N, F, O * P * Q)
+    dy_packed = dy_packed.view(N * O * P * Q, F)
     rows = N * O * P * Q
-    cols = dy_packed_width
+    cols = F
     _, config = choose_conv3d_backward_dx_dy_packed(cols)
     conv3d_backward_dx_dy_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(dy_packed_width, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(F, config["BLOCK"]),)
     ](
         dy,
         dy_packed,
         N * O * P * Q,
-        dy_packed_width,
-        O * P * Q,
-        P * Q,
-        O,
-        Q,
-        P,
         F,
+        O * P * Q,
         dy.stride(0),
         dy.stride(1),
         dy.stride(2),
-        dy.stride(3),
-        dy.stride(4),
         dy_packed.stride(0),
         dy_packed.stride(1),
         enable_fp_fusion=True,
@@ -3104,29 +2993,20 @@ def choose_conv3d_backward_dx_w_packed(cols: int) -> tuple[str, dict]:
 def launch_conv3d_backward_dx_w_packed(w, w_packed) -> None:
     """Computes w_packed by the variant that fits, unchecked."""
     F, C, K, R, S = w.shape
-    w_packed_width = w_packed.shape[4]
-    w_packed = w_packed.view(C * K * R * S, w_packed_width)
+    w = w.reshape(F, C * K * R * S)
+    w_packed = w_packed.view(C * K * R * S, F)
     rows = C * K * R * S
-    cols = w_packed_width
+    cols = F
     _, config = choose_conv3d_backward_dx_w_packed(cols)
     conv3d_backward_dx_w_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(w_packed_width, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(F, config["BLOCK"]),)
     ](
         w,
         w_packed,
         C * K * R * S,
-        w_packed_width,
-        K * R * S,
-        R * S,
-        K,
-        S,
-        R,
         F,
         w.stride(0),
         w.stride(1),
-        w.stride(2),
-        w.stride(3),
-        w.stride(4),
         w_packed.stride(0),
         w_packed.stride(1),
         enable_fp_fusion=True,
@@ -3144,29 +3024,20 @@ def choose_conv3d_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
 def launch_conv3d_backward_dw_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, C, D, H, W = x.shape
-    x_packed_width = x_packed.shape[4]
-    x_packed = x_packed.view(C * D * H * W, x_packed_width)
+    x = x.reshape(N, C * D * H * W)
+    x_packed = x_packed.view(C * D * H * W, N)
     rows = C * D * H * W
-    cols = x_packed_width
+    cols = N
     _, config = choose_conv3d_backward_dw_x_packed(cols)
     conv3d_backward_dw_x_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(x_packed_width, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
     ](
         x,
         x_packed,
         C * D * H * W,
-        x_packed_width,
-        D * H * W,
-        H * W,
-        D,
-        W,
-        H,
         N,
         x.stride(0),
         x.stride(1),
-        x.stride(2),
-        x.stride(3),
-        x.stride(4),
         x_packed.stride(0),
         x_packed.stride(1),
         enable_fp_fusion=True,
@@ -3184,29 +3055,20 @@ def choose_conv3d_backward_dw_dy_packed(cols: int) -> tuple[str, dict]:
 def launch_conv3d_backward_dw_dy_packed(dy, dy_packed) -> None:
     """Computes dy_packed by the variant that fits, unchecked."""
     N, F, O, P, Q = dy.shape
-    dy_packed_width = dy_packed.shape[4]
-    dy_packed = dy_packed.view(F * O * P * Q, dy_packed_width)
+    dy = dy.reshape(N, F * O * P * Q)
+    dy_packed = dy_packed.view(F * O * P * Q, N)
     rows = F * O * P * Q
-    cols = dy_packed_width
+    cols = N
     _, config = choose_conv3d_backward_dw_dy_packed(cols)
     conv3d_backward_dw_dy_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(dy_packed_width, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
     ](
         dy,
         dy_packed,
         F * O * P * Q,
-        dy_packed_width,
-        O * P * Q,
-        P * Q,
-        O,
-        Q,
-        P,
         N,
         dy.stride(0),
         dy.stride(1),
-        dy.stride(2),
-        dy.stride(3),
-        dy.stride(4),
         dy_packed.stride(0),
         dy_packed.stride(1),
         enable_fp_fusion=True,
@@ -3352,15 +3214,17 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     )
     if variant in ("patches", "wide", "taps"):
         dy_padded = dy.permute(0, 2, 3, 4, 1)
-        # A copy where its channels lie apart, or are no multiple of 16.
+        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if F % 16 or not _is_aligned(dy_padded):
             dy_padded = torch.empty((N, O, P, Q, f_padded), dtype=dy.dtype, device=dy.device)
-            launch_conv3d_backward_dx_dy_packed(dy, dy_padded)
+            dy_padded[..., F:].zero_()
+            launch_conv3d_backward_dx_dy_packed(dy, dy_padded[..., :F])
         w_padded = w.permute(1, 2, 3, 4, 0)
-        # A copy where its channels lie apart, or are no multiple of 16.
+        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if F % 16 or not _is_aligned(w_padded):
             w_padded = torch.empty((C, K, R, S, f_padded), dtype=w.dtype, device=w.device)
-            launch_conv3d_backward_dx_w_packed(w, w_padded)
+            w_padded[..., F:].zero_()
+            launch_conv3d_backward_dx_w_packed(w, w_padded[..., :F])
     if variant == "patches":
         PATCH_N, PATCH_D1, PATCH_H1, PATCH_W21 = _patch(
             config["BLOCK_M"], N, d_steps, h_steps, w2_steps
@@ -3527,15 +3391,17 @@ def launch_conv3d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         )
     elif variant == "lanes":
         dy_lanes = dy.permute(0, 2, 3, 4, 1)
-        # A copy where its channels lie apart, or are no multiple of 4.
+        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if F % 4 or not _is_aligned(dy_lanes):
             dy_lanes = torch.empty((N, O, P, Q, f_lanes), dtype=dy.dtype, device=dy.device)
-            launch_conv3d_backward_dx_dy_packed(dy, dy_lanes)
+            dy_lanes[..., F:].zero_()
+            launch_conv3d_backward_dx_dy_packed(dy, dy_lanes[..., :F])
         w_lanes = w.permute(1, 2, 3, 4, 0)
-        # A copy where its channels lie apart, or are no multiple of 4.
+        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if F % 4 or not _is_aligned(w_lanes):
             w_lanes = torch.empty((C, K, R, S, f_lanes), dtype=w.dtype, device=w.device)
-            launch_conv3d_backward_dx_w_packed(w, w_lanes)
+            w_lanes[..., F:].zero_()
+            launch_conv3d_backward_dx_w_packed(w, w_lanes[..., :F])
         conv3d_backward_dx_lanes[
             (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
         ](
@@ -3771,15 +3637,17 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     INDEX = tl.int32 if max(C * K * R * S, N * O * P * Q, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("patches", "wide", "taps"):
         x_padded = x.permute(1, 2, 3, 4, 0)
-        # A copy where its channels lie apart, or are no multiple of 16.
+        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if N % 16 or not _is_aligned(x_padded):
             x_padded = torch.empty((C, D, H, W, n_padded), dtype=x.dtype, device=x.device)
-            launch_conv3d_backward_dw_x_packed(x, x_padded)
+            x_padded[..., N:].zero_()
+            launch_conv3d_backward_dw_x_packed(x, x_padded[..., :N])
         dy_padded = dy.permute(1, 2, 3, 4, 0)
-        # A copy where its channels lie apart, or are no multiple of 16.
+        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if N % 16 or not _is_aligned(dy_padded):
             dy_padded = torch.empty((F, O, P, Q, n_padded), dtype=dy.dtype, device=dy.device)
-            launch_conv3d_backward_dw_dy_packed(dy, dy_padded)
+            dy_padded[..., N:].zero_()
+            launch_conv3d_backward_dw_dy_packed(dy, dy_padded[..., :N])
     if variant == "patches":
         PATCH_C, PATCH_K, PATCH_R, PATCH_S = _patch(config["BLOCK_M"], C, K, R, S)
         PATCHES = (
@@ -3929,15 +3797,17 @@ def launch_conv3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
         )
     elif variant == "lanes":
         x_lanes = x.permute(1, 2, 3, 4, 0)
-        # A copy where its channels lie apart, or are no multiple of 4.
+        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if N % 4 or not _is_aligned(x_lanes):
             x_lanes = torch.empty((C, D, H, W, n_lanes), dtype=x.dtype, device=x.device)
-            launch_conv3d_backward_dw_x_packed(x, x_lanes)
+            x_lanes[..., N:].zero_()
+            launch_conv3d_backward_dw_x_packed(x, x_lanes[..., :N])
         dy_lanes = dy.permute(1, 2, 3, 4, 0)
-        # A copy where its channels lie apart, or are no multiple of 4.
+        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if N % 4 or not _is_aligned(dy_lanes):
             dy_lanes = torch.empty((F, O, P, Q, n_lanes), dtype=dy.dtype, device=dy.device)
-            launch_conv3d_backward_dw_dy_packed(dy, dy_lanes)
+            dy_lanes[..., N:].zero_()
+            launch_conv3d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
         dy_lanes = dy_lanes.reshape(F, O * P * Q * n_lanes)
         conv3d_backward_dw_lanes[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)

@@ -223,31 +223,24 @@ def conv_group_norm_silu_conv2d_x_packed_tile(
     x_ptr,
     x_packed_ptr,
     rows,
-    x_packed_width,
-    HW,
-    W,
-    H,
     C,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
+    HW,
+    x_i0,
+    x_i1,
+    x_i2i3,
     x_packed_row,
     x_packed_i1,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(x_packed_width, BLOCK)
+    tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < x_packed_width)
+    inside = (row < rows) & (i1 < C)
     i0 = row // HW
-    i2 = row // W % H
-    i3 = row % W
-    x = tl.load(
-        x_ptr + i0 * x_0 + i1 * x_1 + i2 * x_2 + i3 * x_3, mask=inside & (i1 < C), other=0.0
-    )
+    i2i3 = row % HW
+    x = tl.load(x_ptr + i0 * x_i0 + i1 * x_i1 + i2i3 * x_i2i3, mask=inside)
     tl.store(x_packed_ptr + row * x_packed_row + i1 * x_packed_i1, x, mask=inside)
 
 
@@ -256,31 +249,24 @@ def conv_group_norm_silu_conv2d_w_packed_tile(
     w_ptr,
     w_packed_ptr,
     rows,
-    w_packed_width,
-    RS,
-    S,
-    R,
     C,
-    w_0,
-    w_1,
-    w_2,
-    w_3,
+    RS,
+    w_i0,
+    w_i1,
+    w_i2i3,
     w_packed_row,
     w_packed_i1,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(w_packed_width, BLOCK)
+    tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < w_packed_width)
+    inside = (row < rows) & (i1 < C)
     i0 = row // RS
-    i2 = row // S % R
-    i3 = row % S
-    w = tl.load(
-        w_ptr + i0 * w_0 + i1 * w_1 + i2 * w_2 + i3 * w_3, mask=inside & (i1 < C), other=0.0
-    )
+    i2i3 = row % RS
+    w = tl.load(w_ptr + i0 * w_i0 + i1 * w_i1 + i2i3 * w_i2i3, mask=inside)
     tl.store(w_packed_ptr + row * w_packed_row + i1 * w_packed_i1, w, mask=inside)
 
 
@@ -1412,26 +1398,22 @@ def choose_conv_group_norm_silu_conv2d_x_packed(cols: int) -> tuple[str, dict]:
 def launch_conv_group_norm_silu_conv2d_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    x_packed_width = x_packed.shape[3]
-    x_packed = x_packed.view(H * N * W, x_packed_width)
+    x = x.reshape(N, C, H * W)
+    x_packed = x_packed.view(H * N * W, C)
     rows = H * N * W
-    cols = x_packed_width
+    cols = C
     _, config = choose_conv_group_norm_silu_conv2d_x_packed(cols)
     conv_group_norm_silu_conv2d_x_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(x_packed_width, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
     ](
         x,
         x_packed,
         H * N * W,
-        x_packed_width,
-        H * W,
-        W,
-        H,
         C,
+        H * W,
         x.stride(0),
         x.stride(1),
         x.stride(2),
-        x.stride(3),
         x_packed.stride(0),
         x_packed.stride(1),
         enable_fp_fusion=True,
@@ -1449,26 +1431,22 @@ def choose_conv_group_norm_silu_conv2d_w_packed(cols: int) -> tuple[str, dict]:
 def launch_conv_group_norm_silu_conv2d_w_packed(w, w_packed) -> None:
     """Computes w_packed by the variant that fits, unchecked."""
     F, C, R, S = w.shape
-    w_packed_width = w_packed.shape[3]
-    w_packed = w_packed.view(F * R * S, w_packed_width)
+    w = w.reshape(F, C, R * S)
+    w_packed = w_packed.view(F * R * S, C)
     rows = F * R * S
-    cols = w_packed_width
+    cols = C
     _, config = choose_conv_group_norm_silu_conv2d_w_packed(cols)
     conv_group_norm_silu_conv2d_w_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(w_packed_width, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
     ](
         w,
         w_packed,
         F * R * S,
-        w_packed_width,
-        R * S,
-        S,
-        R,
         C,
+        R * S,
         w.stride(0),
         w.stride(1),
         w.stride(2),
-        w.stride(3),
         w_packed.stride(0),
         w_packed.stride(1),
         enable_fp_fusion=True,
@@ -1775,15 +1753,17 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
     INDEX = tl.int32 if max(N * P * Q, C * R * S, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("patches", "wide", "taps"):
         x_padded = x.permute(0, 2, 3, 1)
-        # A copy where its channels lie apart, or are no multiple of 16.
+        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if C % 16 or not _is_aligned(x_padded):
             x_padded = torch.empty((N, H, W, c2_padded), dtype=x.dtype, device=x.device)
-            launch_conv_group_norm_silu_conv2d_x_packed(x, x_padded)
+            x_padded[..., C:].zero_()
+            launch_conv_group_norm_silu_conv2d_x_packed(x, x_padded[..., :C])
         w_padded = w.permute(0, 2, 3, 1)
-        # A copy where its channels lie apart, or are no multiple of 16.
+        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if C % 16 or not _is_aligned(w_padded):
             w_padded = torch.empty((F, R, S, c2_padded), dtype=w.dtype, device=w.device)
-            launch_conv_group_norm_silu_conv2d_w_packed(w, w_padded)
+            w_padded[..., C:].zero_()
+            launch_conv_group_norm_silu_conv2d_w_packed(w, w_padded[..., :C])
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
         w = w.reshape(Cg * groups, C)
         x = x.permute(0, 2, 3, 1).reshape(N * P * Q, C)
@@ -1996,15 +1976,17 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
         )
     elif variant == "lanes":
         x_lanes = x.permute(0, 2, 3, 1)
-        # A copy where its channels lie apart, or are no multiple of 4.
+        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if C % 4 or not _is_aligned(x_lanes):
             x_lanes = torch.empty((N, H, W, c2_lanes), dtype=x.dtype, device=x.device)
-            launch_conv_group_norm_silu_conv2d_x_packed(x, x_lanes)
+            x_lanes[..., C:].zero_()
+            launch_conv_group_norm_silu_conv2d_x_packed(x, x_lanes[..., :C])
         w_lanes = w.permute(0, 2, 3, 1)
-        # A copy where its channels lie apart, or are no multiple of 4.
+        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if C % 4 or not _is_aligned(w_lanes):
             w_lanes = torch.empty((F, R, S, c2_lanes), dtype=w.dtype, device=w.device)
-            launch_conv_group_norm_silu_conv2d_w_packed(w, w_lanes)
+            w_lanes[..., C:].zero_()
+            launch_conv_group_norm_silu_conv2d_w_packed(w, w_lanes[..., :C])
         b = b.reshape(Cg * groups)
         w_lanes = w_lanes.reshape(Cg * groups, R * S * c2_lanes)
         conv_group_norm_silu_conv2d_lanes[
@@ -2790,31 +2772,24 @@ def conv_group_norm_silu_forward_conv2d_x_packed_tile(
     x_ptr,
     x_packed_ptr,
     rows,
-    x_packed_width,
-    HW,
-    W,
-    H,
     C,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
+    HW,
+    x_i0,
+    x_i1,
+    x_i2i3,
     x_packed_row,
     x_packed_i1,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(x_packed_width, BLOCK)
+    tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < x_packed_width)
+    inside = (row < rows) & (i1 < C)
     i0 = row // HW
-    i2 = row // W % H
-    i3 = row % W
-    x = tl.load(
-        x_ptr + i0 * x_0 + i1 * x_1 + i2 * x_2 + i3 * x_3, mask=inside & (i1 < C), other=0.0
-    )
+    i2i3 = row % HW
+    x = tl.load(x_ptr + i0 * x_i0 + i1 * x_i1 + i2i3 * x_i2i3, mask=inside)
     tl.store(x_packed_ptr + row * x_packed_row + i1 * x_packed_i1, x, mask=inside)
 
 
@@ -2823,31 +2798,24 @@ def conv_group_norm_silu_forward_conv2d_w_packed_tile(
     w_ptr,
     w_packed_ptr,
     rows,
-    w_packed_width,
-    RS,
-    S,
-    R,
     C,
-    w_0,
-    w_1,
-    w_2,
-    w_3,
+    RS,
+    w_i0,
+    w_i1,
+    w_i2i3,
     w_packed_row,
     w_packed_i1,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(w_packed_width, BLOCK)
+    tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < w_packed_width)
+    inside = (row < rows) & (i1 < C)
     i0 = row // RS
-    i2 = row // S % R
-    i3 = row % S
-    w = tl.load(
-        w_ptr + i0 * w_0 + i1 * w_1 + i2 * w_2 + i3 * w_3, mask=inside & (i1 < C), other=0.0
-    )
+    i2i3 = row % RS
+    w = tl.load(w_ptr + i0 * w_i0 + i1 * w_i1 + i2i3 * w_i2i3, mask=inside)
     tl.store(w_packed_ptr + row * w_packed_row + i1 * w_packed_i1, w, mask=inside)
 
 
@@ -4043,26 +4011,22 @@ def choose_conv_group_norm_silu_forward_conv2d_x_packed(cols: int) -> tuple[str,
 def launch_conv_group_norm_silu_forward_conv2d_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    x_packed_width = x_packed.shape[3]
-    x_packed = x_packed.view(H * N * W, x_packed_width)
+    x = x.reshape(N, C, H * W)
+    x_packed = x_packed.view(H * N * W, C)
     rows = H * N * W
-    cols = x_packed_width
+    cols = C
     _, config = choose_conv_group_norm_silu_forward_conv2d_x_packed(cols)
     conv_group_norm_silu_forward_conv2d_x_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(x_packed_width, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
     ](
         x,
         x_packed,
         H * N * W,
-        x_packed_width,
-        H * W,
-        W,
-        H,
         C,
+        H * W,
         x.stride(0),
         x.stride(1),
         x.stride(2),
-        x.stride(3),
         x_packed.stride(0),
         x_packed.stride(1),
         enable_fp_fusion=True,
@@ -4080,26 +4044,22 @@ def choose_conv_group_norm_silu_forward_conv2d_w_packed(cols: int) -> tuple[str,
 def launch_conv_group_norm_silu_forward_conv2d_w_packed(w, w_packed) -> None:
     """Computes w_packed by the variant that fits, unchecked."""
     F, C, R, S = w.shape
-    w_packed_width = w_packed.shape[3]
-    w_packed = w_packed.view(F * R * S, w_packed_width)
+    w = w.reshape(F, C, R * S)
+    w_packed = w_packed.view(F * R * S, C)
     rows = F * R * S
-    cols = w_packed_width
+    cols = C
     _, config = choose_conv_group_norm_silu_forward_conv2d_w_packed(cols)
     conv_group_norm_silu_forward_conv2d_w_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(w_packed_width, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
     ](
         w,
         w_packed,
         F * R * S,
-        w_packed_width,
-        R * S,
-        S,
-        R,
         C,
+        R * S,
         w.stride(0),
         w.stride(1),
         w.stride(2),
-        w.stride(3),
         w_packed.stride(0),
         w_packed.stride(1),
         enable_fp_fusion=True,
@@ -4409,15 +4369,17 @@ def launch_conv_group_norm_silu_forward_conv2d(
     INDEX = tl.int32 if max(N * P * Q, C * R * S, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("patches", "wide", "taps"):
         x_padded = x.permute(0, 2, 3, 1)
-        # A copy where its channels lie apart, or are no multiple of 16.
+        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if C % 16 or not _is_aligned(x_padded):
             x_padded = torch.empty((N, H, W, c2_padded), dtype=x.dtype, device=x.device)
-            launch_conv_group_norm_silu_forward_conv2d_x_packed(x, x_padded)
+            x_padded[..., C:].zero_()
+            launch_conv_group_norm_silu_forward_conv2d_x_packed(x, x_padded[..., :C])
         w_padded = w.permute(0, 2, 3, 1)
-        # A copy where its channels lie apart, or are no multiple of 16.
+        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if C % 16 or not _is_aligned(w_padded):
             w_padded = torch.empty((F, R, S, c2_padded), dtype=w.dtype, device=w.device)
-            launch_conv_group_norm_silu_forward_conv2d_w_packed(w, w_padded)
+            w_padded[..., C:].zero_()
+            launch_conv_group_norm_silu_forward_conv2d_w_packed(w, w_padded[..., :C])
     if variant in ("rows_stream", "rows_persistent", "rows_square"):
         w = w.reshape(Cg * groups, C)
         x = x.permute(0, 2, 3, 1).reshape(N * P * Q, C)
@@ -4656,15 +4618,17 @@ def launch_conv_group_norm_silu_forward_conv2d(
         )
     elif variant == "lanes":
         x_lanes = x.permute(0, 2, 3, 1)
-        # A copy where its channels lie apart, or are no multiple of 4.
+        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if C % 4 or not _is_aligned(x_lanes):
             x_lanes = torch.empty((N, H, W, c2_lanes), dtype=x.dtype, device=x.device)
-            launch_conv_group_norm_silu_forward_conv2d_x_packed(x, x_lanes)
+            x_lanes[..., C:].zero_()
+            launch_conv_group_norm_silu_forward_conv2d_x_packed(x, x_lanes[..., :C])
         w_lanes = w.permute(0, 2, 3, 1)
-        # A copy where its channels lie apart, or are no multiple of 4.
+        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if C % 4 or not _is_aligned(w_lanes):
             w_lanes = torch.empty((F, R, S, c2_lanes), dtype=w.dtype, device=w.device)
-            launch_conv_group_norm_silu_forward_conv2d_w_packed(w, w_lanes)
+            w_lanes[..., C:].zero_()
+            launch_conv_group_norm_silu_forward_conv2d_w_packed(w, w_lanes[..., :C])
         b = b.reshape(Cg * groups)
         w_lanes = w_lanes.reshape(Cg * groups, R * S * c2_lanes)
         conv_group_norm_silu_forward_conv2d_lanes[
@@ -5468,31 +5432,20 @@ def conv_group_norm_silu_backward_dw_x_packed_tile(
     x_ptr,
     x_packed_ptr,
     rows,
-    x_packed_width,
-    HW,
-    W,
-    H,
     N,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
+    x_i0,
+    x_row,
     x_packed_row,
     x_packed_i0,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(x_packed_width, BLOCK)
+    tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < x_packed_width)
-    i1 = row // HW
-    i2 = row // W % H
-    i3 = row % W
-    x = tl.load(
-        x_ptr + i0 * x_0 + i1 * x_1 + i2 * x_2 + i3 * x_3, mask=inside & (i0 < N), other=0.0
-    )
+    inside = (row < rows) & (i0 < N)
+    x = tl.load(x_ptr + i0 * x_i0 + row * x_row, mask=inside)
     tl.store(x_packed_ptr + row * x_packed_row + i0 * x_packed_i0, x, mask=inside)
 
 
@@ -5501,33 +5454,20 @@ def conv_group_norm_silu_backward_dw_dconv2d_packed_tile(
     dconv2d_ptr,
     dconv2d_packed_ptr,
     rows,
-    dconv2d_packed_width,
-    PQ,
-    Q,
-    P,
     N,
-    dconv2d_0,
-    dconv2d_1,
-    dconv2d_2,
-    dconv2d_3,
+    dconv2d_i0,
+    dconv2d_row,
     dconv2d_packed_row,
     dconv2d_packed_i0,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(dconv2d_packed_width, BLOCK)
+    tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < dconv2d_packed_width)
-    i1 = row // PQ
-    i2 = row // Q % P
-    i3 = row % Q
-    dconv2d = tl.load(
-        dconv2d_ptr + i0 * dconv2d_0 + i1 * dconv2d_1 + i2 * dconv2d_2 + i3 * dconv2d_3,
-        mask=inside & (i0 < N),
-        other=0.0,
-    )
+    inside = (row < rows) & (i0 < N)
+    dconv2d = tl.load(dconv2d_ptr + i0 * dconv2d_i0 + row * dconv2d_row, mask=inside)
     tl.store(
         dconv2d_packed_ptr + row * dconv2d_packed_row + i0 * dconv2d_packed_i0, dconv2d, mask=inside
     )
@@ -7884,26 +7824,20 @@ def choose_conv_group_norm_silu_backward_dw_x_packed(cols: int) -> tuple[str, di
 def launch_conv_group_norm_silu_backward_dw_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    x_packed_width = x_packed.shape[3]
-    x_packed = x_packed.view(C * H * W, x_packed_width)
+    x = x.reshape(N, C * H * W)
+    x_packed = x_packed.view(C * H * W, N)
     rows = C * H * W
-    cols = x_packed_width
+    cols = N
     _, config = choose_conv_group_norm_silu_backward_dw_x_packed(cols)
     conv_group_norm_silu_backward_dw_x_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(x_packed_width, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
     ](
         x,
         x_packed,
         C * H * W,
-        x_packed_width,
-        H * W,
-        W,
-        H,
         N,
         x.stride(0),
         x.stride(1),
-        x.stride(2),
-        x.stride(3),
         x_packed.stride(0),
         x_packed.stride(1),
         enable_fp_fusion=True,
@@ -7921,26 +7855,20 @@ def choose_conv_group_norm_silu_backward_dw_dconv2d_packed(cols: int) -> tuple[s
 def launch_conv_group_norm_silu_backward_dw_dconv2d_packed(dconv2d, dconv2d_packed) -> None:
     """Computes dconv2d_packed by the variant that fits, unchecked."""
     N, F, P, Q = dconv2d.shape
-    dconv2d_packed_width = dconv2d_packed.shape[3]
-    dconv2d_packed = dconv2d_packed.view(F * P * Q, dconv2d_packed_width)
+    dconv2d = dconv2d.reshape(N, F * P * Q)
+    dconv2d_packed = dconv2d_packed.view(F * P * Q, N)
     rows = F * P * Q
-    cols = dconv2d_packed_width
+    cols = N
     _, config = choose_conv_group_norm_silu_backward_dw_dconv2d_packed(cols)
     conv_group_norm_silu_backward_dw_dconv2d_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(dconv2d_packed_width, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
     ](
         dconv2d,
         dconv2d_packed,
         F * P * Q,
-        dconv2d_packed_width,
-        P * Q,
-        Q,
-        P,
         N,
         dconv2d.stride(0),
         dconv2d.stride(1),
-        dconv2d.stride(2),
-        dconv2d.stride(3),
         dconv2d_packed.stride(0),
         dconv2d_packed.stride(1),
         enable_fp_fusion=True,
@@ -9691,17 +9619,19 @@ def launch_conv_group_norm_silu_backward_dw(
     INDEX = tl.int32 if max(C * R * S, N * P * Q, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("wide", "taps"):
         x_padded = x.permute(1, 2, 3, 0)
-        # A copy where its channels lie apart, or are no multiple of 16.
+        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if N % 16 or not _is_aligned(x_padded):
             x_padded = torch.empty((C, H, W, n_padded), dtype=x.dtype, device=x.device)
-            launch_conv_group_norm_silu_backward_dw_x_packed(x, x_padded)
+            x_padded[..., N:].zero_()
+            launch_conv_group_norm_silu_backward_dw_x_packed(x, x_padded[..., :N])
         dconv2d_padded = dconv2d.permute(1, 2, 3, 0)
-        # A copy where its channels lie apart, or are no multiple of 16.
+        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if N % 16 or not _is_aligned(dconv2d_padded):
             dconv2d_padded = torch.empty(
                 (F, P, Q, n_padded), dtype=dconv2d.dtype, device=dconv2d.device
             )
-            launch_conv_group_norm_silu_backward_dw_dconv2d_packed(dconv2d, dconv2d_padded)
+            dconv2d_padded[..., N:].zero_()
+            launch_conv_group_norm_silu_backward_dw_dconv2d_packed(dconv2d, dconv2d_padded[..., :N])
     if variant in ("wide", "taps"):
         dconv2d_padded = dconv2d_padded.reshape(Cg * groups, P * Q, n_padded)
         conv_group_norm_silu_backward_dw_taps[
@@ -9788,17 +9718,19 @@ def launch_conv_group_norm_silu_backward_dw(
         )
     elif variant == "lanes":
         x_lanes = x.permute(1, 2, 3, 0)
-        # A copy where its channels lie apart, or are no multiple of 4.
+        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if N % 4 or not _is_aligned(x_lanes):
             x_lanes = torch.empty((C, H, W, n_lanes), dtype=x.dtype, device=x.device)
-            launch_conv_group_norm_silu_backward_dw_x_packed(x, x_lanes)
+            x_lanes[..., N:].zero_()
+            launch_conv_group_norm_silu_backward_dw_x_packed(x, x_lanes[..., :N])
         dconv2d_lanes = dconv2d.permute(1, 2, 3, 0)
-        # A copy where its channels lie apart, or are no multiple of 4.
+        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if N % 4 or not _is_aligned(dconv2d_lanes):
             dconv2d_lanes = torch.empty(
                 (F, P, Q, n_lanes), dtype=dconv2d.dtype, device=dconv2d.device
             )
-            launch_conv_group_norm_silu_backward_dw_dconv2d_packed(dconv2d, dconv2d_lanes)
+            dconv2d_lanes[..., N:].zero_()
+            launch_conv_group_norm_silu_backward_dw_dconv2d_packed(dconv2d, dconv2d_lanes[..., :N])
         dconv2d_lanes = dconv2d_lanes.reshape(Cg * groups, P * Q * n_lanes)
         conv_group_norm_silu_backward_dw_lanes[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N_, config["BLOCK_N"]),)

@@ -137,25 +137,24 @@ def conv_transpose1d_x_packed_tile(
     x_ptr,
     x_packed_ptr,
     rows,
-    x_packed_width,
-    L,
     C,
-    x_0,
-    x_1,
-    x_2,
+    L,
+    x_i0,
+    x_i1,
+    x_i2,
     x_packed_row,
     x_packed_i1,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(x_packed_width, BLOCK)
+    tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < x_packed_width)
+    inside = (row < rows) & (i1 < C)
     i0 = row // L
     i2 = row % L
-    x = tl.load(x_ptr + i0 * x_0 + i1 * x_1 + i2 * x_2, mask=inside & (i1 < C), other=0.0)
+    x = tl.load(x_ptr + i0 * x_i0 + i1 * x_i1 + i2 * x_i2, mask=inside)
     tl.store(x_packed_ptr + row * x_packed_row + i1 * x_packed_i1, x, mask=inside)
 
 
@@ -164,25 +163,20 @@ def conv_transpose1d_w_packed_tile(
     w_ptr,
     w_packed_ptr,
     rows,
-    w_packed_width,
-    R,
     C,
-    w_0,
-    w_1,
-    w_2,
+    w_i0,
+    w_row,
     w_packed_row,
     w_packed_i0,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(w_packed_width, BLOCK)
+    tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < w_packed_width)
-    i1 = row // R
-    i2 = row % R
-    w = tl.load(w_ptr + i0 * w_0 + i1 * w_1 + i2 * w_2, mask=inside & (i0 < C), other=0.0)
+    inside = (row < rows) & (i0 < C)
+    w = tl.load(w_ptr + i0 * w_i0 + row * w_row, mask=inside)
     tl.store(w_packed_ptr + row * w_packed_row + i0 * w_packed_i0, w, mask=inside)
 
 
@@ -466,20 +460,18 @@ def choose_conv_transpose1d_x_packed(cols: int) -> tuple[str, dict]:
 def launch_conv_transpose1d_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, C, L = x.shape
-    x_packed_width = x_packed.shape[2]
-    x_packed = x_packed.view(L * N, x_packed_width)
+    x_packed = x_packed.view(L * N, C)
     rows = L * N
-    cols = x_packed_width
+    cols = C
     _, config = choose_conv_transpose1d_x_packed(cols)
     conv_transpose1d_x_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(x_packed_width, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
     ](
         x,
         x_packed,
         L * N,
-        x_packed_width,
-        L,
         C,
+        L,
         x.stride(0),
         x.stride(1),
         x.stride(2),
@@ -500,23 +492,20 @@ def choose_conv_transpose1d_w_packed(cols: int) -> tuple[str, dict]:
 def launch_conv_transpose1d_w_packed(w, w_packed) -> None:
     """Computes w_packed by the variant that fits, unchecked."""
     C, F, R = w.shape
-    w_packed_width = w_packed.shape[2]
-    w_packed = w_packed.view(F * R, w_packed_width)
+    w = w.reshape(C, F * R)
+    w_packed = w_packed.view(F * R, C)
     rows = F * R
-    cols = w_packed_width
+    cols = C
     _, config = choose_conv_transpose1d_w_packed(cols)
     conv_transpose1d_w_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(w_packed_width, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
     ](
         w,
         w_packed,
         F * R,
-        w_packed_width,
-        R,
         C,
         w.stride(0),
         w.stride(1),
-        w.stride(2),
         w_packed.stride(0),
         w_packed.stride(1),
         enable_fp_fusion=True,
@@ -612,15 +601,17 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
     INDEX = tl.int32 if max(N * P, C * R, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("wide", "taps"):
         x_padded = x.permute(0, 2, 1)
-        # A copy where its channels lie apart, or are no multiple of 16.
+        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if C % 16 or not _is_aligned(x_padded):
             x_padded = torch.empty((N, L, c_padded), dtype=x.dtype, device=x.device)
-            launch_conv_transpose1d_x_packed(x, x_padded)
+            x_padded[..., C:].zero_()
+            launch_conv_transpose1d_x_packed(x, x_padded[..., :C])
         w_padded = w.permute(1, 2, 0)
-        # A copy where its channels lie apart, or are no multiple of 16.
+        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if C % 16 or not _is_aligned(w_padded):
             w_padded = torch.empty((F, R, c_padded), dtype=w.dtype, device=w.device)
-            launch_conv_transpose1d_w_packed(w, w_padded)
+            w_padded[..., C:].zero_()
+            launch_conv_transpose1d_w_packed(w, w_padded[..., :C])
     if variant in ("wide", "taps"):
         conv_transpose1d_taps[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
@@ -699,15 +690,17 @@ def launch_conv_transpose1d(x, w, b, y, stride, pad, out_pad, dil) -> None:
         )
     elif variant == "lanes":
         x_lanes = x.permute(0, 2, 1)
-        # A copy where its channels lie apart, or are no multiple of 4.
+        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if C % 4 or not _is_aligned(x_lanes):
             x_lanes = torch.empty((N, L, c_lanes), dtype=x.dtype, device=x.device)
-            launch_conv_transpose1d_x_packed(x, x_lanes)
+            x_lanes[..., C:].zero_()
+            launch_conv_transpose1d_x_packed(x, x_lanes[..., :C])
         w_lanes = w.permute(1, 2, 0)
-        # A copy where its channels lie apart, or are no multiple of 4.
+        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if C % 4 or not _is_aligned(w_lanes):
             w_lanes = torch.empty((F, R, c_lanes), dtype=w.dtype, device=w.device)
-            launch_conv_transpose1d_w_packed(w, w_lanes)
+            w_lanes[..., C:].zero_()
+            launch_conv_transpose1d_w_packed(w, w_lanes[..., :C])
         w_lanes = w_lanes.reshape(F, R * c_lanes)
         conv_transpose1d_lanes[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
@@ -974,25 +967,24 @@ def conv_transpose1d_backward_dx_dy_packed_tile(
     dy_ptr,
     dy_packed_ptr,
     rows,
-    dy_packed_width,
-    P,
     F,
-    dy_0,
-    dy_1,
-    dy_2,
+    P,
+    dy_i0,
+    dy_i1,
+    dy_i2,
     dy_packed_row,
     dy_packed_i1,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(dy_packed_width, BLOCK)
+    tiles = tl.cdiv(F, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < dy_packed_width)
+    inside = (row < rows) & (i1 < F)
     i0 = row // P
     i2 = row % P
-    dy = tl.load(dy_ptr + i0 * dy_0 + i1 * dy_1 + i2 * dy_2, mask=inside & (i1 < F), other=0.0)
+    dy = tl.load(dy_ptr + i0 * dy_i0 + i1 * dy_i1 + i2 * dy_i2, mask=inside)
     tl.store(dy_packed_ptr + row * dy_packed_row + i1 * dy_packed_i1, dy, mask=inside)
 
 
@@ -1001,25 +993,24 @@ def conv_transpose1d_backward_dx_w_packed_tile(
     w_ptr,
     w_packed_ptr,
     rows,
-    w_packed_width,
-    R,
     F,
-    w_0,
-    w_1,
-    w_2,
+    R,
+    w_i0,
+    w_i1,
+    w_i2,
     w_packed_row,
     w_packed_i1,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(w_packed_width, BLOCK)
+    tiles = tl.cdiv(F, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < w_packed_width)
+    inside = (row < rows) & (i1 < F)
     i0 = row // R
     i2 = row % R
-    w = tl.load(w_ptr + i0 * w_0 + i1 * w_1 + i2 * w_2, mask=inside & (i1 < F), other=0.0)
+    w = tl.load(w_ptr + i0 * w_i0 + i1 * w_i1 + i2 * w_i2, mask=inside)
     tl.store(w_packed_ptr + row * w_packed_row + i1 * w_packed_i1, w, mask=inside)
 
 
@@ -1028,25 +1019,20 @@ def conv_transpose1d_backward_dw_x_packed_tile(
     x_ptr,
     x_packed_ptr,
     rows,
-    x_packed_width,
-    L,
     N,
-    x_0,
-    x_1,
-    x_2,
+    x_i0,
+    x_row,
     x_packed_row,
     x_packed_i0,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(x_packed_width, BLOCK)
+    tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < x_packed_width)
-    i1 = row // L
-    i2 = row % L
-    x = tl.load(x_ptr + i0 * x_0 + i1 * x_1 + i2 * x_2, mask=inside & (i0 < N), other=0.0)
+    inside = (row < rows) & (i0 < N)
+    x = tl.load(x_ptr + i0 * x_i0 + row * x_row, mask=inside)
     tl.store(x_packed_ptr + row * x_packed_row + i0 * x_packed_i0, x, mask=inside)
 
 
@@ -1055,25 +1041,20 @@ def conv_transpose1d_backward_dw_dy_packed_tile(
     dy_ptr,
     dy_packed_ptr,
     rows,
-    dy_packed_width,
-    P,
     N,
-    dy_0,
-    dy_1,
-    dy_2,
+    dy_i0,
+    dy_row,
     dy_packed_row,
     dy_packed_i0,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(dy_packed_width, BLOCK)
+    tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < dy_packed_width)
-    i1 = row // P
-    i2 = row % P
-    dy = tl.load(dy_ptr + i0 * dy_0 + i1 * dy_1 + i2 * dy_2, mask=inside & (i0 < N), other=0.0)
+    inside = (row < rows) & (i0 < N)
+    dy = tl.load(dy_ptr + i0 * dy_i0 + row * dy_row, mask=inside)
     tl.store(dy_packed_ptr + row * dy_packed_row + i0 * dy_packed_i0, dy, mask=inside)
 
 
@@ -1766,20 +1747,18 @@ def choose_conv_transpose1d_backward_dx_dy_packed(cols: int) -> tuple[str, dict]
 def launch_conv_transpose1d_backward_dx_dy_packed(dy, dy_packed) -> None:
     """Computes dy_packed by the variant that fits, unchecked."""
     N, F, P = dy.shape
-    dy_packed_width = dy_packed.shape[2]
-    dy_packed = dy_packed.view(N * P, dy_packed_width)
+    dy_packed = dy_packed.view(N * P, F)
     rows = N * P
-    cols = dy_packed_width
+    cols = F
     _, config = choose_conv_transpose1d_backward_dx_dy_packed(cols)
     conv_transpose1d_backward_dx_dy_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(dy_packed_width, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(F, config["BLOCK"]),)
     ](
         dy,
         dy_packed,
         N * P,
-        dy_packed_width,
-        P,
         F,
+        P,
         dy.stride(0),
         dy.stride(1),
         dy.stride(2),
@@ -1800,20 +1779,18 @@ def choose_conv_transpose1d_backward_dx_w_packed(cols: int) -> tuple[str, dict]:
 def launch_conv_transpose1d_backward_dx_w_packed(w, w_packed) -> None:
     """Computes w_packed by the variant that fits, unchecked."""
     C, F, R = w.shape
-    w_packed_width = w_packed.shape[2]
-    w_packed = w_packed.view(C * R, w_packed_width)
+    w_packed = w_packed.view(C * R, F)
     rows = C * R
-    cols = w_packed_width
+    cols = F
     _, config = choose_conv_transpose1d_backward_dx_w_packed(cols)
     conv_transpose1d_backward_dx_w_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(w_packed_width, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(F, config["BLOCK"]),)
     ](
         w,
         w_packed,
         C * R,
-        w_packed_width,
-        R,
         F,
+        R,
         w.stride(0),
         w.stride(1),
         w.stride(2),
@@ -1834,23 +1811,20 @@ def choose_conv_transpose1d_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
 def launch_conv_transpose1d_backward_dw_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, C, L = x.shape
-    x_packed_width = x_packed.shape[2]
-    x_packed = x_packed.view(C * L, x_packed_width)
+    x = x.reshape(N, C * L)
+    x_packed = x_packed.view(C * L, N)
     rows = C * L
-    cols = x_packed_width
+    cols = N
     _, config = choose_conv_transpose1d_backward_dw_x_packed(cols)
     conv_transpose1d_backward_dw_x_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(x_packed_width, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
     ](
         x,
         x_packed,
         C * L,
-        x_packed_width,
-        L,
         N,
         x.stride(0),
         x.stride(1),
-        x.stride(2),
         x_packed.stride(0),
         x_packed.stride(1),
         enable_fp_fusion=True,
@@ -1868,23 +1842,20 @@ def choose_conv_transpose1d_backward_dw_dy_packed(cols: int) -> tuple[str, dict]
 def launch_conv_transpose1d_backward_dw_dy_packed(dy, dy_packed) -> None:
     """Computes dy_packed by the variant that fits, unchecked."""
     N, F, P = dy.shape
-    dy_packed_width = dy_packed.shape[2]
-    dy_packed = dy_packed.view(F * P, dy_packed_width)
+    dy = dy.reshape(N, F * P)
+    dy_packed = dy_packed.view(F * P, N)
     rows = F * P
-    cols = dy_packed_width
+    cols = N
     _, config = choose_conv_transpose1d_backward_dw_dy_packed(cols)
     conv_transpose1d_backward_dw_dy_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(dy_packed_width, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
     ](
         dy,
         dy_packed,
         F * P,
-        dy_packed_width,
-        P,
         N,
         dy.stride(0),
         dy.stride(1),
-        dy.stride(2),
         dy_packed.stride(0),
         dy_packed.stride(1),
         enable_fp_fusion=True,
@@ -2024,15 +1995,17 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
     INDEX = tl.int32 if max(L * N, F * R, *dy.shape) < 2_000_000_000 else tl.int64
     if variant in ("patches", "wide", "taps"):
         dy_padded = dy.permute(0, 2, 1)
-        # A copy where its channels lie apart, or are no multiple of 16.
+        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if F % 16 or not _is_aligned(dy_padded):
             dy_padded = torch.empty((N, P, f_padded), dtype=dy.dtype, device=dy.device)
-            launch_conv_transpose1d_backward_dx_dy_packed(dy, dy_padded)
+            dy_padded[..., F:].zero_()
+            launch_conv_transpose1d_backward_dx_dy_packed(dy, dy_padded[..., :F])
         w_padded = w.permute(0, 2, 1)
-        # A copy where its channels lie apart, or are no multiple of 16.
+        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if F % 16 or not _is_aligned(w_padded):
             w_padded = torch.empty((C, R, f_padded), dtype=w.dtype, device=w.device)
-            launch_conv_transpose1d_backward_dx_w_packed(w, w_padded)
+            w_padded[..., F:].zero_()
+            launch_conv_transpose1d_backward_dx_w_packed(w, w_padded[..., :F])
     if variant == "patches":
         PATCH_N, PATCH_L = _patch(config["BLOCK_M"], N, L)
         PATCHES = triton.cdiv(N, PATCH_N) * triton.cdiv(L, PATCH_L)
@@ -2147,15 +2120,17 @@ def launch_conv_transpose1d_backward_dx(x, w, dy, dx, stride, pad, dil) -> None:
         )
     elif variant == "lanes":
         dy_lanes = dy.permute(0, 2, 1)
-        # A copy where its channels lie apart, or are no multiple of 4.
+        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if F % 4 or not _is_aligned(dy_lanes):
             dy_lanes = torch.empty((N, P, f_lanes), dtype=dy.dtype, device=dy.device)
-            launch_conv_transpose1d_backward_dx_dy_packed(dy, dy_lanes)
+            dy_lanes[..., F:].zero_()
+            launch_conv_transpose1d_backward_dx_dy_packed(dy, dy_lanes[..., :F])
         w_lanes = w.permute(0, 2, 1)
-        # A copy where its channels lie apart, or are no multiple of 4.
+        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if F % 4 or not _is_aligned(w_lanes):
             w_lanes = torch.empty((C, R, f_lanes), dtype=w.dtype, device=w.device)
-            launch_conv_transpose1d_backward_dx_w_packed(w, w_lanes)
+            w_lanes[..., F:].zero_()
+            launch_conv_transpose1d_backward_dx_w_packed(w, w_lanes[..., :F])
         w_lanes = w_lanes.reshape(C, R * f_lanes)
         conv_transpose1d_backward_dx_lanes[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
@@ -2311,15 +2286,17 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
     INDEX = tl.int32 if max(C * R, N * P, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("wide", "taps"):
         x_padded = x.permute(1, 2, 0)
-        # A copy where its channels lie apart, or are no multiple of 16.
+        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if N % 16 or not _is_aligned(x_padded):
             x_padded = torch.empty((C, L, n_padded), dtype=x.dtype, device=x.device)
-            launch_conv_transpose1d_backward_dw_x_packed(x, x_padded)
+            x_padded[..., N:].zero_()
+            launch_conv_transpose1d_backward_dw_x_packed(x, x_padded[..., :N])
         dy_padded = dy.permute(1, 2, 0)
-        # A copy where its channels lie apart, or are no multiple of 16.
+        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if N % 16 or not _is_aligned(dy_padded):
             dy_padded = torch.empty((F, P, n_padded), dtype=dy.dtype, device=dy.device)
-            launch_conv_transpose1d_backward_dw_dy_packed(dy, dy_padded)
+            dy_padded[..., N:].zero_()
+            launch_conv_transpose1d_backward_dw_dy_packed(dy, dy_padded[..., :N])
     if variant in ("wide", "taps"):
         conv_transpose1d_backward_dw_taps[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
@@ -2394,15 +2371,17 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
         )
     elif variant == "lanes":
         x_lanes = x.permute(1, 2, 0)
-        # A copy where its channels lie apart, or are no multiple of 4.
+        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if N % 4 or not _is_aligned(x_lanes):
             x_lanes = torch.empty((C, L, n_lanes), dtype=x.dtype, device=x.device)
-            launch_conv_transpose1d_backward_dw_x_packed(x, x_lanes)
+            x_lanes[..., N:].zero_()
+            launch_conv_transpose1d_backward_dw_x_packed(x, x_lanes[..., :N])
         dy_lanes = dy.permute(1, 2, 0)
-        # A copy where its channels lie apart, or are no multiple of 4.
+        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if N % 4 or not _is_aligned(dy_lanes):
             dy_lanes = torch.empty((F, P, n_lanes), dtype=dy.dtype, device=dy.device)
-            launch_conv_transpose1d_backward_dw_dy_packed(dy, dy_lanes)
+            dy_lanes[..., N:].zero_()
+            launch_conv_transpose1d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
         dy_lanes = dy_lanes.reshape(F, P * n_lanes)
         conv_transpose1d_backward_dw_lanes[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)

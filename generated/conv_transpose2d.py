@@ -137,31 +137,24 @@ def conv_transpose2d_x_packed_tile(
     x_ptr,
     x_packed_ptr,
     rows,
-    x_packed_width,
-    HW,
-    W,
-    H,
     C,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
+    HW,
+    x_i0,
+    x_i1,
+    x_i2i3,
     x_packed_row,
     x_packed_i1,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(x_packed_width, BLOCK)
+    tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < x_packed_width)
+    inside = (row < rows) & (i1 < C)
     i0 = row // HW
-    i2 = row // W % H
-    i3 = row % W
-    x = tl.load(
-        x_ptr + i0 * x_0 + i1 * x_1 + i2 * x_2 + i3 * x_3, mask=inside & (i1 < C), other=0.0
-    )
+    i2i3 = row % HW
+    x = tl.load(x_ptr + i0 * x_i0 + i1 * x_i1 + i2i3 * x_i2i3, mask=inside)
     tl.store(x_packed_ptr + row * x_packed_row + i1 * x_packed_i1, x, mask=inside)
 
 
@@ -170,31 +163,20 @@ def conv_transpose2d_w_packed_tile(
     w_ptr,
     w_packed_ptr,
     rows,
-    w_packed_width,
-    RS,
-    S,
-    R,
     C,
-    w_0,
-    w_1,
-    w_2,
-    w_3,
+    w_i0,
+    w_row,
     w_packed_row,
     w_packed_i0,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(w_packed_width, BLOCK)
+    tiles = tl.cdiv(C, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < w_packed_width)
-    i1 = row // RS
-    i2 = row // S % R
-    i3 = row % S
-    w = tl.load(
-        w_ptr + i0 * w_0 + i1 * w_1 + i2 * w_2 + i3 * w_3, mask=inside & (i0 < C), other=0.0
-    )
+    inside = (row < rows) & (i0 < C)
+    w = tl.load(w_ptr + i0 * w_i0 + row * w_row, mask=inside)
     tl.store(w_packed_ptr + row * w_packed_row + i0 * w_packed_i0, w, mask=inside)
 
 
@@ -698,26 +680,22 @@ def choose_conv_transpose2d_x_packed(cols: int) -> tuple[str, dict]:
 def launch_conv_transpose2d_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    x_packed_width = x_packed.shape[3]
-    x_packed = x_packed.view(H * N * W, x_packed_width)
+    x = x.reshape(N, C, H * W)
+    x_packed = x_packed.view(H * N * W, C)
     rows = H * N * W
-    cols = x_packed_width
+    cols = C
     _, config = choose_conv_transpose2d_x_packed(cols)
     conv_transpose2d_x_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(x_packed_width, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
     ](
         x,
         x_packed,
         H * N * W,
-        x_packed_width,
-        H * W,
-        W,
-        H,
         C,
+        H * W,
         x.stride(0),
         x.stride(1),
         x.stride(2),
-        x.stride(3),
         x_packed.stride(0),
         x_packed.stride(1),
         enable_fp_fusion=True,
@@ -735,26 +713,20 @@ def choose_conv_transpose2d_w_packed(cols: int) -> tuple[str, dict]:
 def launch_conv_transpose2d_w_packed(w, w_packed) -> None:
     """Computes w_packed by the variant that fits, unchecked."""
     C, F, R, S = w.shape
-    w_packed_width = w_packed.shape[3]
-    w_packed = w_packed.view(F * R * S, w_packed_width)
+    w = w.reshape(C, F * R * S)
+    w_packed = w_packed.view(F * R * S, C)
     rows = F * R * S
-    cols = w_packed_width
+    cols = C
     _, config = choose_conv_transpose2d_w_packed(cols)
     conv_transpose2d_w_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(w_packed_width, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(C, config["BLOCK"]),)
     ](
         w,
         w_packed,
         F * R * S,
-        w_packed_width,
-        R * S,
-        S,
-        R,
         C,
         w.stride(0),
         w.stride(1),
-        w.stride(2),
-        w.stride(3),
         w_packed.stride(0),
         w_packed.stride(1),
         enable_fp_fusion=True,
@@ -895,15 +867,17 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
     INDEX = tl.int32 if max(N * p_steps * q_steps, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("patches", "wide", "taps"):
         x_padded = x.permute(0, 2, 3, 1)
-        # A copy where its channels lie apart, or are no multiple of 16.
+        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if C % 16 or not _is_aligned(x_padded):
             x_padded = torch.empty((N, H, W, c_padded), dtype=x.dtype, device=x.device)
-            launch_conv_transpose2d_x_packed(x, x_padded)
+            x_padded[..., C:].zero_()
+            launch_conv_transpose2d_x_packed(x, x_padded[..., :C])
         w_padded = w.permute(1, 2, 3, 0)
-        # A copy where its channels lie apart, or are no multiple of 16.
+        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if C % 16 or not _is_aligned(w_padded):
             w_padded = torch.empty((F, R, S, c_padded), dtype=w.dtype, device=w.device)
-            launch_conv_transpose2d_w_packed(w, w_padded)
+            w_padded[..., C:].zero_()
+            launch_conv_transpose2d_w_packed(w, w_padded[..., :C])
     if variant == "patches":
         PATCH_N, PATCH_P1, PATCH_Q1 = _patch(config["BLOCK_M"], N, p_steps, q_steps)
         PATCHES = (
@@ -1044,15 +1018,17 @@ def launch_conv_transpose2d(x, w, y, stride, pad, out_pad) -> None:
         )
     elif variant == "lanes":
         x_lanes = x.permute(0, 2, 3, 1)
-        # A copy where its channels lie apart, or are no multiple of 4.
+        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if C % 4 or not _is_aligned(x_lanes):
             x_lanes = torch.empty((N, H, W, c_lanes), dtype=x.dtype, device=x.device)
-            launch_conv_transpose2d_x_packed(x, x_lanes)
+            x_lanes[..., C:].zero_()
+            launch_conv_transpose2d_x_packed(x, x_lanes[..., :C])
         w_lanes = w.permute(1, 2, 3, 0)
-        # A copy where its channels lie apart, or are no multiple of 4.
+        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if C % 4 or not _is_aligned(w_lanes):
             w_lanes = torch.empty((F, R, S, c_lanes), dtype=w.dtype, device=w.device)
-            launch_conv_transpose2d_w_packed(w, w_lanes)
+            w_lanes[..., C:].zero_()
+            launch_conv_transpose2d_w_packed(w, w_lanes[..., :C])
         conv_transpose2d_lanes[
             (batches * triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)
         ](
@@ -1296,31 +1272,24 @@ def conv_transpose2d_backward_dx_dy_packed_tile(
     dy_ptr,
     dy_packed_ptr,
     rows,
-    dy_packed_width,
-    PQ,
-    Q,
-    P,
     F,
-    dy_0,
-    dy_1,
-    dy_2,
-    dy_3,
+    PQ,
+    dy_i0,
+    dy_i1,
+    dy_i2i3,
     dy_packed_row,
     dy_packed_i1,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(dy_packed_width, BLOCK)
+    tiles = tl.cdiv(F, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < dy_packed_width)
+    inside = (row < rows) & (i1 < F)
     i0 = row // PQ
-    i2 = row // Q % P
-    i3 = row % Q
-    dy = tl.load(
-        dy_ptr + i0 * dy_0 + i1 * dy_1 + i2 * dy_2 + i3 * dy_3, mask=inside & (i1 < F), other=0.0
-    )
+    i2i3 = row % PQ
+    dy = tl.load(dy_ptr + i0 * dy_i0 + i1 * dy_i1 + i2i3 * dy_i2i3, mask=inside)
     tl.store(dy_packed_ptr + row * dy_packed_row + i1 * dy_packed_i1, dy, mask=inside)
 
 
@@ -1329,31 +1298,24 @@ def conv_transpose2d_backward_dx_w_packed_tile(
     w_ptr,
     w_packed_ptr,
     rows,
-    w_packed_width,
-    RS,
-    S,
-    R,
     F,
-    w_0,
-    w_1,
-    w_2,
-    w_3,
+    RS,
+    w_i0,
+    w_i1,
+    w_i2i3,
     w_packed_row,
     w_packed_i1,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(w_packed_width, BLOCK)
+    tiles = tl.cdiv(F, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i1 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i1 < w_packed_width)
+    inside = (row < rows) & (i1 < F)
     i0 = row // RS
-    i2 = row // S % R
-    i3 = row % S
-    w = tl.load(
-        w_ptr + i0 * w_0 + i1 * w_1 + i2 * w_2 + i3 * w_3, mask=inside & (i1 < F), other=0.0
-    )
+    i2i3 = row % RS
+    w = tl.load(w_ptr + i0 * w_i0 + i1 * w_i1 + i2i3 * w_i2i3, mask=inside)
     tl.store(w_packed_ptr + row * w_packed_row + i1 * w_packed_i1, w, mask=inside)
 
 
@@ -1362,31 +1324,20 @@ def conv_transpose2d_backward_dw_x_packed_tile(
     x_ptr,
     x_packed_ptr,
     rows,
-    x_packed_width,
-    HW,
-    W,
-    H,
     N,
-    x_0,
-    x_1,
-    x_2,
-    x_3,
+    x_i0,
+    x_row,
     x_packed_row,
     x_packed_i0,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(x_packed_width, BLOCK)
+    tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < x_packed_width)
-    i1 = row // HW
-    i2 = row // W % H
-    i3 = row % W
-    x = tl.load(
-        x_ptr + i0 * x_0 + i1 * x_1 + i2 * x_2 + i3 * x_3, mask=inside & (i0 < N), other=0.0
-    )
+    inside = (row < rows) & (i0 < N)
+    x = tl.load(x_ptr + i0 * x_i0 + row * x_row, mask=inside)
     tl.store(x_packed_ptr + row * x_packed_row + i0 * x_packed_i0, x, mask=inside)
 
 
@@ -1395,31 +1346,20 @@ def conv_transpose2d_backward_dw_dy_packed_tile(
     dy_ptr,
     dy_packed_ptr,
     rows,
-    dy_packed_width,
-    PQ,
-    Q,
-    P,
     N,
-    dy_0,
-    dy_1,
-    dy_2,
-    dy_3,
+    dy_i0,
+    dy_row,
     dy_packed_row,
     dy_packed_i0,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(dy_packed_width, BLOCK)
+    tiles = tl.cdiv(N, BLOCK)
     row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     i0 = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (i0 < dy_packed_width)
-    i1 = row // PQ
-    i2 = row // Q % P
-    i3 = row % Q
-    dy = tl.load(
-        dy_ptr + i0 * dy_0 + i1 * dy_1 + i2 * dy_2 + i3 * dy_3, mask=inside & (i0 < N), other=0.0
-    )
+    inside = (row < rows) & (i0 < N)
+    dy = tl.load(dy_ptr + i0 * dy_i0 + row * dy_row, mask=inside)
     tl.store(dy_packed_ptr + row * dy_packed_row + i0 * dy_packed_i0, dy, mask=inside)
 
 
@@ -2160,26 +2100,22 @@ def choose_conv_transpose2d_backward_dx_dy_packed(cols: int) -> tuple[str, dict]
 def launch_conv_transpose2d_backward_dx_dy_packed(dy, dy_packed) -> None:
     """Computes dy_packed by the variant that fits, unchecked."""
     N, F, P, Q = dy.shape
-    dy_packed_width = dy_packed.shape[3]
-    dy_packed = dy_packed.view(N * P * Q, dy_packed_width)
+    dy = dy.reshape(N, F, P * Q)
+    dy_packed = dy_packed.view(N * P * Q, F)
     rows = N * P * Q
-    cols = dy_packed_width
+    cols = F
     _, config = choose_conv_transpose2d_backward_dx_dy_packed(cols)
     conv_transpose2d_backward_dx_dy_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(dy_packed_width, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(F, config["BLOCK"]),)
     ](
         dy,
         dy_packed,
         N * P * Q,
-        dy_packed_width,
-        P * Q,
-        Q,
-        P,
         F,
+        P * Q,
         dy.stride(0),
         dy.stride(1),
         dy.stride(2),
-        dy.stride(3),
         dy_packed.stride(0),
         dy_packed.stride(1),
         enable_fp_fusion=True,
@@ -2197,26 +2133,22 @@ def choose_conv_transpose2d_backward_dx_w_packed(cols: int) -> tuple[str, dict]:
 def launch_conv_transpose2d_backward_dx_w_packed(w, w_packed) -> None:
     """Computes w_packed by the variant that fits, unchecked."""
     C, F, R, S = w.shape
-    w_packed_width = w_packed.shape[3]
-    w_packed = w_packed.view(C * R * S, w_packed_width)
+    w = w.reshape(C, F, R * S)
+    w_packed = w_packed.view(C * R * S, F)
     rows = C * R * S
-    cols = w_packed_width
+    cols = F
     _, config = choose_conv_transpose2d_backward_dx_w_packed(cols)
     conv_transpose2d_backward_dx_w_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(w_packed_width, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(F, config["BLOCK"]),)
     ](
         w,
         w_packed,
         C * R * S,
-        w_packed_width,
-        R * S,
-        S,
-        R,
         F,
+        R * S,
         w.stride(0),
         w.stride(1),
         w.stride(2),
-        w.stride(3),
         w_packed.stride(0),
         w_packed.stride(1),
         enable_fp_fusion=True,
@@ -2234,26 +2166,20 @@ def choose_conv_transpose2d_backward_dw_x_packed(cols: int) -> tuple[str, dict]:
 def launch_conv_transpose2d_backward_dw_x_packed(x, x_packed) -> None:
     """Computes x_packed by the variant that fits, unchecked."""
     N, C, H, W = x.shape
-    x_packed_width = x_packed.shape[3]
-    x_packed = x_packed.view(C * H * W, x_packed_width)
+    x = x.reshape(N, C * H * W)
+    x_packed = x_packed.view(C * H * W, N)
     rows = C * H * W
-    cols = x_packed_width
+    cols = N
     _, config = choose_conv_transpose2d_backward_dw_x_packed(cols)
     conv_transpose2d_backward_dw_x_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(x_packed_width, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
     ](
         x,
         x_packed,
         C * H * W,
-        x_packed_width,
-        H * W,
-        W,
-        H,
         N,
         x.stride(0),
         x.stride(1),
-        x.stride(2),
-        x.stride(3),
         x_packed.stride(0),
         x_packed.stride(1),
         enable_fp_fusion=True,
@@ -2271,26 +2197,20 @@ def choose_conv_transpose2d_backward_dw_dy_packed(cols: int) -> tuple[str, dict]
 def launch_conv_transpose2d_backward_dw_dy_packed(dy, dy_packed) -> None:
     """Computes dy_packed by the variant that fits, unchecked."""
     N, F, P, Q = dy.shape
-    dy_packed_width = dy_packed.shape[3]
-    dy_packed = dy_packed.view(F * P * Q, dy_packed_width)
+    dy = dy.reshape(N, F * P * Q)
+    dy_packed = dy_packed.view(F * P * Q, N)
     rows = F * P * Q
-    cols = dy_packed_width
+    cols = N
     _, config = choose_conv_transpose2d_backward_dw_dy_packed(cols)
     conv_transpose2d_backward_dw_dy_packed_tile[
-        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(dy_packed_width, config["BLOCK"]),)
+        (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(N, config["BLOCK"]),)
     ](
         dy,
         dy_packed,
         F * P * Q,
-        dy_packed_width,
-        P * Q,
-        Q,
-        P,
         N,
         dy.stride(0),
         dy.stride(1),
-        dy.stride(2),
-        dy.stride(3),
         dy_packed.stride(0),
         dy_packed.stride(1),
         enable_fp_fusion=True,
@@ -2432,15 +2352,17 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     INDEX = tl.int32 if max(H * N * W, F * R * S, *dy.shape) < 2_000_000_000 else tl.int64
     if variant in ("patches", "wide", "taps"):
         dy_padded = dy.permute(0, 2, 3, 1)
-        # A copy where its channels lie apart, or are no multiple of 16.
+        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if F % 16 or not _is_aligned(dy_padded):
             dy_padded = torch.empty((N, P, Q, f_padded), dtype=dy.dtype, device=dy.device)
-            launch_conv_transpose2d_backward_dx_dy_packed(dy, dy_padded)
+            dy_padded[..., F:].zero_()
+            launch_conv_transpose2d_backward_dx_dy_packed(dy, dy_padded[..., :F])
         w_padded = w.permute(0, 2, 3, 1)
-        # A copy where its channels lie apart, or are no multiple of 16.
+        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if F % 16 or not _is_aligned(w_padded):
             w_padded = torch.empty((C, R, S, f_padded), dtype=w.dtype, device=w.device)
-            launch_conv_transpose2d_backward_dx_w_packed(w, w_padded)
+            w_padded[..., F:].zero_()
+            launch_conv_transpose2d_backward_dx_w_packed(w, w_padded[..., :F])
     if variant == "patches":
         PATCH_N, PATCH_H, PATCH_W2 = _patch(config["BLOCK_M"], N, H, W)
         PATCHES = triton.cdiv(N, PATCH_N) * triton.cdiv(H, PATCH_H) * triton.cdiv(W, PATCH_W2)
@@ -2571,15 +2493,17 @@ def launch_conv_transpose2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
         )
     elif variant == "lanes":
         dy_lanes = dy.permute(0, 2, 3, 1)
-        # A copy where its channels lie apart, or are no multiple of 4.
+        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if F % 4 or not _is_aligned(dy_lanes):
             dy_lanes = torch.empty((N, P, Q, f_lanes), dtype=dy.dtype, device=dy.device)
-            launch_conv_transpose2d_backward_dx_dy_packed(dy, dy_lanes)
+            dy_lanes[..., F:].zero_()
+            launch_conv_transpose2d_backward_dx_dy_packed(dy, dy_lanes[..., :F])
         w_lanes = w.permute(0, 2, 3, 1)
-        # A copy where its channels lie apart, or are no multiple of 4.
+        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if F % 4 or not _is_aligned(w_lanes):
             w_lanes = torch.empty((C, R, S, f_lanes), dtype=w.dtype, device=w.device)
-            launch_conv_transpose2d_backward_dx_w_packed(w, w_lanes)
+            w_lanes[..., F:].zero_()
+            launch_conv_transpose2d_backward_dx_w_packed(w, w_lanes[..., :F])
         w_lanes = w_lanes.reshape(C, R * S * f_lanes)
         conv_transpose2d_backward_dx_lanes[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(C, config["BLOCK_N"]),)
@@ -2748,15 +2672,17 @@ def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
     INDEX = tl.int32 if max(C * R * S, N * P * Q, *x.shape) < 2_000_000_000 else tl.int64
     if variant in ("wide", "taps"):
         x_padded = x.permute(1, 2, 3, 0)
-        # A copy where its channels lie apart, or are no multiple of 16.
+        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if N % 16 or not _is_aligned(x_padded):
             x_padded = torch.empty((C, H, W, n_padded), dtype=x.dtype, device=x.device)
-            launch_conv_transpose2d_backward_dw_x_packed(x, x_padded)
+            x_padded[..., N:].zero_()
+            launch_conv_transpose2d_backward_dw_x_packed(x, x_padded[..., :N])
         dy_padded = dy.permute(1, 2, 3, 0)
-        # A copy where its channels lie apart, or are no multiple of 16.
+        # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if N % 16 or not _is_aligned(dy_padded):
             dy_padded = torch.empty((F, P, Q, n_padded), dtype=dy.dtype, device=dy.device)
-            launch_conv_transpose2d_backward_dw_dy_packed(dy, dy_padded)
+            dy_padded[..., N:].zero_()
+            launch_conv_transpose2d_backward_dw_dy_packed(dy, dy_padded[..., :N])
     if variant in ("wide", "taps"):
         dy_padded = dy_padded.reshape(F, P * Q, n_padded)
         conv_transpose2d_backward_dw_taps[
@@ -2843,15 +2769,17 @@ def launch_conv_transpose2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
         )
     elif variant == "lanes":
         x_lanes = x.permute(1, 2, 3, 0)
-        # A copy where its channels lie apart, or are no multiple of 4.
+        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if N % 4 or not _is_aligned(x_lanes):
             x_lanes = torch.empty((C, H, W, n_lanes), dtype=x.dtype, device=x.device)
-            launch_conv_transpose2d_backward_dw_x_packed(x, x_lanes)
+            x_lanes[..., N:].zero_()
+            launch_conv_transpose2d_backward_dw_x_packed(x, x_lanes[..., :N])
         dy_lanes = dy.permute(1, 2, 3, 0)
-        # A copy where its channels lie apart, or are no multiple of 4.
+        # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if N % 4 or not _is_aligned(dy_lanes):
             dy_lanes = torch.empty((F, P, Q, n_lanes), dtype=dy.dtype, device=dy.device)
-            launch_conv_transpose2d_backward_dw_dy_packed(dy, dy_lanes)
+            dy_lanes[..., N:].zero_()
+            launch_conv_transpose2d_backward_dw_dy_packed(dy, dy_lanes[..., :N])
         dy_lanes = dy_lanes.reshape(F, P * Q * n_lanes)
         conv_transpose2d_backward_dw_lanes[
             (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(F, config["BLOCK_N"]),)

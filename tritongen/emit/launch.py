@@ -173,14 +173,15 @@ def pack_lines(context: Context, pack: Pack) -> list[str]:
     dims, order = context.dims[name], pack.order
     source, made = pack_source(pack), copy
     if pack.stored:
-        own, stored, step = pack_dims(pack, dims), pack.stored, pack.multiple
+        stored, step, inner = pack.stored, pack.multiple, whole(pack_dims(pack, dims)[innermost])
         sizes = ", ".join(map(whole, stored_dims(pack, dims)))
         return [
             f"{stored} = {source}{permuted(order)}",
-            f"# A copy where {pack.why}, or are no multiple of {step}.",
-            f"if {whole(own[innermost])} % {step} or not _is_aligned({stored}):",
+            f"# A copy where {pack.why}, or are no multiple of {step}: zeros behind them.",
+            f"if {inner} % {step} or not _is_aligned({stored}):",
             f"    {stored} = torch.empty(({sizes}), dtype={name}.dtype, device={name}.device)",
-            f"    launch_{pack.step.name}({source}, {stored})",
+            f"    {stored}[..., {inner}:].zero_()",
+            f"    launch_{pack.step.name}({source}, {stored}[..., :{inner}])",
         ]
     if pack.split is not None:  # whose two dims are one of the operand, and of the copy
         at, parts = pack.split

@@ -323,14 +323,11 @@ def _pack(name, read: ir.Read, order, dims, facts) -> Pack:
     own = tuple(
         d if bare(d) else size(f"{read.tensor}_{k}") for k, d in enumerate(dims[read.tensor])
     )
-    # As many in the innermost dim as the copy has: zeros behind those of the operand.
-    extents = {k: own[k] for k in order} | {order[-1]: size(f"{copy}_width")}
     # Walked as the operand lies, where groups stand between places and channels in the copy.
-    box = tuple(ir.Binder(f"i{k}", Poly(), extents[k]) for k in (*sorted(order[:-1]), order[-1]))
+    box = tuple(ir.Binder(f"i{k}", Poly(), own[k]) for k in (*sorted(order[:-1]), order[-1]))
     at = {k: index(f"i{k}") for k in order}
-    zero = 0 if read.dtype in ir.INTS else 0.0
-    body = ir.Read(read.tensor, tuple(at[k] for k in range(len(order))), zero, read.dtype)
-    coords, sizes = tuple(at[k] for k in order), tuple(extents[k] for k in order)
+    body = ir.Read(read.tensor, tuple(at[k] for k in range(len(order))), None, read.dtype)
+    coords, sizes = tuple(at[k] for k in order), tuple(own[k] for k in order)
     nest = ir.Nest(copy, box, coords, sizes, body, read.dtype)
     all_dims = {**dims, read.tensor: own, copy: nest.dims}
     group, step_name = Group("pointwise", (nest,), box), f"{name}_{copy}"
