@@ -4173,7 +4173,7 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if F // groups % 16 or not _is_aligned(dy_padded):
             dy_padded = torch.empty((N, P, Q, groups, f0_padded), dtype=dy.dtype, device=dy.device)
-            dy_padded[..., F // groups:].zero_()
+            dy_padded[..., F // groups :].zero_()
             launch_conv2d_backward_dx_dy_packed(
                 dy.unflatten(1, (groups, F // groups)), dy_padded[..., : F // groups]
             )
@@ -4181,7 +4181,7 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         # A copy where its channels lie apart, or are no multiple of 16: zeros behind them.
         if F // groups % 16 or not _is_aligned(w_padded):
             w_padded = torch.empty((Cg, R, S, groups, f0_padded), dtype=w.dtype, device=w.device)
-            w_padded[..., F // groups:].zero_()
+            w_padded[..., F // groups :].zero_()
             launch_conv2d_backward_dx_w_packed(
                 w.unflatten(0, (groups, F // groups)), w_padded[..., : F // groups]
             )
@@ -4440,7 +4440,7 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if F // groups % 4 or not _is_aligned(dy_lanes):
             dy_lanes = torch.empty((N, P, Q, groups, f0_lanes), dtype=dy.dtype, device=dy.device)
-            dy_lanes[..., F // groups:].zero_()
+            dy_lanes[..., F // groups :].zero_()
             launch_conv2d_backward_dx_dy_packed(
                 dy.unflatten(1, (groups, F // groups)), dy_lanes[..., : F // groups]
             )
@@ -4448,7 +4448,7 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         # A copy where its channels lie apart, or are no multiple of 4: zeros behind them.
         if F // groups % 4 or not _is_aligned(w_lanes):
             w_lanes = torch.empty((Cg, R, S, groups, f0_lanes), dtype=w.dtype, device=w.device)
-            w_lanes[..., F // groups:].zero_()
+            w_lanes[..., F // groups :].zero_()
             launch_conv2d_backward_dx_w_packed(
                 w.unflatten(0, (groups, F // groups)), w_lanes[..., : F // groups]
             )

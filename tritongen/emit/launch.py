@@ -175,13 +175,14 @@ def pack_lines(context: Context, pack: Pack) -> list[str]:
     if pack.stored:
         stored, step, inner = pack.stored, pack.multiple, whole(pack_dims(pack, dims)[innermost])
         sizes = ", ".join(map(whole, stored_dims(pack, dims)))
+        apart = "" if inner.isidentifier() else " "  # as black prints a slice
         return [
             f"{stored} = {source}{permuted(order)}",
             f"# A copy where {pack.why}, or are no multiple of {step}: zeros behind them.",
             f"if {inner} % {step} or not _is_aligned({stored}):",
             f"    {stored} = torch.empty(({sizes}), dtype={name}.dtype, device={name}.device)",
-            f"    {stored}[..., {inner}:].zero_()",
-            f"    launch_{pack.step.name}({source}, {stored}[..., :{inner}])",
+            f"    {stored}[..., {inner}{apart}:].zero_()",
+            f"    launch_{pack.step.name}({source}, {stored}[..., :{apart}{inner}])",
         ]
     if pack.split is not None:  # whose two dims are one of the operand, and of the copy
         at, parts = pack.split
