@@ -238,13 +238,14 @@ def conv_transpose2d_patches(
         s_taps = (_floor_div(S - s_first - 1, stride) + 1).to(INDEX)
         taps = r_taps * s_taps
         p_shift = _floor_div(p0 + pad, stride).to(INDEX)
+        s_taps_or_1 = tl.maximum(s_taps, 1)
         q_shift = _floor_div(q0 + pad, stride).to(INDEX)
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(taps * tl.cdiv(c_padded, BLOCK_K)):
             tap = start % tl.maximum(taps, 1)
             c = start // tl.maximum(taps, 1) * BLOCK_K
-            r = tap // tl.maximum(s_taps, 1)
-            s = tap % tl.maximum(s_taps, 1)
+            r = tap // s_taps_or_1
+            s = tap % s_taps_or_1
             x_padded = x_padded_patches.load(
                 [
                     first_n,
@@ -346,6 +347,7 @@ def conv_transpose2d_taps(
     p1 = m // q_steps % p_steps
     p_shift = _floor_div(p0 + pad, stride).to(INDEX)
     x_padded_h0 = p1 + p_shift
+    s_taps_or_1 = tl.maximum(s_taps, 1)
     q1 = m % q_steps
     q_shift = _floor_div(q0 + pad, stride).to(INDEX)
     x_padded_w0 = q1 + q_shift
@@ -366,8 +368,8 @@ def conv_transpose2d_taps(
     for start in range(taps * chunks):
         tap = start // chunks
         c = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
-        r = tap // tl.maximum(s_taps, 1)
-        s = tap % tl.maximum(s_taps, 1)
+        r = tap // s_taps_or_1
+        s = tap % s_taps_or_1
         x_padded_terms = (
             tl.cast(-r, tl.int64) * x_padded_1
             + tl.cast(-s, tl.int64) * x_padded_2
@@ -477,6 +479,7 @@ def conv_transpose2d_lanes(
     p_shift = _floor_div(p0 + pad, stride).to(INDEX)
     x_lanes_h0 = p1 + p_shift
     x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
+    s_taps_or_1 = tl.maximum(s_taps, 1)
     q1 = m % q_steps
     q_shift = _floor_div(q0 + pad, stride).to(INDEX)
     x_lanes_w0 = q1 + q_shift
@@ -499,8 +502,8 @@ def conv_transpose2d_lanes(
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, terms, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        r = k[None, :] // tl.maximum(s_taps * c_lanes, 1)
-        s = k[None, :] // c_lanes % tl.maximum(s_taps, 1)
+        r = k[None, :] // (s_taps_or_1 * c_lanes)
+        s = k[None, :] // c_lanes % s_taps_or_1
         c = k[None, :] % c_lanes
         x_lanes_terms = (
             tl.cast(-r, tl.int64) * x_lanes_1
@@ -519,8 +522,8 @@ def conv_transpose2d_lanes(
             & (x_lanes_w < W),
             other=0.0,
         )
-        r = k[:, None] // tl.maximum(s_taps * c_lanes, 1)
-        s = k[:, None] // c_lanes % tl.maximum(s_taps, 1)
+        r = k[:, None] // (s_taps_or_1 * c_lanes)
+        s = k[:, None] // c_lanes % s_taps_or_1
         c = k[:, None] % c_lanes
         w_lanes_terms = (
             tl.cast(r * stride, tl.int64) * w_lanes_1
@@ -614,6 +617,7 @@ def conv_transpose2d_tiles(
     p_shift = _floor_div(p0 + pad, stride).to(INDEX)
     x_h0 = p1 + p_shift
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), STEP_X)
+    s_taps_or_1 = tl.maximum(s_taps, 1)
     q1 = m % q_steps
     q_shift = _floor_div(q0 + pad, stride).to(INDEX)
     x_w0 = q1 + q_shift
@@ -632,8 +636,8 @@ def conv_transpose2d_tiles(
     for start in range(0, terms, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         c = k[None, :] % C
-        r = k[None, :] // tl.maximum(s_taps * C, 1)
-        s = k[None, :] // C % tl.maximum(s_taps, 1)
+        r = k[None, :] // (s_taps_or_1 * C)
+        s = k[None, :] // C % s_taps_or_1
         x_terms = (
             tl.cast(c, tl.int64) * x_1 + tl.cast(-r, tl.int64) * x_2 + tl.cast(-s, tl.int64) * x_3
         )
@@ -645,8 +649,8 @@ def conv_transpose2d_tiles(
             other=0.0,
         )
         c = k[:, None] % C
-        r = k[:, None] // tl.maximum(s_taps * C, 1)
-        s = k[:, None] // C % tl.maximum(s_taps, 1)
+        r = k[:, None] // (s_taps_or_1 * C)
+        s = k[:, None] // C % s_taps_or_1
         w_terms = (
             tl.cast(c, tl.int64) * w_0
             + tl.cast(r * stride, tl.int64) * w_2

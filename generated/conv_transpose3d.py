@@ -253,15 +253,17 @@ def conv_transpose3d_patches(
         s_taps = (_floor_div(S - s_first - 1, stride) + 1).to(INDEX)
         taps = k_taps * r_taps * s_taps
         o_shift = _floor_div(o0 + pad, stride).to(INDEX)
+        s_taps_or_1 = tl.maximum(s_taps, 1)
+        r_taps_or_1 = tl.maximum(r_taps, 1)
         p_shift = _floor_div(p0 + pad, stride).to(INDEX)
         q_shift = _floor_div(q0 + pad, stride).to(INDEX)
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(taps * tl.cdiv(c_padded, BLOCK_K)):
             tap = start % tl.maximum(taps, 1)
             c = start // tl.maximum(taps, 1) * BLOCK_K
-            k = tap // tl.maximum(r_taps * s_taps, 1)
-            r = tap // tl.maximum(s_taps, 1) % tl.maximum(r_taps, 1)
-            s = tap % tl.maximum(s_taps, 1)
+            k = tap // (r_taps_or_1 * s_taps_or_1)
+            r = tap // s_taps_or_1 % r_taps_or_1
+            s = tap % s_taps_or_1
             x_padded = x_padded_patches.load(
                 [
                     first_n,
@@ -392,6 +394,8 @@ def conv_transpose3d_taps(
     o1 = m // p_steps_q_steps % o_steps
     o_shift = _floor_div(o0 + pad, stride).to(INDEX)
     x_padded_d0 = o1 + o_shift
+    s_taps_or_1 = tl.maximum(s_taps, 1)
+    r_taps_or_1 = tl.maximum(r_taps, 1)
     p1 = m // q_steps % p_steps
     p_shift = _floor_div(p0 + pad, stride).to(INDEX)
     x_padded_h0 = p1 + p_shift
@@ -417,9 +421,9 @@ def conv_transpose3d_taps(
     for start in range(taps * chunks):
         tap = start // chunks
         c = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
-        k = tap // tl.maximum(r_taps * s_taps, 1)
-        r = tap // tl.maximum(s_taps, 1) % tl.maximum(r_taps, 1)
-        s = tap % tl.maximum(s_taps, 1)
+        k = tap // (r_taps_or_1 * s_taps_or_1)
+        r = tap // s_taps_or_1 % r_taps_or_1
+        s = tap % s_taps_or_1
         x_padded_terms = (
             tl.cast(-k, tl.int64) * x_padded_1
             + tl.cast(-r, tl.int64) * x_padded_2
@@ -550,6 +554,8 @@ def conv_transpose3d_lanes(
     o_shift = _floor_div(o0 + pad, stride).to(INDEX)
     x_lanes_d0 = o1 + o_shift
     x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
+    s_taps_or_1 = tl.maximum(s_taps, 1)
+    r_taps_or_1 = tl.maximum(r_taps, 1)
     p1 = m // q_steps % p_steps
     p_shift = _floor_div(p0 + pad, stride).to(INDEX)
     x_lanes_h0 = p1 + p_shift
@@ -579,9 +585,9 @@ def conv_transpose3d_lanes(
     y_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, terms, BLOCK_K):
         k2 = start + tl.arange(0, BLOCK_K).to(INDEX)
-        k = k2[None, :] // tl.maximum(r_taps * s_taps * c_lanes, 1)
-        r = k2[None, :] // tl.maximum(s_taps * c_lanes, 1) % tl.maximum(r_taps, 1)
-        s = k2[None, :] // c_lanes % tl.maximum(s_taps, 1)
+        k = k2[None, :] // (r_taps_or_1 * s_taps_or_1 * c_lanes)
+        r = k2[None, :] // (s_taps_or_1 * c_lanes) % r_taps_or_1
+        s = k2[None, :] // c_lanes % s_taps_or_1
         c = k2[None, :] % c_lanes
         x_lanes_terms = (
             tl.cast(-k, tl.int64) * x_lanes_1
@@ -604,9 +610,9 @@ def conv_transpose3d_lanes(
             & (x_lanes_w < W),
             other=0.0,
         )
-        k = k2[:, None] // tl.maximum(r_taps * s_taps * c_lanes, 1)
-        r = k2[:, None] // tl.maximum(s_taps * c_lanes, 1) % tl.maximum(r_taps, 1)
-        s = k2[:, None] // c_lanes % tl.maximum(s_taps, 1)
+        k = k2[:, None] // (r_taps_or_1 * s_taps_or_1 * c_lanes)
+        r = k2[:, None] // (s_taps_or_1 * c_lanes) % r_taps_or_1
+        s = k2[:, None] // c_lanes % s_taps_or_1
         c = k2[:, None] % c_lanes
         w_lanes_terms = (
             tl.cast(k * stride, tl.int64) * w_lanes_1
@@ -717,6 +723,8 @@ def conv_transpose3d_tiles(
     o_shift = _floor_div(o0 + pad, stride).to(INDEX)
     x_d0 = o1 + o_shift
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), STEP_X)
+    s_taps_or_1 = tl.maximum(s_taps, 1)
+    r_taps_or_1 = tl.maximum(r_taps, 1)
     p1 = m // q_steps % p_steps
     p_shift = _floor_div(p0 + pad, stride).to(INDEX)
     x_h0 = p1 + p_shift
@@ -747,9 +755,9 @@ def conv_transpose3d_tiles(
     for start in range(0, terms, BLOCK_K):
         k2 = start + tl.arange(0, BLOCK_K).to(INDEX)
         c = k2[None, :] % C
-        k = k2[None, :] // tl.maximum(r_taps * s_taps * C, 1)
-        r = k2[None, :] // tl.maximum(s_taps * C, 1) % tl.maximum(r_taps, 1)
-        s = k2[None, :] // C % tl.maximum(s_taps, 1)
+        k = k2[None, :] // (r_taps_or_1 * s_taps_or_1 * C)
+        r = k2[None, :] // (s_taps_or_1 * C) % r_taps_or_1
+        s = k2[None, :] // C % s_taps_or_1
         x_terms = (
             tl.cast(c, tl.int64) * x_1
             + tl.cast(-k, tl.int64) * x_2
@@ -772,9 +780,9 @@ def conv_transpose3d_tiles(
             other=0.0,
         )
         c = k2[:, None] % C
-        k = k2[:, None] // tl.maximum(r_taps * s_taps * C, 1)
-        r = k2[:, None] // tl.maximum(s_taps * C, 1) % tl.maximum(r_taps, 1)
-        s = k2[:, None] // C % tl.maximum(s_taps, 1)
+        k = k2[:, None] // (r_taps_or_1 * s_taps_or_1 * C)
+        r = k2[:, None] // (s_taps_or_1 * C) % r_taps_or_1
+        s = k2[:, None] // C % s_taps_or_1
         w_terms = (
             tl.cast(c, tl.int64) * w_0
             + tl.cast(k * stride, tl.int64) * w_2

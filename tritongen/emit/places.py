@@ -22,11 +22,13 @@ from tritongen.ir.algebra import (
     Poly,
     Sym,
     denominator,
+    index,
     indices,
     is_fractional,
     is_size,
     numerator,
     poly,
+    substitute,
     symbols,
     with_modulo,
 )
@@ -62,6 +64,7 @@ class Places(Parameters):
         )  # what a name holds: a load, a run, a coordinate
         self.looping: frozenset[str] = frozenset()  # axes that a loop walks right now
         self.lets = dict(kernel.lets)
+        self.divisors: dict[str, str] = {}  # counts of those that may be 0, as what divides
         self.fill: dict[str, float] = {}  # tensor -> what its masked lanes hold
         self.loads: dict[ir.Read, str] = {}  # what is loaded in another way than by pointers
         self.evict: dict[str, str] = {}  # tensor -> "first" or "last", as its loads tell the cache
@@ -207,14 +210,25 @@ class Places(Parameters):
         Some phases of a transposed convolution have no taps, and their loop no turn: but what it divides by is
         hoisted, and from `x % 0`, which has no meaning, LLVM would conclude that there are some.
         """
-        if indices(p) & set(self.lets):
-            return f"tl.maximum({self.size(p)[0]}, 1)"
+        if counts := indices(p) & set(self.lets):
+            p = substitute(p, {name: index(self._at_least_1(name)) for name in counts})
+            return wrap(self.size(p), ATOM)
         names = [a.name for m, _ in p.terms for a, _ in m if isinstance(a, Sym)]
         if len(p.terms) != 1 or indices(p) or len(names) < 2:
             return wrap(self.size(p), ATOM)
         short = all(len(name) == 1 for name in names)
         wish = ("" if short else "_").join("b" if name == ir.BATCH else name for name in names)
         return self.parameter(self.args.sizes, wish, launch_text(p))
+
+    def _at_least_1(self, name: str) -> str:
+        """A count that may be 0, to divide by. By itself: a product with it is as divisible as before."""
+        if name not in self.divisors:
+            self.index_text(name)
+            own = self.divisors[name] = self.names.free(f"{name}_or_1")
+            self.index[own] = own
+            self.narrow.add(own)
+            self.prologue.append(f"{own} = tl.maximum({name}, 1)")
+        return self.divisors[name]
 
     def _place(self, axis: str, line: str) -> None:
         """Where a decoded digit stands: with its axis. Loops over an axis override this."""
