@@ -1847,15 +1847,17 @@ def conv3d_backward_dx_patches(
         s2_taps = (_floor_div(S - s2_first - 1, stride) + 1).to(INDEX)
         taps = k2_taps * r2_taps * s2_taps
         d_shift = _floor_div(d0 + pad, stride).to(INDEX)
+        r2_taps_or_1 = tl.maximum(r2_taps, 1)
+        s2_taps_or_1 = tl.maximum(s2_taps, 1)
         h_shift = _floor_div(h0 + pad, stride).to(INDEX)
         w2_shift = _floor_div(w20 + pad, stride).to(INDEX)
         dx_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
         for start in range(taps * tl.cdiv(f_padded, BLOCK_K)):
             tap = start % tl.maximum(taps, 1)
             f = start // tl.maximum(taps, 1) * BLOCK_K
-            k2 = tap // tl.maximum(r2_taps * s2_taps, 1)
-            r2 = tap // tl.maximum(s2_taps, 1) % tl.maximum(r2_taps, 1)
-            s2 = tap % tl.maximum(s2_taps, 1)
+            k2 = tap // (r2_taps_or_1 * s2_taps_or_1)
+            r2 = tap // s2_taps_or_1 % r2_taps_or_1
+            s2 = tap % s2_taps_or_1
             dy_padded = dy_padded_patches.load(
                 [
                     first_n,
@@ -1982,6 +1984,8 @@ def conv3d_backward_dx_taps(
     d1 = m // h_steps_w2_steps % d_steps
     d_shift = _floor_div(d0 + pad, stride).to(INDEX)
     dy_padded_o0 = d1 + d_shift
+    r2_taps_or_1 = tl.maximum(r2_taps, 1)
+    s2_taps_or_1 = tl.maximum(s2_taps, 1)
     h1 = m // w2_steps % h_steps
     h_shift = _floor_div(h0 + pad, stride).to(INDEX)
     dy_padded_p0 = h1 + h_shift
@@ -2007,9 +2011,9 @@ def conv3d_backward_dx_taps(
     for start in range(taps * chunks):
         tap = start // chunks
         f = start % chunks * BLOCK_K + tl.arange(0, BLOCK_K).to(tl.int64)
-        k2 = tap // tl.maximum(r2_taps * s2_taps, 1)
-        r2 = tap // tl.maximum(s2_taps, 1) % tl.maximum(r2_taps, 1)
-        s2 = tap % tl.maximum(s2_taps, 1)
+        k2 = tap // (r2_taps_or_1 * s2_taps_or_1)
+        r2 = tap // s2_taps_or_1 % r2_taps_or_1
+        s2 = tap % s2_taps_or_1
         dy_padded_terms = (
             tl.cast(-k2, tl.int64) * dy_padded_1
             + tl.cast(-r2, tl.int64) * dy_padded_2
@@ -2136,6 +2140,8 @@ def conv3d_backward_dx_lanes(
     d_shift = _floor_div(d0 + pad, stride).to(INDEX)
     dy_lanes_o0 = d1 + d_shift
     dy_lanes_1 = tl.multiple_of(tl.cast(dy_lanes_1, tl.int64), STEP_DY_LANES)
+    r2_taps_or_1 = tl.maximum(r2_taps, 1)
+    s2_taps_or_1 = tl.maximum(s2_taps, 1)
     h1 = m // w2_steps % h_steps
     h_shift = _floor_div(h0 + pad, stride).to(INDEX)
     dy_lanes_p0 = h1 + h_shift
@@ -2165,9 +2171,9 @@ def conv3d_backward_dx_lanes(
     dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
     for start in range(0, terms, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
-        k2 = k[None, :] // tl.maximum(r2_taps * s2_taps * f_lanes, 1)
-        r2 = k[None, :] // tl.maximum(s2_taps * f_lanes, 1) % tl.maximum(r2_taps, 1)
-        s2 = k[None, :] // f_lanes % tl.maximum(s2_taps, 1)
+        k2 = k[None, :] // (r2_taps_or_1 * s2_taps_or_1 * f_lanes)
+        r2 = k[None, :] // (s2_taps_or_1 * f_lanes) % r2_taps_or_1
+        s2 = k[None, :] // f_lanes % s2_taps_or_1
         f = k[None, :] % f_lanes
         dy_lanes_terms = (
             tl.cast(-k2, tl.int64) * dy_lanes_1
@@ -2190,9 +2196,9 @@ def conv3d_backward_dx_lanes(
             & (dy_lanes_q < Q),
             other=0.0,
         )
-        k2 = k[:, None] // tl.maximum(r2_taps * s2_taps * f_lanes, 1)
-        r2 = k[:, None] // tl.maximum(s2_taps * f_lanes, 1) % tl.maximum(r2_taps, 1)
-        s2 = k[:, None] // f_lanes % tl.maximum(s2_taps, 1)
+        k2 = k[:, None] // (r2_taps_or_1 * s2_taps_or_1 * f_lanes)
+        r2 = k[:, None] // (s2_taps_or_1 * f_lanes) % r2_taps_or_1
+        s2 = k[:, None] // f_lanes % s2_taps_or_1
         f = k[:, None] % f_lanes
         w_lanes_terms = (
             tl.cast(k2 * stride, tl.int64) * w_lanes_1
@@ -2299,6 +2305,8 @@ def conv3d_backward_dx_tiles(
     d_shift = _floor_div(d0 + pad, stride).to(INDEX)
     dy_o0 = d1 + d_shift
     dy_2 = tl.multiple_of(tl.cast(dy_2, tl.int64), STEP_DY)
+    r2_taps_or_1 = tl.maximum(r2_taps, 1)
+    s2_taps_or_1 = tl.maximum(s2_taps, 1)
     h1 = m // w2_steps % h_steps
     h_shift = _floor_div(h0 + pad, stride).to(INDEX)
     dy_p0 = h1 + h_shift
@@ -2329,9 +2337,9 @@ def conv3d_backward_dx_tiles(
     for start in range(0, terms, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K).to(INDEX)
         f = k[None, :] % F
-        k2 = k[None, :] // tl.maximum(r2_taps * s2_taps * F, 1)
-        r2 = k[None, :] // tl.maximum(s2_taps * F, 1) % tl.maximum(r2_taps, 1)
-        s2 = k[None, :] // F % tl.maximum(s2_taps, 1)
+        k2 = k[None, :] // (r2_taps_or_1 * s2_taps_or_1 * F)
+        r2 = k[None, :] // (s2_taps_or_1 * F) % r2_taps_or_1
+        s2 = k[None, :] // F % s2_taps_or_1
         dy_terms = (
             tl.cast(f, tl.int64) * dy_1
             + tl.cast(-k2, tl.int64) * dy_2
@@ -2354,9 +2362,9 @@ def conv3d_backward_dx_tiles(
             other=0.0,
         )
         f = k[:, None] % F
-        k2 = k[:, None] // tl.maximum(r2_taps * s2_taps * F, 1)
-        r2 = k[:, None] // tl.maximum(s2_taps * F, 1) % tl.maximum(r2_taps, 1)
-        s2 = k[:, None] // F % tl.maximum(s2_taps, 1)
+        k2 = k[:, None] // (r2_taps_or_1 * s2_taps_or_1 * F)
+        r2 = k[:, None] // (s2_taps_or_1 * F) % r2_taps_or_1
+        s2 = k[:, None] // F % s2_taps_or_1
         w_terms = (
             tl.cast(f, tl.int64) * w_0
             + tl.cast(k2 * stride, tl.int64) * w_2

@@ -253,8 +253,8 @@ def conv_transpose3d_patches(
         s_taps = (_floor_div(S - s_first - 1, stride) + 1).to(INDEX)
         taps = k_taps * r_taps * s_taps
         o_shift = _floor_div(o0 + pad, stride).to(INDEX)
-        s_taps_or_1 = tl.maximum(s_taps, 1)
         r_taps_or_1 = tl.maximum(r_taps, 1)
+        s_taps_or_1 = tl.maximum(s_taps, 1)
         p_shift = _floor_div(p0 + pad, stride).to(INDEX)
         q_shift = _floor_div(q0 + pad, stride).to(INDEX)
         y_sum = tl.zeros((BLOCK_N, BLOCK_M), COMPUTE)
@@ -394,8 +394,8 @@ def conv_transpose3d_taps(
     o1 = m // p_steps_q_steps % o_steps
     o_shift = _floor_div(o0 + pad, stride).to(INDEX)
     x_padded_d0 = o1 + o_shift
-    s_taps_or_1 = tl.maximum(s_taps, 1)
     r_taps_or_1 = tl.maximum(r_taps, 1)
+    s_taps_or_1 = tl.maximum(s_taps, 1)
     p1 = m // q_steps % p_steps
     p_shift = _floor_div(p0 + pad, stride).to(INDEX)
     x_padded_h0 = p1 + p_shift
@@ -554,8 +554,8 @@ def conv_transpose3d_lanes(
     o_shift = _floor_div(o0 + pad, stride).to(INDEX)
     x_lanes_d0 = o1 + o_shift
     x_lanes_1 = tl.multiple_of(tl.cast(x_lanes_1, tl.int64), STEP_X_LANES)
-    s_taps_or_1 = tl.maximum(s_taps, 1)
     r_taps_or_1 = tl.maximum(r_taps, 1)
+    s_taps_or_1 = tl.maximum(s_taps, 1)
     p1 = m // q_steps % p_steps
     p_shift = _floor_div(p0 + pad, stride).to(INDEX)
     x_lanes_h0 = p1 + p_shift
@@ -723,8 +723,8 @@ def conv_transpose3d_tiles(
     o_shift = _floor_div(o0 + pad, stride).to(INDEX)
     x_d0 = o1 + o_shift
     x_2 = tl.multiple_of(tl.cast(x_2, tl.int64), STEP_X)
-    s_taps_or_1 = tl.maximum(s_taps, 1)
     r_taps_or_1 = tl.maximum(r_taps, 1)
+    s_taps_or_1 = tl.maximum(s_taps, 1)
     p1 = m // q_steps % p_steps
     p_shift = _floor_div(p0 + pad, stride).to(INDEX)
     x_h0 = p1 + p_shift

@@ -211,7 +211,7 @@ class Places(Parameters):
         hoisted, and from `x % 0`, which has no meaning, LLVM would conclude that there are some.
         """
         if counts := indices(p) & set(self.lets):
-            p = substitute(p, {name: index(self._at_least_1(name)) for name in counts})
+            p = substitute(p, {name: index(self._at_least_1(name)) for name in sorted(counts)})
             return wrap(self.size(p), ATOM)
         names = [a.name for m, _ in p.terms for a, _ in m if isinstance(a, Sym)]
         if len(p.terms) != 1 or indices(p) or len(names) < 2:
