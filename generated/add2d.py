@@ -49,7 +49,7 @@ def _runs_kernels(x: torch.Tensor) -> bool:
 
 @triton.jit
 def add2d_float_flat_block(x_ptr, y_ptr, z_ptr, x_i, y_i, z_i, COMPUTE: tl.constexpr, i, inside):
-    """A block of i, or where it is inside."""
+    """The elements i: where they are inside, or all of a whole block, for which inside is None."""
     x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
     y = tl.load(y_ptr + i * y_i, mask=inside).to(COMPUTE)
     z = x + y
@@ -113,7 +113,7 @@ def add2d_float_strided(
 
 @triton.jit
 def add2d_int_flat_block(x_ptr, y_ptr, z_ptr, x_i, y_i, z_i, i, inside):
-    """A block of i, or where it is inside."""
+    """The elements i: where they are inside, or all of a whole block, for which inside is None."""
     x = tl.load(x_ptr + i * x_i, mask=inside)
     y = tl.load(y_ptr + i * y_i, mask=inside)
     z = x + y

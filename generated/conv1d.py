@@ -1240,7 +1240,6 @@ def choose_conv1d(
     if (
         patched
         and 2 <= itemsize <= 4
-        and padded % 16 == 0
         and padded < 2 * channels
         and 0 < hop
         and over == 0
@@ -4089,7 +4088,6 @@ def choose_conv1d_backward_dw(
     if (
         patched
         and 2 <= itemsize <= 4
-        and padded % 16 == 0
         and padded < 2 * channels
         and 0 < hop
         and over == 0

@@ -1394,7 +1394,6 @@ def choose_conv2d(
     if (
         patched
         and 2 <= itemsize <= 4
-        and padded % 16 == 0
         and padded < 2 * channels
         and 0 < hop
         and over == 0
@@ -4600,7 +4599,6 @@ def choose_conv2d_backward_dw(
     if (
         patched
         and 2 <= itemsize <= 4
-        and padded % 16 == 0
         and padded < 2 * channels
         and 0 < hop
         and over == 0

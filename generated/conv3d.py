@@ -1040,7 +1040,6 @@ def choose_conv3d(
     if (
         patched
         and 2 <= itemsize <= 4
-        and padded % 16 == 0
         and padded < 2 * channels
         and 0 < hop
         and over == 0
@@ -3102,7 +3101,6 @@ def choose_conv3d_backward_dx(
     if (
         patched
         and 2 <= itemsize <= 4
-        and padded % 16 == 0
         and padded < 2 * channels
         and (apart < 2 or 20 * 16 * triton.cdiv(row, 16) <= 21 * row)
         and batches * M * N * channels >= 2**26
@@ -3529,13 +3527,7 @@ def choose_conv3d_backward_dw(
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
-    if (
-        patched
-        and 2 <= itemsize <= 4
-        and padded % 16 == 0
-        and padded < 2 * channels
-        and M * N * channels >= 2**26
-    ):
+    if patched and 2 <= itemsize <= 4 and padded < 2 * channels and M * N * channels >= 2**26:
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
         BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
         return "patches", dict(

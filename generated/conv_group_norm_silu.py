@@ -1614,13 +1614,7 @@ def choose_conv_group_norm_silu_conv2d(
             PROGRAMS=1,
         )
     # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
-    if (
-        patched
-        and 2 <= itemsize <= 4
-        and padded % 16 == 0
-        and padded < 2 * channels
-        and M * N * channels >= 2**26
-    ):
+    if patched and 2 <= itemsize <= 4 and padded < 2 * channels and M * N * channels >= 2**26:
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
         BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
         return "patches", dict(
@@ -4226,13 +4220,7 @@ def choose_conv_group_norm_silu_forward_conv2d(
             PROGRAMS=1,
         )
     # neighbouring places read neighbours at every tap: patches of them, by tensor descriptor
-    if (
-        patched
-        and 2 <= itemsize <= 4
-        and padded % 16 == 0
-        and padded < 2 * channels
-        and M * N * channels >= 2**26
-    ):
+    if patched and 2 <= itemsize <= 4 and padded < 2 * channels and M * N * channels >= 2**26:
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
         BLOCK_K = min(128 // itemsize, 64 if padded % 64 == 0 else 32 if padded % 32 == 0 else 16)
         return "patches", dict(

@@ -1882,7 +1882,6 @@ def choose_conv_transpose1d_backward_dx(
     if (
         patched
         and 2 <= itemsize <= 4
-        and padded % 16 == 0
         and padded < 2 * channels
         and 0 < hop
         and over == 0

@@ -756,7 +756,6 @@ def choose_conv_transpose2d(
     if (
         patched
         and 2 <= itemsize <= 4
-        and padded % 16 == 0
         and padded < 2 * channels
         and (apart < 2 or 20 * 16 * triton.cdiv(row, 16) <= 21 * row)
         and batches * M * N * channels >= 2**26
@@ -2241,7 +2240,6 @@ def choose_conv_transpose2d_backward_dx(
     if (
         patched
         and 2 <= itemsize <= 4
-        and padded % 16 == 0
         and padded < 2 * channels
         and 0 < hop
         and over == 0

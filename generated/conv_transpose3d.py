@@ -892,7 +892,6 @@ def choose_conv_transpose3d(
     if (
         patched
         and 2 <= itemsize <= 4
-        and padded % 16 == 0
         and padded < 2 * channels
         and (apart < 2 or 20 * 16 * triton.cdiv(row, 16) <= 21 * row)
         and batches * M * N * channels >= 2**26
@@ -2698,7 +2697,6 @@ def choose_conv_transpose3d_backward_dx(
     if (
         patched
         and 2 <= itemsize <= 4
-        and padded % 16 == 0
         and padded < 2 * channels
         and 0 < hop
         and over == 0

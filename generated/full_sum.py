@@ -290,7 +290,7 @@ def full_sum(x: torch.Tensor) -> torch.Tensor:
 def full_sum_backward_flat_block(
     dx_ptr, dy, dx_i, DY_IS_TENSOR: tl.constexpr, COMPUTE: tl.constexpr, i, inside
 ):
-    """A block of i, or where it is inside."""
+    """The elements i: where they are inside, or all of a whole block, for which inside is None."""
     dy = _scalar(dy, DY_IS_TENSOR, COMPUTE)
     tl.store(dx_ptr + i * dx_i, dy, mask=inside)
 

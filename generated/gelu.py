@@ -180,7 +180,7 @@ def _exp(x, HALF: tl.constexpr = False):
 
 @triton.jit
 def gelu_flat_block(x_ptr, y_ptr, x_i, y_i, HALF: tl.constexpr, COMPUTE: tl.constexpr, i, inside):
-    """A block of i, or where it is inside."""
+    """The elements i: where they are inside, or all of a whole block, for which inside is None."""
     x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
     y = _times_ndtr(x, HALF)
     tl.store(y_ptr + i * y_i, y, mask=inside)
@@ -354,7 +354,7 @@ def gelu(x: torch.Tensor) -> torch.Tensor:
 def gelu_backward_flat_block(
     dy_ptr, x_ptr, dx_ptr, dy_i, x_i, dx_i, COMPUTE: tl.constexpr, HALF: tl.constexpr, i, inside
 ):
-    """A block of i, or where it is inside."""
+    """The elements i: where they are inside, or all of a whole block, for which inside is None."""
     dy = tl.load(dy_ptr + i * dy_i, mask=inside).to(COMPUTE)
     x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
     dx = dy * _ndtr(x, HALF) + dy * x * (0.3989422804014327 * _exp(-0.5 * x * x, HALF))

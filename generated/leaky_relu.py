@@ -71,7 +71,7 @@ def _scalar(value, IS_TENSOR: tl.constexpr, DTYPE: tl.constexpr):
 def leaky_relu_flat_block(
     x_ptr, y_ptr, slope, x_i, y_i, COMPUTE: tl.constexpr, SLOPE_IS_TENSOR: tl.constexpr, i, inside
 ):
-    """A block of i, or where it is inside."""
+    """The elements i: where they are inside, or all of a whole block, for which inside is None."""
     slope = _scalar(slope, SLOPE_IS_TENSOR, COMPUTE)
     x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
     y = tl.where(x > 0.0, x, slope * x)

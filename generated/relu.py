@@ -49,7 +49,7 @@ def _runs_kernels(x: torch.Tensor) -> bool:
 
 @triton.jit
 def relu_flat_block(x_ptr, y_ptr, x_i, y_i, COMPUTE: tl.constexpr, i, inside):
-    """A block of i, or where it is inside."""
+    """The elements i: where they are inside, or all of a whole block, for which inside is None."""
     x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
     y = tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
     tl.store(y_ptr + i * y_i, y, mask=inside)
@@ -211,7 +211,7 @@ def relu(x: torch.Tensor) -> torch.Tensor:
 def relu_backward_flat_block(
     x_ptr, dy_ptr, dx_ptr, x_i, dy_i, dx_i, COMPUTE: tl.constexpr, i, inside
 ):
-    """A block of i, or where it is inside."""
+    """The elements i: where they are inside, or all of a whole block, for which inside is None."""
     x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
     dy = tl.load(dy_ptr + i * dy_i, mask=inside).to(COMPUTE)
     dx = tl.where(x < 0.0, 0.0, dy * tl.where(x == 0.0, 0.5, 1.0))

@@ -91,7 +91,7 @@ def _sigmoid(x, HALF: tl.constexpr = False):
 def swiglu_flat_block(
     gate_ptr, up_ptr, y_ptr, gate_i, up_i, y_i, COMPUTE: tl.constexpr, HALF: tl.constexpr, i, inside
 ):
-    """A block of i, or where it is inside."""
+    """The elements i: where they are inside, or all of a whole block, for which inside is None."""
     gate = tl.load(gate_ptr + i * gate_i, mask=inside).to(COMPUTE)
     up = tl.load(up_ptr + i * up_i, mask=inside).to(COMPUTE)
     y = gate * _sigmoid(gate, HALF) * up
@@ -321,7 +321,7 @@ def swiglu_backward_flat_block(
     i,
     inside,
 ):
-    """A block of i, or where it is inside."""
+    """The elements i: where they are inside, or all of a whole block, for which inside is None."""
     dy = tl.load(dy_ptr + i * dy_i, mask=inside).to(COMPUTE)
     up = tl.load(up_ptr + i * up_i, mask=inside).to(COMPUTE)
     gate = tl.load(gate_ptr + i * gate_i, mask=inside).to(COMPUTE)

@@ -24,7 +24,7 @@ def _runs_kernels(x: torch.Tensor) -> bool:
 def vector_add_float_flat_block(
     x_ptr, y_ptr, z_ptr, x_n, y_n, z_n, COMPUTE: tl.constexpr, n, inside
 ):
-    """A block of n, or where it is inside."""
+    """The elements n: where they are inside, or all of a whole block, for which inside is None."""
     x = tl.load(x_ptr + n * x_n, mask=inside).to(COMPUTE)
     y = tl.load(y_ptr + n * y_n, mask=inside).to(COMPUTE)
     z = x + y
@@ -46,7 +46,7 @@ def vector_add_float_flat(
 
 @triton.jit
 def vector_add_int_flat_block(x_ptr, y_ptr, z_ptr, x_n, y_n, z_n, n, inside):
-    """A block of n, or where it is inside."""
+    """The elements n: where they are inside, or all of a whole block, for which inside is None."""
     x = tl.load(x_ptr + n * x_n, mask=inside)
     y = tl.load(y_ptr + n * y_n, mask=inside)
     z = x + y

@@ -374,7 +374,7 @@ def odd(x: torch.Tensor, factor: float | torch.Tensor = 2.0) -> torch.Tensor:
 ODD = {
     "nothing is launched": ("y.data_ptr()", "nothing writes"),
     "a torch op computes": ("copy[(1,)](x + 1, y, y.numel(), factor, BLOCK=64)", "aten.add"),
-    "a part of an operand": ("copy[(1,)](x[1:], y, y.numel() - 1, factor, BLOCK=64)", "no operand"),
+    "a part of an operand": ("copy[(1,)](x[1:], y, y.numel() - 1, factor, BLOCK=64)", "aten.slice"),
     "a number is computed": ("copy[(1,)](x, y, y.numel(), factor * 2, BLOCK=64)", "computed"),
     "a value is read": ("copy[(1,)](x, y, int(x[0]) + 9, factor, BLOCK=64)", "_local_scalar"),
 }

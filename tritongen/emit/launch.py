@@ -35,10 +35,9 @@ from tritongen.emit.sizes import (
 from tritongen.emit.text import launch_text
 from tritongen.emit.view import KernelView
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Poly
 from tritongen.ir.batches import broadcasting, spanning
 from tritongen.schedule import rules
-from tritongen.schedule.plan import Pack, Step, Variant, View
+from tritongen.schedule.plan import Pack, Step, Variant, View, pack_dims, stored_dims
 
 HOST_FUNCTIONS = {"pow2": "triton.next_power_of_2", "cdiv": "triton.cdiv"}
 # What Triton says in a launch of its own, options and names: no parameter of a kernel is called so. (A test compares.)
@@ -203,19 +202,6 @@ def pack_lines(context: Context, pack: Pack) -> list[str]:
         f"    launch_{pack.step.name}({source}, {made})",
         f"    {name} = {copy}{back}",
     ]
-
-
-def pack_dims(pack: Pack, dims: tuple[Poly, ...]) -> tuple[Poly, ...]:
-    """Those dims of its operand, of which these are all."""
-    if pack.split is None:
-        return dims
-    at, parts = pack.split
-    return (*dims[:at], *parts, *dims[at + 1 :])
-
-
-def stored_dims(pack: Pack, dims: tuple[Poly, ...]) -> tuple[Poly, ...]:
-    """The dims of a copy that is another tensor."""
-    return (*(pack_dims(pack, dims)[k] for k in pack.order[:-1]), pack.lanes)
 
 
 def view_line(context: Context, tensor: str, view: View | None, stored: bool) -> list[str]:

@@ -21,7 +21,6 @@ from tritongen.emit.launch import (
     batch_lines,
     launch_view,
     scratch_lines,
-    stored_dims,
 )
 from tritongen.emit.layouts import alike, kept
 from tritongen.emit.op_plans import OpPlans
@@ -35,7 +34,7 @@ from tritongen.ir.batches import own_batches
 from tritongen.ir.bounds import facts_of
 from tritongen.ir.helpers import HELPERS
 from tritongen.resources import folder
-from tritongen.schedule.plan import Pack, Plan, Step
+from tritongen.schedule.plan import Pack, Plan, Step, stored_dims
 
 ALL_HELPERS = HELPERS | folds.HELPERS | paired.HELPERS | runs.HELPERS
 ALL_HELPERS |= lanes.HELPERS | lines.HELPERS

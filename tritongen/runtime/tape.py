@@ -83,7 +83,7 @@ class Tape(TorchDispatchMode):
             case "zero_":
                 if args[0].numel():
                     self.events.append(("zero", args[0]))
-            case _ if not _is_view(func, args, result):
+            case _ if not _is_view(func, args, result) or not self._begins_known(args[0], result):
                 self.refused = f"{func}: an op that a replay would leave out"
         return result
 
@@ -166,15 +166,25 @@ class Tape(TorchDispatchMode):
             return self.scalars.get(id(value), name)
         return self._known(value)[0]
 
+    def _begins_known(self, t: torch.Tensor, part: torch.Tensor) -> bool:
+        """Whether a view begins where its tensor does, or is of an allocation of the call."""
+        return part.data_ptr() == t.data_ptr() or self._allocation(part) is not None
+
+    def _allocation(self, t: torch.Tensor) -> int | None:
+        storage = t.untyped_storage().data_ptr()
+        return next(
+            (k for k, own in enumerate(self.kept) if own.untyped_storage().data_ptr() == storage),
+            None,
+        )
+
     def _part(self, t: torch.Tensor) -> str:
         """Any part of an allocation, such as the channels behind those of an operand."""
-        storage = t.untyped_storage().data_ptr()
-        for k, own in enumerate(self.kept):
-            if own.untyped_storage().data_ptr() == storage and own.dtype == t.dtype:
-                if (t.shape, t.stride()) == (own.shape, own.stride()):
-                    return f"t{k}"
-                return f"t{k}.as_strided({tuple(t.shape)}, {t.stride()}, {t.storage_offset()})"
-        return self._tensor(t, whole=True)
+        k = self._allocation(t)
+        if k is None or self.kept[k].dtype != t.dtype:
+            return self._tensor(t, whole=True)
+        if (t.shape, t.stride()) == (self.kept[k].shape, self.kept[k].stride()):
+            return f"t{k}"
+        return f"t{k}.as_strided({tuple(t.shape)}, {t.stride()}, {t.storage_offset()})"
 
     def _tensor(self, t: torch.Tensor, whole: bool = False) -> str:
         """A tensor that begins where an operand or an allocation does, as torch ops see it."""

@@ -176,6 +176,19 @@ class Pack:
     split: tuple[int, tuple[Poly, Poly]] | None = None
 
 
+def pack_dims(pack: Pack, dims: tuple[Poly, ...]) -> tuple[Poly, ...]:
+    """Those dims of its operand, of which these are all."""
+    if pack.split is None:
+        return dims
+    at, parts = pack.split
+    return (*dims[:at], *parts, *dims[at + 1 :])
+
+
+def stored_dims(pack: Pack, dims: tuple[Poly, ...]) -> tuple[Poly, ...]:
+    """The dims of a copy that is another tensor."""
+    return (*(pack_dims(pack, dims)[k] for k in pack.order[:-1]), pack.lanes)
+
+
 @dataclass(frozen=True, slots=True)
 class Order:
     """A fact of the call: whether a tensor's stride in dim `near` is less than that in dim `far`."""

@@ -17,7 +17,7 @@ from tritongen.ir.algebra import Poly, index, indices, size
 from tritongen.schedule.canonical import binders_of, fresh, reads, same
 from tritongen.schedule.classes.patches import MOST_DIMS
 from tritongen.schedule.members import Group, Product
-from tritongen.schedule.plan import Pack
+from tritongen.schedule.plan import Pack, pack_dims, stored_dims
 
 LANES, LINE = 4, 16
 
@@ -54,26 +54,19 @@ def widened(
     by_tensor = {p.tensor: p for p in packs}
     if len(sides) != 2 or {r.tensor for r in sides} != set(by_tensor):
         return None
-    seen = {}
     for read in sides:
         pack = by_tensor[read.tensor]
-        own = dims[read.tensor]
-        if pack.split is not None:
-            at, parts = pack.split
-            own = (*own[:at], *parts, *own[at + 1 :])
-            read = as_split(read, at, channel.index)
-        inner = pack.order[-1]
-        if read.coords[inner] != index(channel.index) or len(own) > MOST_DIMS:
+        own, inner = pack_dims(pack, dims[read.tensor]), pack.order[-1]
+        if as_packed(read, pack, channel.index).coords[inner] != index(channel.index):
             return None
-        if not same(facts, own[inner], channel.hi):
+        if len(own) > MOST_DIMS or not same(facts, own[inner], channel.hi):
             return None
-        seen[read.tensor] = read, own
     suffix = width.removeprefix(f"{channel.index}_")
     step = LANES if width == product.lanes else LINE
     stored = tuple(
         replace(p, stored=f"{p.tensor}_{suffix}", lanes=lanes, multiple=step) for p in packs
     )
-    known = {p.stored: (*(seen[p.tensor][1][k] for k in p.order[:-1]), lanes) for p in stored}
+    known = {p.stored: stored_dims(p, dims[p.tensor]) for p in stored}
     if set(known) & set(dims):
         return None
 
@@ -81,8 +74,7 @@ def widened(
         match node:
             case ir.Read(tensor) if tensor in by_tensor:
                 pack = by_tensor[tensor]
-                at = pack.split and pack.split[0]
-                read = node if at is None else as_split(node, at, channel.index)
+                read = as_packed(node, pack, channel.index)
                 coords = tuple(read.coords[k] for k in pack.order)
                 return replace(node, tensor=f"{tensor}_{suffix}", coords=coords)
             case ir.Reduce(_, binders):
@@ -115,6 +107,11 @@ def split_by_groups(
             if same(facts, dims[read.tensor][at], b.hi * channel.hi):
                 return b.hi, channel.hi
     return None
+
+
+def as_packed(read: ir.Read, pack: Pack, channel: str) -> ir.Read:
+    """The read of an operand with the dims that a pack speaks of."""
+    return read if pack.split is None else as_split(read, pack.split[0], channel)
 
 
 def as_split(read: ir.Read, at: int, channel: str) -> ir.Read:

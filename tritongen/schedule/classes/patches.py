@@ -71,7 +71,8 @@ def variant(plan: KernelPlan, numbers: dict[str, Poly], packs, times: str) -> Va
     16 places 1.02 and 0.99, of 32 1.12 and 0.87 times what taps take).
     """
     steps = " and 0 < hop and over == 0" if "hop" in numbers else ""
-    requires = f"patched and 2 <= itemsize <= 4 and padded % 16 == 0{steps}"
+    copied = all(p.stored for p in packs)  # and so of a multiple of 16 channels
+    requires = f"patched and 2 <= itemsize <= 4{'' if copied else ' and padded % 16 == 0'}{steps}"
     why = "neighbouring places read neighbours at every tap: patches of them, by tensor descriptor"
     if "apart" in numbers:
         steps += " and (apart < 2 or 20 * 16 * cdiv(row, 16) <= 21 * row)"
@@ -95,7 +96,8 @@ def variant(plan: KernelPlan, numbers: dict[str, Poly], packs, times: str) -> Va
     tiles = f"{times}PATCHES * cdiv(N, BLOCK_N)"
     return Variant(
         "patches",
-        f"patched and 2 <= itemsize <= 4 and padded % 16 == 0 and padded < 2 * channels{steps}"
+        "patched and 2 <= itemsize <= 4"
+        f" and {'padded < 2 * channels' if copied else 'padded % 16 == 0'}{steps}"
         f" and {times}M * N * channels >= 2**26",
         why,
         config,
