@@ -1252,61 +1252,6 @@ def group_norm(
 
 
 @triton.jit
-def group_norm_backward_batch__rows(batch__ptr, cols, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < 1) & (col < cols)
-    batch_ = tl.sum(tl.where(inside, tl.full((), 1, tl.int64), 0), 1, keep_dims=True)
-    tl.store(batch__ptr + row, batch_, mask=row < 1)
-
-
-@triton.jit
-def group_norm_backward_batch__loop(batch__ptr, cols, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    batch__acc = tl.full((ROWS, BLOCK), 0, tl.int64)
-    for start in range(0, cols, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        batch__acc += tl.where(inside, tl.full((), 1, tl.int64), 0)
-    batch_ = tl.sum(batch__acc, 1, keep_dims=True)
-    tl.store(batch__ptr + row, batch_, mask=row < 1)
-
-
-@triton.jit
-def group_norm_backward_batch__part(
-    batch__part_ptr, cols, CHUNK, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr
-):
-    """Program (part, row): batch_ over one CHUNK of ROWS rows."""
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    batch__acc = tl.full((ROWS, BLOCK), 0, tl.int64)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        batch__acc += tl.where(inside, tl.full((), 1, tl.int64), 0)
-    tl.store(
-        batch__part_ptr + row * PARTS + part, tl.sum(batch__acc, 1, keep_dims=True), mask=row < 1
-    )
-
-
-@triton.jit
-def group_norm_backward_batch__finish(
-    batch__part_ptr, batch__ptr, MERGE: tl.constexpr, PARTS: tl.constexpr
-):
-    """What the parts of MERGE rows left, merged."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    batch__parts = tl.load(
-        batch__part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0
-    )
-    batch_ = tl.sum(batch__parts, 1, keep_dims=True)
-    tl.store(batch__ptr + row, batch_, mask=row < 1)
-
-
-@triton.jit
 def group_norm_backward_mu_sum_rows(
     x_ptr,
     mu_sum_ptr,
@@ -1860,7 +1805,6 @@ def group_norm_backward_dx_rows(
     gain_ptr,
     var_sum_ptr,
     dvar_sum_ptr,
-    batch__ptr,
     x_ptr,
     mu_sum_ptr,
     dmu_sum_ptr,
@@ -1910,7 +1854,6 @@ def group_norm_backward_dx_rows(
     gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
     var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
     dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=inside)
-    batch_ = tl.load(batch__ptr)
     x = tl.load(x_ptr + n * x_n + row * x_row + b * x_b, mask=inside).to(COMPUTE)
     mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
     dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
@@ -1918,9 +1861,9 @@ def group_norm_backward_dx_rows(
         dy * gain * _rsqrt(var_sum / count + eps)
         + dvar_sum
         / (var_sum / count + eps)
-        / (Cg * batch_).to(COMPUTE)
+        / (tl.full((), Cg, tl.int64) * batch).to(COMPUTE)
         * (2.0 * (x - mu_sum / count))
-        - dmu_sum / (Cg * batch_).to(COMPUTE)
+        - dmu_sum / (tl.full((), Cg, tl.int64) * batch).to(COMPUTE)
     )
     tl.store(dx_ptr + n * dx_n + row * dx_row + b * dx_b, dx, mask=inside)
     dgain = tl.sum(
@@ -1939,7 +1882,6 @@ def group_norm_backward_dx_lines(
     gain_ptr,
     var_sum_ptr,
     dvar_sum_ptr,
-    batch__ptr,
     x_ptr,
     mu_sum_ptr,
     dmu_sum_ptr,
@@ -2002,7 +1944,6 @@ def group_norm_backward_dx_lines(
     dvar_sum = tl.load(
         dvar_sum_ptr + tl.cast(n, tl.int64) * dvar_sum_n + c1 * dvar_sum_c1, mask=n < N
     )
-    batch_ = tl.load(batch__ptr)
     x = tl.load(
         x_ptr + tl.cast(n, tl.int64) * x_n + row * x_row + tl.cast(col, tl.int64) * x_b,
         mask=inside,
@@ -2014,9 +1955,9 @@ def group_norm_backward_dx_lines(
         dy * gain * _rsqrt(var_sum / count + eps)
         + dvar_sum
         / (var_sum / count + eps)
-        / (Cg * batch_).to(COMPUTE)
+        / (tl.full((), Cg, tl.int64) * cols).to(COMPUTE)
         * (2.0 * (x - mu_sum / count))
-        - dmu_sum / (Cg * batch_).to(COMPUTE)
+        - dmu_sum / (tl.full((), Cg, tl.int64) * cols).to(COMPUTE)
     )
     tl.store(
         dx_ptr + tl.cast(n, tl.int64) * dx_n + row * dx_row + tl.cast(col, tl.int64) * dx_b,
@@ -2041,7 +1982,6 @@ def group_norm_backward_dx_loop(
     dbias_ptr,
     gain_ptr,
     dvar_sum_ptr,
-    batch__ptr,
     dmu_sum_ptr,
     dx_ptr,
     eps,
@@ -2122,7 +2062,6 @@ def group_norm_backward_dx_loop(
         gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
         var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=row < rows)
         dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=row < rows)
-        batch_ = tl.load(batch__ptr)
         x = tl.load(
             x_ptr + n * x_n + row * x_row + col * x_b, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
@@ -2132,9 +2071,9 @@ def group_norm_backward_dx_loop(
             dy * gain * _rsqrt(var_sum / count + eps)
             + dvar_sum
             / (var_sum / count + eps)
-            / (Cg * batch_).to(COMPUTE)
+            / (tl.full((), Cg, tl.int64) * cols).to(COMPUTE)
             * (2.0 * (x - mu_sum / count))
-            - dmu_sum / (Cg * batch_).to(COMPUTE)
+            - dmu_sum / (tl.full((), Cg, tl.int64) * cols).to(COMPUTE)
         )
         tl.store(dx_ptr + n * dx_n + row * dx_row + col * dx_b, dx, mask=inside)
 
@@ -2216,7 +2155,6 @@ def group_norm_backward_dx_finish(
     gain_ptr,
     var_sum_ptr,
     dvar_sum_ptr,
-    batch__ptr,
     x_ptr,
     mu_sum_ptr,
     dmu_sum_ptr,
@@ -2282,7 +2220,6 @@ def group_norm_backward_dx_finish(
         gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
         var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=row < rows)
         dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=row < rows)
-        batch_ = tl.load(batch__ptr)
         x = tl.load(x_ptr + n * x_n + row * x_row + col * x_b, mask=inside).to(COMPUTE)
         mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=row < rows)
         dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=row < rows)
@@ -2290,9 +2227,9 @@ def group_norm_backward_dx_finish(
             dy * gain * _rsqrt(var_sum / count + eps)
             + dvar_sum
             / (var_sum / count + eps)
-            / (Cg * batch_).to(COMPUTE)
+            / (tl.full((), Cg, tl.int64) * cols).to(COMPUTE)
             * (2.0 * (x - mu_sum / count))
-            - dmu_sum / (Cg * batch_).to(COMPUTE)
+            - dmu_sum / (tl.full((), Cg, tl.int64) * cols).to(COMPUTE)
         )
         tl.store(dx_ptr + n * dx_n + row * dx_row + col * dx_b, dx, mask=inside)
 
@@ -2372,7 +2309,6 @@ def group_norm_backward_dx_channels_finish(
     gain_ptr,
     var_sum_ptr,
     dvar_sum_ptr,
-    batch__ptr,
     x_ptr,
     mu_sum_ptr,
     dmu_sum_ptr,
@@ -2438,7 +2374,6 @@ def group_norm_backward_dx_channels_finish(
         gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
         var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
         dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=inside)
-        batch_ = tl.load(batch__ptr)
         x = tl.load(x_ptr + n * x_n + row * x_row + b * x_b, mask=inside).to(COMPUTE)
         mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
         dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
@@ -2446,9 +2381,9 @@ def group_norm_backward_dx_channels_finish(
             dy * gain * _rsqrt(var_sum / count + eps)
             + dvar_sum
             / (var_sum / count + eps)
-            / (Cg * batch_).to(COMPUTE)
+            / (tl.full((), Cg, tl.int64) * batch).to(COMPUTE)
             * (2.0 * (x - mu_sum / count))
-            - dmu_sum / (Cg * batch_).to(COMPUTE)
+            - dmu_sum / (tl.full((), Cg, tl.int64) * batch).to(COMPUTE)
         )
         tl.store(dx_ptr + n * dx_n + row * dx_row + b * dx_b, dx, mask=inside)
 
@@ -2459,7 +2394,6 @@ def group_norm_backward_dx_channels_rows(
     gain_ptr,
     var_sum_ptr,
     dvar_sum_ptr,
-    batch__ptr,
     x_ptr,
     mu_sum_ptr,
     dmu_sum_ptr,
@@ -2509,7 +2443,6 @@ def group_norm_backward_dx_channels_rows(
     gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
     var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
     dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=inside)
-    batch_ = tl.load(batch__ptr)
     x = tl.load(x_ptr + n * x_n + row * x_row + b * x_b, mask=inside).to(COMPUTE)
     mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c1 * mu_sum_c1, mask=inside)
     dmu_sum = tl.load(dmu_sum_ptr + n * dmu_sum_n + c1 * dmu_sum_c1, mask=inside)
@@ -2517,9 +2450,9 @@ def group_norm_backward_dx_channels_rows(
         dy * gain * _rsqrt(var_sum / count + eps)
         + dvar_sum
         / (var_sum / count + eps)
-        / (Cg * batch_).to(COMPUTE)
+        / (tl.full((), Cg, tl.int64) * batch).to(COMPUTE)
         * (2.0 * (x - mu_sum / count))
-        - dmu_sum / (Cg * batch_).to(COMPUTE)
+        - dmu_sum / (tl.full((), Cg, tl.int64) * batch).to(COMPUTE)
     )
     tl.store(dx_ptr + n * dx_n + row * dx_row + b * dx_b, dx, mask=inside)
     dgain = tl.sum(
@@ -2542,7 +2475,6 @@ def group_norm_backward_dx_channels_loop(
     dbias_ptr,
     gain_ptr,
     dvar_sum_ptr,
-    batch__ptr,
     dmu_sum_ptr,
     dx_ptr,
     eps,
@@ -2615,7 +2547,6 @@ def group_norm_backward_dx_channels_loop(
         gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
         var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=inside)
         dvar_sum = tl.load(dvar_sum_ptr + n * dvar_sum_n + c1 * dvar_sum_c1, mask=inside)
-        batch_ = tl.load(batch__ptr)
         x = tl.load(
             x_ptr + n * x_n + row * x_row + b * x_b, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
@@ -2625,9 +2556,9 @@ def group_norm_backward_dx_channels_loop(
             dy * gain * _rsqrt(var_sum / count + eps)
             + dvar_sum
             / (var_sum / count + eps)
-            / (Cg * batch_).to(COMPUTE)
+            / (tl.full((), Cg, tl.int64) * batch).to(COMPUTE)
             * (2.0 * (x - mu_sum / count))
-            - dmu_sum / (Cg * batch_).to(COMPUTE)
+            - dmu_sum / (tl.full((), Cg, tl.int64) * batch).to(COMPUTE)
         )
         tl.store(dx_ptr + n * dx_n + row * dx_row + b * dx_b, dx, mask=inside)
 
@@ -2775,94 +2706,6 @@ def group_norm_backward_deps_finish(
     )
     deps_sum = tl.sum(deps_sum_parts, 1, keep_dims=True)
     tl.store(deps_ptr + row, deps_sum, mask=row < 1)
-
-
-def choose_group_norm_backward_batch_(
-    rows: int, cols: int, across: bool, sms: int
-) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
-        BLOCK = 64 if across else 2048
-        ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
-            max(
-                1,
-                min(
-                    2048,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
-                ),
-            )
-        )
-        return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16,
-            num_warps=8,
-        )
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
-        return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
-    # a row fits in registers
-    if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
-            num_warps=(
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
-        )
-    # any width
-    return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
-    )
-
-
-def launch_group_norm_backward_batch_(x, batch_) -> None:
-    """Computes batch_ by the variant that fits, unchecked."""
-    batch = math.prod(x.shape[2:])
-    rows = 1
-    cols = batch
-    across = False
-    sms = _multiprocessors(batch_.device)
-    variant, config = choose_group_norm_backward_batch_(rows, cols, across, sms)
-    if variant == "split":
-        batch__part = torch.empty((rows, config["PARTS"]), dtype=torch.int64, device=batch_.device)
-        group_norm_backward_batch__part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            batch__part,
-            batch,
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        group_norm_backward_batch__finish[(triton.cdiv(rows, config["MERGE"]),)](
-            batch__part,
-            batch_,
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
-    elif variant in ("across", "rows"):
-        group_norm_backward_batch__rows[(triton.cdiv(rows, config["ROWS"]),)](
-            batch_, batch, enable_fp_fusion=True, **config
-        )
-    else:
-        group_norm_backward_batch__loop[(triton.cdiv(rows, config["ROWS"]),)](
-            batch_, batch, enable_fp_fusion=True, **config
-        )
 
 
 def choose_group_norm_backward_mu_sum(
@@ -3485,7 +3328,7 @@ def choose_group_norm_backward_dx(
 
 
 def launch_group_norm_backward_dx(
-    x, gain, dy, batch_, mu_sum, var_sum, dmu_sum, dvar_sum, dx, dgain, dbias, eps, groups
+    x, gain, dy, mu_sum, var_sum, dmu_sum, dvar_sum, dx, dgain, dbias, eps, groups
 ) -> None:
     """Computes dx, dgain, dbias by the variant that fits, unchecked."""
     N = x.shape[0]
@@ -3504,21 +3347,20 @@ def launch_group_norm_backward_dx(
     col_runs = N
     channels_last = dx.stride(1) < dx.stride(-1)
     across = dx.stride(1) < dx.stride(-1)
-    sms = _multiprocessors(batch_.device)
+    sms = _multiprocessors(dmu_sum.device)
     variant, config = choose_group_norm_backward_dx(
         rows, cols, col_run, col_runs, channels_last, across, sms
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
-        eps = torch.full((), eps, dtype=torch.float64, device=batch_.device)
+        eps = torch.full((), eps, dtype=torch.float64, device=dmu_sum.device)
     if variant == "lines":
         group_norm_backward_dx_lines[(rows,)](
             dy,
             gain,
             var_sum,
             dvar_sum,
-            batch_,
             x,
             mu_sum,
             dmu_sum,
@@ -3571,14 +3413,14 @@ def launch_group_norm_backward_dx(
             dtype=(
                 torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
             ),
-            device=batch_.device,
+            device=dmu_sum.device,
         )
         dbias_sum_part = torch.empty(
             (rows, config["PARTS"]),
             dtype=(
                 torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
             ),
-            device=batch_.device,
+            device=dmu_sum.device,
         )
         group_norm_backward_dx_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
             dy,
@@ -3621,7 +3463,6 @@ def launch_group_norm_backward_dx(
             gain,
             var_sum,
             dvar_sum,
-            batch_,
             x,
             mu_sum,
             dmu_sum,
@@ -3663,7 +3504,6 @@ def launch_group_norm_backward_dx(
             gain,
             var_sum,
             dvar_sum,
-            batch_,
             x,
             mu_sum,
             dmu_sum,
@@ -3711,7 +3551,6 @@ def launch_group_norm_backward_dx(
             dbias,
             gain,
             dvar_sum,
-            batch_,
             dmu_sum,
             dx,
             eps,
@@ -3751,14 +3590,14 @@ def launch_group_norm_backward_dx(
             dtype=(
                 torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
             ),
-            device=batch_.device,
+            device=dmu_sum.device,
         )
         dbias_sum_part = torch.empty(
             (rows, config["PARTS"]),
             dtype=(
                 torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32
             ),
-            device=batch_.device,
+            device=dmu_sum.device,
         )
         group_norm_backward_dx_channels_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
             dy,
@@ -3804,7 +3643,6 @@ def launch_group_norm_backward_dx(
             gain,
             var_sum,
             dvar_sum,
-            batch_,
             x,
             mu_sum,
             dmu_sum,
@@ -3847,7 +3685,6 @@ def launch_group_norm_backward_dx(
             gain,
             var_sum,
             dvar_sum,
-            batch_,
             x,
             mu_sum,
             dmu_sum,
@@ -3895,7 +3732,6 @@ def launch_group_norm_backward_dx(
             dbias,
             gain,
             dvar_sum,
-            batch_,
             dmu_sum,
             dx,
             eps,
@@ -4080,14 +3916,9 @@ def launch_group_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, ep
 
 
 def launch_group_norm_backward(x, gain, dy, dx, dgain, dbias, deps, eps, groups) -> None:
-    """6 steps, unchecked; what passes between them is in scratch storage."""
+    """5 steps, unchecked; what passes between them is in scratch storage."""
     N = x.shape[0]
     C = x.shape[1]
-    batch_ = (
-        torch.empty((), dtype=torch.int64, device=x.device)
-        if dx is not None or dgain is not None or dbias is not None
-        else None
-    )
     mu_sum = torch.empty(
         (N, groups),
         dtype=torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32,
@@ -4119,8 +3950,6 @@ def launch_group_norm_backward(x, gain, dy, dx, dgain, dbias, deps, eps, groups)
         if dx is not None or dgain is not None or dbias is not None
         else None
     )
-    if dx is not None or dgain is not None or dbias is not None:
-        launch_group_norm_backward_batch_(x, batch_)
     launch_group_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dmu_sum, eps, groups)
     launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu_sum, dy_rsqrt_sum, groups)
     if dx is not None or dgain is not None or dbias is not None:
@@ -4129,7 +3958,7 @@ def launch_group_norm_backward(x, gain, dy, dx, dgain, dbias, deps, eps, groups)
         )
     if dx is not None or dgain is not None or dbias is not None:
         launch_group_norm_backward_dx(
-            x, gain, dy, batch_, mu_sum, var_sum, dmu_sum, dvar_sum, dx, dgain, dbias, eps, groups
+            x, gain, dy, mu_sum, var_sum, dmu_sum, dvar_sum, dx, dgain, dbias, eps, groups
         )
     if deps is not None:
         launch_group_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, eps, groups)

@@ -399,7 +399,7 @@ def huber_backward_rows(
     inside = (row < 1) & (col < cols)
     dloss = _scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
     delta = _scalar(delta, DELTA_IS_TENSOR, COMPUTE)
-    batch_ = tl.sum(tl.where(inside, tl.full((), 1, tl.int64), 0), 1, keep_dims=True)
+    batch_ = cols
     x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
     t = tl.load(t_ptr + col * t_col, mask=col < cols).to(COMPUTE)
     e = tl.abs(x - t)
@@ -447,16 +447,11 @@ def huber_backward_loop(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row."""
+    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     dloss = _scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
     delta = _scalar(delta, DELTA_IS_TENSOR, COMPUTE)
-    batch__acc = tl.full((ROWS, BLOCK), 0, tl.int64)
-    for start in range(0, cols, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        batch__acc += tl.where(inside, tl.full((), 1, tl.int64), 0)
-    batch_ = tl.sum(batch__acc, 1, keep_dims=True)
+    batch_ = cols
     mul_batch_ = 0.5 * (dloss / batch_.to(COMPUTE))
     mul_batch__ = dloss / batch_.to(COMPUTE) * delta
     ddelta_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -492,26 +487,96 @@ def huber_backward_loop(
 
 
 @triton.jit
-def huber_backward_part1(
-    batch__part_ptr, cols, CHUNK, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr
+def huber_backward_relay(
+    turns_ptr,
+    x_ptr,
+    t_ptr,
+    ddelta_sum_part_ptr,
+    ddelta_ptr,
+    dx_ptr,
+    dt_ptr,
+    dloss,
+    delta,
+    cols,
+    x_col,
+    t_col,
+    dx_col,
+    dt_col,
+    DLOSS_IS_TENSOR: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    DELTA_IS_TENSOR: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    LANES: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):
-    """Program (part, row): batch_ over one CHUNK of ROWS rows."""
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    batch__acc = tl.full((ROWS, BLOCK), 0, tl.int64)
-    for start in range(part * CHUNK, stop, BLOCK):
+    """Program `turn`: ddelta_sum over a block; then a block further back, read again from L2."""
+    blocks = tl.cdiv(cols, BLOCK)
+    dloss = _scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
+    delta = _scalar(delta, DELTA_IS_TENSOR, COMPUTE)
+    # Numbered as they start: a program waits for none that has yet to start.
+    turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
+    if turn < tl.cdiv(1, ROWS) * blocks:
+        tile, part = turn // blocks, turn % blocks
+        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
         inside = (row < 1) & (col < cols)
-        batch__acc += tl.where(inside, tl.full((), 1, tl.int64), 0)
-    tl.store(
-        batch__part_ptr + row * PARTS + part, tl.sum(batch__acc, 1, keep_dims=True), mask=row < 1
-    )
+        batch_ = cols
+        mul_batch_ = 0.5 * (dloss / batch_.to(COMPUTE))
+        mul_batch__ = dloss / batch_.to(COMPUTE) * delta
+        ddelta_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_last").to(COMPUTE)
+        t = tl.load(t_ptr + col * t_col, mask=col < cols, eviction_policy="evict_last").to(COMPUTE)
+        e = tl.abs(x - t)
+        ddelta_sum_acc += tl.where(
+            inside,
+            tl.where(
+                e < delta,
+                0.0,
+                dloss / batch_.to(COMPUTE) * (e - 0.5 * delta)
+                + -0.5 * (dloss / batch_.to(COMPUTE) * delta),
+            ),
+            0.0,
+        )
+        tl.store(
+            ddelta_sum_part_ptr + row * blocks + part,
+            tl.sum(ddelta_sum_acc, 1, keep_dims=True),
+            mask=row < 1,
+        )
+        tl.debug_barrier()  # all is stored before it counts
+        tl.atomic_add(turns_ptr + 1 + tile, 1, sem="release")
+    behind = turn - blocks - AHEAD
+    if behind >= 0:
+        tile, part = behind // blocks, behind % blocks
+        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+        start = part * BLOCK
+        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
+        inside = (row < 1) & (col < cols)
+        parts = tl.arange(0, LANES)[None, :]
+        # Until every block of these rows has left its folds.
+        while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
+            pass
+        batch_ = cols
+        mul_batch_ = 0.5 * (dloss / batch_.to(COMPUTE))
+        mul_batch__ = dloss / batch_.to(COMPUTE) * delta
+        ddelta_sum_parts = tl.load(
+            ddelta_sum_part_ptr + row * blocks + parts, mask=(row < 1) & (parts < blocks), other=0.0
+        )
+        ddelta_sum = tl.sum(ddelta_sum_parts, 1, keep_dims=True)
+        tl.store(ddelta_ptr + row, ddelta_sum, mask=(row < 1) & (part == 0))
+        x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
+        t = tl.load(t_ptr + col * t_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
+        e = tl.abs(x - t)
+        de = tl.where(e < delta, mul_batch_ * (2.0 * e), mul_batch__)
+        dx = de * _sign(x - t)
+        tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
+        dt = -(de * _sign(x - t))
+        tl.store(dt_ptr + col * dt_col + row, dt, mask=inside)
 
 
 @triton.jit
-def huber_backward_part2(
-    batch__part_ptr,
+def huber_backward_part(
     x_ptr,
     t_ptr,
     ddelta_sum_part_ptr,
@@ -527,19 +592,14 @@ def huber_backward_part2(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
-    LANES: tl.constexpr,
 ):
     """Program (part, row): ddelta_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
     stop = tl.minimum((part + 1) * CHUNK, cols)
-    parts = tl.arange(0, LANES)[None, :]
     dloss = _scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
     delta = _scalar(delta, DELTA_IS_TENSOR, COMPUTE)
-    batch__parts = tl.load(
-        batch__part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0
-    )
-    batch_ = tl.sum(batch__parts, 1, keep_dims=True)
+    batch_ = cols
     mul_batch_ = 0.5 * (dloss / batch_.to(COMPUTE))
     mul_batch__ = dloss / batch_.to(COMPUTE) * delta
     ddelta_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -568,7 +628,6 @@ def huber_backward_part2(
 
 @triton.jit
 def huber_backward_finish(
-    batch__part_ptr,
     ddelta_sum_part_ptr,
     ddelta_ptr,
     x_ptr,
@@ -598,10 +657,7 @@ def huber_backward_finish(
     parts = tl.arange(0, LANES)[None, :]
     dloss = _scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
     delta = _scalar(delta, DELTA_IS_TENSOR, COMPUTE)
-    batch__parts = tl.load(
-        batch__part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0
-    )
-    batch_ = tl.sum(batch__parts, 1, keep_dims=True)
+    batch_ = cols
     mul_batch_ = 0.5 * (dloss / batch_.to(COMPUTE))
     mul_batch__ = dloss / batch_.to(COMPUTE) * delta
     ddelta_sum_parts = tl.load(
@@ -622,8 +678,21 @@ def huber_backward_finish(
         tl.store(dt_ptr + col * dt_col + row, dt, mask=inside)
 
 
-def choose_huber_backward(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
+def choose_huber_backward(
+    rows: int, cols: int, across: bool, hip: bool, sms: int
+) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
+    # x does not fit in L2, but what lies between its two reads does
+    if not across and not hip and 65536 < cols <= 2**22 and rows * cols > 2**25:
+        BLOCK = 8192
+        num_warps = 8
+        return "relay", dict(
+            BLOCK=BLOCK,
+            ROWS=1,
+            AHEAD=2 * sms,
+            num_warps=num_warps,
+            LANES=max(triton.next_power_of_2(triton.cdiv(cols, BLOCK)), 32 * num_warps),
+        )
     # too few rows to fill the GPU: several programs share one
     if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
         BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
@@ -686,8 +755,9 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
     rows = 1
     cols = batch
     across = False
+    hip = torch.version.hip is not None
     sms = _multiprocessors(t.device)
-    variant, config = choose_huber_backward(rows, cols, across, sms)
+    variant, config = choose_huber_backward(rows, cols, across, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, t.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(delta, torch.Tensor):
         # A Python number reaches a kernel as f32.
@@ -695,25 +765,48 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
     if COMPUTE == tl.float64 and not isinstance(dloss, torch.Tensor):
         # A Python number reaches a kernel as f32.
         dloss = torch.full((), dloss, dtype=torch.float64, device=t.device)
-    if variant == "split":
-        batch__part = torch.empty((rows, config["PARTS"]), dtype=torch.int64, device=t.device)
+    if variant == "relay":
+        ddelta_sum_part = torch.empty(
+            (rows, triton.cdiv(cols, config["BLOCK"])),
+            dtype=torch.float64 if torch.float64 in (x.dtype, t.dtype) else torch.float32,
+            device=t.device,
+        )
+        turns = torch.zeros(
+            (1 + triton.cdiv(rows, config["ROWS"]),), dtype=torch.int32, device=t.device
+        )
+        huber_backward_relay[
+            (
+                (triton.cdiv(rows, config["ROWS"]) + 1) * triton.cdiv(cols, config["BLOCK"])
+                + config["AHEAD"],
+            )
+        ](
+            turns,
+            x,
+            t,
+            ddelta_sum_part,
+            ddelta,
+            dx,
+            dt,
+            dloss,
+            delta,
+            batch,
+            x.stride(0),
+            t.stride(0),
+            dx.stride(0),
+            dt.stride(0),
+            DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor),
+            COMPUTE=COMPUTE,
+            DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
+            enable_fp_fusion=True,
+            **config,
+        )
+    elif variant == "split":
         ddelta_sum_part = torch.empty(
             (rows, config["PARTS"]),
             dtype=torch.float64 if torch.float64 in (x.dtype, t.dtype) else torch.float32,
             device=t.device,
         )
-        huber_backward_part1[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            batch__part,
-            batch,
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        huber_backward_part2[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            batch__part,
+        huber_backward_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
             x,
             t,
             ddelta_sum_part,
@@ -726,10 +819,13 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
             COMPUTE=COMPUTE,
             DELTA_IS_TENSOR=isinstance(delta, torch.Tensor),
             enable_fp_fusion=True,
-            **config,
+            BLOCK=config["BLOCK"],
+            ROWS=config["ROWS"],
+            PARTS=config["PARTS"],
+            CHUNK=config["CHUNK"],
+            num_warps=config["num_warps"],
         )
         huber_backward_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            batch__part,
             ddelta_sum_part,
             ddelta,
             x,

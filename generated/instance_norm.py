@@ -1107,61 +1107,6 @@ def instance_norm(
 
 
 @triton.jit
-def instance_norm_backward_batch__rows(batch__ptr, cols, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < 1) & (col < cols)
-    batch_ = tl.sum(tl.where(inside, tl.full((), 1, tl.int64), 0), 1, keep_dims=True)
-    tl.store(batch__ptr + row, batch_, mask=row < 1)
-
-
-@triton.jit
-def instance_norm_backward_batch__loop(batch__ptr, cols, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    batch__acc = tl.full((ROWS, BLOCK), 0, tl.int64)
-    for start in range(0, cols, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        batch__acc += tl.where(inside, tl.full((), 1, tl.int64), 0)
-    batch_ = tl.sum(batch__acc, 1, keep_dims=True)
-    tl.store(batch__ptr + row, batch_, mask=row < 1)
-
-
-@triton.jit
-def instance_norm_backward_batch__part(
-    batch__part_ptr, cols, CHUNK, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr
-):
-    """Program (part, row): batch_ over one CHUNK of ROWS rows."""
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    batch__acc = tl.full((ROWS, BLOCK), 0, tl.int64)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        batch__acc += tl.where(inside, tl.full((), 1, tl.int64), 0)
-    tl.store(
-        batch__part_ptr + row * PARTS + part, tl.sum(batch__acc, 1, keep_dims=True), mask=row < 1
-    )
-
-
-@triton.jit
-def instance_norm_backward_batch__finish(
-    batch__part_ptr, batch__ptr, MERGE: tl.constexpr, PARTS: tl.constexpr
-):
-    """What the parts of MERGE rows left, merged."""
-    row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
-    parts = tl.arange(0, PARTS)[None, :]
-    batch__parts = tl.load(
-        batch__part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0
-    )
-    batch_ = tl.sum(batch__parts, 1, keep_dims=True)
-    tl.store(batch__ptr + row, batch_, mask=row < 1)
-
-
-@triton.jit
 def instance_norm_backward_mu_sum_rows(
     x_ptr,
     mu_sum_ptr,
@@ -1169,7 +1114,6 @@ def instance_norm_backward_mu_sum_rows(
     dy_ptr,
     dy_rsqrt_sum_ptr,
     gain_ptr,
-    batch__ptr,
     dx_ptr,
     eps,
     rows,
@@ -1211,9 +1155,8 @@ def instance_norm_backward_mu_sum_rows(
     y_rsqrt = _rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
     dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
-    batch_ = tl.load(batch__ptr).to(COMPUTE)
-    div_dvar = dvar / batch_
-    div_dmu_sum = dmu_sum * y_rsqrt * gain / batch_
+    div_dvar = dvar / cols
+    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
     dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
     tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
@@ -1223,7 +1166,6 @@ def instance_norm_backward_mu_sum_loop(
     x_ptr,
     dy_ptr,
     gain_ptr,
-    batch__ptr,
     mu_sum_ptr,
     var_sum_ptr,
     dy_rsqrt_sum_ptr,
@@ -1276,8 +1218,7 @@ def instance_norm_backward_mu_sum_loop(
     var = var_sum / cols
     y_rsqrt = _rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-    batch_ = tl.load(batch__ptr).to(COMPUTE)
-    div_dmu_sum = dmu_sum * y_rsqrt * gain / batch_
+    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
     tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
     tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
     dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -1296,7 +1237,7 @@ def instance_norm_backward_mu_sum_loop(
         dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu), 0.0)
     dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True)
     dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
-    div_dvar = dvar / batch_
+    div_dvar = dvar / cols
     tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=row < rows)
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -1365,7 +1306,6 @@ def instance_norm_backward_mu_sum_part2(
     var_sum_count_ptr,
     dmu_sum_part_ptr,
     gain_ptr,
-    batch__ptr,
     dy_ptr,
     x_ptr,
     dy_rsqrt_sum_part_ptr,
@@ -1411,8 +1351,7 @@ def instance_norm_backward_mu_sum_part2(
     var = var_sum / cols
     y_rsqrt = _rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-    batch_ = tl.load(batch__ptr).to(COMPUTE)
-    div_dmu_sum = dmu_sum * y_rsqrt * gain / batch_
+    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
     dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -1434,7 +1373,6 @@ def instance_norm_backward_mu_sum_finish(
     var_sum_count_ptr,
     dmu_sum_part_ptr,
     gain_ptr,
-    batch__ptr,
     mu_sum_ptr,
     var_sum_ptr,
     dy_rsqrt_sum_part_ptr,
@@ -1489,8 +1427,7 @@ def instance_norm_backward_mu_sum_finish(
     var = var_sum / cols
     y_rsqrt = _rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-    batch_ = tl.load(batch__ptr).to(COMPUTE)
-    div_dmu_sum = dmu_sum * y_rsqrt * gain / batch_
+    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
     tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=(row < rows) & (part == 0))
     tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=(row < rows) & (part == 0))
     dy_rsqrt_sum_parts = tl.load(
@@ -1498,7 +1435,7 @@ def instance_norm_backward_mu_sum_finish(
     )
     dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
     dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
-    div_dvar = dvar / batch_
+    div_dvar = dvar / cols
     tl.store(
         dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=(row < rows) & (part == 0)
     )
@@ -1572,7 +1509,6 @@ def instance_norm_backward_mu_sum_channels_part2(
     var_sum_count_ptr,
     dmu_sum_part_ptr,
     gain_ptr,
-    batch__ptr,
     dy_ptr,
     x_ptr,
     dy_rsqrt_sum_part_ptr,
@@ -1621,8 +1557,7 @@ def instance_norm_backward_mu_sum_channels_part2(
     var = var_sum / cols
     y_rsqrt = _rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-    batch_ = tl.load(batch__ptr).to(COMPUTE)
-    div_dmu_sum = dmu_sum * y_rsqrt * gain / batch_
+    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
     dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
@@ -1646,7 +1581,6 @@ def instance_norm_backward_mu_sum_channels_finish(
     var_sum_count_ptr,
     dmu_sum_part_ptr,
     gain_ptr,
-    batch__ptr,
     mu_sum_ptr,
     var_sum_ptr,
     dy_rsqrt_sum_part_ptr,
@@ -1708,8 +1642,7 @@ def instance_norm_backward_mu_sum_channels_finish(
     var = var_sum / cols
     y_rsqrt = _rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-    batch_ = tl.load(batch__ptr).to(COMPUTE)
-    div_dmu_sum = dmu_sum * y_rsqrt * gain / batch_
+    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
     tl.store(mu_sum_ptr + n * mu_sum_n + c * mu_sum_c, mu_sum, mask=(row < rows) & (part == 0))
     tl.store(var_sum_ptr + n * var_sum_n + c * var_sum_c, var_sum, mask=(row < rows) & (part == 0))
     dy_rsqrt_sum_parts = tl.load(
@@ -1717,7 +1650,7 @@ def instance_norm_backward_mu_sum_channels_finish(
     )
     dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
     dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
-    div_dvar = dvar / batch_
+    div_dvar = dvar / cols
     tl.store(
         dy_rsqrt_sum_ptr + n * dy_rsqrt_sum_n + c * dy_rsqrt_sum_c,
         dy_rsqrt_sum,
@@ -1740,7 +1673,6 @@ def instance_norm_backward_mu_sum_channels_rows(
     dy_ptr,
     dy_rsqrt_sum_ptr,
     gain_ptr,
-    batch__ptr,
     dx_ptr,
     eps,
     rows,
@@ -1791,9 +1723,8 @@ def instance_norm_backward_mu_sum_channels_rows(
     y_rsqrt = _rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
     dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
-    batch_ = tl.load(batch__ptr).to(COMPUTE)
-    div_dvar = dvar / batch_
-    div_dmu_sum = dmu_sum * y_rsqrt * gain / batch_
+    div_dvar = dvar / cols
+    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
     dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
     tl.store(dx_ptr + n * dx_n + c * dx_c + col * dx_col, dx, mask=inside)
 
@@ -1803,7 +1734,6 @@ def instance_norm_backward_mu_sum_channels_loop(
     x_ptr,
     dy_ptr,
     gain_ptr,
-    batch__ptr,
     mu_sum_ptr,
     var_sum_ptr,
     dy_rsqrt_sum_ptr,
@@ -1866,8 +1796,7 @@ def instance_norm_backward_mu_sum_channels_loop(
     var = var_sum / cols
     y_rsqrt = _rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-    batch_ = tl.load(batch__ptr).to(COMPUTE)
-    div_dmu_sum = dmu_sum * y_rsqrt * gain / batch_
+    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
     tl.store(mu_sum_ptr + n * mu_sum_n + c * mu_sum_c, mu_sum, mask=row < rows)
     tl.store(var_sum_ptr + n * var_sum_n + c * var_sum_c, var_sum, mask=row < rows)
     dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -1889,7 +1818,7 @@ def instance_norm_backward_mu_sum_channels_loop(
         dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu), 0.0)
     dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True)
     dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
-    div_dvar = dvar / batch_
+    div_dvar = dvar / cols
     tl.store(
         dy_rsqrt_sum_ptr + n * dy_rsqrt_sum_n + c * dy_rsqrt_sum_c, dy_rsqrt_sum, mask=row < rows
     )
@@ -2231,94 +2160,6 @@ def instance_norm_backward_deps_finish(
     tl.store(deps_ptr + row, deps_sum, mask=row < 1)
 
 
-def choose_instance_norm_backward_batch_(
-    rows: int, cols: int, across: bool, sms: int
-) -> tuple[str, dict]:
-    """The variant for one call and its config; first match wins."""
-    # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
-        BLOCK = 64 if across else 2048
-        ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
-            max(
-                1,
-                min(
-                    2048,
-                    triton.cdiv((4 if across else 16) * sms, max(1, triton.cdiv(rows, ROWS))),
-                    triton.cdiv(cols, BLOCK),
-                ),
-            )
-        )
-        return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            MERGE=1 if PARTS > 16 else 16,
-            num_warps=8,
-        )
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
-        return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
-    # a row fits in registers
-    if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
-            num_warps=(
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
-        )
-    # any width
-    return "loop", dict(
-        BLOCK=64 if across else 4096, ROWS=64 if across else 1, num_warps=16 if across else 8
-    )
-
-
-def launch_instance_norm_backward_batch_(x, batch_) -> None:
-    """Computes batch_ by the variant that fits, unchecked."""
-    batch = math.prod(x.shape[2:])
-    rows = 1
-    cols = batch
-    across = False
-    sms = _multiprocessors(batch_.device)
-    variant, config = choose_instance_norm_backward_batch_(rows, cols, across, sms)
-    if variant == "split":
-        batch__part = torch.empty((rows, config["PARTS"]), dtype=torch.int64, device=batch_.device)
-        instance_norm_backward_batch__part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            batch__part,
-            batch,
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        instance_norm_backward_batch__finish[(triton.cdiv(rows, config["MERGE"]),)](
-            batch__part,
-            batch_,
-            enable_fp_fusion=True,
-            PARTS=config["PARTS"],
-            MERGE=config["MERGE"],
-            num_warps=config["num_warps"],
-        )
-    elif variant in ("across", "rows"):
-        instance_norm_backward_batch__rows[(triton.cdiv(rows, config["ROWS"]),)](
-            batch_, batch, enable_fp_fusion=True, **config
-        )
-    else:
-        instance_norm_backward_batch__loop[(triton.cdiv(rows, config["ROWS"]),)](
-            batch_, batch, enable_fp_fusion=True, **config
-        )
-
-
 def choose_instance_norm_backward_mu_sum(
     rows: int, cols: int, channels_last: bool, across: bool, sms: int
 ) -> tuple[str, dict]:
@@ -2413,7 +2254,7 @@ def choose_instance_norm_backward_mu_sum(
 
 
 def launch_instance_norm_backward_mu_sum(
-    x, gain, dy, batch_, mu_sum, var_sum, dy_rsqrt_sum, dx, eps
+    x, gain, dy, mu_sum, var_sum, dy_rsqrt_sum, dx, eps
 ) -> None:
     """Computes mu_sum, var_sum, dy_rsqrt_sum, dx by the variant that fits, unchecked."""
     N = x.shape[0]
@@ -2498,7 +2339,6 @@ def launch_instance_norm_backward_mu_sum(
             var_sum_count,
             dmu_sum_part,
             gain,
-            batch_,
             dy,
             x,
             dy_rsqrt_sum_part,
@@ -2522,7 +2362,6 @@ def launch_instance_norm_backward_mu_sum(
             var_sum_count,
             dmu_sum_part,
             gain,
-            batch_,
             mu_sum,
             var_sum,
             dy_rsqrt_sum_part,
@@ -2563,7 +2402,6 @@ def launch_instance_norm_backward_mu_sum(
             dy,
             dy_rsqrt_sum,
             gain,
-            batch_,
             dx,
             eps,
             C * N,
@@ -2595,7 +2433,6 @@ def launch_instance_norm_backward_mu_sum(
             x,
             dy,
             gain,
-            batch_,
             mu_sum,
             var_sum,
             dy_rsqrt_sum,
@@ -2692,7 +2529,6 @@ def launch_instance_norm_backward_mu_sum(
             var_sum_count,
             dmu_sum_part,
             gain,
-            batch_,
             dy,
             x,
             dy_rsqrt_sum_part,
@@ -2720,7 +2556,6 @@ def launch_instance_norm_backward_mu_sum(
             var_sum_count,
             dmu_sum_part,
             gain,
-            batch_,
             mu_sum,
             var_sum,
             dy_rsqrt_sum_part,
@@ -2764,7 +2599,6 @@ def launch_instance_norm_backward_mu_sum(
             dy,
             dy_rsqrt_sum,
             gain,
-            batch_,
             dx,
             eps,
             C * N,
@@ -2799,7 +2633,6 @@ def launch_instance_norm_backward_mu_sum(
             x,
             dy,
             gain,
-            batch_,
             mu_sum,
             var_sum,
             dy_rsqrt_sum,
@@ -3157,10 +2990,9 @@ def launch_instance_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps,
 
 
 def launch_instance_norm_backward(x, gain, dy, dx, dgain, dbias, deps, eps) -> None:
-    """4 steps, unchecked; what passes between them is in scratch storage."""
+    """3 steps, unchecked; what passes between them is in scratch storage."""
     N = x.shape[0]
     C = x.shape[1]
-    batch_ = torch.empty((), dtype=torch.int64, device=x.device)
     mu_sum = torch.empty(
         (N, C),
         dtype=torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32,
@@ -3176,10 +3008,7 @@ def launch_instance_norm_backward(x, gain, dy, dx, dgain, dbias, deps, eps) -> N
         dtype=torch.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else torch.float32,
         device=x.device,
     )
-    launch_instance_norm_backward_batch_(x, batch_)
-    launch_instance_norm_backward_mu_sum(
-        x, gain, dy, batch_, mu_sum, var_sum, dy_rsqrt_sum, dx, eps
-    )
+    launch_instance_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dy_rsqrt_sum, dx, eps)
     if dgain is not None or dbias is not None:
         launch_instance_norm_backward_dgain(x, gain, dy, mu_sum, var_sum, dgain, dbias, eps)
     if deps is not None:

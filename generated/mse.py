@@ -26,6 +26,33 @@ def _multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
+def _three_dims(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Views of equal shape with three dims, in the order in which the last one lies in memory.
+
+    Neighbours that every tensor walks as one run are merged.
+    """
+    if all(t.is_contiguous() for t in tensors):
+        return tuple(t.view(1, 1, t.numel()) for t in tensors)
+    last = tensors[-1]
+    dims = []
+    for k in sorted(range(last.dim()), key=last.stride, reverse=True):
+        size, strides = last.shape[k], [t.stride(k) for t in tensors]
+        if dims and all(outer == size * inner for outer, inner in zip(dims[-1][1], strides)):
+            dims[-1] = (dims[-1][0] * size, strides)
+        elif size > 1:
+            dims.append((size, strides))
+    if len(dims) > 3:  # results lie alike: what differs is copied
+        return _three_dims(
+            *(
+                t if t.stride() == last.stride() else torch.empty_like(last, dtype=t.dtype).copy_(t)
+                for t in tensors
+            )
+        )
+    dims = [(1, [0] * len(tensors))] * (3 - len(dims)) + dims
+    shape = [size for size, _ in dims]
+    return tuple(t.as_strided(shape, [s[i] for _, s in dims]) for i, t in enumerate(tensors))
+
+
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
     return x.is_cuda or isinstance(mse_rows, InterpretedFunction)
@@ -321,373 +348,219 @@ def mse(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
 
 
 @triton.jit
-def mse_backward_rows(
+def mse_backward_flat_block(
     x_ptr,
-    t_ptr,
+    t__ptr,
     dx_ptr,
     dt_ptr,
     dloss,
-    cols,
-    x_col,
-    t_col,
-    dx_col,
-    dt_col,
+    batch,
+    x_i,
+    t__i,
+    dx_i,
+    dt_i,
     DLOSS_IS_TENSOR: tl.constexpr,
     COMPUTE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    i,
+    inside,
 ):
-    """ROWS whole rows a program, held in registers: every element is read once."""
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < 1) & (col < cols)
+    """The elements i: where they are inside, or all of a whole block, for which inside is None."""
     dloss = _scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
-    batch_ = tl.sum(tl.where(inside, tl.full((), 1, tl.int64), 0), 1, keep_dims=True)
-    div_batch_ = dloss / batch_.to(COMPUTE)
-    x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
-    t = tl.load(t_ptr + col * t_col, mask=col < cols).to(COMPUTE)
-    dx = div_batch_ * (2.0 * (x - t))
-    tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
-    dt = -(div_batch_ * (2.0 * (x - t)))
-    tl.store(dt_ptr + col * dt_col + row, dt, mask=inside)
+    batch_ = batch
+    x = tl.load(x_ptr + i * x_i, mask=inside).to(COMPUTE)
+    t_ = tl.load(t__ptr + i * t__i, mask=inside).to(COMPUTE)
+    dx = dloss / batch_.to(COMPUTE) * (2.0 * (x - t_))
+    tl.store(dx_ptr + i * dx_i, dx, mask=inside)
+    dt = -(dloss / batch_.to(COMPUTE) * (2.0 * (x - t_)))
+    tl.store(dt_ptr + i * dt_i, dt, mask=inside)
 
 
 @triton.jit
-def mse_backward_loop(
+def mse_backward_flat(
     x_ptr,
-    t_ptr,
+    t__ptr,
     dx_ptr,
     dt_ptr,
     dloss,
-    cols,
-    x_col,
-    t_col,
-    dx_col,
-    dt_col,
+    total,
+    batch,
+    x_i,
+    t__i,
+    dx_i,
+    dt_i,
     DLOSS_IS_TENSOR: tl.constexpr,
     COMPUTE: tl.constexpr,
-    ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    dloss = _scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
-    batch__acc = tl.full((ROWS, BLOCK), 0, tl.int64)
-    for start in range(0, cols, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        batch__acc += tl.where(inside, tl.full((), 1, tl.int64), 0)
-    batch_ = tl.sum(batch__acc, 1, keep_dims=True)
-    div_batch_ = dloss / batch_.to(COMPUTE)
-    for start in range(0, cols, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
-        t = tl.load(t_ptr + col * t_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
-        dx = div_batch_ * (2.0 * (x - t))
-        tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
-        dt = -(div_batch_ * (2.0 * (x - t)))
-        tl.store(dt_ptr + col * dt_col + row, dt, mask=inside)
-
-
-@triton.jit
-def mse_backward_relay(
-    turns_ptr,
-    batch__part_ptr,
-    x_ptr,
-    t_ptr,
-    dx_ptr,
-    dt_ptr,
-    dloss,
-    cols,
-    x_col,
-    t_col,
-    dx_col,
-    dt_col,
-    DLOSS_IS_TENSOR: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    LANES: tl.constexpr,
-    AHEAD: tl.constexpr,
-):
-    """Program `turn`: batch_ over a block; then a block further back, read again from L2."""
-    blocks = tl.cdiv(cols, BLOCK)
-    dloss = _scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
-    # Numbered as they start: a program waits for none that has yet to start.
-    turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
-    if turn < tl.cdiv(1, ROWS) * blocks:
-        tile, part = turn // blocks, turn % blocks
-        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-        start = part * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        batch__acc = tl.full((ROWS, BLOCK), 0, tl.int64)
-        batch__acc += tl.where(inside, tl.full((), 1, tl.int64), 0)
-        tl.store(
-            batch__part_ptr + row * blocks + part,
-            tl.sum(batch__acc, 1, keep_dims=True),
-            mask=row < 1,
+    """BLOCK elements a program."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    # A mask that ends at any element makes accesses narrow: whole blocks go without.
+    if tl.program_id(0) < total // BLOCK:
+        mse_backward_flat_block(
+            x_ptr,
+            t__ptr,
+            dx_ptr,
+            dt_ptr,
+            dloss,
+            batch,
+            x_i,
+            t__i,
+            dx_i,
+            dt_i,
+            DLOSS_IS_TENSOR,
+            COMPUTE,
+            i,
+            None,
         )
-        tl.debug_barrier()  # all is stored before it counts
-        tl.atomic_add(turns_ptr + 1 + tile, 1, sem="release")
-    behind = turn - blocks - AHEAD
-    if behind >= 0:
-        tile, part = behind // blocks, behind % blocks
-        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-        start = part * BLOCK
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        parts = tl.arange(0, LANES)[None, :]
-        # Until every block of these rows has left its folds.
-        while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
-            pass
-        batch__parts = tl.load(
-            batch__part_ptr + row * blocks + parts, mask=(row < 1) & (parts < blocks), other=0
+    else:
+        mse_backward_flat_block(
+            x_ptr,
+            t__ptr,
+            dx_ptr,
+            dt_ptr,
+            dloss,
+            batch,
+            x_i,
+            t__i,
+            dx_i,
+            dt_i,
+            DLOSS_IS_TENSOR,
+            COMPUTE,
+            i,
+            i < total,
         )
-        batch_ = tl.sum(batch__parts, 1, keep_dims=True)
-        div_batch_ = dloss / batch_.to(COMPUTE)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
-        t = tl.load(t_ptr + col * t_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
-        dx = div_batch_ * (2.0 * (x - t))
-        tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
-        dt = -(div_batch_ * (2.0 * (x - t)))
-        tl.store(dt_ptr + col * dt_col + row, dt, mask=inside)
 
 
 @triton.jit
-def mse_backward_part(
-    batch__part_ptr, cols, CHUNK, ROWS: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr
+def mse_backward_strided(
+    x_ptr,
+    t__ptr,
+    dx_ptr,
+    dt_ptr,
+    dloss,
+    rows,
+    inner,
+    batch,
+    middle,
+    x_outer_at,
+    x_middle_at,
+    x_inner_at,
+    t__outer_at,
+    t__middle_at,
+    t__inner_at,
+    dx_outer_at,
+    dx_middle_at,
+    dx_inner_at,
+    dt_outer_at,
+    dt_middle_at,
+    dt_inner_at,
+    DLOSS_IS_TENSOR: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
-    """Program (part, row): batch_ over one CHUNK of ROWS rows."""
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    batch__acc = tl.full((ROWS, BLOCK), 0, tl.int64)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        batch__acc += tl.where(inside, tl.full((), 1, tl.int64), 0)
+    """A tile of ROWS x BLOCK elements a program."""
+    tiles = tl.cdiv(inner, BLOCK)
+    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    inner_at = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (inner_at < inner)
+    dloss = _scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
+    outer_at = row // middle
+    middle_at = row % middle
+    batch_ = batch
+    x = tl.load(
+        x_ptr + outer_at * x_outer_at + middle_at * x_middle_at + inner_at * x_inner_at, mask=inside
+    ).to(COMPUTE)
+    t_ = tl.load(
+        t__ptr + outer_at * t__outer_at + middle_at * t__middle_at + inner_at * t__inner_at,
+        mask=inside,
+    ).to(COMPUTE)
+    dx = dloss / batch_.to(COMPUTE) * (2.0 * (x - t_))
     tl.store(
-        batch__part_ptr + row * PARTS + part, tl.sum(batch__acc, 1, keep_dims=True), mask=row < 1
+        dx_ptr + outer_at * dx_outer_at + middle_at * dx_middle_at + inner_at * dx_inner_at,
+        dx,
+        mask=inside,
     )
-
-
-@triton.jit
-def mse_backward_finish(
-    batch__part_ptr,
-    x_ptr,
-    t_ptr,
-    dx_ptr,
-    dt_ptr,
-    dloss,
-    cols,
-    CHUNK,
-    x_col,
-    t_col,
-    dx_col,
-    dt_col,
-    DLOSS_IS_TENSOR: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PARTS: tl.constexpr,
-    LANES: tl.constexpr,
-):
-    """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
-    row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
-    parts = tl.arange(0, LANES)[None, :]
-    dloss = _scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
-    batch__parts = tl.load(
-        batch__part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0
+    dt = -(dloss / batch_.to(COMPUTE) * (2.0 * (x - t_)))
+    tl.store(
+        dt_ptr + outer_at * dt_outer_at + middle_at * dt_middle_at + inner_at * dt_inner_at,
+        dt,
+        mask=inside,
     )
-    batch_ = tl.sum(batch__parts, 1, keep_dims=True)
-    div_batch_ = dloss / batch_.to(COMPUTE)
-    for start in range(part * CHUNK, stop, BLOCK):
-        col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
-        t = tl.load(t_ptr + col * t_col, mask=col < cols).to(COMPUTE)
-        dx = div_batch_ * (2.0 * (x - t))
-        tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
-        dt = -(div_batch_ * (2.0 * (x - t)))
-        tl.store(dt_ptr + col * dt_col + row, dt, mask=inside)
 
 
 def choose_mse_backward(
-    rows: int, cols: int, across: bool, hip: bool, sms: int
+    outer: int, middle: int, inner: int, turned: bool, itemsize: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # x does not fit in L2, but what lies between its two reads does
-    if not across and not hip and 65536 < cols <= 2**22 and rows * cols > 2**25:
-        BLOCK = 8192
-        num_warps = 8
-        return "relay", dict(
-            BLOCK=BLOCK,
-            ROWS=1,
-            AHEAD=2 * sms,
-            num_warps=num_warps,
-            LANES=max(triton.next_power_of_2(triton.cdiv(cols, BLOCK)), 32 * num_warps),
-        )
-    # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
-        BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
-        ROWS = 32 if across else 1
-        PARTS = triton.next_power_of_2(
-            max(
-                1,
-                min(
-                    256 if across else 1024,
-                    triton.cdiv(
-                        (4 if across else 128 if cols >= 262144 else 16) * sms,
-                        max(1, triton.cdiv(rows, ROWS)),
-                    ),
-                    triton.cdiv(cols, BLOCK),
-                ),
-            )
-        )
-        return "split", dict(
-            BLOCK=BLOCK,
-            ROWS=ROWS,
-            PARTS=PARTS,
-            CHUNK=BLOCK * triton.cdiv(cols, BLOCK * PARTS),
-            LANES=max(PARTS, 256),
-            num_warps=8,
-        )
-    # short rows whose elements lie far apart: memory runs along the rows' own axis
-    if across and 0 < cols <= 512:
-        BLOCK = max(16, triton.next_power_of_2(cols))
-        return "across", dict(
-            BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
-        )
-    # a row fits in registers
-    if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
-        return "rows", dict(
-            BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
-            num_warps=(
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
-            ),
-        )
-    # any width
-    return "loop", dict(
-        BLOCK=32 if across else 16384 if cols <= 65536 else 32768,
-        ROWS=64 if across else 1,
-        num_warps=8 if across else 16 if cols <= 65536 else 32,
+    # every operand lies in one run
+    if outer * middle == 1:
+        return "flat", dict(BLOCK=4096 // itemsize, num_warps=4)
+    # any strides: a square tile where memory runs along another dim than the last
+    BLOCK = (
+        max(64, 4096 // triton.next_power_of_2(outer * middle))
+        if turned
+        else min(1024, max(16, triton.next_power_of_2(inner)))
     )
+    return "strided", dict(BLOCK=BLOCK, ROWS=max(1, 4096 // BLOCK), num_warps=8)
 
 
-def launch_mse_backward(x, t, dx, dt, dloss) -> None:
+def launch_mse_backward(x, t_, dx, dt, dloss) -> None:
     """Computes dx, dt by the variant that fits, unchecked."""
-    batch_shape = dx.shape
-    batch = math.prod(batch_shape)
-    t = t.expand(batch_shape).reshape(batch)
-    x = x.expand(batch_shape).reshape(batch)
-    dx = dx.view(batch)
-    dt = dt.view(batch)
-    rows = 1
-    cols = batch
-    across = False
-    hip = torch.version.hip is not None
-    sms = _multiprocessors(t.device)
-    variant, config = choose_mse_backward(rows, cols, across, hip, sms)
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, t.dtype) else tl.float32
+    batch = math.prod(dx.shape)
+    x, t_, dx, dt = _three_dims(*torch.broadcast_tensors(x, t_, dx, dt))
+    outer, middle, inner = dt.shape
+    total = dt.numel()
+    turned = any(0 < t.stride(1) < t.stride(2) for t in (x, t_, dx, dt))
+    itemsize = t_.element_size()
+    variant, config = choose_mse_backward(outer, middle, inner, turned, itemsize)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, t_.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(dloss, torch.Tensor):
         # A Python number reaches a kernel as f32.
-        dloss = torch.full((), dloss, dtype=torch.float64, device=t.device)
-    if variant == "relay":
-        batch__part = torch.empty(
-            (rows, triton.cdiv(cols, config["BLOCK"])), dtype=torch.int64, device=t.device
-        )
-        turns = torch.zeros(
-            (1 + triton.cdiv(rows, config["ROWS"]),), dtype=torch.int32, device=t.device
-        )
-        mse_backward_relay[
-            (
-                (triton.cdiv(rows, config["ROWS"]) + 1) * triton.cdiv(cols, config["BLOCK"])
-                + config["AHEAD"],
-            )
-        ](
-            turns,
-            batch__part,
+        dloss = torch.full((), dloss, dtype=torch.float64, device=t_.device)
+    if variant == "flat":
+        mse_backward_flat[(triton.cdiv(total, config["BLOCK"]),)](
             x,
-            t,
+            t_,
             dx,
             dt,
             dloss,
+            total,
             batch,
-            x.stride(0),
-            t.stride(0),
-            dx.stride(0),
-            dt.stride(0),
-            DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant == "split":
-        batch__part = torch.empty((rows, config["PARTS"]), dtype=torch.int64, device=t.device)
-        mse_backward_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            batch__part,
-            batch,
-            enable_fp_fusion=True,
-            BLOCK=config["BLOCK"],
-            ROWS=config["ROWS"],
-            PARTS=config["PARTS"],
-            CHUNK=config["CHUNK"],
-            num_warps=config["num_warps"],
-        )
-        mse_backward_finish[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
-            batch__part,
-            x,
-            t,
-            dx,
-            dt,
-            dloss,
-            batch,
-            x_col=x.stride(0),
-            t_col=t.stride(0),
-            dx_col=dx.stride(0),
-            dt_col=dt.stride(0),
-            DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
-    elif variant in ("across", "rows"):
-        mse_backward_rows[(triton.cdiv(rows, config["ROWS"]),)](
-            x,
-            t,
-            dx,
-            dt,
-            dloss,
-            batch,
-            x.stride(0),
-            t.stride(0),
-            dx.stride(0),
-            dt.stride(0),
+            x.stride(2),
+            t_.stride(2),
+            dx.stride(2),
+            dt.stride(2),
             DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor),
             COMPUTE=COMPUTE,
             enable_fp_fusion=True,
             **config,
         )
     else:
-        mse_backward_loop[(triton.cdiv(rows, config["ROWS"]),)](
+        mse_backward_strided[
+            (triton.cdiv(outer * middle, config["ROWS"]) * triton.cdiv(inner, config["BLOCK"]),)
+        ](
             x,
-            t,
+            t_,
             dx,
             dt,
             dloss,
+            middle * outer,
+            inner,
             batch,
+            middle,
             x.stride(0),
-            t.stride(0),
+            x.stride(1),
+            x.stride(2),
+            t_.stride(0),
+            t_.stride(1),
+            t_.stride(2),
             dx.stride(0),
+            dx.stride(1),
+            dx.stride(2),
             dt.stride(0),
+            dt.stride(1),
+            dt.stride(2),
             DLOSS_IS_TENSOR=isinstance(dloss, torch.Tensor),
             COMPUTE=COMPUTE,
             enable_fp_fusion=True,
@@ -721,8 +594,8 @@ def allocate_mse_backward(
         raise ValueError(
             f"mse_backward: t: batch shape {tuple(t.shape)} does not broadcast with {tuple(x.shape)} (from x)"
         ) from None
-    dx = torch.empty(batch_shape, dtype=x.dtype, device=x.device)
-    dt = torch.empty(batch_shape, dtype=x.dtype, device=x.device)
+    dx = runtime.empty(batch_shape, x.dtype, x, t)
+    dt = runtime.empty(batch_shape, x.dtype, x, t)
     return dx, dt
 
 

@@ -58,7 +58,7 @@ class Worker:
             self.process = _start(self.device, self.module)
         process = self.process
         assert process.stdin is not None and process.stdout is not None
-        alarm = threading.Timer(timeout, process.kill)
+        alarm = threading.Timer(timeout, _kill, (process,))
         alarm.start()
         at = ""
         try:
@@ -79,7 +79,7 @@ class Worker:
         """At once, from another thread than the one that asks."""
         self.over = True
         if (process := self.process) is not None:
-            process.kill()
+            _kill(process)
 
     def stop(self) -> None:
         if self.process is None:
@@ -90,7 +90,7 @@ class Worker:
             process.stdin.close()  # there are no more jobs
             process.wait(10)
         except (BrokenPipeError, subprocess.TimeoutExpired):
-            process.kill()
+            _kill(process)
             process.wait()
         process.stdout.close()
 
@@ -183,6 +183,11 @@ def _start(device: str, module: str) -> subprocess.Popen:
     if device == "cpu":
         environment["TRITON_INTERPRET"] = "1"
     command = [sys.executable, "-m", module]
-    return subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    )
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, env=environment, start_new_session=True, **pipes)
+
+
+def _kill(process: subprocess.Popen) -> None:
+    """With what it has started: else ptxas goes on by itself, for hours with some kernels."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)

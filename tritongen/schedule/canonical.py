@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import count
+from math import prod
 from types import MappingProxyType
 
 from tritongen.ir import nodes as ir
@@ -23,6 +24,7 @@ from tritongen.ir.algebra import (
     Idx,
     Poly,
     PolyLike,
+    Sym,
     affine,
     atoms,
     index,
@@ -44,7 +46,7 @@ NO_LINES: Lines = MappingProxyType({})
 
 def canonical(op: ir.Op, facts: Facts) -> tuple[ir.Nest, ...]:
     """The op's nests, one reducer each, with indices named alike."""
-    nests = tuple(replace(nest, body=without_single_terms(nest.body)) for nest in needed(op))
+    nests = tuple(replace(nest, body=without_equal_terms(nest.body)) for nest in needed(op))
     return unify(lift(replace(op, nests=nests)), facts, names_of(op))
 
 
@@ -59,17 +61,50 @@ def needed(op: ir.Op) -> list[ir.Nest]:
     return kept[::-1]
 
 
-def without_single_terms(expr: ir.Expr) -> ir.Expr:
-    """A sum, product or extreme over one term is that term: `max[j](x[m, j])` of a dim of size 1."""
+def without_equal_terms(expr: ir.Expr) -> ir.Expr:
+    """One term where all terms of a sum, product or extreme are one or alike.
+
+    `max[j](x[m, j])` of a dim of size 1 is its term, and `sum[k < K](x[n])`, as the gradient of a mean has it,
+    K times its term: not a loop, nor a row of equal numbers in the registers of every thread.
+    """
 
     def change(node: ir.Expr) -> ir.Expr:
         match node:
-            case ir.Reduce("sum" | "prod" | "max" | "min", binders, (), body, dtype) if binders:
-                if body.dtype == dtype and all((b.hi - b.lo).constant == 1 for b in binders):
-                    return substitute_indices(body, {b.index: b.lo for b in binders})
+            case ir.Reduce("sum" | "prod" | "max" | "min", binders, (), body, dtype) if (
+                binders and body.dtype == dtype and all((b.hi - b.lo).constant == 1 for b in binders)
+            ):
+                return substitute_indices(body, {b.index: b.lo for b in binders})
+            case ir.Reduce("sum", binders, guards, body, dtype) if body.dtype == dtype:
+                return _counted(node, _unspoken(binders, guards, body))
         return node
 
     return ir.rebuild(expr, change)
+
+
+def _unspoken(binders, guards, body) -> tuple[ir.Binder, ...]:
+    """Those that count terms and nothing else, from 0 to a product of sizes."""
+    spoken = free_indices(body).union(*(indices(g.poly) for g in guards))
+    spoken |= set().union(*(indices(p) for b in binders for p in (b.lo, b.hi)))
+    return tuple(b for b in binders if b.index not in spoken and not b.lo.terms and _counts(b.hi))
+
+
+def _counts(p: Poly) -> bool:
+    """Whether p is a product of sizes, which is not below 0."""
+    return len(p.terms) == 1 and p.terms[0][1] > 0 and all(isinstance(a, Sym) for a in atoms(p))
+
+
+def _counted(node: ir.Reduce, alike: tuple[ir.Binder, ...]) -> ir.Expr:
+    """A sum without these binders, times what they count; 0 where that is 0, whatever its terms."""
+    if not alike:
+        return node
+    times = ir.IndexValue(prod((b.hi for b in alike), start=poly(1)), node.dtype)
+    rest = tuple(b for b in node.binders if b not in alike)
+    one = replace(node, binders=rest) if rest or node.guards else node.body
+    if isinstance(one, ir.Const):
+        return times if one.value == 1 else ir.Call("mul", (times, one), node.dtype)
+    some = ir.Call("gt", (replace(times, dtype="i64"), ir.Const(0, "i64")), "bool")
+    total = ir.Call("mul", (one, times), node.dtype)
+    return ir.Call("where", (some, total, ir.Const(0, node.dtype)), node.dtype)
 
 
 def split_all(
