@@ -74,9 +74,9 @@ def add2d_float_strided(
     x_ptr,
     y_ptr,
     z_ptr,
-    rows,
-    inner,
+    outer,
     middle,
+    inner,
     x_outer_at,
     x_middle_at,
     x_inner_at,
@@ -87,16 +87,17 @@ def add2d_float_strided(
     z_middle_at,
     z_inner_at,
     COMPUTE: tl.constexpr,
+    OUTER: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(inner, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    inner_at = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (inner_at < inner)
-    outer_at = row // middle
-    middle_at = row % middle
+    """A tile of OUTER x ROWS x BLOCK elements a program."""
+    tile = tl.program_id(0)
+    tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
+    outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
+    middle_at = (tile // tiles % spans).to(tl.int64) * ROWS + tl.arange(0, ROWS)[None, :, None]
+    inner_at = (tile % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, None, :]
+    inside = (outer_at < outer) & (middle_at < middle) & (inner_at < inner)
     x = tl.load(
         x_ptr + outer_at * x_outer_at + middle_at * x_middle_at + inner_at * x_inner_at, mask=inside
     ).to(COMPUTE)
@@ -136,9 +137,9 @@ def add2d_int_strided(
     x_ptr,
     y_ptr,
     z_ptr,
-    rows,
-    inner,
+    outer,
     middle,
+    inner,
     x_outer_at,
     x_middle_at,
     x_inner_at,
@@ -148,16 +149,17 @@ def add2d_int_strided(
     z_outer_at,
     z_middle_at,
     z_inner_at,
+    OUTER: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(inner, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    inner_at = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (inner_at < inner)
-    outer_at = row // middle
-    middle_at = row % middle
+    """A tile of OUTER x ROWS x BLOCK elements a program."""
+    tile = tl.program_id(0)
+    tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
+    outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
+    middle_at = (tile // tiles % spans).to(tl.int64) * ROWS + tl.arange(0, ROWS)[None, :, None]
+    inner_at = (tile % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, None, :]
+    inside = (outer_at < outer) & (middle_at < middle) & (inner_at < inner)
     x = tl.load(
         x_ptr + outer_at * x_outer_at + middle_at * x_middle_at + inner_at * x_inner_at, mask=inside
     )
@@ -179,13 +181,18 @@ def choose_add2d_float(
     # every operand lies in one run
     if outer * middle == 1:
         return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
-    # any strides: a square tile where memory runs along another dim than the last
-    BLOCK = (
-        max(64, 4096 // triton.next_power_of_2(outer * middle))
-        if turned
-        else min(1024, max(16, triton.next_power_of_2(inner)))
+    # any strides: a square tile where memory runs along the middle dim of an operand
+    BLOCK = min(
+        triton.next_power_of_2(inner),
+        max(64, 4096 // triton.next_power_of_2(middle)) if turned else 1024,
     )
-    return "strided", dict(BLOCK=BLOCK, ROWS=max(1, 4096 // BLOCK), num_warps=8)
+    ROWS = min(triton.next_power_of_2(middle), 4096 // BLOCK)
+    return "strided", dict(
+        BLOCK=BLOCK,
+        ROWS=ROWS,
+        OUTER=min(triton.next_power_of_2(outer), 4096 // (BLOCK * ROWS)),
+        num_warps=8,
+    )
 
 
 def launch_add2d_float(x, y, z) -> None:
@@ -212,14 +219,18 @@ def launch_add2d_float(x, y, z) -> None:
         )
     else:
         add2d_float_strided[
-            (triton.cdiv(outer * middle, config["ROWS"]) * triton.cdiv(inner, config["BLOCK"]),)
+            (
+                triton.cdiv(outer, config["OUTER"])
+                * triton.cdiv(middle, config["ROWS"])
+                * triton.cdiv(inner, config["BLOCK"]),
+            )
         ](
             x,
             y,
             z,
-            middle * outer,
-            inner,
+            outer,
             middle,
+            inner,
             x.stride(0),
             x.stride(1),
             x.stride(2),
@@ -242,13 +253,18 @@ def choose_add2d_int(
     # every operand lies in one run
     if outer * middle == 1:
         return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
-    # any strides: a square tile where memory runs along another dim than the last
-    BLOCK = (
-        max(64, 4096 // triton.next_power_of_2(outer * middle))
-        if turned
-        else min(1024, max(16, triton.next_power_of_2(inner)))
+    # any strides: a square tile where memory runs along the middle dim of an operand
+    BLOCK = min(
+        triton.next_power_of_2(inner),
+        max(64, 4096 // triton.next_power_of_2(middle)) if turned else 1024,
     )
-    return "strided", dict(BLOCK=BLOCK, ROWS=max(1, 4096 // BLOCK), num_warps=8)
+    ROWS = min(triton.next_power_of_2(middle), 4096 // BLOCK)
+    return "strided", dict(
+        BLOCK=BLOCK,
+        ROWS=ROWS,
+        OUTER=min(triton.next_power_of_2(outer), 4096 // (BLOCK * ROWS)),
+        num_warps=8,
+    )
 
 
 def launch_add2d_int(x, y, z) -> None:
@@ -265,14 +281,18 @@ def launch_add2d_int(x, y, z) -> None:
         )
     else:
         add2d_int_strided[
-            (triton.cdiv(outer * middle, config["ROWS"]) * triton.cdiv(inner, config["BLOCK"]),)
+            (
+                triton.cdiv(outer, config["OUTER"])
+                * triton.cdiv(middle, config["ROWS"])
+                * triton.cdiv(inner, config["BLOCK"]),
+            )
         ](
             x,
             y,
             z,
-            middle * outer,
-            inner,
+            outer,
             middle,
+            inner,
             x.stride(0),
             x.stride(1),
             x.stride(2),

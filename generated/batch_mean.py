@@ -335,35 +335,12 @@ def batch_mean(x: torch.Tensor) -> torch.Tensor:
 
 
 @triton.jit
-def batch_mean_backward_tile(
-    dy_ptr,
-    dx_ptr,
-    rows,
-    cols,
-    dy_row,
-    dx_row,
-    dx_col,
-    COMPUTE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(cols, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < cols)
-    dy = tl.load(dy_ptr + row * dy_row, mask=row < rows).to(COMPUTE)
-    dx = dy / cols
-    tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
-
-
-@triton.jit
 def batch_mean_backward_strided(
     dy_ptr,
     dx_ptr,
-    rows,
-    inner,
+    outer,
     middle,
+    inner,
     count,
     dy_outer_at,
     dy_middle_at,
@@ -372,16 +349,17 @@ def batch_mean_backward_strided(
     dx_middle_at,
     dx_inner_at,
     COMPUTE: tl.constexpr,
+    OUTER: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(inner, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    inner_at = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (inner_at < inner)
-    outer_at = row // middle
-    middle_at = row % middle
+    """A tile of OUTER x ROWS x BLOCK elements a program."""
+    tile = tl.program_id(0)
+    tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
+    outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
+    middle_at = (tile // tiles % spans).to(tl.int64) * ROWS + tl.arange(0, ROWS)[None, :, None]
+    inner_at = (tile % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, None, :]
+    inside = (outer_at < outer) & (middle_at < middle) & (inner_at < inner)
     dy = tl.load(
         dy_ptr + outer_at * dy_outer_at + middle_at * dy_middle_at + inner_at * dy_inner_at,
         mask=inside,
@@ -394,65 +372,56 @@ def batch_mean_backward_strided(
     )
 
 
-def choose_batch_mean_backward(cols: int, in_order: bool) -> tuple[str, dict]:
+def choose_batch_mean_backward(
+    outer: int, middle: int, inner: int, turned: bool
+) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    if in_order:
-        BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
-        return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
-    # results in another order, such as channels last
-    return "strided", dict(BLOCK=64, ROWS=64, num_warps=8)
+    # any strides: a square tile where memory runs along the middle dim of an operand
+    BLOCK = min(
+        triton.next_power_of_2(inner),
+        max(64, 4096 // triton.next_power_of_2(middle)) if turned else 1024,
+    )
+    ROWS = min(triton.next_power_of_2(middle), 4096 // BLOCK)
+    return "strided", dict(
+        BLOCK=BLOCK,
+        ROWS=ROWS,
+        OUTER=min(triton.next_power_of_2(outer), 4096 // (BLOCK * ROWS)),
+        num_warps=8,
+    )
 
 
 def launch_batch_mean_backward(x, dy, dx) -> None:
     """Computes dx by the variant that fits, unchecked."""
     H = x.shape[-2]
     W = x.shape[-1]
-    batch = math.prod(dx.shape[:-2])
-    rows = batch
-    cols = H * W
-    in_order = dx.is_contiguous()
-    variant, config = choose_batch_mean_backward(cols, in_order)
+    dy, dx = _three_dims(*torch.broadcast_tensors(dy[..., None, None], dx))
+    outer, middle, inner = dx.shape
+    turned = any(0 < t.stride(1) < t.stride(2) for t in (dy, dx))
+    _, config = choose_batch_mean_backward(outer, middle, inner, turned)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
-    if variant == "tile":
-        dy = dy.reshape(batch)
-        dx = dx.view(batch, H * W)
-        batch_mean_backward_tile[
-            (triton.cdiv(rows, config["ROWS"]) * triton.cdiv(cols, config["BLOCK"]),)
-        ](
-            dy,
-            dx,
-            batch,
-            H * W,
-            dy.stride(0),
-            dx.stride(0),
-            dx.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
+    batch_mean_backward_strided[
+        (
+            triton.cdiv(outer, config["OUTER"])
+            * triton.cdiv(middle, config["ROWS"])
+            * triton.cdiv(inner, config["BLOCK"]),
         )
-    else:
-        dy, dx = _three_dims(*torch.broadcast_tensors(dy[..., None, None], dx))
-        outer, middle, inner = dx.shape
-        batch_mean_backward_strided[
-            (triton.cdiv(outer * middle, config["ROWS"]) * triton.cdiv(inner, config["BLOCK"]),)
-        ](
-            dy,
-            dx,
-            middle * outer,
-            inner,
-            middle,
-            H * W,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
+    ](
+        dy,
+        dx,
+        outer,
+        middle,
+        inner,
+        H * W,
+        dy.stride(0),
+        dy.stride(1),
+        dy.stride(2),
+        dx.stride(0),
+        dx.stride(1),
+        dx.stride(2),
+        COMPUTE=COMPUTE,
+        enable_fp_fusion=True,
+        **config,
+    )
 
 
 def allocate_batch_mean_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:

@@ -54,36 +54,7 @@ def _three_dims(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
-    return x.is_cuda or isinstance(bias_add_tile, InterpretedFunction)
-
-
-@triton.jit
-def bias_add_tile(
-    x_ptr,
-    b_ptr,
-    y_ptr,
-    rows,
-    cols,
-    C,
-    x_row,
-    x_col,
-    b_c,
-    y_row,
-    y_col,
-    COMPUTE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(cols, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < cols)
-    c = row % C
-    x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
-    b = tl.load(b_ptr + c * b_c, mask=row < rows).to(COMPUTE)
-    y = x + b
-    tl.store(y_ptr + row * y_row + col * y_col, y, mask=inside)
+    return x.is_cuda or isinstance(bias_add_strided, InterpretedFunction)
 
 
 @triton.jit
@@ -91,9 +62,9 @@ def bias_add_strided(
     x_ptr,
     b_ptr,
     y_ptr,
-    rows,
-    inner,
+    outer,
     middle,
+    inner,
     x_outer_at,
     x_middle_at,
     x_inner_at,
@@ -104,16 +75,17 @@ def bias_add_strided(
     y_middle_at,
     y_inner_at,
     COMPUTE: tl.constexpr,
+    OUTER: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(inner, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    inner_at = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (inner_at < inner)
-    outer_at = row // middle
-    middle_at = row % middle
+    """A tile of OUTER x ROWS x BLOCK elements a program."""
+    tile = tl.program_id(0)
+    tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
+    outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
+    middle_at = (tile // tiles % spans).to(tl.int64) * ROWS + tl.arange(0, ROWS)[None, :, None]
+    inner_at = (tile % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, None, :]
+    inside = (outer_at < outer) & (middle_at < middle) & (inner_at < inner)
     x = tl.load(
         x_ptr + outer_at * x_outer_at + middle_at * x_middle_at + inner_at * x_inner_at, mask=inside
     ).to(COMPUTE)
@@ -128,68 +100,55 @@ def bias_add_strided(
     )
 
 
-def choose_bias_add(cols: int, in_order: bool) -> tuple[str, dict]:
+def choose_bias_add(outer: int, middle: int, inner: int, turned: bool) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    if in_order:
-        BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
-        return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
-    # results in another order, such as channels last
-    return "strided", dict(BLOCK=64, ROWS=64, num_warps=8)
+    # any strides: a square tile where memory runs along the middle dim of an operand
+    BLOCK = min(
+        triton.next_power_of_2(inner),
+        max(64, 4096 // triton.next_power_of_2(middle)) if turned else 1024,
+    )
+    ROWS = min(triton.next_power_of_2(middle), 4096 // BLOCK)
+    return "strided", dict(
+        BLOCK=BLOCK,
+        ROWS=ROWS,
+        OUTER=min(triton.next_power_of_2(outer), 4096 // (BLOCK * ROWS)),
+        num_warps=8,
+    )
 
 
 def launch_bias_add(x, b, y) -> None:
     """Computes y by the variant that fits, unchecked."""
-    N, C, H, W = x.shape
-    rows = C * N
-    cols = H * W
-    in_order = y.is_contiguous()
-    variant, config = choose_bias_add(cols, in_order)
+    x, b, y = _three_dims(*torch.broadcast_tensors(x, b[:, None, None], y))
+    outer, middle, inner = y.shape
+    turned = any(0 < t.stride(1) < t.stride(2) for t in (x, b, y))
+    _, config = choose_bias_add(outer, middle, inner, turned)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, b.dtype) else tl.float32
-    if variant == "tile":
-        x = x.reshape(C * N, H * W)
-        y = y.view(C * N, H * W)
-        bias_add_tile[(triton.cdiv(rows, config["ROWS"]) * triton.cdiv(cols, config["BLOCK"]),)](
-            x,
-            b,
-            y,
-            C * N,
-            H * W,
-            C,
-            x.stride(0),
-            x.stride(1),
-            b.stride(0),
-            y.stride(0),
-            y.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
+    bias_add_strided[
+        (
+            triton.cdiv(outer, config["OUTER"])
+            * triton.cdiv(middle, config["ROWS"])
+            * triton.cdiv(inner, config["BLOCK"]),
         )
-    else:
-        x, b, y = _three_dims(*torch.broadcast_tensors(x, b[:, None, None], y))
-        outer, middle, inner = y.shape
-        bias_add_strided[
-            (triton.cdiv(outer * middle, config["ROWS"]) * triton.cdiv(inner, config["BLOCK"]),)
-        ](
-            x,
-            b,
-            y,
-            middle * outer,
-            inner,
-            middle,
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            b.stride(0),
-            b.stride(1),
-            b.stride(2),
-            y.stride(0),
-            y.stride(1),
-            y.stride(2),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
+    ](
+        x,
+        b,
+        y,
+        outer,
+        middle,
+        inner,
+        x.stride(0),
+        x.stride(1),
+        x.stride(2),
+        b.stride(0),
+        b.stride(1),
+        b.stride(2),
+        y.stride(0),
+        y.stride(1),
+        y.stride(2),
+        COMPUTE=COMPUTE,
+        enable_fp_fusion=True,
+        **config,
+    )
 
 
 def allocate_bias_add(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

@@ -312,25 +312,26 @@ def full_sum_backward_flat(
 def full_sum_backward_strided(
     dx_ptr,
     dy,
-    rows,
-    inner,
+    outer,
     middle,
+    inner,
     dx_outer_at,
     dx_middle_at,
     dx_inner_at,
     DY_IS_TENSOR: tl.constexpr,
     COMPUTE: tl.constexpr,
+    OUTER: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(inner, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    inner_at = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (inner_at < inner)
+    """A tile of OUTER x ROWS x BLOCK elements a program."""
+    tile = tl.program_id(0)
+    tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
+    outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
+    middle_at = (tile // tiles % spans).to(tl.int64) * ROWS + tl.arange(0, ROWS)[None, :, None]
+    inner_at = (tile % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, None, :]
+    inside = (outer_at < outer) & (middle_at < middle) & (inner_at < inner)
     dy = _scalar(dy, DY_IS_TENSOR, COMPUTE)
-    outer_at = row // middle
-    middle_at = row % middle
     tl.store(
         dx_ptr + outer_at * dx_outer_at + middle_at * dx_middle_at + inner_at * dx_inner_at,
         dy,
@@ -345,13 +346,18 @@ def choose_full_sum_backward(
     # every operand lies in one run
     if outer * middle == 1:
         return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
-    # any strides: a square tile where memory runs along another dim than the last
-    BLOCK = (
-        max(64, 4096 // triton.next_power_of_2(outer * middle))
-        if turned
-        else min(1024, max(16, triton.next_power_of_2(inner)))
+    # any strides: a square tile where memory runs along the middle dim of an operand
+    BLOCK = min(
+        triton.next_power_of_2(inner),
+        max(64, 4096 // triton.next_power_of_2(middle)) if turned else 1024,
     )
-    return "strided", dict(BLOCK=BLOCK, ROWS=max(1, 4096 // BLOCK), num_warps=8)
+    ROWS = min(triton.next_power_of_2(middle), 4096 // BLOCK)
+    return "strided", dict(
+        BLOCK=BLOCK,
+        ROWS=ROWS,
+        OUTER=min(triton.next_power_of_2(outer), 4096 // (BLOCK * ROWS)),
+        num_warps=8,
+    )
 
 
 def launch_full_sum_backward(x, dx, dy) -> None:
@@ -379,13 +385,17 @@ def launch_full_sum_backward(x, dx, dy) -> None:
         )
     else:
         full_sum_backward_strided[
-            (triton.cdiv(outer * middle, config["ROWS"]) * triton.cdiv(inner, config["BLOCK"]),)
+            (
+                triton.cdiv(outer, config["OUTER"])
+                * triton.cdiv(middle, config["ROWS"])
+                * triton.cdiv(inner, config["BLOCK"]),
+            )
         ](
             dx,
             dy,
-            middle * outer,
-            inner,
+            outer,
             middle,
+            inner,
             dx.stride(0),
             dx.stride(1),
             dx.stride(2),

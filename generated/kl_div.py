@@ -353,57 +353,21 @@ def kl_div(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
 
 
 @triton.jit
-def kl_div_backward_tile(
-    dloss_ptr,
-    t_ptr,
-    dx_ptr,
-    x_ptr,
-    dt_ptr,
-    N,
-    D,
-    dloss_n,
-    t_n,
-    t_d,
-    dx_n,
-    dx_d,
-    x_n,
-    x_d,
-    dt_n,
-    dt_d,
-    COMPUTE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(D, BLOCK)
-    n = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (n < N) & (d < D)
-    dloss = tl.load(dloss_ptr + n * dloss_n, mask=n < N).to(COMPUTE)
-    t = tl.load(t_ptr + n * t_n + d * t_d, mask=inside).to(COMPUTE)
-    dx = -(dloss * t)
-    tl.store(dx_ptr + n * dx_n + d * dx_d, dx, mask=inside)
-    x = tl.load(x_ptr + n * x_n + d * x_d, mask=inside).to(COMPUTE)
-    dt = tl.where((t == 0.0) & (t <= 0.0), 0.0, dloss * tl.log(t)) - dloss * x + dloss * (t / t)
-    tl.store(dt_ptr + n * dt_n + d * dt_d, dt, mask=inside)
-
-
-@triton.jit
 def kl_div_backward_strided(
     dloss_ptr,
-    t_ptr,
+    t__ptr,
     dx_ptr,
     x_ptr,
     dt_ptr,
-    rows,
-    inner,
+    outer,
     middle,
+    inner,
     dloss_outer_at,
     dloss_middle_at,
     dloss_inner_at,
-    t_outer_at,
-    t_middle_at,
-    t_inner_at,
+    t__outer_at,
+    t__middle_at,
+    t__inner_at,
     dx_outer_at,
     dx_middle_at,
     dx_inner_at,
@@ -414,16 +378,17 @@ def kl_div_backward_strided(
     dt_middle_at,
     dt_inner_at,
     COMPUTE: tl.constexpr,
+    OUTER: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(inner, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    inner_at = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (inner_at < inner)
-    outer_at = row // middle
-    middle_at = row % middle
+    """A tile of OUTER x ROWS x BLOCK elements a program."""
+    tile = tl.program_id(0)
+    tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
+    outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
+    middle_at = (tile // tiles % spans).to(tl.int64) * ROWS + tl.arange(0, ROWS)[None, :, None]
+    inner_at = (tile % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, None, :]
+    inside = (outer_at < outer) & (middle_at < middle) & (inner_at < inner)
     dloss = tl.load(
         dloss_ptr
         + outer_at * dloss_outer_at
@@ -431,10 +396,11 @@ def kl_div_backward_strided(
         + inner_at * dloss_inner_at,
         mask=inside,
     ).to(COMPUTE)
-    t = tl.load(
-        t_ptr + outer_at * t_outer_at + middle_at * t_middle_at + inner_at * t_inner_at, mask=inside
+    t_ = tl.load(
+        t__ptr + outer_at * t__outer_at + middle_at * t__middle_at + inner_at * t__inner_at,
+        mask=inside,
     ).to(COMPUTE)
-    dx = -(dloss * t)
+    dx = -(dloss * t_)
     tl.store(
         dx_ptr + outer_at * dx_outer_at + middle_at * dx_middle_at + inner_at * dx_inner_at,
         dx,
@@ -443,7 +409,9 @@ def kl_div_backward_strided(
     x = tl.load(
         x_ptr + outer_at * x_outer_at + middle_at * x_middle_at + inner_at * x_inner_at, mask=inside
     ).to(COMPUTE)
-    dt = tl.where((t == 0.0) & (t <= 0.0), 0.0, dloss * tl.log(t)) - dloss * x + dloss * (t / t)
+    dt = (
+        tl.where((t_ == 0.0) & (t_ <= 0.0), 0.0, dloss * tl.log(t_)) - dloss * x + dloss * (t_ / t_)
+    )
     tl.store(
         dt_ptr + outer_at * dt_outer_at + middle_at * dt_middle_at + inner_at * dt_inner_at,
         dt,
@@ -451,78 +419,63 @@ def kl_div_backward_strided(
     )
 
 
-def choose_kl_div_backward(cols: int, in_order: bool) -> tuple[str, dict]:
+def choose_kl_div_backward(outer: int, middle: int, inner: int, turned: bool) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    if in_order:
-        BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
-        return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
-    # results in another order, such as channels last
-    return "strided", dict(BLOCK=64, ROWS=64, num_warps=8)
+    # any strides: a square tile where memory runs along the middle dim of an operand
+    BLOCK = min(
+        triton.next_power_of_2(inner),
+        max(64, 4096 // triton.next_power_of_2(middle)) if turned else 1024,
+    )
+    ROWS = min(triton.next_power_of_2(middle), 4096 // BLOCK)
+    return "strided", dict(
+        BLOCK=BLOCK,
+        ROWS=ROWS,
+        OUTER=min(triton.next_power_of_2(outer), 4096 // (BLOCK * ROWS)),
+        num_warps=8,
+    )
 
 
-def launch_kl_div_backward(x, t, dloss, dx, dt) -> None:
+def launch_kl_div_backward(x, t_, dloss, dx, dt) -> None:
     """Computes dx, dt by the variant that fits, unchecked."""
-    N, D = x.shape
-    cols = D
-    in_order = dx.is_contiguous() and dt.is_contiguous()
-    variant, config = choose_kl_div_backward(cols, in_order)
-    COMPUTE = tl.float64 if torch.float64 in (x.dtype, t.dtype, dloss.dtype) else tl.float32
-    if variant == "tile":
-        kl_div_backward_tile[(triton.cdiv(N, config["ROWS"]) * triton.cdiv(D, config["BLOCK"]),)](
-            dloss,
-            t,
-            dx,
-            x,
-            dt,
-            N,
-            D,
-            dloss.stride(0),
-            t.stride(0),
-            t.stride(1),
-            dx.stride(0),
-            dx.stride(1),
-            x.stride(0),
-            x.stride(1),
-            dt.stride(0),
-            dt.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
+    dloss, t_, x, dx, dt = _three_dims(*torch.broadcast_tensors(dloss[:, None], t_, x, dx, dt))
+    outer, middle, inner = dt.shape
+    turned = any(0 < t.stride(1) < t.stride(2) for t in (dloss, t_, x, dx, dt))
+    _, config = choose_kl_div_backward(outer, middle, inner, turned)
+    COMPUTE = tl.float64 if torch.float64 in (x.dtype, t_.dtype, dloss.dtype) else tl.float32
+    kl_div_backward_strided[
+        (
+            triton.cdiv(outer, config["OUTER"])
+            * triton.cdiv(middle, config["ROWS"])
+            * triton.cdiv(inner, config["BLOCK"]),
         )
-    else:
-        dloss, t, x, dx, dt = _three_dims(*torch.broadcast_tensors(dloss[:, None], t, x, dx, dt))
-        outer, middle, inner = dt.shape
-        kl_div_backward_strided[
-            (triton.cdiv(outer * middle, config["ROWS"]) * triton.cdiv(inner, config["BLOCK"]),)
-        ](
-            dloss,
-            t,
-            dx,
-            x,
-            dt,
-            middle * outer,
-            inner,
-            middle,
-            dloss.stride(0),
-            dloss.stride(1),
-            dloss.stride(2),
-            t.stride(0),
-            t.stride(1),
-            t.stride(2),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            x.stride(0),
-            x.stride(1),
-            x.stride(2),
-            dt.stride(0),
-            dt.stride(1),
-            dt.stride(2),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
+    ](
+        dloss,
+        t_,
+        dx,
+        x,
+        dt,
+        outer,
+        middle,
+        inner,
+        dloss.stride(0),
+        dloss.stride(1),
+        dloss.stride(2),
+        t_.stride(0),
+        t_.stride(1),
+        t_.stride(2),
+        dx.stride(0),
+        dx.stride(1),
+        dx.stride(2),
+        x.stride(0),
+        x.stride(1),
+        x.stride(2),
+        dt.stride(0),
+        dt.stride(1),
+        dt.stride(2),
+        COMPUTE=COMPUTE,
+        enable_fp_fusion=True,
+        **config,
+    )
 
 
 def allocate_kl_div_backward(

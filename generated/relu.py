@@ -70,9 +70,9 @@ def relu_flat(x_ptr, y_ptr, total, x_i, y_i, COMPUTE: tl.constexpr, BLOCK: tl.co
 def relu_strided(
     x_ptr,
     y_ptr,
-    rows,
-    inner,
+    outer,
     middle,
+    inner,
     x_outer_at,
     x_middle_at,
     x_inner_at,
@@ -80,16 +80,17 @@ def relu_strided(
     y_middle_at,
     y_inner_at,
     COMPUTE: tl.constexpr,
+    OUTER: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(inner, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    inner_at = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (inner_at < inner)
-    outer_at = row // middle
-    middle_at = row % middle
+    """A tile of OUTER x ROWS x BLOCK elements a program."""
+    tile = tl.program_id(0)
+    tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
+    outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
+    middle_at = (tile // tiles % spans).to(tl.int64) * ROWS + tl.arange(0, ROWS)[None, :, None]
+    inner_at = (tile % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, None, :]
+    inside = (outer_at < outer) & (middle_at < middle) & (inner_at < inner)
     x = tl.load(
         x_ptr + outer_at * x_outer_at + middle_at * x_middle_at + inner_at * x_inner_at, mask=inside
     ).to(COMPUTE)
@@ -108,13 +109,18 @@ def choose_relu(
     # every operand lies in one run
     if outer * middle == 1:
         return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
-    # any strides: a square tile where memory runs along another dim than the last
-    BLOCK = (
-        max(64, 4096 // triton.next_power_of_2(outer * middle))
-        if turned
-        else min(1024, max(16, triton.next_power_of_2(inner)))
+    # any strides: a square tile where memory runs along the middle dim of an operand
+    BLOCK = min(
+        triton.next_power_of_2(inner),
+        max(64, 4096 // triton.next_power_of_2(middle)) if turned else 1024,
     )
-    return "strided", dict(BLOCK=BLOCK, ROWS=max(1, 4096 // BLOCK), num_warps=8)
+    ROWS = min(triton.next_power_of_2(middle), 4096 // BLOCK)
+    return "strided", dict(
+        BLOCK=BLOCK,
+        ROWS=ROWS,
+        OUTER=min(triton.next_power_of_2(outer), 4096 // (BLOCK * ROWS)),
+        num_warps=8,
+    )
 
 
 def launch_relu(x, y) -> None:
@@ -132,13 +138,17 @@ def launch_relu(x, y) -> None:
         )
     else:
         relu_strided[
-            (triton.cdiv(outer * middle, config["ROWS"]) * triton.cdiv(inner, config["BLOCK"]),)
+            (
+                triton.cdiv(outer, config["OUTER"])
+                * triton.cdiv(middle, config["ROWS"])
+                * triton.cdiv(inner, config["BLOCK"]),
+            )
         ](
             x,
             y,
-            middle * outer,
-            inner,
+            outer,
             middle,
+            inner,
             x.stride(0),
             x.stride(1),
             x.stride(2),
@@ -236,9 +246,9 @@ def relu_backward_strided(
     x_ptr,
     dy_ptr,
     dx_ptr,
-    rows,
-    inner,
+    outer,
     middle,
+    inner,
     x_outer_at,
     x_middle_at,
     x_inner_at,
@@ -249,16 +259,17 @@ def relu_backward_strided(
     dx_middle_at,
     dx_inner_at,
     COMPUTE: tl.constexpr,
+    OUTER: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(inner, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    inner_at = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (inner_at < inner)
-    outer_at = row // middle
-    middle_at = row % middle
+    """A tile of OUTER x ROWS x BLOCK elements a program."""
+    tile = tl.program_id(0)
+    tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
+    outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
+    middle_at = (tile // tiles % spans).to(tl.int64) * ROWS + tl.arange(0, ROWS)[None, :, None]
+    inner_at = (tile % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, None, :]
+    inside = (outer_at < outer) & (middle_at < middle) & (inner_at < inner)
     x = tl.load(
         x_ptr + outer_at * x_outer_at + middle_at * x_middle_at + inner_at * x_inner_at, mask=inside
     ).to(COMPUTE)
@@ -281,13 +292,18 @@ def choose_relu_backward(
     # every operand lies in one run
     if outer * middle == 1:
         return "flat", dict(BLOCK=2048 // itemsize, num_warps=4)
-    # any strides: a square tile where memory runs along another dim than the last
-    BLOCK = (
-        max(64, 4096 // triton.next_power_of_2(outer * middle))
-        if turned
-        else min(1024, max(16, triton.next_power_of_2(inner)))
+    # any strides: a square tile where memory runs along the middle dim of an operand
+    BLOCK = min(
+        triton.next_power_of_2(inner),
+        max(64, 4096 // triton.next_power_of_2(middle)) if turned else 1024,
     )
-    return "strided", dict(BLOCK=BLOCK, ROWS=max(1, 4096 // BLOCK), num_warps=8)
+    ROWS = min(triton.next_power_of_2(middle), 4096 // BLOCK)
+    return "strided", dict(
+        BLOCK=BLOCK,
+        ROWS=ROWS,
+        OUTER=min(triton.next_power_of_2(outer), 4096 // (BLOCK * ROWS)),
+        num_warps=8,
+    )
 
 
 def launch_relu_backward(x, dy, dx) -> None:
@@ -314,14 +330,18 @@ def launch_relu_backward(x, dy, dx) -> None:
         )
     else:
         relu_backward_strided[
-            (triton.cdiv(outer * middle, config["ROWS"]) * triton.cdiv(inner, config["BLOCK"]),)
+            (
+                triton.cdiv(outer, config["OUTER"])
+                * triton.cdiv(middle, config["ROWS"])
+                * triton.cdiv(inner, config["BLOCK"]),
+            )
         ](
             x,
             dy,
             dx,
-            middle * outer,
-            inner,
+            outer,
             middle,
+            inner,
             x.stride(0),
             x.stride(1),
             x.stride(2),

@@ -317,34 +317,12 @@ def row_sum(x: torch.Tensor) -> torch.Tensor:
 
 
 @triton.jit
-def row_sum_backward_tile(
-    dy_ptr,
-    dx_ptr,
-    N,
-    D,
-    dy_n,
-    dx_n,
-    dx_d,
-    COMPUTE: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(D, BLOCK)
-    n = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    d = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (n < N) & (d < D)
-    dy = tl.load(dy_ptr + n * dy_n, mask=n < N).to(COMPUTE)
-    tl.store(dx_ptr + n * dx_n + d * dx_d, dy, mask=inside)
-
-
-@triton.jit
 def row_sum_backward_strided(
     dy_ptr,
     dx_ptr,
-    rows,
-    inner,
+    outer,
     middle,
+    inner,
     dy_outer_at,
     dy_middle_at,
     dy_inner_at,
@@ -352,16 +330,17 @@ def row_sum_backward_strided(
     dx_middle_at,
     dx_inner_at,
     COMPUTE: tl.constexpr,
+    OUTER: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(inner, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    inner_at = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (inner_at < inner)
-    outer_at = row // middle
-    middle_at = row % middle
+    """A tile of OUTER x ROWS x BLOCK elements a program."""
+    tile = tl.program_id(0)
+    tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
+    outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
+    middle_at = (tile // tiles % spans).to(tl.int64) * ROWS + tl.arange(0, ROWS)[None, :, None]
+    inner_at = (tile % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, None, :]
+    inside = (outer_at < outer) & (middle_at < middle) & (inner_at < inner)
     dy = tl.load(
         dy_ptr + outer_at * dy_outer_at + middle_at * dy_middle_at + inner_at * dy_inner_at,
         mask=inside,
@@ -373,57 +352,51 @@ def row_sum_backward_strided(
     )
 
 
-def choose_row_sum_backward(cols: int, in_order: bool) -> tuple[str, dict]:
+def choose_row_sum_backward(outer: int, middle: int, inner: int, turned: bool) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
-    # operands disagree on the fastest axis: a square tile reads and writes whole lines
-    if in_order:
-        BLOCK = min(64, max(4, triton.next_power_of_2(cols)))
-        return "tile", dict(BLOCK=BLOCK, ROWS=4096 // BLOCK, num_warps=8)
-    # results in another order, such as channels last
-    return "strided", dict(BLOCK=64, ROWS=64, num_warps=8)
+    # any strides: a square tile where memory runs along the middle dim of an operand
+    BLOCK = min(
+        triton.next_power_of_2(inner),
+        max(64, 4096 // triton.next_power_of_2(middle)) if turned else 1024,
+    )
+    ROWS = min(triton.next_power_of_2(middle), 4096 // BLOCK)
+    return "strided", dict(
+        BLOCK=BLOCK,
+        ROWS=ROWS,
+        OUTER=min(triton.next_power_of_2(outer), 4096 // (BLOCK * ROWS)),
+        num_warps=8,
+    )
 
 
 def launch_row_sum_backward(x, dy, dx) -> None:
     """Computes dx by the variant that fits, unchecked."""
-    N, D = x.shape
-    cols = D
-    in_order = dx.is_contiguous()
-    variant, config = choose_row_sum_backward(cols, in_order)
+    dy, dx = _three_dims(*torch.broadcast_tensors(dy[:, None], dx))
+    outer, middle, inner = dx.shape
+    turned = any(0 < t.stride(1) < t.stride(2) for t in (dy, dx))
+    _, config = choose_row_sum_backward(outer, middle, inner, turned)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
-    if variant == "tile":
-        row_sum_backward_tile[(triton.cdiv(N, config["ROWS"]) * triton.cdiv(D, config["BLOCK"]),)](
-            dy,
-            dx,
-            N,
-            D,
-            dy.stride(0),
-            dx.stride(0),
-            dx.stride(1),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
+    row_sum_backward_strided[
+        (
+            triton.cdiv(outer, config["OUTER"])
+            * triton.cdiv(middle, config["ROWS"])
+            * triton.cdiv(inner, config["BLOCK"]),
         )
-    else:
-        dy, dx = _three_dims(*torch.broadcast_tensors(dy[:, None], dx))
-        outer, middle, inner = dx.shape
-        row_sum_backward_strided[
-            (triton.cdiv(outer * middle, config["ROWS"]) * triton.cdiv(inner, config["BLOCK"]),)
-        ](
-            dy,
-            dx,
-            middle * outer,
-            inner,
-            middle,
-            dy.stride(0),
-            dy.stride(1),
-            dy.stride(2),
-            dx.stride(0),
-            dx.stride(1),
-            dx.stride(2),
-            COMPUTE=COMPUTE,
-            enable_fp_fusion=True,
-            **config,
-        )
+    ](
+        dy,
+        dx,
+        outer,
+        middle,
+        inner,
+        dy.stride(0),
+        dy.stride(1),
+        dy.stride(2),
+        dx.stride(0),
+        dx.stride(1),
+        dx.stride(2),
+        COMPUTE=COMPUTE,
+        enable_fp_fusion=True,
+        **config,
+    )
 
 
 def allocate_row_sum_backward(x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:

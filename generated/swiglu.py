@@ -125,9 +125,9 @@ def swiglu_strided(
     gate_ptr,
     up_ptr,
     y_ptr,
-    rows,
-    inner,
+    outer,
     middle,
+    inner,
     gate_outer_at,
     gate_middle_at,
     gate_inner_at,
@@ -139,16 +139,17 @@ def swiglu_strided(
     y_inner_at,
     COMPUTE: tl.constexpr,
     HALF: tl.constexpr,
+    OUTER: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(inner, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    inner_at = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (inner_at < inner)
-    outer_at = row // middle
-    middle_at = row % middle
+    """A tile of OUTER x ROWS x BLOCK elements a program."""
+    tile = tl.program_id(0)
+    tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
+    outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
+    middle_at = (tile // tiles % spans).to(tl.int64) * ROWS + tl.arange(0, ROWS)[None, :, None]
+    inner_at = (tile % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, None, :]
+    inside = (outer_at < outer) & (middle_at < middle) & (inner_at < inner)
     gate = tl.load(
         gate_ptr + outer_at * gate_outer_at + middle_at * gate_middle_at + inner_at * gate_inner_at,
         mask=inside,
@@ -172,13 +173,18 @@ def choose_swiglu(
     # every operand lies in one run
     if outer * middle == 1:
         return "flat", dict(BLOCK=4096 // itemsize, num_warps=4)
-    # any strides: a square tile where memory runs along another dim than the last
-    BLOCK = (
-        max(64, 4096 // triton.next_power_of_2(outer * middle))
-        if turned
-        else min(1024, max(16, triton.next_power_of_2(inner)))
+    # any strides: a square tile where memory runs along the middle dim of an operand
+    BLOCK = min(
+        triton.next_power_of_2(inner),
+        max(64, 4096 // triton.next_power_of_2(middle)) if turned else 1024,
     )
-    return "strided", dict(BLOCK=BLOCK, ROWS=max(1, 4096 // BLOCK), num_warps=8)
+    ROWS = min(triton.next_power_of_2(middle), 4096 // BLOCK)
+    return "strided", dict(
+        BLOCK=BLOCK,
+        ROWS=ROWS,
+        OUTER=min(triton.next_power_of_2(outer), 4096 // (BLOCK * ROWS)),
+        num_warps=8,
+    )
 
 
 def launch_swiglu(gate, up, y) -> None:
@@ -206,14 +212,18 @@ def launch_swiglu(gate, up, y) -> None:
         )
     else:
         swiglu_strided[
-            (triton.cdiv(outer * middle, config["ROWS"]) * triton.cdiv(inner, config["BLOCK"]),)
+            (
+                triton.cdiv(outer, config["OUTER"])
+                * triton.cdiv(middle, config["ROWS"])
+                * triton.cdiv(inner, config["BLOCK"]),
+            )
         ](
             gate,
             up,
             y,
-            middle * outer,
-            inner,
+            outer,
             middle,
+            inner,
             gate.stride(0),
             gate.stride(1),
             gate.stride(2),
@@ -396,9 +406,9 @@ def swiglu_backward_strided(
     gate_ptr,
     dgate_ptr,
     dup_ptr,
-    rows,
-    inner,
+    outer,
     middle,
+    inner,
     dy_outer_at,
     dy_middle_at,
     dy_inner_at,
@@ -416,16 +426,17 @@ def swiglu_backward_strided(
     dup_inner_at,
     COMPUTE: tl.constexpr,
     HALF: tl.constexpr,
+    OUTER: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """A tile of ROWS x BLOCK elements a program."""
-    tiles = tl.cdiv(inner, BLOCK)
-    row = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    inner_at = (tl.program_id(0) % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (inner_at < inner)
-    outer_at = row // middle
-    middle_at = row % middle
+    """A tile of OUTER x ROWS x BLOCK elements a program."""
+    tile = tl.program_id(0)
+    tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
+    outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
+    middle_at = (tile // tiles % spans).to(tl.int64) * ROWS + tl.arange(0, ROWS)[None, :, None]
+    inner_at = (tile % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, None, :]
+    inside = (outer_at < outer) & (middle_at < middle) & (inner_at < inner)
     dy = tl.load(
         dy_ptr + outer_at * dy_outer_at + middle_at * dy_middle_at + inner_at * dy_inner_at,
         mask=inside,
@@ -464,13 +475,18 @@ def choose_swiglu_backward(
     # every operand lies in one run
     if outer * middle == 1:
         return "flat", dict(BLOCK=4096 // itemsize, num_warps=4)
-    # any strides: a square tile where memory runs along another dim than the last
-    BLOCK = (
-        max(64, 4096 // triton.next_power_of_2(outer * middle))
-        if turned
-        else min(1024, max(16, triton.next_power_of_2(inner)))
+    # any strides: a square tile where memory runs along the middle dim of an operand
+    BLOCK = min(
+        triton.next_power_of_2(inner),
+        max(64, 4096 // triton.next_power_of_2(middle)) if turned else 1024,
     )
-    return "strided", dict(BLOCK=BLOCK, ROWS=max(1, 4096 // BLOCK), num_warps=8)
+    ROWS = min(triton.next_power_of_2(middle), 4096 // BLOCK)
+    return "strided", dict(
+        BLOCK=BLOCK,
+        ROWS=ROWS,
+        OUTER=min(triton.next_power_of_2(outer), 4096 // (BLOCK * ROWS)),
+        num_warps=8,
+    )
 
 
 def launch_swiglu_backward(gate, up, dy, dgate, dup) -> None:
@@ -502,16 +518,20 @@ def launch_swiglu_backward(gate, up, dy, dgate, dup) -> None:
         )
     else:
         swiglu_backward_strided[
-            (triton.cdiv(outer * middle, config["ROWS"]) * triton.cdiv(inner, config["BLOCK"]),)
+            (
+                triton.cdiv(outer, config["OUTER"])
+                * triton.cdiv(middle, config["ROWS"])
+                * triton.cdiv(inner, config["BLOCK"]),
+            )
         ](
             dy,
             up,
             gate,
             dgate,
             dup,
-            middle * outer,
-            inner,
+            outer,
             middle,
+            inner,
             dy.stride(0),
             dy.stride(1),
             dy.stride(2),

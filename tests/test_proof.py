@@ -485,7 +485,8 @@ def test_who_interrupts_ends_the_workers(monkeypatch):
 
     def start(device, module):
         pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        started.append(subprocess.Popen([sys.executable, "-c", SLEEPER], **pipes))
+        command = [sys.executable, "-c", SLEEPER]
+        started.append(subprocess.Popen(command, start_new_session=True, **pipes))
         return started[-1]
 
     def interrupt(text):

@@ -27,7 +27,6 @@ BOOLEANS = (
     "patched",
     "hip",
     "channels_last",
-    "in_order",
     "one_tap",
     "as_rows",
     "deterministic",
@@ -91,7 +90,8 @@ def fact_texts(context: Context, step: Step, views: dict[str, View]):
         if test.fact in spoken:
             yield test.fact, tested(test)
     if step.merged:
-        yield "turned", f"any(0 < t.stride(1) < t.stride(2) for t in {tuple_text(step.merged)})"
+        names = tuple_text([t for t, _ in step.merged])
+        yield "turned", f"any(0 < t.stride(1) < t.stride(2) for t in {names})"
     if "across" in spoken - {o.fact for o in step.orders}:
         yield "across", across_text(step, views)
     if "tma" in spoken:

@@ -20,6 +20,7 @@ from tritongen.schedule.plan import KernelPlan
 PRINTERS = {
     "flat": lambda body: tiles.flat(tiles.FlatBody(body.context, body.kernel)),
     "tile": tiles.tile,
+    "strided": tiles.strided,
     "rows": tiles.rows,
     "lines": lambda body: lines.lines(lines.LinesBody(body.context, body.kernel)),
     "lines_loop": lambda body: lines.lines_loop(lines.LinesBody(body.context, body.kernel)),

@@ -23,7 +23,7 @@ from tritongen.emit.facts import (
     touched,
     used_facts,
 )
-from tritongen.emit.merged import broadcast_lines, merge_lines, one_batch
+from tritongen.emit.merged import merge_lines, one_batch
 from tritongen.emit.sizes import (
     bare,
     batch_slice,
@@ -290,10 +290,9 @@ def branch(
     packs = () if variant.packs == packed else variant.packs
     lines = [line for pack in packs for line in pack_lines(context, pack)]
     device = touched(step)[0]
-    lines += broadcast_lines(context, step, variant)
     copies = [p.stored for p in variant.packs if p.stored]
     for tensor in (*touched(step), *copies):
-        if tensor in copies or not (is_shared(step, tensor) or step.merged or variant.merged):
+        if tensor in copies or not (is_shared(step, tensor) or step.merged):
             way = seen_by(step, variant.launches[0].kernel, tensor)
             lines += view_line(context, tensor, way, tensor in step.stores)
     for name, dtype, shape in variant.scratch:

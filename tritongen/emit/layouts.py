@@ -28,7 +28,7 @@ def layouts(plan: Plan, host: ir.Op) -> dict[str, tuple[str, tuple[str, ...]]]:
     for step in plan.steps:
         together = tuple(own[name] for name in step.stores if name in own)
         for name in own.keys() & set(step.stores):
-            if name in step.merged or any(v.merged for v in step.variants):
+            if step.merged:
                 found[own[name]] = ANY, together
             elif all(takes_images(s, name) for s in plan.steps):
                 found[own[name]] = CHANNELS_LAST, (own[name],)

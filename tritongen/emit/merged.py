@@ -12,7 +12,7 @@ from tritongen.emit.sizes import expanded, under, whole
 from tritongen.emit.text import tuple_text
 from tritongen.ir import nodes as ir
 from tritongen.ir.batches import broadcasting
-from tritongen.schedule.plan import Step, Variant
+from tritongen.schedule.plan import Step
 
 
 def one_batch(context: Context, tensor: str) -> bool:
@@ -24,37 +24,33 @@ def merge_lines(context: Context, step: Step) -> list[str]:
     """The dims of all tensors, broadcast to the shape of the result, merged to three."""
     if not step.merged:
         return []
-    op, last = context.op, step.stores[-1]
-    operands = {t.name: t for t in broadcasting(op)}
-    flat = [t for t in step.merged if one_batch(context, t) and ir.BATCH_SIZE in context.dims[t]]
-    aligned = [t for t in step.merged if t in operands and ir.BATCH_SIZE in operands[t].dims[1:]]
-    names = ", ".join(step.merged)
-    differ = operands.keys() & set(step.merged) - set(aligned)
-    given = f"*torch.broadcast_tensors({names})" if differ else names
-    return [
-        *(f"{t} = {_spread(context, t)}" for t in flat),
-        *(f"{t} = {expanded(operands[t], 'batch_shape')}" for t in aligned),
-        f"{tuple_text(step.merged)} = _three_dims({given})",
-        f"outer, middle, inner = {last}.shape",
-        f"total = {last}.numel()",
-    ]
+    names, last = [t for t, _ in step.merged], step.stores[-1]
+    lines, given = (_under if any(at for _, at in step.merged) else _batches)(context, step, names)
+    lines += [f"{tuple_text(names)} = _three_dims({given})", f"outer, middle, inner = {last}.shape"]
+    return [*lines, f"total = {last}.numel()"] if "total" in dict(step.facts) else lines
 
 
-def broadcast_lines(context: Context, step: Step, variant: Variant) -> list[str]:
-    """As `merge_lines`, for one variant, of tensors that lack dims of the result."""
-    if not variant.merged:
-        return []
+def _batches(context: Context, step: Step, names: list[str]) -> tuple[list[str], str]:
+    """Lines, and what is merged then: of tensors that have batch dims alone."""
+    operands = {t.name: t for t in broadcasting(context.op)}
+    flat = [t for t in names if one_batch(context, t) and ir.BATCH_SIZE in context.dims[t]]
+    aligned = [t for t in names if t in operands and ir.BATCH_SIZE in operands[t].dims[1:]]
+    lines = [f"{t} = {_spread(context, t)}" for t in flat]
+    lines += [f"{t} = {expanded(operands[t], 'batch_shape')}" for t in aligned]
+    given = ", ".join(names)
+    differ = operands.keys() & set(names) - set(aligned)
+    return lines, f"*torch.broadcast_tensors({given})" if differ else given
+
+
+def _under(context: Context, step: Step, names: list[str]) -> tuple[list[str], str]:
+    """As `_batches`, of tensors that lack dims of the result."""
     result = context.dims[step.stores[0]]
-    known = ((ir.Tensor(_spread(context, t), "", context.dims[t]), at) for t, at in variant.merged)
-    seen = [under(context.op, result, t, at) for t, at in known]
-    alike = all(len(at) == len(result) for _, at in variant.merged)
-    given = ", ".join(seen)
+    known = ((ir.Tensor(_spread(context, t), "", context.dims[t]), at) for t, at in step.merged)
+    given = ", ".join(under(context.op, result, t, at) for t, at in known)
+    alike = all(len(at) == len(result) for _, at in step.merged)
     if not alike or ir.BATCH_SIZE in result and broadcasting(context.op):
-        given = f"*torch.broadcast_tensors({given})"
-    return [
-        f"{tuple_text([t for t, _ in variant.merged])} = _three_dims({given})",
-        f"outer, middle, inner = {step.stores[-1]}.shape",
-    ]
+        return [], f"*torch.broadcast_tensors({given})"
+    return [], given
 
 
 def _spread(context: Context, tensor: str) -> str:

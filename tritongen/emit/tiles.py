@@ -1,4 +1,4 @@
-"""Kernels whose tile is in registers at once: flat, tile, rows.
+"""Kernels whose tile is in registers at once: flat, tile, strided, rows.
 
 Input: a `Body` over a `KernelPlan`. Output: its `KernelView`. The tile is [ROWS, BLOCK]; values that
 depend on the row alone are [ROWS, 1], on the column alone [1, BLOCK], so every line reads the same
@@ -153,6 +153,21 @@ def tile(body: Body) -> KernelView:
     straight_lines(body)
     doc = "A tile of ROWS x BLOCK elements a program."
     return view(body, var, ("ROWS", "BLOCK"), doc, lines=tuple(body.lines))
+
+
+def strided(body: Body) -> KernelView:
+    """Three dims, of which none is taken apart: where a dim is contiguous, Triton sees that it is."""
+    var = {}
+    for axis in body.kernel.axes:
+        (digit,) = axis.digits
+        var[digit.index] = body.axis_var[axis.name] = axis_name(body, axis)
+        var[axis.name] = body.extent(axis.extent, axis.name)
+        body.axis_mask[axis.name] = f"{var[digit.index]} < {var[axis.name]}"
+    var |= {name: body.names.free(name) for name in ("inside", "tile", "tiles", "spans")}
+    body.together = {frozenset(axis.name for axis in body.kernel.axes): var["inside"]}
+    straight_lines(body)
+    doc = "A tile of OUTER x ROWS x BLOCK elements a program."
+    return view(body, var, ("OUTER", "ROWS", "BLOCK"), doc, lines=tuple(body.lines))
 
 
 def rows(body: Body) -> KernelView:

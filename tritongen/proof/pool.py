@@ -22,6 +22,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -189,5 +190,5 @@ def _start(device: str, module: str) -> subprocess.Popen:
 
 def _kill(process: subprocess.Popen) -> None:
     """With what it has started: else ptxas goes on by itself, for hours with some kernels."""
-    if process.poll() is None:
+    with suppress(ProcessLookupError):  # it has ended by itself
         os.killpg(process.pid, signal.SIGKILL)

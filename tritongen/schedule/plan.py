@@ -149,8 +149,6 @@ class Variant:
     scratch: tuple[tuple[str, str, tuple[Rule, ...]], ...] = ()  # name, dtype, shape
     zeroed: tuple[tuple[str, str], ...] = ()  # what is added to: its name, the tensor it is
     packs: tuple[Pack, ...] = ()
-    # tensors, and the dims of the result that each has: broadcast, and their dims merged to three
-    merged: tuple[tuple[str, tuple[int, ...]], ...] = ()
     requires: Rule = "True"
 
 
@@ -227,7 +225,9 @@ class Step:
     facts: tuple[tuple[str, Poly], ...]
     kernels: tuple[KernelPlan, ...]
     variants: tuple[Variant, ...]
-    merged: tuple[str, ...] = ()  # tensors whose batch dims the launch merges to three
+    # Tensors, and the dims of the result that each has, none where it is all batch dims: the launch broadcasts them
+    # to the result, and merges their dims to three.
+    merged: tuple[tuple[str, tuple[int, ...]], ...] = ()
     apart: tuple[tuple[str, str], ...] = ()  # (an earlier step, why this is not part of it)
     orders: tuple[Order, ...] = ()
     tests: tuple[Run | Sizes, ...] = ()

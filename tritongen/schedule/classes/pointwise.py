@@ -11,7 +11,7 @@ from tritongen.schedule.canonical import (
     same,
 )
 from tritongen.schedule.members import Group, gather_lines, is_reducer
-from tritongen.schedule.plan import Axis, KernelPlan, Launch, Run, Step, Variant, View
+from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant, View
 from tritongen.schedule.views import accesses, digits_by_dim, views
 
 
@@ -97,39 +97,39 @@ def _merged(name, group, stores) -> Step:
     one = Axis("i", (ir.Binder(ir.BATCH, Poly(), size("total")),))
     run = tuple(View(t, (poly(1), poly(1), size("total")), ((), (), (ir.BATCH,))) for t in tensors)
     kernel = KernelPlan(f"{name}_flat", "flat", "whole", (one,), group.nests, stores, run)
-    strided, fallback = _strided(name, group, stores, tuple(tensors))
     flat = _flat_variant(kernel, "outer * middle == 1", "every operand lies in one run")
-    numbers = tuple((d, size(d)) for d in (*BATCH_DIGITS, "total"))
-    kernels, variants = (kernel, strided), (flat, fallback)
-    return Step(
-        name, "pointwise", "no reducer", stores, numbers, kernels, variants, merged=tuple(tensors)
-    )
+    step = _strided(name, group, stores, tuple((t, ()) for t in tensors))
+    numbers = (*step.facts, ("total", size("total")))
+    kernels, variants = (kernel, *step.kernels), (flat, *step.variants)
+    return replace(step, facts=numbers, kernels=kernels, variants=variants)
 
 
-BATCH_DIGITS = ("outer", "middle", "inner")
+MERGED_DIMS = ("outer", "middle", "inner")
 
 
-def _strided(name, group, stores, tensors: tuple[str, ...]) -> tuple[KernelPlan, Variant]:
+def _strided(name, group, stores, merged: tuple[tuple[str, tuple[int, ...]], ...]) -> Step:
     """Operands of any rank and strides, as three dims."""
-    digits = tuple(ir.Binder(f"{d}_at", Poly(), size(d)) for d in BATCH_DIGITS)
-    axes = (Axis("row", digits[:2]), Axis("col", digits[2:]))
+    digits = tuple(ir.Binder(f"{d}_at", Poly(), size(d)) for d in MERGED_DIMS)
+    axes = tuple(Axis(d, (digit,)) for d, digit in zip(MERGED_DIMS, digits, strict=True))
     place = tuple(index(d.index) for d in digits)
     nests = tuple(_over(n, digits, place) for n in group.nests)
     runs = tuple((d.index,) for d in digits)
-    seen = tuple(View(t, tuple(size(d) for d in BATCH_DIGITS), runs) for t in tensors)
-    kernel = KernelPlan(f"{name}_strided", "tile", "whole", axes, nests, stores, seen)
+    seen = tuple(View(t, tuple(size(d) for d in MERGED_DIMS), runs) for t, _ in merged)
+    kernel = KernelPlan(f"{name}_strided", "strided", "whole", axes, nests, stores, seen)
     config = (
-        # Few rows fill no square: of 2 x 330220228, transposed, 62 of 64 lanes had nothing to do.
-        (
-            "BLOCK",
-            "max(64, 4096 // pow2(outer * middle)) if turned else min(1024, max(16, pow2(inner)))",
-        ),
-        ("ROWS", "max(1, 4096 // BLOCK)"),
+        # Where the middle is short, what a square lacks of it is taken of the rest, so that no lane is idle.
+        ("BLOCK", "min(pow2(inner), max(64, 4096 // pow2(middle)) if turned else 1024)"),
+        ("ROWS", "min(pow2(middle), 4096 // BLOCK)"),
+        ("OUTER", "min(pow2(outer), 4096 // (BLOCK * ROWS))"),
         ("num_warps", "8"),
     )
-    why = "any strides: a square tile where memory runs along another dim than the last"
-    grid = ("cdiv(outer * middle, ROWS) * cdiv(inner, BLOCK)",)
-    return kernel, Variant("strided", "True", why, config, (Launch(kernel.name, grid),))
+    why = "any strides: a square tile where memory runs along the middle dim of an operand"
+    grid = ("cdiv(outer, OUTER) * cdiv(middle, ROWS) * cdiv(inner, BLOCK)",)
+    variant = Variant("strided", "True", why, config, (Launch(kernel.name, grid),))
+    numbers = tuple((d, size(d)) for d in MERGED_DIMS)
+    return Step(
+        name, "pointwise", "no reducer", stores, numbers, (kernel,), (variant,), merged=merged
+    )
 
 
 def _over(nest: ir.Nest, box: tuple[ir.Binder, ...], place: tuple[Poly, ...]) -> ir.Nest:
@@ -159,15 +159,16 @@ def turned(name, group, stores, dims, facts) -> Step:
 
 def _tile(name, group, stores, dims, facts) -> Step:
     touched = list(accesses(group.nests, stores, dims))
+    if (merged := _merged_dims(group, stores, touched, dims)) is not None:
+        return _strided(name, group, stores, merged)
     split = _column_digits(group, touched, dims, facts)
     axes = (Axis("row", group.row[:split]), Axis("col", group.row[split:]))
     seen = views(touched, dims, axes, facts)
-    step = _tile_of(name, group, stores, split, seen, _disagree(seen, axes))
-    return _in_any_order(step, group, touched, dims)
+    return _tile_of(name, group, stores, split, seen, _disagree(seen, axes))
 
 
-def _in_any_order(step: Step, group: Group, touched, dims) -> Step:
-    """The step with a way to write results whose dims lie in another order; as it is where indices are more than places."""
+def _merged_dims(group: Group, stores, touched, dims) -> tuple[tuple[str, tuple[int, ...]], ...] | None:
+    """The tensors, and which dims of the result each has; None where indices are more than places in them."""
     box = [index(b.index) for b in group.row]
     extents = [b.hi - b.lo for b in group.row]
     merged: dict[str, tuple[int, ...]] = {}
@@ -182,24 +183,15 @@ def _in_any_order(step: Step, group: Group, touched, dims) -> Step:
             or any(extents[k] == ir.BATCH_SIZE for k in behind)
             or behind
             and ir.BATCH_SIZE in own[1:]
-            or tensor in step.stores
+            or tensor in stores
             and len(at) < len(box)
             or merged.setdefault(tensor, at) != at
         ):
-            return step
+            return None
     values = [e for n in group.nests for e in ir.walk(n.body) if isinstance(e, ir.IndexValue)]
     if len(box) < 2 or any(indices(e.poly) for e in values):
-        return step
-    tensors = tuple(t for t, at in merged.items() if at)
-    strided, variant = _strided(step.name, group, step.stores, tensors)
-    square = (("BLOCK", "64"), ("ROWS", "64"), ("num_warps", "8"))
-    own_way = tuple((t, merged[t]) for t in tensors)
-    why = "results in another order, such as channels last"
-    variant = replace(variant, config=square, why=why, merged=own_way)
-    tile = replace(step.variants[0], when="in_order", requires="in_order")
-    test = Run("in_order", tuple((t, tuple(range(len(box)))) for t in step.stores))
-    kernels = (*step.kernels, strided)
-    return replace(step, kernels=kernels, variants=(tile, variant), tests=(test,))
+        return None
+    return tuple((t, at) for t, at in merged.items() if at)
 
 
 def _tile_of(name, group, stores, split: int, seen: tuple[View, ...], square: bool) -> Step:
