@@ -1081,10 +1081,12 @@ def launch_attention_s(q, k, s, scale) -> None:
         )
 
 
-def choose_attention_m(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
+def choose_attention_m(
+    rows: int, cols: int, across: bool, aligned: bool, sms: int
+) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 256 if across else 2048
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -1113,14 +1115,20 @@ def choose_attention_m(rows: int, cols: int, across: bool, sms: int) -> tuple[st
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=(
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                4
+                if BLOCK <= 32
+                else (
+                    1
+                    if BLOCK <= 1024
+                    else (
+                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                    )
+                )
             ),
         )
     # any width
@@ -1138,9 +1146,10 @@ def launch_attention_m(q, k, s, m, o_sum2) -> None:
     o_sum2 = o_sum2.view(B * H * S)
     rows = B * H * S
     cols = L
-    across = s.stride(0) < s.stride(1)
+    across = 0 < s.stride(0) < s.stride(1)
+    aligned = cols % 16 == 0 and s.stride(0) % 16 == 0
     sms = _multiprocessors(s.device)
-    variant, config = choose_attention_m(rows, cols, across, sms)
+    variant, config = choose_attention_m(rows, cols, across, aligned, sms)
     if variant == "split":
         m_part = torch.empty((rows, config["PARTS"]), dtype=torch.float32, device=s.device)
         o_sum2_part = torch.empty((rows, config["PARTS"]), dtype=torch.float32, device=s.device)
@@ -2271,7 +2280,7 @@ def attention_backward_dscale_rows(
     m_ptr,
     dscale_ptr,
     scale,
-    cols,
+    cols2,
     L,
     dp_sum_col,
     do_sum_bhi,
@@ -2285,16 +2294,16 @@ def attention_backward_dscale_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < 1) & (col < cols)
+    inside = (row < 1) & (col < cols2)
     scale = _scalar(scale, SCALE_IS_TENSOR, tl.float32)
     bhi = (col // L).to(tl.int64)
-    dp_sum = tl.load(dp_sum_ptr + col.to(tl.int64) * dp_sum_col, mask=col < cols)
-    do_sum = tl.load(do_sum_ptr + bhi * do_sum_bhi, mask=col < cols)
-    o_sum2 = tl.load(o_sum2_ptr + bhi * o_sum2_bhi, mask=col < cols)
+    dp_sum = tl.load(dp_sum_ptr + col.to(tl.int64) * dp_sum_col, mask=col < cols2)
+    do_sum = tl.load(do_sum_ptr + bhi * do_sum_bhi, mask=col < cols2)
+    o_sum2 = tl.load(o_sum2_ptr + bhi * o_sum2_bhi, mask=col < cols2)
     dp = dp_sum - do_sum / o_sum2
-    s_sum = tl.load(s_sum_ptr + col.to(tl.int64) * s_sum_col, mask=col < cols)
+    s_sum = tl.load(s_sum_ptr + col.to(tl.int64) * s_sum_col, mask=col < cols2)
     s = scale * s_sum
-    m = tl.load(m_ptr + bhi * m_bhi, mask=col < cols)
+    m = tl.load(m_ptr + bhi * m_bhi, mask=col < cols2)
     p = _exp(s - m)
     ds = dp * p
     dscale = tl.sum(tl.where(inside, ds * s_sum, 0.0), 1, keep_dims=True)
@@ -2808,10 +2817,12 @@ def launch_attention_backward_s_sum(q, k, s_sum) -> None:
         )
 
 
-def choose_attention_backward_m(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
+def choose_attention_backward_m(
+    rows: int, cols: int, across: bool, aligned: bool, sms: int
+) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 256 if across else 2048
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -2840,14 +2851,20 @@ def choose_attention_backward_m(rows: int, cols: int, across: bool, sms: int) ->
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=(
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                4
+                if BLOCK <= 32
+                else (
+                    1
+                    if BLOCK <= 1024
+                    else (
+                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                    )
+                )
             ),
         )
     # any width
@@ -2865,9 +2882,10 @@ def launch_attention_backward_m(q, k, s_sum, m, o_sum2, scale) -> None:
     o_sum2 = o_sum2.view(B * H * S)
     rows = B * H * S
     cols = L
-    across = s_sum.stride(0) < s_sum.stride(1)
+    across = 0 < s_sum.stride(0) < s_sum.stride(1)
+    aligned = cols % 16 == 0 and s_sum.stride(0) % 16 == 0
     sms = _multiprocessors(s_sum.device)
-    variant, config = choose_attention_backward_m(rows, cols, across, sms)
+    variant, config = choose_attention_backward_m(rows, cols, across, aligned, sms)
     if variant == "split":
         m_part = torch.empty((rows, config["PARTS"]), dtype=torch.float32, device=s_sum.device)
         o_sum2_part = torch.empty((rows, config["PARTS"]), dtype=torch.float32, device=s_sum.device)
@@ -2937,11 +2955,11 @@ def launch_attention_backward_m(q, k, s_sum, m, o_sum2, scale) -> None:
 
 
 def choose_attention_backward_do_sum(
-    rows: int, cols: int, across: bool, sms: int
+    rows: int, cols: int, across: bool, aligned: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -2970,11 +2988,15 @@ def choose_attention_backward_do_sum(
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=(
+                max(4, BLOCK // 512)
+                if not aligned and BLOCK <= 16384
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
     return "loop", dict(
@@ -2990,9 +3012,10 @@ def launch_attention_backward_do_sum(q, o, do, do_sum) -> None:
     do_sum = do_sum.view(B * H * S)
     rows = B * H * S
     cols = E
-    across = do.stride(0) < do.stride(1)
+    across = 0 < do.stride(0) < do.stride(1)
+    aligned = cols % 16 == 0 and do.stride(0) % 16 == 0
     sms = _multiprocessors(do.device)
-    variant, config = choose_attention_backward_do_sum(rows, cols, across, sms)
+    variant, config = choose_attention_backward_do_sum(rows, cols, across, aligned, sms)
     if variant == "split":
         do_sum_part = torch.empty((rows, config["PARTS"]), dtype=torch.float32, device=do.device)
         attention_backward_do_sum_part[(config["PARTS"], triton.cdiv(rows, config["ROWS"]))](
@@ -3519,11 +3542,11 @@ def launch_attention_backward_dv(q, k, do, s_sum, m, o_sum2, dv, scale) -> None:
 
 
 def choose_attention_backward_dscale(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, sms: int
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = min(64 if across else 1024, max(16, triton.next_power_of_2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
         PARTS = triton.next_power_of_2(
@@ -3552,14 +3575,20 @@ def choose_attention_backward_dscale(
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=(
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                4
+                if BLOCK <= 32
+                else (
+                    1
+                    if BLOCK <= 1024
+                    else (
+                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                    )
+                )
             ),
         )
     # any width
@@ -3583,8 +3612,11 @@ def launch_attention_backward_dscale(q, k, s_sum, m, o_sum2, do_sum, dp_sum, dsc
     col_run = L
     col_runs = B * H * S
     across = False
+    aligned = cols % 16 == 0
     sms = _multiprocessors(do_sum.device)
-    variant, config = choose_attention_backward_dscale(rows, cols, col_run, col_runs, across, sms)
+    variant, config = choose_attention_backward_dscale(
+        rows, cols, col_run, col_runs, across, aligned, sms
+    )
     if variant == "split":
         dscale_sum_part = torch.empty(
             (rows, config["PARTS"]), dtype=torch.float32, device=do_sum.device

@@ -314,6 +314,7 @@ def choose_avg_pool2d(
     hop_p: int,
     apart: int,
     dilation: int,
+    line: int,
     channels_last: bool,
     itemsize: int,
 ) -> tuple[str, dict]:
@@ -329,7 +330,8 @@ def choose_avg_pool2d(
         )
     # a window small enough to unroll, lines loaded in whole runs
     if (
-        1 <= apart <= 8
+        line % 2 == 0
+        and 1 <= apart <= 8
         and triton.next_power_of_2(apart) == apart
         and itemsize <= 2 * apart
         and dilation >= 0
@@ -377,6 +379,7 @@ def launch_avg_pool2d(x, y, win, stride, pad) -> None:
     hop_p = stride
     apart = stride
     dilation = 1
+    line = W
     rows = C * N * P
     channels_last = x.stride(1) < x.stride(3)
     itemsize = x.element_size()
@@ -394,6 +397,7 @@ def launch_avg_pool2d(x, y, win, stride, pad) -> None:
         hop_p,
         apart,
         dilation,
+        line,
         channels_last,
         itemsize,
     )

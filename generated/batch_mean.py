@@ -63,7 +63,7 @@ def batch_mean_rows(
     x_ptr,
     y_ptr,
     rows,
-    cols,
+    cols2,
     x_row,
     x_col,
     y_row,
@@ -74,9 +74,9 @@ def batch_mean_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (col < cols)
+    inside = (row < rows) & (col < cols2)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
-    y = tl.sum(x, 1, keep_dims=True) / cols
+    y = tl.sum(x, 1, keep_dims=True) / cols2
     tl.store(y_ptr + row * y_row, y, mask=row < rows)
 
 
@@ -85,7 +85,7 @@ def batch_mean_loop(
     x_ptr,
     y_ptr,
     rows,
-    cols,
+    cols2,
     x_row,
     x_col,
     y_row,
@@ -96,13 +96,13 @@ def batch_mean_loop(
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
+    for start in range(0, cols2, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
         y_sum_acc += x
     y_sum = tl.sum(y_sum_acc, 1, keep_dims=True)
-    y = y_sum / cols
+    y = y_sum / cols2
     tl.store(y_ptr + row * y_row, y, mask=row < rows)
 
 
@@ -111,7 +111,7 @@ def batch_mean_part(
     x_ptr,
     y_sum_part_ptr,
     rows,
-    cols,
+    cols2,
     CHUNK,
     x_row,
     x_col,
@@ -123,11 +123,11 @@ def batch_mean_part(
     """Program (part, row): y_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
+    stop = tl.minimum((part + 1) * CHUNK, cols2)
     y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
         y_sum_acc += x
     tl.store(
@@ -137,7 +137,7 @@ def batch_mean_part(
 
 @triton.jit
 def batch_mean_finish(
-    y_sum_part_ptr, y_ptr, rows, cols, y_row, MERGE: tl.constexpr, PARTS: tl.constexpr
+    y_sum_part_ptr, y_ptr, rows, cols2, y_row, MERGE: tl.constexpr, PARTS: tl.constexpr
 ):
     """What the parts of MERGE rows left, merged."""
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
@@ -146,14 +146,16 @@ def batch_mean_finish(
         y_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
     y_sum = tl.sum(y_sum_parts, 1, keep_dims=True)
-    y = y_sum / cols
+    y = y_sum / cols2
     tl.store(y_ptr + row * y_row, y, mask=row < rows)
 
 
-def choose_batch_mean(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
+def choose_batch_mean(
+    rows: int, cols: int, across: bool, aligned: bool, sms: int
+) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -182,14 +184,20 @@ def choose_batch_mean(rows: int, cols: int, across: bool, sms: int) -> tuple[str
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=(
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                4
+                if BLOCK <= 32
+                else (
+                    1
+                    if BLOCK <= 1024
+                    else (
+                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                    )
+                )
             ),
         )
     # any width
@@ -207,9 +215,10 @@ def launch_batch_mean(x, y) -> None:
     y = y.view(batch)
     rows = batch
     cols = H * W
-    across = x.stride(0) < x.stride(1)
+    across = 0 < x.stride(0) < x.stride(1)
+    aligned = cols % 16 == 0 and x.stride(0) % 16 == 0
     sms = _multiprocessors(x.device)
-    variant, config = choose_batch_mean(rows, cols, across, sms)
+    variant, config = choose_batch_mean(rows, cols, across, aligned, sms)
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "split":
         y_sum_part = torch.empty(

@@ -103,7 +103,7 @@ def batch_norm_train_rows(
     y_ptr,
     eps,
     C,
-    cols,
+    cols2,
     HW,
     x_n,
     x_c,
@@ -121,14 +121,14 @@ def batch_norm_train_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (c < C) & (col < cols)
+    inside = (c < C) & (col < cols2)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = (col // HW).to(tl.int64)
     hw = (col % HW).to(tl.int64)
     x = tl.load(x_ptr + n * x_n + c * x_c + hw * x_hw, mask=inside, other=0.0).to(COMPUTE)
-    mu = tl.sum(x, 1, keep_dims=True) / cols
+    mu = tl.sum(x, 1, keep_dims=True) / cols2
     t = x - mu
-    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
+    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols2
     rsqrt_var = _rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=c < C).to(COMPUTE)
     bias = tl.load(bias_ptr + c * bias_c, mask=c < C).to(COMPUTE)
@@ -144,7 +144,7 @@ def batch_norm_train_lines(
     y_ptr,
     eps,
     N,
-    cols,
+    cols2,
     count,
     x_n,
     x_c,
@@ -165,12 +165,12 @@ def batch_norm_train_lines(
     n = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    cols = cols // WIDE * WIDE  # says what it is a multiple of
+    cols2 = cols2 // WIDE * WIDE  # says what it is a multiple of
     x_n = tl.multiple_of(tl.cast(x_n, tl.int64), WIDE)
     x_c = tl.multiple_of(tl.cast(x_c, tl.int64), WIDE)
     y_n = tl.multiple_of(tl.cast(y_n, tl.int64), WIDE)
     y_c = tl.multiple_of(tl.cast(y_c, tl.int64), WIDE)
-    inside = (n < N) & (col < cols)
+    inside = (n < N) & (col < cols2)
 
     x = tl.load(
         x_ptr + tl.cast(n, tl.int64) * x_n + c * x_c + tl.cast(col, tl.int64) * x_hw,
@@ -197,7 +197,7 @@ def batch_norm_train_lines_loop(
     y_ptr,
     eps,
     N,
-    cols,
+    cols2,
     count,
     x_n,
     x_c,
@@ -217,7 +217,7 @@ def batch_norm_train_lines_loop(
     c = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    cols = tl.multiple_of(tl.cast(cols, tl.int64), WIDE)
+    cols2 = tl.multiple_of(tl.cast(cols2, tl.int64), WIDE)
     x_n = tl.multiple_of(tl.cast(x_n, tl.int64), WIDE)
     x_c = tl.multiple_of(tl.cast(x_c, tl.int64), WIDE)
     y_n = tl.multiple_of(tl.cast(y_n, tl.int64), WIDE)
@@ -227,7 +227,7 @@ def batch_norm_train_lines_loop(
     var_sum_count = tl.full((), 0.0, COMPUTE)
     for start in range(0, N, LINES):
         n = start + tl.arange(0, LINES)[:, None].to(tl.int64)
-        inside = (n < N) & (col < cols)
+        inside = (n < N) & (col < cols2)
         x = tl.load(
             x_ptr + n * x_n + c * x_c + col * x_hw,
             mask=inside,
@@ -235,14 +235,14 @@ def batch_norm_train_lines_loop(
             eviction_policy="evict_last",
         ).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_lines(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(N - start, LINES) * cols
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(N - start, LINES) * cols2
         )
     mu = mu_sum / count
     var = var_sum / count
     rsqrt_var = _rsqrt(var + eps)
     for start in range(0, N, LINES):
         n = start + tl.arange(0, LINES)[:, None].to(tl.int64)
-        inside = (n < N) & (col < cols)
+        inside = (n < N) & (col < cols2)
         x = tl.load(
             x_ptr + n * x_n + c * x_c + col * x_hw, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
@@ -261,7 +261,7 @@ def batch_norm_train_loop(
     eps,
     C,
     N,
-    cols,
+    cols2,
     count,
     x_n,
     x_c,
@@ -278,7 +278,7 @@ def batch_norm_train_loop(
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -287,7 +287,7 @@ def batch_norm_train_loop(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols)
+        inside = (c < C) & (col < cols2)
         x = tl.load(
             x_ptr + n * x_n + c * x_c + col * x_hw,
             mask=inside,
@@ -295,7 +295,7 @@ def batch_norm_train_loop(
             eviction_policy="evict_last",
         ).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols2 - start, BLOCK)
         )
     mu = mu_sum / count
     var = var_sum / count
@@ -304,7 +304,7 @@ def batch_norm_train_loop(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols)
+        inside = (c < C) & (col < cols2)
         x = tl.load(
             x_ptr + n * x_n + c * x_c + col * x_hw, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
@@ -322,7 +322,7 @@ def batch_norm_train_part(
     var_sum_count_ptr,
     C,
     N,
-    cols,
+    cols2,
     CHUNK,
     x_n,
     x_c,
@@ -334,7 +334,7 @@ def batch_norm_train_part(
 ):
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -344,10 +344,10 @@ def batch_norm_train_part(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols)
+        inside = (c < C) & (col < cols2)
         x = tl.load(x_ptr + n * x_n + c * x_c + col * x_hw, mask=inside, other=0.0).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols2 - start, BLOCK)
         )
     tl.store(mu_sum_part_ptr + c * PARTS + part, mu_sum, mask=c < C)
     tl.store(var_sum_part_ptr + c * PARTS + part, var_sum, mask=c < C)
@@ -362,7 +362,7 @@ def batch_norm_train_lanes_part(
     var_sum_count_ptr,
     C,
     N,
-    cols,
+    cols2,
     CHUNK,
     x_n,
     x_c,
@@ -374,7 +374,7 @@ def batch_norm_train_lanes_part(
 ):
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows, a state a lane."""
     c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     mean = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -384,9 +384,9 @@ def batch_norm_train_lanes_part(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols)
+        inside = (c < C) & (col < cols2)
         x = tl.load(x_ptr + n * x_n + c * x_c + col * x_hw, mask=inside, other=0.0).to(COMPUTE)
-        count += (col < cols).to(COMPUTE)
+        count += (col < cols2).to(COMPUTE)
         mean, squares = _take_each(mean, squares, count, x, inside)
     mu_sum, var_sum = _merge_moments(mean * count, squares, count)
     tl.store(mu_sum_part_ptr + c * PARTS + part, mu_sum, mask=c < C)
@@ -433,7 +433,7 @@ def batch_norm_train_finish(
     eps,
     C,
     N,
-    cols,
+    cols2,
     CHUNK,
     count,
     x_n,
@@ -453,7 +453,7 @@ def batch_norm_train_finish(
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     parts = tl.arange(0, LANES)[None, :]
@@ -475,7 +475,7 @@ def batch_norm_train_finish(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols)
+        inside = (c < C) & (col < cols2)
         x = tl.load(x_ptr + n * x_n + c * x_c + col * x_hw, mask=inside).to(COMPUTE)
         gain = tl.load(gain_ptr + c * gain_c, mask=c < C).to(COMPUTE)
         bias = tl.load(bias_ptr + c * bias_c, mask=c < C).to(COMPUTE)
@@ -484,7 +484,7 @@ def batch_norm_train_finish(
 
 
 def choose_batch_norm_train(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, sms: int
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # few rows that lie across memory: several programs share them, each lane keeps a state
@@ -505,7 +505,7 @@ def choose_batch_norm_train(
     # short runs: many of them a tile
     if (
         sms <= rows
-        and 16 <= col_run <= 1024
+        and 16 <= col_run <= 16384
         and triton.next_power_of_2(col_runs) * max(16, triton.next_power_of_2(col_run)) > 16384
         and not across
     ):
@@ -553,11 +553,15 @@ def choose_batch_norm_train(
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=(
+                max(4, BLOCK // 512)
+                if not aligned and BLOCK <= 16384
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
     BLOCK = min(256 if across else 4096, max(16, triton.next_power_of_2(col_run)))
@@ -573,9 +577,10 @@ def launch_batch_norm_train(x, gain, bias, y, eps) -> None:
     cols = H * N * W
     col_run = H * W
     col_runs = N
-    across = x.stride(1) < x.stride(2)
+    across = 0 < x.stride(1) < x.stride(2)
+    aligned = cols % 16 == 0 and x.stride(1) % 16 == 0
     sms = _multiprocessors(x.device)
-    variant, config = choose_batch_norm_train(rows, cols, col_run, col_runs, across, sms)
+    variant, config = choose_batch_norm_train(rows, cols, col_run, col_runs, across, aligned, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
@@ -978,7 +983,7 @@ def batch_norm_train_backward_var_sum_rows(
     dbias_ptr,
     eps,
     C,
-    cols,
+    cols2,
     HW,
     x_n,
     x_c,
@@ -1002,12 +1007,12 @@ def batch_norm_train_backward_var_sum_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (c < C) & (col < cols)
+    inside = (c < C) & (col < cols2)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = (col // HW).to(tl.int64)
     hw = (col % HW).to(tl.int64)
     x = tl.load(x_ptr + n * x_n + c * x_c + hw * x_hw, mask=inside, other=0.0).to(COMPUTE)
-    mu = tl.sum(x, 1, keep_dims=True) / cols
+    mu = tl.sum(x, 1, keep_dims=True) / cols2
     t = x - mu
     var_sum = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True)
     tl.store(var_sum_ptr + c * var_sum_c, var_sum, mask=c < C)
@@ -1015,12 +1020,12 @@ def batch_norm_train_backward_var_sum_rows(
     dy_rsqrt_sum = tl.sum(tl.where(inside, dy * (x - mu), 0.0), 1, keep_dims=True)
     tl.store(dy_rsqrt_sum_ptr + c * dy_rsqrt_sum_c, dy_rsqrt_sum, mask=c < C)
     dmu_sum = tl.sum(dy, 1, keep_dims=True)
-    var = var_sum / cols
+    var = var_sum / cols2
     y_rsqrt = _rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=c < C).to(COMPUTE)
     dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
-    div_dvar = dvar / cols
-    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
+    div_dvar = dvar / cols2
+    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols2
     dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
     tl.store(dx_ptr + n * dx_n + c * dx_c + hw * dx_hw, dx, mask=inside)
     dgain = tl.sum(tl.where(inside, dy * ((x - mu) * y_rsqrt), 0.0), 1, keep_dims=True)
@@ -1040,7 +1045,7 @@ def batch_norm_train_backward_var_sum_lines(
     dbias_ptr,
     eps,
     N,
-    cols,
+    cols2,
     count,
     x_n,
     x_c,
@@ -1067,14 +1072,14 @@ def batch_norm_train_backward_var_sum_lines(
     n = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    cols = cols // WIDE * WIDE  # says what it is a multiple of
+    cols2 = cols2 // WIDE * WIDE  # says what it is a multiple of
     x_n = tl.multiple_of(tl.cast(x_n, tl.int64), WIDE)
     x_c = tl.multiple_of(tl.cast(x_c, tl.int64), WIDE)
     dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), WIDE)
     dy_c = tl.multiple_of(tl.cast(dy_c, tl.int64), WIDE)
     dx_n = tl.multiple_of(tl.cast(dx_n, tl.int64), WIDE)
     dx_c = tl.multiple_of(tl.cast(dx_c, tl.int64), WIDE)
-    inside = (n < N) & (col < cols)
+    inside = (n < N) & (col < cols2)
 
     x = tl.load(
         x_ptr + tl.cast(n, tl.int64) * x_n + c * x_c + tl.cast(col, tl.int64) * x_hw,
@@ -1123,7 +1128,7 @@ def batch_norm_train_backward_var_sum_loop(
     eps,
     C,
     N,
-    cols,
+    cols2,
     count,
     x_n,
     x_c,
@@ -1146,7 +1151,7 @@ def batch_norm_train_backward_var_sum_loop(
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row."""
     c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -1156,7 +1161,7 @@ def batch_norm_train_backward_var_sum_loop(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols)
+        inside = (c < C) & (col < cols2)
         x = tl.load(
             x_ptr + n * x_n + c * x_c + col * x_hw,
             mask=inside,
@@ -1164,7 +1169,7 @@ def batch_norm_train_backward_var_sum_loop(
             eviction_policy="evict_last",
         ).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols2 - start, BLOCK)
         )
         dy = tl.load(
             dy_ptr + n * dy_n + c * dy_c + col * dy_hw,
@@ -1187,7 +1192,7 @@ def batch_norm_train_backward_var_sum_loop(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols)
+        inside = (c < C) & (col < cols2)
         dy = tl.load(
             dy_ptr + n * dy_n + c * dy_c + col * dy_hw,
             mask=inside,
@@ -1212,7 +1217,7 @@ def batch_norm_train_backward_var_sum_loop(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols)
+        inside = (c < C) & (col < cols2)
         dy = tl.load(
             dy_ptr + n * dy_n + c * dy_c + col * dy_hw, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
@@ -1233,7 +1238,7 @@ def batch_norm_train_backward_var_sum_part1(
     dmu_sum_part_ptr,
     C,
     N,
-    cols,
+    cols2,
     CHUNK,
     x_n,
     x_c,
@@ -1248,7 +1253,7 @@ def batch_norm_train_backward_var_sum_part1(
 ):
     """Program (part, row): mu_sum, var_sum, dmu_sum over one CHUNK of ROWS rows."""
     c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -1259,10 +1264,10 @@ def batch_norm_train_backward_var_sum_part1(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols)
+        inside = (c < C) & (col < cols2)
         x = tl.load(x_ptr + n * x_n + c * x_c + col * x_hw, mask=inside, other=0.0).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols2 - start, BLOCK)
         )
         dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_hw, mask=inside, other=0.0).to(COMPUTE)
         dmu_sum_acc += dy
@@ -1288,7 +1293,7 @@ def batch_norm_train_backward_var_sum_part2(
     eps,
     C,
     N,
-    cols,
+    cols2,
     CHUNK,
     count,
     gain_c,
@@ -1307,7 +1312,7 @@ def batch_norm_train_backward_var_sum_part2(
 ):
     """Program (part, row): dy_rsqrt_sum, dgain_sum over one CHUNK of ROWS rows."""
     c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     parts = tl.arange(0, LANES)[None, :]
@@ -1337,7 +1342,7 @@ def batch_norm_train_backward_var_sum_part2(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols)
+        inside = (c < C) & (col < cols2)
         dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_hw, mask=inside, other=0.0).to(COMPUTE)
         x = tl.load(x_ptr + n * x_n + c * x_c + col * x_hw, mask=inside, other=0.0).to(COMPUTE)
         dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu), 0.0)
@@ -1371,7 +1376,7 @@ def batch_norm_train_backward_var_sum_finish(
     eps,
     C,
     N,
-    cols,
+    cols2,
     CHUNK,
     count,
     gain_c,
@@ -1397,7 +1402,7 @@ def batch_norm_train_backward_var_sum_finish(
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     parts = tl.arange(0, LANES)[None, :]
@@ -1439,7 +1444,7 @@ def batch_norm_train_backward_var_sum_finish(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols)
+        inside = (c < C) & (col < cols2)
         dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_hw, mask=inside).to(COMPUTE)
         x = tl.load(x_ptr + n * x_n + c * x_c + col * x_hw, mask=inside).to(COMPUTE)
         dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
@@ -1571,7 +1576,7 @@ def batch_norm_train_backward_deps_finish(
 
 
 def choose_batch_norm_train_backward_var_sum(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, sms: int
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # a row fits in registers, its runs as lines
@@ -1587,7 +1592,7 @@ def choose_batch_norm_train_backward_var_sum(
             LINES=LINES, BLOCK=BLOCK, num_warps=min(16, max(1, LINES * BLOCK // 1024))
         )
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = min(256 if across else 1024, max(16, triton.next_power_of_2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
         PARTS = triton.next_power_of_2(
@@ -1616,11 +1621,15 @@ def choose_batch_norm_train_backward_var_sum(
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=(
+                max(4, BLOCK // 512)
+                if not aligned and BLOCK <= 16384
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
     BLOCK = min(256 if across else 4096, max(16, triton.next_power_of_2(col_run)))
@@ -1639,10 +1648,11 @@ def launch_batch_norm_train_backward_var_sum(
     cols = H * N * W
     col_run = H * W
     col_runs = N
-    across = x.stride(1) < x.stride(2)
+    across = 0 < x.stride(1) < x.stride(2)
+    aligned = cols % 16 == 0 and x.stride(1) % 16 == 0
     sms = _multiprocessors(x.device)
     variant, config = choose_batch_norm_train_backward_var_sum(
-        rows, cols, col_run, col_runs, across, sms
+        rows, cols, col_run, col_runs, across, aligned, sms
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
@@ -1894,11 +1904,11 @@ def launch_batch_norm_train_backward_var_sum(
 
 
 def choose_batch_norm_train_backward_deps(
-    rows: int, cols: int, across: bool, sms: int
+    rows: int, cols: int, across: bool, aligned: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -1927,14 +1937,20 @@ def choose_batch_norm_train_backward_deps(
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=(
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                4
+                if BLOCK <= 32
+                else (
+                    1
+                    if BLOCK <= 1024
+                    else (
+                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                    )
+                )
             ),
         )
     # any width
@@ -1949,8 +1965,9 @@ def launch_batch_norm_train_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, de
     rows = 1
     cols = C
     across = False
+    aligned = cols % 16 == 0
     sms = _multiprocessors(var_sum.device)
-    variant, config = choose_batch_norm_train_backward_deps(rows, cols, across, sms)
+    variant, config = choose_batch_norm_train_backward_deps(rows, cols, across, aligned, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.

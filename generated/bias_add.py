@@ -225,7 +225,7 @@ def bias_add_backward_rows(
     dy_ptr,
     db_ptr,
     C,
-    cols,
+    cols2,
     HW,
     dy_n,
     dy_c,
@@ -238,7 +238,7 @@ def bias_add_backward_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (c < C) & (col < cols)
+    inside = (c < C) & (col < cols2)
     n = (col // HW).to(tl.int64)
     hw = (col % HW).to(tl.int64)
     dy = tl.load(dy_ptr + n * dy_n + c * dy_c + hw * dy_hw, mask=inside, other=0.0).to(COMPUTE)
@@ -252,7 +252,7 @@ def bias_add_backward_loop(
     db_ptr,
     C,
     N,
-    cols,
+    cols2,
     dy_n,
     dy_c,
     dy_hw,
@@ -263,13 +263,13 @@ def bias_add_backward_loop(
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols)
+        inside = (c < C) & (col < cols2)
         dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_hw, mask=inside, other=0.0).to(COMPUTE)
         db_sum_acc += dy
     db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
@@ -282,7 +282,7 @@ def bias_add_backward_part(
     db_sum_part_ptr,
     C,
     N,
-    cols,
+    cols2,
     CHUNK,
     dy_n,
     dy_c,
@@ -294,7 +294,7 @@ def bias_add_backward_part(
 ):
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
     c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -302,7 +302,7 @@ def bias_add_backward_part(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols)
+        inside = (c < C) & (col < cols2)
         dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_hw, mask=inside, other=0.0).to(COMPUTE)
         db_sum_acc += dy
     tl.store(db_sum_part_ptr + c * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=c < C)
@@ -323,11 +323,11 @@ def bias_add_backward_finish(
 
 
 def choose_bias_add_backward(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, sms: int
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = min(64 if across else 1024, max(16, triton.next_power_of_2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
         PARTS = triton.next_power_of_2(
@@ -356,14 +356,20 @@ def choose_bias_add_backward(
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=(
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                4
+                if BLOCK <= 32
+                else (
+                    1
+                    if BLOCK <= 1024
+                    else (
+                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                    )
+                )
             ),
         )
     # any width
@@ -379,9 +385,10 @@ def launch_bias_add_backward(dy, db) -> None:
     cols = H * N * W
     col_run = H * W
     col_runs = N
-    across = dy.stride(1) < dy.stride(2)
+    across = 0 < dy.stride(1) < dy.stride(2)
+    aligned = cols % 16 == 0 and dy.stride(1) % 16 == 0
     sms = _multiprocessors(dy.device)
-    variant, config = choose_bias_add_backward(rows, cols, col_run, col_runs, across, sms)
+    variant, config = choose_bias_add_backward(rows, cols, col_run, col_runs, across, aligned, sms)
     COMPUTE = tl.float64 if dy.dtype == torch.float64 else tl.float32
     if variant == "split":
         db_sum_part = torch.empty(

@@ -1046,6 +1046,7 @@ def choose_conv1d(
     reach: int,
     apart: int,
     dilation: int,
+    line: int,
     images: int,
     places: int,
     channels_last: bool,
@@ -1211,6 +1212,7 @@ def choose_conv1d(
     # a window small enough to unroll, lines loaded in whole runs
     if (
         N < 8
+        and line % 2 == 0
         and 1 <= apart <= 8
         and triton.next_power_of_2(apart) == apart
         and itemsize <= 2 * apart
@@ -1353,6 +1355,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
     reach = P + P * stride + R * max(dil, -dil)
     apart = stride
     dilation = dil
+    line = L
     images = N
     places = P
     channels_last = x.stride(1) < x.stride(2)
@@ -1386,6 +1389,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
         reach,
         apart,
         dilation,
+        line,
         images,
         places,
         channels_last,
@@ -3171,7 +3175,7 @@ def conv1d_backward_db_rows(
     dy_ptr,
     db_ptr,
     rows,
-    cols,
+    cols2,
     P,
     dy_n,
     dy_row,
@@ -3184,7 +3188,7 @@ def conv1d_backward_db_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < cols)
+    inside = (row < rows) & (col < cols2)
     n = (col // P).to(tl.int64)
     p = (col % P).to(tl.int64)
     dy = tl.load(dy_ptr + n * dy_n + row * dy_row + p * dy_p, mask=inside, other=0.0).to(COMPUTE)
@@ -4050,6 +4054,7 @@ def choose_conv1d_backward_dw(
     reach: int,
     apart: int,
     dilation: int,
+    line: int,
     patched: bool,
     itemsize: int,
     hip: bool,
@@ -4059,6 +4064,7 @@ def choose_conv1d_backward_dw(
     # a window small enough to unroll, lines loaded in whole runs
     if (
         N < 8
+        and line % 2 == 0
         and 1 <= apart <= 8
         and triton.next_power_of_2(apart) == apart
         and itemsize <= 2 * apart
@@ -4196,6 +4202,7 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     reach = P * stride + R + R * max(dil, -dil)
     apart = dil
     dilation = stride
+    line = L
     patched = _takes_patches(x.permute(1, 2, 0), dy.permute(1, 2, 0), copied=True)
     itemsize = x.element_size()
     hip = torch.version.hip is not None
@@ -4216,6 +4223,7 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         reach,
         apart,
         dilation,
+        line,
         patched,
         itemsize,
         hip,
@@ -4520,11 +4528,11 @@ def launch_conv1d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
 
 
 def choose_conv1d_backward_db(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, sms: int
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = min(64 if across else 1024, max(16, triton.next_power_of_2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
         PARTS = triton.next_power_of_2(
@@ -4553,14 +4561,20 @@ def choose_conv1d_backward_db(
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=(
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                4
+                if BLOCK <= 32
+                else (
+                    1
+                    if BLOCK <= 1024
+                    else (
+                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                    )
+                )
             ),
         )
     # any width
@@ -4579,9 +4593,10 @@ def launch_conv1d_backward_db(x, w, dy, db, stride, groups) -> None:
     cols = N * P
     col_run = P
     col_runs = N
-    across = dy.stride(1) < dy.stride(2)
+    across = 0 < dy.stride(1) < dy.stride(2)
+    aligned = cols % 16 == 0 and dy.stride(1) % 16 == 0
     sms = _multiprocessors(dy.device)
-    variant, config = choose_conv1d_backward_db(rows, cols, col_run, col_runs, across, sms)
+    variant, config = choose_conv1d_backward_db(rows, cols, col_run, col_runs, across, aligned, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     if variant == "split":
         db_sum_part = torch.empty(

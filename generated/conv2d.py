@@ -1200,6 +1200,7 @@ def choose_conv2d(
     hop_p: int,
     apart: int,
     dilation: int,
+    line: int,
     images: int,
     places: int,
     channels_last: bool,
@@ -1365,6 +1366,7 @@ def choose_conv2d(
     # a window small enough to unroll, lines loaded in whole runs
     if (
         N < 8
+        and line % 2 == 0
         and 1 <= apart <= 8
         and triton.next_power_of_2(apart) == apart
         and itemsize <= 2 * apart
@@ -1510,6 +1512,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     hop_p = stride
     apart = stride
     dilation = dil
+    line = W
     images = N
     places = P * Q
     channels_last = x.stride(1) < x.stride(3)
@@ -1545,6 +1548,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         hop_p,
         apart,
         dilation,
+        line,
         images,
         places,
         channels_last,
@@ -3629,7 +3633,7 @@ def conv2d_backward_db_rows(
     dy_ptr,
     db_ptr,
     rows,
-    cols,
+    cols2,
     PQ,
     dy_n,
     dy_row,
@@ -3642,7 +3646,7 @@ def conv2d_backward_db_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < cols)
+    inside = (row < rows) & (col < cols2)
     n = (col // PQ).to(tl.int64)
     pq = (col % PQ).to(tl.int64)
     dy = tl.load(dy_ptr + n * dy_n + row * dy_row + pq * dy_pq, mask=inside, other=0.0).to(COMPUTE)
@@ -3656,7 +3660,7 @@ def conv2d_backward_db_loop(
     db_ptr,
     rows,
     N,
-    cols,
+    cols2,
     dy_n,
     dy_row,
     dy_pq,
@@ -3667,13 +3671,13 @@ def conv2d_backward_db_loop(
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         dy = tl.load(dy_ptr + n * dy_n + row * dy_row + col * dy_pq, mask=inside, other=0.0).to(
             COMPUTE
         )
@@ -3688,7 +3692,7 @@ def conv2d_backward_db_part(
     db_sum_part_ptr,
     rows,
     N,
-    cols,
+    cols2,
     CHUNK,
     dy_n,
     dy_row,
@@ -3700,7 +3704,7 @@ def conv2d_backward_db_part(
 ):
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -3708,7 +3712,7 @@ def conv2d_backward_db_part(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         dy = tl.load(dy_ptr + n * dy_n + row * dy_row + col * dy_pq, mask=inside, other=0.0).to(
             COMPUTE
         )
@@ -4557,6 +4561,7 @@ def choose_conv2d_backward_dw(
     hop_r: int,
     apart: int,
     dilation: int,
+    line: int,
     patched: bool,
     itemsize: int,
     hip: bool,
@@ -4566,6 +4571,7 @@ def choose_conv2d_backward_dw(
     # a window small enough to unroll, lines loaded in whole runs
     if (
         N < 8
+        and line % 2 == 0
         and 1 <= apart <= 8
         and triton.next_power_of_2(apart) == apart
         and itemsize <= 2 * apart
@@ -4710,6 +4716,7 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
     hop_r = dil
     apart = dil
     dilation = stride
+    line = W
     patched = _takes_patches(x.permute(1, 2, 3, 0), dy.permute(1, 2, 3, 0), copied=True)
     itemsize = x.element_size()
     hip = torch.version.hip is not None
@@ -4732,6 +4739,7 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
         hop_r,
         apart,
         dilation,
+        line,
         patched,
         itemsize,
         hip,
@@ -5079,11 +5087,11 @@ def launch_conv2d_backward_dw(x, w, dy, dw, stride, pad, dil, groups) -> None:
 
 
 def choose_conv2d_backward_db(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, sms: int
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = min(64 if across else 1024, max(16, triton.next_power_of_2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
         PARTS = triton.next_power_of_2(
@@ -5112,14 +5120,20 @@ def choose_conv2d_backward_db(
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=(
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                4
+                if BLOCK <= 32
+                else (
+                    1
+                    if BLOCK <= 1024
+                    else (
+                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                    )
+                )
             ),
         )
     # any width
@@ -5139,9 +5153,10 @@ def launch_conv2d_backward_db(x, w, dy, db, stride, groups) -> None:
     cols = N * P * Q
     col_run = P * Q
     col_runs = N
-    across = dy.stride(1) < dy.stride(2)
+    across = 0 < dy.stride(1) < dy.stride(2)
+    aligned = cols % 16 == 0 and dy.stride(1) % 16 == 0
     sms = _multiprocessors(dy.device)
-    variant, config = choose_conv2d_backward_db(rows, cols, col_run, col_runs, across, sms)
+    variant, config = choose_conv2d_backward_db(rows, cols, col_run, col_runs, across, aligned, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     if variant == "split":
         db_sum_part = torch.empty(

@@ -818,7 +818,7 @@ def conv_group_norm_silu_y_rows(
     bias_ptr,
     y_ptr,
     rows,
-    cols,
+    cols2,
     PQ,
     conv2d_row,
     conv2d_col,
@@ -837,15 +837,15 @@ def conv_group_norm_silu_y_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < cols)
+    inside = (row < rows) & (col < cols2)
     f1 = row % groups
     f0 = (col // PQ).to(tl.int64)
     conv2d = tl.load(
         conv2d_ptr + row * conv2d_row + col.to(tl.int64) * conv2d_col, mask=inside, other=0.0
     )
-    mu = tl.sum(conv2d, 1, keep_dims=True) / cols
+    mu = tl.sum(conv2d, 1, keep_dims=True) / cols2
     t = conv2d - mu
-    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
+    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols2
     rsqrt_var = _rsqrt(var + 1e-05)
     gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside, other=0.0).to(COMPUTE)
     bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside, other=0.0).to(COMPUTE)
@@ -861,7 +861,7 @@ def conv_group_norm_silu_y_lines(
     bias_ptr,
     y_ptr,
     Cg,
-    cols,
+    cols2,
     count,
     conv2d_row,
     conv2d_col,
@@ -882,12 +882,12 @@ def conv_group_norm_silu_y_lines(
     row = tl.program_id(0).to(tl.int64)
     f0 = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    cols = cols // WIDE * WIDE  # says what it is a multiple of
+    cols2 = cols2 // WIDE * WIDE  # says what it is a multiple of
     conv2d_row = tl.multiple_of(tl.cast(conv2d_row, tl.int64), WIDE)
-    f0pq = f0 * cols + col
+    f0pq = f0 * cols2 + col
     f1 = row % groups
     y_row = tl.multiple_of(tl.cast(y_row, tl.int64), WIDE)
-    inside = (f0 < Cg) & (col < cols)
+    inside = (f0 < Cg) & (col < cols2)
 
     conv2d = tl.load(
         conv2d_ptr + row * conv2d_row + tl.cast(f0pq, tl.int64) * conv2d_col, mask=inside, other=0.0
@@ -914,7 +914,7 @@ def conv_group_norm_silu_y_lines_loop(
     bias_ptr,
     y_ptr,
     Cg,
-    cols,
+    cols2,
     count,
     conv2d_row,
     conv2d_col,
@@ -934,7 +934,7 @@ def conv_group_norm_silu_y_lines_loop(
     """One row a program, LINES lines of BLOCK elements at a time: two passes over each row."""
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    cols = tl.multiple_of(tl.cast(cols, tl.int64), WIDE)
+    cols2 = tl.multiple_of(tl.cast(cols2, tl.int64), WIDE)
     conv2d_row = tl.multiple_of(tl.cast(conv2d_row, tl.int64), WIDE)
     f1 = row % groups
     y_row = tl.multiple_of(tl.cast(y_row, tl.int64), WIDE)
@@ -943,8 +943,8 @@ def conv_group_norm_silu_y_lines_loop(
     var_sum_count = tl.full((), 0.0, COMPUTE)
     for start in range(0, Cg, LINES):
         f0 = start + tl.arange(0, LINES)[:, None].to(tl.int64)
-        inside = (f0 < Cg) & (col < cols)
-        f0pq = f0 * cols + col
+        inside = (f0 < Cg) & (col < cols2)
+        f0pq = f0 * cols2 + col
         conv2d = tl.load(
             conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
             mask=inside,
@@ -952,15 +952,15 @@ def conv_group_norm_silu_y_lines_loop(
             eviction_policy="evict_last",
         )
         mu_sum, var_sum, var_sum_count = _take_lines(
-            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(Cg - start, LINES) * cols
+            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(Cg - start, LINES) * cols2
         )
     mu = mu_sum / count
     var = var_sum / count
     rsqrt_var = _rsqrt(var + 1e-05)
     for start in range(0, Cg, LINES):
         f0 = start + tl.arange(0, LINES)[:, None].to(tl.int64)
-        inside = (f0 < Cg) & (col < cols)
-        f0pq = f0 * cols + col
+        inside = (f0 < Cg) & (col < cols2)
+        f0pq = f0 * cols2 + col
         conv2d = tl.load(
             conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
             mask=inside,
@@ -981,7 +981,7 @@ def conv_group_norm_silu_y_loop(
     y_ptr,
     rows,
     Cg,
-    cols,
+    cols2,
     P,
     Q,
     count,
@@ -1001,7 +1001,7 @@ def conv_group_norm_silu_y_loop(
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     f1 = row % groups
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -1010,7 +1010,7 @@ def conv_group_norm_silu_y_loop(
         f0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         f0pq = f0 * (P * Q) + col
         conv2d = tl.load(
             conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
@@ -1019,7 +1019,7 @@ def conv_group_norm_silu_y_loop(
             eviction_policy="evict_last",
         )
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols2 - start, BLOCK)
         )
     mu = mu_sum / count
     var = var_sum / count
@@ -1028,7 +1028,7 @@ def conv_group_norm_silu_y_loop(
         f0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         f0pq = f0 * (P * Q) + col
         conv2d = tl.load(
             conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
@@ -1050,7 +1050,7 @@ def conv_group_norm_silu_y_part(
     var_sum_count_ptr,
     rows,
     Cg,
-    cols,
+    cols2,
     CHUNK,
     P,
     Q,
@@ -1063,7 +1063,7 @@ def conv_group_norm_silu_y_part(
 ):
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -1073,11 +1073,11 @@ def conv_group_norm_silu_y_part(
         f0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         f0pq = f0 * (P * Q) + col
         conv2d = tl.load(conv2d_ptr + row * conv2d_row + f0pq * conv2d_col, mask=inside, other=0.0)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols2 - start, BLOCK)
         )
     tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
     tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
@@ -1095,7 +1095,7 @@ def conv_group_norm_silu_y_finish(
     y_ptr,
     rows,
     Cg,
-    cols,
+    cols2,
     CHUNK,
     count,
     P,
@@ -1118,7 +1118,7 @@ def conv_group_norm_silu_y_finish(
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
     parts = tl.arange(0, LANES)[None, :]
@@ -1140,7 +1140,7 @@ def conv_group_norm_silu_y_finish(
         f0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         f0pq = f0 * (P * Q) + col
         conv2d = tl.load(conv2d_ptr + row * conv2d_row + f0pq * conv2d_col, mask=inside)
         gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=row < rows).to(COMPUTE)
@@ -1157,7 +1157,7 @@ def conv_group_norm_silu_y_channels_part(
     var_sum_part_ptr,
     var_sum_count_ptr,
     rows,
-    cols,
+    cols2,
     CHUNK,
     Cg,
     conv2d_n,
@@ -1174,7 +1174,7 @@ def conv_group_norm_silu_y_channels_part(
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
+    stop = tl.minimum((part + 1) * CHUNK, cols2)
     n = row // groups
     f1 = row % groups
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -1182,7 +1182,7 @@ def conv_group_norm_silu_y_channels_part(
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         f0 = (col % Cg).to(tl.int64)
         pq = (col // Cg).to(tl.int64)
         conv2d = tl.load(
@@ -1208,7 +1208,7 @@ def conv_group_norm_silu_y_channels_finish(
     bias_ptr,
     y_ptr,
     rows,
-    cols,
+    cols2,
     CHUNK,
     Cg,
     conv2d_n,
@@ -1235,7 +1235,7 @@ def conv_group_norm_silu_y_channels_finish(
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
+    stop = tl.minimum((part + 1) * CHUNK, cols2)
     parts = tl.arange(0, LANES)[None, :]
     n = row // groups
     f1 = row % groups
@@ -1249,12 +1249,12 @@ def conv_group_norm_silu_y_channels_finish(
         var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
     mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-    mu = mu_sum / cols
-    var = var_sum / cols
+    mu = mu_sum / cols2
+    var = var_sum / cols2
     rsqrt_var = _rsqrt(var + 1e-05)
     for start in range(part * CHUNK, stop, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         f0 = (col % Cg).to(tl.int64)
         pq = (col // Cg).to(tl.int64)
         conv2d = tl.load(
@@ -1275,7 +1275,7 @@ def conv_group_norm_silu_y_channels_rows(
     bias_ptr,
     y_ptr,
     rows,
-    cols,
+    cols2,
     Cg,
     conv2d_n,
     conv2d_f1,
@@ -1298,7 +1298,7 @@ def conv_group_norm_silu_y_channels_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < cols)
+    inside = (row < rows) & (col < cols2)
     n = row // groups
     f1 = row % groups
     f0 = (col % Cg).to(tl.int64)
@@ -1308,9 +1308,9 @@ def conv_group_norm_silu_y_channels_rows(
         mask=inside,
         other=0.0,
     )
-    mu = tl.sum(conv2d, 1, keep_dims=True) / cols
+    mu = tl.sum(conv2d, 1, keep_dims=True) / cols2
     t = conv2d - mu
-    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
+    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols2
     rsqrt_var = _rsqrt(var + 1e-05)
     gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside, other=0.0).to(COMPUTE)
     bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside, other=0.0).to(COMPUTE)
@@ -1326,7 +1326,7 @@ def conv_group_norm_silu_y_channels_loop(
     bias_ptr,
     y_ptr,
     rows,
-    cols,
+    cols2,
     Cg,
     conv2d_n,
     conv2d_f1,
@@ -1354,9 +1354,9 @@ def conv_group_norm_silu_y_channels_loop(
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
+    for start in range(0, cols2, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         f0 = (col % Cg).to(tl.int64)
         pq = (col // Cg).to(tl.int64)
         conv2d = tl.load(
@@ -1366,14 +1366,14 @@ def conv_group_norm_silu_y_channels_loop(
             eviction_policy="evict_last",
         )
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols2 - start, BLOCK)
         )
-    mu = mu_sum / cols
-    var = var_sum / cols
+    mu = mu_sum / cols2
+    var = var_sum / cols2
     rsqrt_var = _rsqrt(var + 1e-05)
-    for start in range(0, cols, BLOCK):
+    for start in range(0, cols2, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         f0 = (col % Cg).to(tl.int64)
         pq = (col // Cg).to(tl.int64)
         conv2d = tl.load(
@@ -2066,14 +2066,21 @@ def launch_conv_group_norm_silu_conv2d(x, w, b, gain, bias, conv2d, y, pad, grou
 
 
 def choose_conv_group_norm_silu_y(
-    rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, across: bool, sms: int
+    rows: int,
+    cols: int,
+    col_run: int,
+    col_runs: int,
+    channels_last: bool,
+    across: bool,
+    aligned: bool,
+    sms: int,
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # short runs: many of them a tile
     if (
         not channels_last
         and sms <= rows
-        and 16 <= col_run <= 1024
+        and 16 <= col_run <= 16384
         and triton.next_power_of_2(col_runs) * max(16, triton.next_power_of_2(col_run)) > 16384
         and not across
     ):
@@ -2116,11 +2123,15 @@ def choose_conv_group_norm_silu_y(
         )
     # a row fits in registers
     if not channels_last and 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=(
+                max(4, BLOCK // 512)
+                if not aligned and BLOCK <= 16384
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
     if not channels_last:
@@ -2128,11 +2139,15 @@ def choose_conv_group_norm_silu_y(
         return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 4096 // BLOCK, num_warps=8)
     # a row fits in registers
     if 0 < cols <= 32768 and not across and cols <= 4096:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "channels_rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=(
+                max(4, BLOCK // 512)
+                if not aligned and BLOCK <= 16384
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # groups of a few channels: a tile holds eight, and several programs share them
     if cols > 4096:
@@ -2177,9 +2192,10 @@ def launch_conv_group_norm_silu_y(x, w, b, gain, bias, conv2d, y, groups) -> Non
     col_runs = Cg
     channels_last = y.stride(1) < y.stride(-1)
     across = False
+    aligned = cols % 16 == 0
     sms = _multiprocessors(conv2d.device)
     variant, config = choose_conv_group_norm_silu_y(
-        rows, cols, col_run, col_runs, channels_last, across, sms
+        rows, cols, col_run, col_runs, channels_last, across, aligned, sms
     )
     COMPUTE = (
         tl.float64
@@ -3425,7 +3441,7 @@ def conv_group_norm_silu_forward_y_rows(
     bias_ptr,
     y_ptr,
     rows,
-    cols,
+    cols2,
     PQ,
     conv2d_row,
     conv2d_col,
@@ -3444,15 +3460,15 @@ def conv_group_norm_silu_forward_y_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < cols)
+    inside = (row < rows) & (col < cols2)
     f1 = row % groups
     f0 = (col // PQ).to(tl.int64)
     conv2d = tl.load(
         conv2d_ptr + row * conv2d_row + col.to(tl.int64) * conv2d_col, mask=inside, other=0.0
     )
-    mu = tl.sum(conv2d, 1, keep_dims=True) / cols
+    mu = tl.sum(conv2d, 1, keep_dims=True) / cols2
     t = conv2d - mu
-    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
+    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols2
     rsqrt_var = _rsqrt(var + 1e-05)
     gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside, other=0.0).to(COMPUTE)
     bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside, other=0.0).to(COMPUTE)
@@ -3468,7 +3484,7 @@ def conv_group_norm_silu_forward_y_lines(
     bias_ptr,
     y_ptr,
     Cg,
-    cols,
+    cols2,
     count,
     conv2d_row,
     conv2d_col,
@@ -3489,12 +3505,12 @@ def conv_group_norm_silu_forward_y_lines(
     row = tl.program_id(0).to(tl.int64)
     f0 = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    cols = cols // WIDE * WIDE  # says what it is a multiple of
+    cols2 = cols2 // WIDE * WIDE  # says what it is a multiple of
     conv2d_row = tl.multiple_of(tl.cast(conv2d_row, tl.int64), WIDE)
-    f0pq = f0 * cols + col
+    f0pq = f0 * cols2 + col
     f1 = row % groups
     y_row = tl.multiple_of(tl.cast(y_row, tl.int64), WIDE)
-    inside = (f0 < Cg) & (col < cols)
+    inside = (f0 < Cg) & (col < cols2)
 
     conv2d = tl.load(
         conv2d_ptr + row * conv2d_row + tl.cast(f0pq, tl.int64) * conv2d_col, mask=inside, other=0.0
@@ -3521,7 +3537,7 @@ def conv_group_norm_silu_forward_y_lines_loop(
     bias_ptr,
     y_ptr,
     Cg,
-    cols,
+    cols2,
     count,
     conv2d_row,
     conv2d_col,
@@ -3541,7 +3557,7 @@ def conv_group_norm_silu_forward_y_lines_loop(
     """One row a program, LINES lines of BLOCK elements at a time: two passes over each row."""
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    cols = tl.multiple_of(tl.cast(cols, tl.int64), WIDE)
+    cols2 = tl.multiple_of(tl.cast(cols2, tl.int64), WIDE)
     conv2d_row = tl.multiple_of(tl.cast(conv2d_row, tl.int64), WIDE)
     f1 = row % groups
     y_row = tl.multiple_of(tl.cast(y_row, tl.int64), WIDE)
@@ -3550,8 +3566,8 @@ def conv_group_norm_silu_forward_y_lines_loop(
     var_sum_count = tl.full((), 0.0, COMPUTE)
     for start in range(0, Cg, LINES):
         f0 = start + tl.arange(0, LINES)[:, None].to(tl.int64)
-        inside = (f0 < Cg) & (col < cols)
-        f0pq = f0 * cols + col
+        inside = (f0 < Cg) & (col < cols2)
+        f0pq = f0 * cols2 + col
         conv2d = tl.load(
             conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
             mask=inside,
@@ -3559,15 +3575,15 @@ def conv_group_norm_silu_forward_y_lines_loop(
             eviction_policy="evict_last",
         )
         mu_sum, var_sum, var_sum_count = _take_lines(
-            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(Cg - start, LINES) * cols
+            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(Cg - start, LINES) * cols2
         )
     mu = mu_sum / count
     var = var_sum / count
     rsqrt_var = _rsqrt(var + 1e-05)
     for start in range(0, Cg, LINES):
         f0 = start + tl.arange(0, LINES)[:, None].to(tl.int64)
-        inside = (f0 < Cg) & (col < cols)
-        f0pq = f0 * cols + col
+        inside = (f0 < Cg) & (col < cols2)
+        f0pq = f0 * cols2 + col
         conv2d = tl.load(
             conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
             mask=inside,
@@ -3588,7 +3604,7 @@ def conv_group_norm_silu_forward_y_loop(
     y_ptr,
     rows,
     Cg,
-    cols,
+    cols2,
     P,
     Q,
     count,
@@ -3608,7 +3624,7 @@ def conv_group_norm_silu_forward_y_loop(
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     f1 = row % groups
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -3617,7 +3633,7 @@ def conv_group_norm_silu_forward_y_loop(
         f0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         f0pq = f0 * (P * Q) + col
         conv2d = tl.load(
             conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
@@ -3626,7 +3642,7 @@ def conv_group_norm_silu_forward_y_loop(
             eviction_policy="evict_last",
         )
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols2 - start, BLOCK)
         )
     mu = mu_sum / count
     var = var_sum / count
@@ -3635,7 +3651,7 @@ def conv_group_norm_silu_forward_y_loop(
         f0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         f0pq = f0 * (P * Q) + col
         conv2d = tl.load(
             conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
@@ -3657,7 +3673,7 @@ def conv_group_norm_silu_forward_y_part(
     var_sum_count_ptr,
     rows,
     Cg,
-    cols,
+    cols2,
     CHUNK,
     P,
     Q,
@@ -3670,7 +3686,7 @@ def conv_group_norm_silu_forward_y_part(
 ):
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -3680,11 +3696,11 @@ def conv_group_norm_silu_forward_y_part(
         f0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         f0pq = f0 * (P * Q) + col
         conv2d = tl.load(conv2d_ptr + row * conv2d_row + f0pq * conv2d_col, mask=inside, other=0.0)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols2 - start, BLOCK)
         )
     tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
     tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
@@ -3702,7 +3718,7 @@ def conv_group_norm_silu_forward_y_finish(
     y_ptr,
     rows,
     Cg,
-    cols,
+    cols2,
     CHUNK,
     count,
     P,
@@ -3725,7 +3741,7 @@ def conv_group_norm_silu_forward_y_finish(
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
     parts = tl.arange(0, LANES)[None, :]
@@ -3747,7 +3763,7 @@ def conv_group_norm_silu_forward_y_finish(
         f0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         f0pq = f0 * (P * Q) + col
         conv2d = tl.load(conv2d_ptr + row * conv2d_row + f0pq * conv2d_col, mask=inside)
         gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=row < rows).to(COMPUTE)
@@ -3764,7 +3780,7 @@ def conv_group_norm_silu_forward_y_channels_part(
     var_sum_part_ptr,
     var_sum_count_ptr,
     rows,
-    cols,
+    cols2,
     CHUNK,
     Cg,
     conv2d_n,
@@ -3781,7 +3797,7 @@ def conv_group_norm_silu_forward_y_channels_part(
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
+    stop = tl.minimum((part + 1) * CHUNK, cols2)
     n = row // groups
     f1 = row % groups
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -3789,7 +3805,7 @@ def conv_group_norm_silu_forward_y_channels_part(
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         f0 = (col % Cg).to(tl.int64)
         pq = (col // Cg).to(tl.int64)
         conv2d = tl.load(
@@ -3815,7 +3831,7 @@ def conv_group_norm_silu_forward_y_channels_finish(
     bias_ptr,
     y_ptr,
     rows,
-    cols,
+    cols2,
     CHUNK,
     Cg,
     conv2d_n,
@@ -3842,7 +3858,7 @@ def conv_group_norm_silu_forward_y_channels_finish(
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
+    stop = tl.minimum((part + 1) * CHUNK, cols2)
     parts = tl.arange(0, LANES)[None, :]
     n = row // groups
     f1 = row % groups
@@ -3856,12 +3872,12 @@ def conv_group_norm_silu_forward_y_channels_finish(
         var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
     mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-    mu = mu_sum / cols
-    var = var_sum / cols
+    mu = mu_sum / cols2
+    var = var_sum / cols2
     rsqrt_var = _rsqrt(var + 1e-05)
     for start in range(part * CHUNK, stop, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         f0 = (col % Cg).to(tl.int64)
         pq = (col // Cg).to(tl.int64)
         conv2d = tl.load(
@@ -3882,7 +3898,7 @@ def conv_group_norm_silu_forward_y_channels_rows(
     bias_ptr,
     y_ptr,
     rows,
-    cols,
+    cols2,
     Cg,
     conv2d_n,
     conv2d_f1,
@@ -3905,7 +3921,7 @@ def conv_group_norm_silu_forward_y_channels_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < cols)
+    inside = (row < rows) & (col < cols2)
     n = row // groups
     f1 = row % groups
     f0 = (col % Cg).to(tl.int64)
@@ -3915,9 +3931,9 @@ def conv_group_norm_silu_forward_y_channels_rows(
         mask=inside,
         other=0.0,
     )
-    mu = tl.sum(conv2d, 1, keep_dims=True) / cols
+    mu = tl.sum(conv2d, 1, keep_dims=True) / cols2
     t = conv2d - mu
-    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
+    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols2
     rsqrt_var = _rsqrt(var + 1e-05)
     gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside, other=0.0).to(COMPUTE)
     bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside, other=0.0).to(COMPUTE)
@@ -3933,7 +3949,7 @@ def conv_group_norm_silu_forward_y_channels_loop(
     bias_ptr,
     y_ptr,
     rows,
-    cols,
+    cols2,
     Cg,
     conv2d_n,
     conv2d_f1,
@@ -3961,9 +3977,9 @@ def conv_group_norm_silu_forward_y_channels_loop(
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
+    for start in range(0, cols2, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         f0 = (col % Cg).to(tl.int64)
         pq = (col // Cg).to(tl.int64)
         conv2d = tl.load(
@@ -3973,14 +3989,14 @@ def conv_group_norm_silu_forward_y_channels_loop(
             eviction_policy="evict_last",
         )
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols2 - start, BLOCK)
         )
-    mu = mu_sum / cols
-    var = var_sum / cols
+    mu = mu_sum / cols2
+    var = var_sum / cols2
     rsqrt_var = _rsqrt(var + 1e-05)
-    for start in range(0, cols, BLOCK):
+    for start in range(0, cols2, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         f0 = (col % Cg).to(tl.int64)
         pq = (col // Cg).to(tl.int64)
         conv2d = tl.load(
@@ -4712,14 +4728,21 @@ def launch_conv_group_norm_silu_forward_conv2d(
 
 
 def choose_conv_group_norm_silu_forward_y(
-    rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, across: bool, sms: int
+    rows: int,
+    cols: int,
+    col_run: int,
+    col_runs: int,
+    channels_last: bool,
+    across: bool,
+    aligned: bool,
+    sms: int,
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # short runs: many of them a tile
     if (
         not channels_last
         and sms <= rows
-        and 16 <= col_run <= 1024
+        and 16 <= col_run <= 16384
         and triton.next_power_of_2(col_runs) * max(16, triton.next_power_of_2(col_run)) > 16384
         and not across
     ):
@@ -4762,11 +4785,15 @@ def choose_conv_group_norm_silu_forward_y(
         )
     # a row fits in registers
     if not channels_last and 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=(
+                max(4, BLOCK // 512)
+                if not aligned and BLOCK <= 16384
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
     if not channels_last:
@@ -4774,11 +4801,15 @@ def choose_conv_group_norm_silu_forward_y(
         return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 4096 // BLOCK, num_warps=8)
     # a row fits in registers
     if 0 < cols <= 32768 and not across and cols <= 4096:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "channels_rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=(
+                max(4, BLOCK // 512)
+                if not aligned and BLOCK <= 16384
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # groups of a few channels: a tile holds eight, and several programs share them
     if cols > 4096:
@@ -4825,9 +4856,10 @@ def launch_conv_group_norm_silu_forward_y(
     col_runs = Cg
     channels_last = y.stride(1) < y.stride(-1)
     across = False
+    aligned = cols % 16 == 0
     sms = _multiprocessors(conv2d.device)
     variant, config = choose_conv_group_norm_silu_forward_y(
-        rows, cols, col_run, col_runs, channels_last, across, sms
+        rows, cols, col_run, col_runs, channels_last, across, aligned, sms
     )
     COMPUTE = (
         tl.float64
@@ -5471,7 +5503,7 @@ def conv_group_norm_silu_backward_mu_sum_rows(
     dy_ptr,
     dmu_sum_ptr,
     rows,
-    cols,
+    cols2,
     PQ,
     conv2d_kept_row,
     conv2d_kept_col,
@@ -5493,7 +5525,7 @@ def conv_group_norm_silu_backward_mu_sum_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < cols)
+    inside = (row < rows) & (col < cols2)
     c1 = row % groups
     c0 = (col // PQ).to(tl.int64)
     conv2d_kept = tl.load(
@@ -5501,11 +5533,11 @@ def conv_group_norm_silu_backward_mu_sum_rows(
     ).to(COMPUTE)
     mu_sum = tl.sum(tl.where(inside, conv2d_kept, 0.0), 1, keep_dims=True)
     tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
-    mu = mu_sum / cols
+    mu = mu_sum / cols2
     t = conv2d_kept - mu
     var_sum = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True)
     tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
-    var = var_sum / cols
+    var = var_sum / cols2
     rsqrt_var = _rsqrt(var + 1e-05)
     gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside).to(COMPUTE)
     bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=inside).to(COMPUTE)
@@ -5531,7 +5563,7 @@ def conv_group_norm_silu_backward_mu_sum_loop(
     dmu_sum_ptr,
     rows,
     Cg,
-    cols,
+    cols2,
     P,
     Q,
     count,
@@ -5554,7 +5586,7 @@ def conv_group_norm_silu_backward_mu_sum_loop(
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     c1 = row % groups
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -5563,13 +5595,13 @@ def conv_group_norm_silu_backward_mu_sum_loop(
         c0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         c0pq = c0 * (P * Q) + col
         conv2d_kept = tl.load(
             conv2d_kept_ptr + row * conv2d_kept_row + c0pq * conv2d_kept_col, mask=inside, other=0.0
         ).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, conv2d_kept, inside, tl.minimum(cols - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, conv2d_kept, inside, tl.minimum(cols2 - start, BLOCK)
         )
     mu = mu_sum / count
     var = var_sum / count
@@ -5581,7 +5613,7 @@ def conv_group_norm_silu_backward_mu_sum_loop(
         c0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         c0pq = c0 * (P * Q) + col
         conv2d_kept = tl.load(
             conv2d_kept_ptr + row * conv2d_kept_row + c0pq * conv2d_kept_col, mask=inside, other=0.0
@@ -5606,7 +5638,7 @@ def conv_group_norm_silu_backward_mu_sum_part1(
     var_sum_count_ptr,
     rows,
     Cg,
-    cols,
+    cols2,
     CHUNK,
     P,
     Q,
@@ -5619,7 +5651,7 @@ def conv_group_norm_silu_backward_mu_sum_part1(
 ):
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -5629,13 +5661,13 @@ def conv_group_norm_silu_backward_mu_sum_part1(
         c0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         c0pq = c0 * (P * Q) + col
         conv2d_kept = tl.load(
             conv2d_kept_ptr + row * conv2d_kept_row + c0pq * conv2d_kept_col, mask=inside, other=0.0
         ).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, conv2d_kept, inside, tl.minimum(cols - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, conv2d_kept, inside, tl.minimum(cols2 - start, BLOCK)
         )
     tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
     tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
@@ -5654,7 +5686,7 @@ def conv_group_norm_silu_backward_mu_sum_part2(
     dmu_sum_part_ptr,
     rows,
     Cg,
-    cols,
+    cols2,
     CHUNK,
     count,
     P,
@@ -5677,7 +5709,7 @@ def conv_group_norm_silu_backward_mu_sum_part2(
 ):
     """Program (part, row): dmu_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
     parts = tl.arange(0, LANES)[None, :]
@@ -5700,7 +5732,7 @@ def conv_group_norm_silu_backward_mu_sum_part2(
         c0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         c0pq = c0 * (P * Q) + col
         conv2d_kept = tl.load(
             conv2d_kept_ptr + row * conv2d_kept_row + c0pq * conv2d_kept_col, mask=inside, other=0.0
@@ -5772,7 +5804,7 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows(
     dy_ptr,
     dgroup_norm_rsqrt_sum_ptr,
     rows,
-    cols,
+    cols2,
     Cg,
     count,
     Cg_groups,
@@ -5793,7 +5825,7 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (col < cols)
+    inside = (row < rows) & (col < cols2)
     nc1 = row // Cg
     c1c0 = row % Cg_groups
     var_sum = tl.load(var_sum_ptr + nc1 * var_sum_nc1, mask=row < rows)
@@ -5829,7 +5861,7 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
     dy_ptr,
     dgroup_norm_rsqrt_sum_ptr,
     rows,
-    cols,
+    cols2,
     Cg,
     count,
     Cg_groups,
@@ -5854,9 +5886,9 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
     var_sum = tl.load(var_sum_ptr + nc1 * var_sum_nc1, mask=row < rows)
     group_norm_rsqrt = _rsqrt(var_sum / count + 1e-05)
     dgroup_norm_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
+    for start in range(0, cols2, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         conv2d_kept = tl.load(
             conv2d_kept_ptr + row * conv2d_kept_row + col * conv2d_kept_col, mask=inside
         ).to(COMPUTE)
@@ -5889,7 +5921,7 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_part(
     dy_ptr,
     dgroup_norm_rsqrt_sum_part_ptr,
     rows,
-    cols,
+    cols2,
     CHUNK,
     Cg,
     count,
@@ -5911,7 +5943,7 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_part(
     """Program (part, row): dgroup_norm_rsqrt_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
+    stop = tl.minimum((part + 1) * CHUNK, cols2)
     nc1 = row // Cg
     c1c0 = row % Cg_groups
     var_sum = tl.load(var_sum_ptr + nc1 * var_sum_nc1, mask=row < rows)
@@ -5919,7 +5951,7 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_part(
     dgroup_norm_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         conv2d_kept = tl.load(
             conv2d_kept_ptr + row * conv2d_kept_row + col * conv2d_kept_col, mask=inside
         ).to(COMPUTE)
@@ -6151,7 +6183,7 @@ def conv_group_norm_silu_backward_dconv2d_rows(
     dgain_ptr,
     dbias_ptr,
     rows,
-    cols,
+    cols2,
     PQ,
     Cg,
     count,
@@ -6185,7 +6217,7 @@ def conv_group_norm_silu_backward_dconv2d_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < cols)
+    inside = (row < rows) & (col < cols2)
     n = (col // PQ).to(tl.int64)
     pq = (col % PQ).to(tl.int64)
     c1 = row // Cg
@@ -6243,7 +6275,7 @@ def conv_group_norm_silu_backward_dconv2d_lines(
     dgain_ptr,
     dbias_ptr,
     N,
-    cols,
+    cols2,
     Cg,
     count,
     conv2d_kept_n,
@@ -6278,7 +6310,7 @@ def conv_group_norm_silu_backward_dconv2d_lines(
     row = tl.program_id(0).to(tl.int64)
     n = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    cols = cols // WIDE * WIDE  # says what it is a multiple of
+    cols2 = cols2 // WIDE * WIDE  # says what it is a multiple of
     conv2d_kept_n = tl.multiple_of(tl.cast(conv2d_kept_n, tl.int64), WIDE)
     conv2d_kept_row = tl.multiple_of(tl.cast(conv2d_kept_row, tl.int64), WIDE)
     c1 = row // Cg
@@ -6286,7 +6318,7 @@ def conv_group_norm_silu_backward_dconv2d_lines(
     dy_row = tl.multiple_of(tl.cast(dy_row, tl.int64), WIDE)
     dconv2d_n = tl.multiple_of(tl.cast(dconv2d_n, tl.int64), WIDE)
     dconv2d_row = tl.multiple_of(tl.cast(dconv2d_row, tl.int64), WIDE)
-    inside = (n < N) & (col < cols)
+    inside = (n < N) & (col < cols2)
 
     conv2d_kept = tl.load(
         conv2d_kept_ptr
@@ -6354,7 +6386,7 @@ def conv_group_norm_silu_backward_dconv2d_loop(
     dconv2d_ptr,
     rows,
     N,
-    cols,
+    cols2,
     Cg,
     count,
     conv2d_kept_n,
@@ -6386,7 +6418,7 @@ def conv_group_norm_silu_backward_dconv2d_loop(
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     c1 = row // Cg
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -6395,7 +6427,7 @@ def conv_group_norm_silu_backward_dconv2d_loop(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         conv2d_kept = tl.load(
             conv2d_kept_ptr + n * conv2d_kept_n + row * conv2d_kept_row + col * conv2d_kept_pq,
             mask=inside,
@@ -6438,7 +6470,7 @@ def conv_group_norm_silu_backward_dconv2d_loop(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         conv2d_kept = tl.load(
             conv2d_kept_ptr + n * conv2d_kept_n + row * conv2d_kept_row + col * conv2d_kept_pq,
             mask=inside,
@@ -6484,7 +6516,7 @@ def conv_group_norm_silu_backward_dconv2d_part(
     dbias_sum_part_ptr,
     rows,
     N,
-    cols,
+    cols2,
     CHUNK,
     Cg,
     count,
@@ -6512,7 +6544,7 @@ def conv_group_norm_silu_backward_dconv2d_part(
 ):
     """Program (part, row): db_sum, dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     c1 = row // Cg
@@ -6523,7 +6555,7 @@ def conv_group_norm_silu_backward_dconv2d_part(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         conv2d_kept = tl.load(
             conv2d_kept_ptr + n * conv2d_kept_n + row * conv2d_kept_row + col * conv2d_kept_pq,
             mask=inside,
@@ -6585,7 +6617,7 @@ def conv_group_norm_silu_backward_dconv2d_finish(
     dconv2d_ptr,
     rows,
     N,
-    cols,
+    cols2,
     CHUNK,
     Cg,
     count,
@@ -6620,7 +6652,7 @@ def conv_group_norm_silu_backward_dconv2d_finish(
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     parts = tl.arange(0, LANES)[None, :]
@@ -6644,7 +6676,7 @@ def conv_group_norm_silu_backward_dconv2d_finish(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         conv2d_kept = tl.load(
             conv2d_kept_ptr + n * conv2d_kept_n + row * conv2d_kept_row + col * conv2d_kept_pq,
             mask=inside,
@@ -6684,7 +6716,7 @@ def conv_group_norm_silu_backward_dconv2d_channels_part(
     dgain_sum_part_ptr,
     dbias_sum_part_ptr,
     rows,
-    cols,
+    cols2,
     CHUNK,
     PQ,
     Cg,
@@ -6715,14 +6747,14 @@ def conv_group_norm_silu_backward_dconv2d_channels_part(
     """Program (part, row): db_sum, dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
+    stop = tl.minimum((part + 1) * CHUNK, cols2)
     c1 = row // Cg
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         n = (col // PQ).to(tl.int64)
         pq = (col % PQ).to(tl.int64)
         conv2d_kept = tl.load(
@@ -6785,7 +6817,7 @@ def conv_group_norm_silu_backward_dconv2d_channels_finish(
     dmu_sum_ptr,
     dconv2d_ptr,
     rows,
-    cols,
+    cols2,
     CHUNK,
     PQ,
     Cg,
@@ -6823,7 +6855,7 @@ def conv_group_norm_silu_backward_dconv2d_channels_finish(
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
+    stop = tl.minimum((part + 1) * CHUNK, cols2)
     parts = tl.arange(0, LANES)[None, :]
     c1 = row // Cg
     db_sum_parts = tl.load(
@@ -6843,7 +6875,7 @@ def conv_group_norm_silu_backward_dconv2d_channels_finish(
     tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=(row < rows) & (part == 0))
     for start in range(part * CHUNK, stop, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         n = (col // PQ).to(tl.int64)
         pq = (col % PQ).to(tl.int64)
         conv2d_kept = tl.load(
@@ -6886,7 +6918,7 @@ def conv_group_norm_silu_backward_dconv2d_channels_rows(
     dgain_ptr,
     dbias_ptr,
     rows,
-    cols,
+    cols2,
     PQ,
     Cg,
     count,
@@ -6920,7 +6952,7 @@ def conv_group_norm_silu_backward_dconv2d_channels_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < cols)
+    inside = (row < rows) & (col < cols2)
     n = (col // PQ).to(tl.int64)
     pq = (col % PQ).to(tl.int64)
     c1 = row // Cg
@@ -6978,7 +7010,7 @@ def conv_group_norm_silu_backward_dconv2d_channels_loop(
     dbias_ptr,
     dconv2d_ptr,
     rows,
-    cols,
+    cols2,
     PQ,
     Cg,
     count,
@@ -7016,9 +7048,9 @@ def conv_group_norm_silu_backward_dconv2d_channels_loop(
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
+    for start in range(0, cols2, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         n = (col // PQ).to(tl.int64)
         pq = (col % PQ).to(tl.int64)
         conv2d_kept = tl.load(
@@ -7057,9 +7089,9 @@ def conv_group_norm_silu_backward_dconv2d_channels_loop(
     tl.store(db_ptr + row * db_row, db_sum, mask=row < rows)
     tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < rows)
     tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=row < rows)
-    for start in range(0, cols, BLOCK):
+    for start in range(0, cols2, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         n = (col // PQ).to(tl.int64)
         pq = (col % PQ).to(tl.int64)
         conv2d_kept = tl.load(
@@ -7865,11 +7897,11 @@ def launch_conv_group_norm_silu_backward_dw_dconv2d_packed(dconv2d, dconv2d_pack
 
 
 def choose_conv_group_norm_silu_backward_mu_sum(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, sms: int
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = min(256 if across else 1024, max(16, triton.next_power_of_2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
         PARTS = triton.next_power_of_2(
@@ -7899,11 +7931,15 @@ def choose_conv_group_norm_silu_backward_mu_sum(
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=(
+                max(4, BLOCK // 512)
+                if not aligned and BLOCK <= 16384
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
     BLOCK = min(256 if across else 4096, max(16, triton.next_power_of_2(col_run)))
@@ -7930,10 +7966,11 @@ def launch_conv_group_norm_silu_backward_mu_sum(
     cols = Cg * P * Q
     col_run = P * Q
     col_runs = Cg
-    across = conv2d_kept.stride(0) < conv2d_kept.stride(1)
+    across = 0 < conv2d_kept.stride(0) < conv2d_kept.stride(1)
+    aligned = cols % 16 == 0 and conv2d_kept.stride(0) % 16 == 0
     sms = _multiprocessors(conv2d_kept.device)
     variant, config = choose_conv_group_norm_silu_backward_mu_sum(
-        rows, cols, col_run, col_runs, across, sms
+        rows, cols, col_run, col_runs, across, aligned, sms
     )
     COMPUTE = (
         tl.float64
@@ -8121,11 +8158,11 @@ def launch_conv_group_norm_silu_backward_mu_sum(
 
 
 def choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
-    rows: int, cols: int, across: bool, sms: int
+    rows: int, cols: int, across: bool, aligned: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -8154,11 +8191,15 @@ def choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=(
+                max(4, BLOCK // 512)
+                if not aligned and BLOCK <= 16384
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
     return "loop", dict(
@@ -8184,10 +8225,11 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
     dgroup_norm_rsqrt_sum = dgroup_norm_rsqrt_sum.view(Cg * N * groups)
     rows = Cg * N * groups
     cols = P * Q
-    across = conv2d_kept.stride(0) < conv2d_kept.stride(1)
+    across = 0 < conv2d_kept.stride(0) < conv2d_kept.stride(1)
+    aligned = cols % 16 == 0 and conv2d_kept.stride(0) % 16 == 0
     sms = _multiprocessors(var_sum.device)
     variant, config = choose_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
-        rows, cols, across, sms
+        rows, cols, across, aligned, sms
     )
     COMPUTE = (
         tl.float64
@@ -8316,11 +8358,11 @@ def launch_conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum(
 
 
 def choose_conv_group_norm_silu_backward_dvar_sum(
-    rows: int, cols: int, across: bool, sms: int
+    rows: int, cols: int, across: bool, aligned: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -8349,11 +8391,15 @@ def choose_conv_group_norm_silu_backward_dvar_sum(
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=(
+                max(4, BLOCK // 512)
+                if not aligned and BLOCK <= 16384
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
     return "loop", dict(
@@ -8376,9 +8422,12 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
     dvar_sum = dvar_sum.view(N * groups)
     rows = N * groups
     cols = Cg
-    across = dgroup_norm_rsqrt_sum.stride(0) < dgroup_norm_rsqrt_sum.stride(1)
+    across = 0 < dgroup_norm_rsqrt_sum.stride(0) < dgroup_norm_rsqrt_sum.stride(1)
+    aligned = cols % 16 == 0 and dgroup_norm_rsqrt_sum.stride(0) % 16 == 0
     sms = _multiprocessors(var_sum.device)
-    variant, config = choose_conv_group_norm_silu_backward_dvar_sum(rows, cols, across, sms)
+    variant, config = choose_conv_group_norm_silu_backward_dvar_sum(
+        rows, cols, across, aligned, sms
+    )
     COMPUTE = (
         tl.float64
         if torch.float64 in (x.dtype, w.dtype, gain.dtype, bias.dtype, conv2d_kept.dtype, dy.dtype)
@@ -8475,7 +8524,14 @@ def launch_conv_group_norm_silu_backward_dvar_sum(
 
 
 def choose_conv_group_norm_silu_backward_dconv2d(
-    rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, across: bool, sms: int
+    rows: int,
+    cols: int,
+    col_run: int,
+    col_runs: int,
+    channels_last: bool,
+    across: bool,
+    aligned: bool,
+    sms: int,
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # a row fits in registers, its runs as lines
@@ -8492,7 +8548,11 @@ def choose_conv_group_norm_silu_backward_dconv2d(
             LINES=LINES, BLOCK=BLOCK, num_warps=min(16, max(1, LINES * BLOCK // 1024))
         )
     # too few rows to fill the GPU: several programs share one
-    if not channels_last and triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if (
+        not channels_last
+        and triton.cdiv(rows, 32 if across else 1) < 2 * sms
+        and cols > (2048 if across else 8192)
+    ):
         BLOCK = min(64 if across else 1024, max(16, triton.next_power_of_2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
         PARTS = triton.next_power_of_2(
@@ -8515,18 +8575,22 @@ def choose_conv_group_norm_silu_backward_dconv2d(
         )
     # a row fits in registers
     if not channels_last and 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=(
+                max(4, BLOCK // 512)
+                if not aligned and BLOCK <= 16384
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
     if not channels_last:
         BLOCK = min(32 if across else 4096, max(16, triton.next_power_of_2(col_run)))
         return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -8558,11 +8622,15 @@ def choose_conv_group_norm_silu_backward_dconv2d(
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "channels_rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=(
+                max(4, BLOCK // 512)
+                if not aligned and BLOCK <= 16384
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
     return "channels_loop", dict(
@@ -8607,9 +8675,10 @@ def launch_conv_group_norm_silu_backward_dconv2d(
     col_runs = N
     channels_last = dconv2d.stride(1) < dconv2d.stride(-1)
     across = dconv2d.stride(1) < dconv2d.stride(-1)
+    aligned = cols % 16 == 0
     sms = _multiprocessors(bias.device)
     variant, config = choose_conv_group_norm_silu_backward_dconv2d(
-        rows, cols, col_run, col_runs, channels_last, across, sms
+        rows, cols, col_run, col_runs, channels_last, across, aligned, sms
     )
     COMPUTE = (
         tl.float64

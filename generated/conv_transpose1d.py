@@ -1640,7 +1640,7 @@ def conv_transpose1d_backward_db_rows(
     dy_ptr,
     db_ptr,
     F,
-    cols,
+    cols2,
     P,
     dy_n,
     dy_f,
@@ -1653,7 +1653,7 @@ def conv_transpose1d_backward_db_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     f = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (f < F) & (col < cols)
+    inside = (f < F) & (col < cols2)
     n = (col // P).to(tl.int64)
     p = (col % P).to(tl.int64)
     dy = tl.load(dy_ptr + n * dy_n + f * dy_f + p * dy_p, mask=inside, other=0.0).to(COMPUTE)
@@ -2449,11 +2449,11 @@ def launch_conv_transpose1d_backward_dw(x, w, dy, dw, stride, pad, dil) -> None:
 
 
 def choose_conv_transpose1d_backward_db(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, sms: int
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = min(64 if across else 1024, max(16, triton.next_power_of_2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
         PARTS = triton.next_power_of_2(
@@ -2482,14 +2482,20 @@ def choose_conv_transpose1d_backward_db(
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=(
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                4
+                if BLOCK <= 32
+                else (
+                    1
+                    if BLOCK <= 1024
+                    else (
+                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                    )
+                )
             ),
         )
     # any width
@@ -2506,10 +2512,11 @@ def launch_conv_transpose1d_backward_db(x, w, dy, db, stride) -> None:
     cols = N * P
     col_run = P
     col_runs = N
-    across = dy.stride(1) < dy.stride(2)
+    across = 0 < dy.stride(1) < dy.stride(2)
+    aligned = cols % 16 == 0 and dy.stride(1) % 16 == 0
     sms = _multiprocessors(dy.device)
     variant, config = choose_conv_transpose1d_backward_db(
-        rows, cols, col_run, col_runs, across, sms
+        rows, cols, col_run, col_runs, across, aligned, sms
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     if variant == "split":

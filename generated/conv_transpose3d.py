@@ -2449,7 +2449,7 @@ def conv_transpose3d_backward_db_rows(
     dy_ptr,
     db_ptr,
     F,
-    cols,
+    cols2,
     OPQ,
     dy_n,
     dy_f,
@@ -2462,7 +2462,7 @@ def conv_transpose3d_backward_db_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     f = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (f < F) & (col < cols)
+    inside = (f < F) & (col < cols2)
     n = (col // OPQ).to(tl.int64)
     opq = (col % OPQ).to(tl.int64)
     dy = tl.load(dy_ptr + n * dy_n + f * dy_f + opq * dy_opq, mask=inside, other=0.0).to(COMPUTE)
@@ -2476,7 +2476,7 @@ def conv_transpose3d_backward_db_loop(
     db_ptr,
     F,
     N,
-    cols,
+    cols2,
     dy_n,
     dy_f,
     dy_opq,
@@ -2487,13 +2487,13 @@ def conv_transpose3d_backward_db_loop(
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     f = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (f < F) & (col < cols)
+        inside = (f < F) & (col < cols2)
         dy = tl.load(dy_ptr + n * dy_n + f * dy_f + col * dy_opq, mask=inside, other=0.0).to(
             COMPUTE
         )
@@ -2508,7 +2508,7 @@ def conv_transpose3d_backward_db_part(
     db_sum_part_ptr,
     F,
     N,
-    cols,
+    cols2,
     CHUNK,
     dy_n,
     dy_f,
@@ -2520,7 +2520,7 @@ def conv_transpose3d_backward_db_part(
 ):
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
     f = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -2528,7 +2528,7 @@ def conv_transpose3d_backward_db_part(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (f < F) & (col < cols)
+        inside = (f < F) & (col < cols2)
         dy = tl.load(dy_ptr + n * dy_n + f * dy_f + col * dy_opq, mask=inside, other=0.0).to(
             COMPUTE
         )
@@ -3389,11 +3389,11 @@ def launch_conv_transpose3d_backward_dw(x, w, dy, dw, stride, pad) -> None:
 
 
 def choose_conv_transpose3d_backward_db(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, sms: int
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = min(64 if across else 1024, max(16, triton.next_power_of_2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
         PARTS = triton.next_power_of_2(
@@ -3422,14 +3422,20 @@ def choose_conv_transpose3d_backward_db(
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=(
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                4
+                if BLOCK <= 32
+                else (
+                    1
+                    if BLOCK <= 1024
+                    else (
+                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                    )
+                )
             ),
         )
     # any width
@@ -3449,10 +3455,11 @@ def launch_conv_transpose3d_backward_db(x, w, dy, db, stride) -> None:
     cols = N * O * P * Q
     col_run = O * P * Q
     col_runs = N
-    across = dy.stride(1) < dy.stride(2)
+    across = 0 < dy.stride(1) < dy.stride(2)
+    aligned = cols % 16 == 0 and dy.stride(1) % 16 == 0
     sms = _multiprocessors(dy.device)
     variant, config = choose_conv_transpose3d_backward_db(
-        rows, cols, col_run, col_runs, across, sms
+        rows, cols, col_run, col_runs, across, aligned, sms
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     if variant == "split":

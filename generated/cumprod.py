@@ -129,10 +129,14 @@ def cumprod_finish(
         carry = carry * tl.reduce(x, 1, _multiply, keep_dims=True)
 
 
-def choose_cumprod(rows: int, cols: int, across: bool, itemsize: int, sms: int) -> tuple[str, dict]:
+def choose_cumprod(
+    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, sms: int
+) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 64 if across else 1) < sms and cols > (256 if across else 16384):
+    if triton.cdiv(rows, 64 if across else 1) < (1 if across else 2) * sms and cols > (
+        256 if across else 16384 if rows >= 16 else 4096
+    ):
         ROWS = max(1, min(32, triton.next_power_of_2(rows))) if across else 1
         BLOCK = 32 if across else 4096
         PARTS = triton.next_power_of_2(
@@ -166,8 +170,13 @@ def choose_cumprod(rows: int, cols: int, across: bool, itemsize: int, sms: int) 
     if rows < 8 * sms and cols > 4096:
         return "few", dict(ROWS=1, BLOCK=8192, STAGES=1, num_warps=8)
     # a row is walked in blocks, once where it fits
-    BLOCK = min(1024, max(16, triton.next_power_of_2(cols)))
-    return "blocks", dict(BLOCK=BLOCK, ROWS=max(1, 1024 // BLOCK), STAGES=1, num_warps=2)
+    BLOCK = min(1024, max(4, triton.next_power_of_2(cols)))
+    return "blocks", dict(
+        BLOCK=BLOCK,
+        ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+        STAGES=1,
+        num_warps=4 if BLOCK <= 32 else 1 if not aligned and BLOCK <= 256 else 2,
+    )
 
 
 def launch_cumprod(x, y) -> None:
@@ -178,10 +187,11 @@ def launch_cumprod(x, y) -> None:
     y = y.view(batch, D)
     rows = batch
     cols = D
-    across = x.stride(0) < x.stride(1)
+    across = 0 < x.stride(0) < x.stride(1)
+    aligned = cols % 16 == 0 and x.stride(0) % 16 == 0
     itemsize = y.element_size()
     sms = _multiprocessors(x.device)
-    variant, config = choose_cumprod(rows, cols, across, itemsize, sms)
+    variant, config = choose_cumprod(rows, cols, across, aligned, itemsize, sms)
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "split":
         y_prod_part = torch.empty(
@@ -501,11 +511,13 @@ def cumprod_backward_dx_finish(
 
 
 def choose_cumprod_backward_dx_prod(
-    rows: int, cols: int, across: bool, itemsize: int, sms: int
+    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 64 if across else 1) < sms and cols > (256 if across else 16384):
+    if triton.cdiv(rows, 64 if across else 1) < (1 if across else 2) * sms and cols > (
+        256 if across else 16384 if rows >= 16 else 4096
+    ):
         ROWS = max(1, min(32, triton.next_power_of_2(rows))) if across else 1
         BLOCK = 32 if across else 4096
         PARTS = triton.next_power_of_2(
@@ -539,8 +551,13 @@ def choose_cumprod_backward_dx_prod(
     if rows < 8 * sms and cols > 4096:
         return "few", dict(ROWS=1, BLOCK=8192, STAGES=1, num_warps=8)
     # a row is walked in blocks, once where it fits
-    BLOCK = min(1024, max(16, triton.next_power_of_2(cols)))
-    return "blocks", dict(BLOCK=BLOCK, ROWS=max(1, 1024 // BLOCK), STAGES=1, num_warps=2)
+    BLOCK = min(1024, max(4, triton.next_power_of_2(cols)))
+    return "blocks", dict(
+        BLOCK=BLOCK,
+        ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+        STAGES=1,
+        num_warps=4 if BLOCK <= 32 else 1 if not aligned and BLOCK <= 256 else 2,
+    )
 
 
 def launch_cumprod_backward_dx_prod(x, dy, dx_prod, dx) -> None:
@@ -551,10 +568,11 @@ def launch_cumprod_backward_dx_prod(x, dy, dx_prod, dx) -> None:
     dx_prod = dx_prod.view(batch * D, D)
     rows = batch * D
     cols = D
-    across = x.stride(0) < x.stride(1)
+    across = 0 < x.stride(0) < x.stride(1)
+    aligned = cols % 16 == 0 and x.stride(0) % 16 == 0
     itemsize = dx_prod.element_size()
     sms = _multiprocessors(x.device)
-    variant, config = choose_cumprod_backward_dx_prod(rows, cols, across, itemsize, sms)
+    variant, config = choose_cumprod_backward_dx_prod(rows, cols, across, aligned, itemsize, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
     if variant == "split":
         dx_prod_part = torch.empty(
@@ -603,10 +621,12 @@ def launch_cumprod_backward_dx_prod(x, dy, dx_prod, dx) -> None:
         )
 
 
-def choose_cumprod_backward_dx(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
+def choose_cumprod_backward_dx(
+    rows: int, cols: int, across: bool, aligned: bool, sms: int
+) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -635,11 +655,15 @@ def choose_cumprod_backward_dx(rows: int, cols: int, across: bool, sms: int) -> 
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=(
+                max(4, BLOCK // 512)
+                if not aligned and BLOCK <= 16384
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
     return "loop", dict(
@@ -656,9 +680,10 @@ def launch_cumprod_backward_dx(x, dy, dx_prod, dx) -> None:
     dx = dx.view(batch * D)
     rows = batch * D
     cols = D
-    across = dy.stride(0) < dy.stride(1)
+    across = 0 < dy.stride(0) < dy.stride(1)
+    aligned = cols % 16 == 0 and dy.stride(0) % 16 == 0
     sms = _multiprocessors(dx_prod.device)
-    variant, config = choose_cumprod_backward_dx(rows, cols, across, sms)
+    variant, config = choose_cumprod_backward_dx(rows, cols, across, aligned, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
     if variant == "split":
         dx_sum_part = torch.empty(

@@ -370,6 +370,7 @@ def choose_depthwise_conv2d(
     hop_p: int,
     apart: int,
     dilation: int,
+    line: int,
     channels_last: bool,
     itemsize: int,
 ) -> tuple[str, dict]:
@@ -385,7 +386,8 @@ def choose_depthwise_conv2d(
         )
     # a window small enough to unroll, lines loaded in whole runs
     if (
-        1 <= apart <= 8
+        line % 2 == 0
+        and 1 <= apart <= 8
         and triton.next_power_of_2(apart) == apart
         and itemsize <= 2 * apart
         and dilation >= 0
@@ -435,6 +437,7 @@ def launch_depthwise_conv2d(x, w, b, y, stride, pad) -> None:
     hop_p = stride
     apart = stride
     dilation = 1
+    line = W
     rows = C * N * P
     channels_last = x.stride(1) < x.stride(3)
     itemsize = x.element_size()
@@ -452,6 +455,7 @@ def launch_depthwise_conv2d(x, w, b, y, stride, pad) -> None:
         hop_p,
         apart,
         dilation,
+        line,
         channels_last,
         itemsize,
     )
@@ -1067,7 +1071,7 @@ def depthwise_conv2d_backward_db_rows(
     dy_ptr,
     db_ptr,
     C,
-    cols,
+    cols2,
     PQ,
     dy_n,
     dy_c,
@@ -1080,7 +1084,7 @@ def depthwise_conv2d_backward_db_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (c < C) & (col < cols)
+    inside = (c < C) & (col < cols2)
     n = (col // PQ).to(tl.int64)
     pq = (col % PQ).to(tl.int64)
     dy = tl.load(dy_ptr + n * dy_n + c * dy_c + pq * dy_pq, mask=inside, other=0.0).to(COMPUTE)
@@ -1094,7 +1098,7 @@ def depthwise_conv2d_backward_db_loop(
     db_ptr,
     C,
     N,
-    cols,
+    cols2,
     dy_n,
     dy_c,
     dy_pq,
@@ -1105,13 +1109,13 @@ def depthwise_conv2d_backward_db_loop(
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols)
+        inside = (c < C) & (col < cols2)
         dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_pq, mask=inside, other=0.0).to(COMPUTE)
         db_sum_acc += dy
     db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
@@ -1124,7 +1128,7 @@ def depthwise_conv2d_backward_db_part(
     db_sum_part_ptr,
     C,
     N,
-    cols,
+    cols2,
     CHUNK,
     dy_n,
     dy_c,
@@ -1136,7 +1140,7 @@ def depthwise_conv2d_backward_db_part(
 ):
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
     c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -1144,7 +1148,7 @@ def depthwise_conv2d_backward_db_part(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols)
+        inside = (c < C) & (col < cols2)
         dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_pq, mask=inside, other=0.0).to(COMPUTE)
         db_sum_acc += dy
     tl.store(db_sum_part_ptr + c * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=c < C)
@@ -1379,11 +1383,11 @@ def launch_depthwise_conv2d_backward_dw(x, w, dy, dw, stride, pad) -> None:
 
 
 def choose_depthwise_conv2d_backward_db(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, sms: int
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = min(64 if across else 1024, max(16, triton.next_power_of_2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
         PARTS = triton.next_power_of_2(
@@ -1412,14 +1416,20 @@ def choose_depthwise_conv2d_backward_db(
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=(
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                4
+                if BLOCK <= 32
+                else (
+                    1
+                    if BLOCK <= 1024
+                    else (
+                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                    )
+                )
             ),
         )
     # any width
@@ -1438,10 +1448,11 @@ def launch_depthwise_conv2d_backward_db(x, w, dy, db, stride) -> None:
     cols = N * P * Q
     col_run = P * Q
     col_runs = N
-    across = dy.stride(1) < dy.stride(2)
+    across = 0 < dy.stride(1) < dy.stride(2)
+    aligned = cols % 16 == 0 and dy.stride(1) % 16 == 0
     sms = _multiprocessors(dy.device)
     variant, config = choose_depthwise_conv2d_backward_db(
-        rows, cols, col_run, col_runs, across, sms
+        rows, cols, col_run, col_runs, across, aligned, sms
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     if variant == "split":

@@ -69,28 +69,28 @@ def _scalar(value, IS_TENSOR: tl.constexpr, DTYPE: tl.constexpr):
 
 @triton.jit
 def full_sum_rows(
-    x_ptr, y_ptr, cols, x_col, COMPUTE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
+    x_ptr, y_ptr, cols2, x_col, COMPUTE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < 1) & (col < cols)
-    x = tl.load(x_ptr + col * x_col, mask=col < cols, other=0.0).to(COMPUTE)
+    inside = (row < 1) & (col < cols2)
+    x = tl.load(x_ptr + col * x_col, mask=col < cols2, other=0.0).to(COMPUTE)
     y = tl.sum(x, 1, keep_dims=True)
     tl.store(y_ptr + row, y, mask=row < 1)
 
 
 @triton.jit
 def full_sum_loop(
-    x_ptr, y_ptr, cols, x_col, COMPUTE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
+    x_ptr, y_ptr, cols2, x_col, COMPUTE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
+    for start in range(0, cols2, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols, other=0.0).to(COMPUTE)
+        inside = (row < 1) & (col < cols2)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols2, other=0.0).to(COMPUTE)
         y_sum_acc += x
     y_sum = tl.sum(y_sum_acc, 1, keep_dims=True)
     tl.store(y_ptr + row, y_sum, mask=row < 1)
@@ -100,7 +100,7 @@ def full_sum_loop(
 def full_sum_part(
     x_ptr,
     y_sum_part_ptr,
-    cols,
+    cols2,
     CHUNK,
     x_col,
     COMPUTE: tl.constexpr,
@@ -111,12 +111,12 @@ def full_sum_part(
     """Program (part, row): y_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
+    stop = tl.minimum((part + 1) * CHUNK, cols2)
     y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols, other=0.0).to(COMPUTE)
+        inside = (row < 1) & (col < cols2)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols2, other=0.0).to(COMPUTE)
         y_sum_acc += x
     tl.store(
         y_sum_part_ptr + row * PARTS + part, tl.sum(y_sum_acc, 1, keep_dims=True), mask=row < 1
@@ -135,10 +135,12 @@ def full_sum_finish(y_sum_part_ptr, y_ptr, MERGE: tl.constexpr, PARTS: tl.conste
     tl.store(y_ptr + row, y_sum, mask=row < 1)
 
 
-def choose_full_sum(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
+def choose_full_sum(
+    rows: int, cols: int, across: bool, aligned: bool, sms: int
+) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -167,14 +169,20 @@ def choose_full_sum(rows: int, cols: int, across: bool, sms: int) -> tuple[str, 
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=(
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                4
+                if BLOCK <= 32
+                else (
+                    1
+                    if BLOCK <= 1024
+                    else (
+                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                    )
+                )
             ),
         )
     # any width
@@ -190,8 +198,9 @@ def launch_full_sum(x, y) -> None:
     rows = 1
     cols = batch
     across = False
+    aligned = cols % 16 == 0
     sms = _multiprocessors(x.device)
-    variant, config = choose_full_sum(rows, cols, across, sms)
+    variant, config = choose_full_sum(rows, cols, across, aligned, sms)
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "split":
         y_sum_part = torch.empty(

@@ -97,7 +97,7 @@ def group_norm_rows(
     y_ptr,
     eps,
     rows,
-    cols,
+    cols2,
     batch,
     x_row,
     x_col,
@@ -116,14 +116,14 @@ def group_norm_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < cols)
+    inside = (row < rows) & (col < cols2)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row % groups
     c0 = (col // batch).to(tl.int64)
     x = tl.load(x_ptr + row * x_row + col.to(tl.int64) * x_col, mask=inside, other=0.0).to(COMPUTE)
-    mu = tl.sum(x, 1, keep_dims=True) / cols
+    mu = tl.sum(x, 1, keep_dims=True) / cols2
     t = x - mu
-    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
+    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols2
     rsqrt_var = _rsqrt(var + eps)
     gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside, other=0.0).to(COMPUTE)
     bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=inside, other=0.0).to(COMPUTE)
@@ -139,7 +139,7 @@ def group_norm_lines(
     y_ptr,
     eps,
     Cg,
-    cols,
+    cols2,
     count,
     x_row,
     x_col,
@@ -161,12 +161,12 @@ def group_norm_lines(
     c0 = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    cols = cols // WIDE * WIDE  # says what it is a multiple of
+    cols2 = cols2 // WIDE * WIDE  # says what it is a multiple of
     x_row = tl.multiple_of(tl.cast(x_row, tl.int64), WIDE)
-    c0b = c0 * cols + col
+    c0b = c0 * cols2 + col
     c1 = row % groups
     y_row = tl.multiple_of(tl.cast(y_row, tl.int64), WIDE)
-    inside = (c0 < Cg) & (col < cols)
+    inside = (c0 < Cg) & (col < cols2)
 
     x = tl.load(x_ptr + row * x_row + tl.cast(c0b, tl.int64) * x_col, mask=inside, other=0.0).to(
         COMPUTE
@@ -193,7 +193,7 @@ def group_norm_lines_loop(
     y_ptr,
     eps,
     Cg,
-    cols,
+    cols2,
     count,
     x_row,
     x_col,
@@ -214,7 +214,7 @@ def group_norm_lines_loop(
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    cols = tl.multiple_of(tl.cast(cols, tl.int64), WIDE)
+    cols2 = tl.multiple_of(tl.cast(cols2, tl.int64), WIDE)
     x_row = tl.multiple_of(tl.cast(x_row, tl.int64), WIDE)
     c1 = row % groups
     y_row = tl.multiple_of(tl.cast(y_row, tl.int64), WIDE)
@@ -223,21 +223,21 @@ def group_norm_lines_loop(
     var_sum_count = tl.full((), 0.0, COMPUTE)
     for start in range(0, Cg, LINES):
         c0 = start + tl.arange(0, LINES)[:, None].to(tl.int64)
-        inside = (c0 < Cg) & (col < cols)
-        c0b = c0 * cols + col
+        inside = (c0 < Cg) & (col < cols2)
+        c0b = c0 * cols2 + col
         x = tl.load(
             x_ptr + row * x_row + c0b * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
         ).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_lines(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(Cg - start, LINES) * cols
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(Cg - start, LINES) * cols2
         )
     mu = mu_sum / count
     var = var_sum / count
     rsqrt_var = _rsqrt(var + eps)
     for start in range(0, Cg, LINES):
         c0 = start + tl.arange(0, LINES)[:, None].to(tl.int64)
-        inside = (c0 < Cg) & (col < cols)
-        c0b = c0 * cols + col
+        inside = (c0 < Cg) & (col < cols2)
+        c0b = c0 * cols2 + col
         x = tl.load(
             x_ptr + row * x_row + c0b * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
@@ -256,7 +256,7 @@ def group_norm_loop(
     eps,
     rows,
     Cg,
-    cols,
+    cols2,
     count,
     x_row,
     x_col,
@@ -274,7 +274,7 @@ def group_norm_loop(
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row % groups
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -284,13 +284,13 @@ def group_norm_loop(
         c0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        c0b = c0 * cols + col
+        inside = (row < rows) & (col < cols2)
+        c0b = c0 * cols2 + col
         x = tl.load(
             x_ptr + row * x_row + c0b * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
         ).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols2 - start, BLOCK)
         )
     mu = mu_sum / count
     var = var_sum / count
@@ -299,8 +299,8 @@ def group_norm_loop(
         c0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        c0b = c0 * cols + col
+        inside = (row < rows) & (col < cols2)
+        c0b = c0 * cols2 + col
         x = tl.load(
             x_ptr + row * x_row + c0b * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
@@ -318,7 +318,7 @@ def group_norm_part(
     var_sum_count_ptr,
     rows,
     Cg,
-    cols,
+    cols2,
     CHUNK,
     x_row,
     x_col,
@@ -329,7 +329,7 @@ def group_norm_part(
 ):
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -339,11 +339,11 @@ def group_norm_part(
         c0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        c0b = c0 * cols + col
+        inside = (row < rows) & (col < cols2)
+        c0b = c0 * cols2 + col
         x = tl.load(x_ptr + row * x_row + c0b * x_col, mask=inside, other=0.0).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols2 - start, BLOCK)
         )
     tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
     tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
@@ -362,7 +362,7 @@ def group_norm_finish(
     eps,
     rows,
     Cg,
-    cols,
+    cols2,
     CHUNK,
     count,
     x_row,
@@ -383,7 +383,7 @@ def group_norm_finish(
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
     parts = tl.arange(0, LANES)[None, :]
@@ -406,8 +406,8 @@ def group_norm_finish(
         c0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        c0b = c0 * cols + col
+        inside = (row < rows) & (col < cols2)
+        c0b = c0 * cols2 + col
         x = tl.load(x_ptr + row * x_row + c0b * x_col, mask=inside).to(COMPUTE)
         gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=row < rows).to(COMPUTE)
@@ -422,7 +422,7 @@ def group_norm_channels_part(
     var_sum_part_ptr,
     var_sum_count_ptr,
     rows,
-    cols,
+    cols2,
     CHUNK,
     Cg,
     x_n,
@@ -439,7 +439,7 @@ def group_norm_channels_part(
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
+    stop = tl.minimum((part + 1) * CHUNK, cols2)
     n = row // groups
     c1 = row % groups
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -447,7 +447,7 @@ def group_norm_channels_part(
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         c0 = (col % Cg).to(tl.int64)
         b = (col // Cg).to(tl.int64)
         x = tl.load(x_ptr + n * x_n + c1 * x_c1 + c0 * x_c0 + b * x_b, mask=inside, other=0.0).to(
@@ -472,7 +472,7 @@ def group_norm_channels_finish(
     y_ptr,
     eps,
     rows,
-    cols,
+    cols2,
     CHUNK,
     Cg,
     x_n,
@@ -499,7 +499,7 @@ def group_norm_channels_finish(
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
+    stop = tl.minimum((part + 1) * CHUNK, cols2)
     parts = tl.arange(0, LANES)[None, :]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = row // groups
@@ -514,12 +514,12 @@ def group_norm_channels_finish(
         var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
     mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-    mu = mu_sum / cols
-    var = var_sum / cols
+    mu = mu_sum / cols2
+    var = var_sum / cols2
     rsqrt_var = _rsqrt(var + eps)
     for start in range(part * CHUNK, stop, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         c0 = (col % Cg).to(tl.int64)
         b = (col // Cg).to(tl.int64)
         x = tl.load(x_ptr + n * x_n + c1 * x_c1 + c0 * x_c0 + b * x_b, mask=inside).to(COMPUTE)
@@ -537,7 +537,7 @@ def group_norm_channels_rows(
     y_ptr,
     eps,
     rows,
-    cols,
+    cols2,
     Cg,
     x_n,
     x_c1,
@@ -560,7 +560,7 @@ def group_norm_channels_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < cols)
+    inside = (row < rows) & (col < cols2)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = row // groups
     c1 = row % groups
@@ -569,9 +569,9 @@ def group_norm_channels_rows(
     x = tl.load(x_ptr + n * x_n + c1 * x_c1 + c0 * x_c0 + b * x_b, mask=inside, other=0.0).to(
         COMPUTE
     )
-    mu = tl.sum(x, 1, keep_dims=True) / cols
+    mu = tl.sum(x, 1, keep_dims=True) / cols2
     t = x - mu
-    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
+    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols2
     rsqrt_var = _rsqrt(var + eps)
     gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside, other=0.0).to(COMPUTE)
     bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=inside, other=0.0).to(COMPUTE)
@@ -587,7 +587,7 @@ def group_norm_channels_loop(
     y_ptr,
     eps,
     rows,
-    cols,
+    cols2,
     Cg,
     x_n,
     x_c1,
@@ -616,9 +616,9 @@ def group_norm_channels_loop(
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
+    for start in range(0, cols2, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         c0 = (col % Cg).to(tl.int64)
         b = (col // Cg).to(tl.int64)
         x = tl.load(
@@ -628,14 +628,14 @@ def group_norm_channels_loop(
             eviction_policy="evict_last",
         ).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols2 - start, BLOCK)
         )
-    mu = mu_sum / cols
-    var = var_sum / cols
+    mu = mu_sum / cols2
+    var = var_sum / cols2
     rsqrt_var = _rsqrt(var + eps)
-    for start in range(0, cols, BLOCK):
+    for start in range(0, cols2, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         c0 = (col % Cg).to(tl.int64)
         b = (col // Cg).to(tl.int64)
         x = tl.load(
@@ -650,14 +650,21 @@ def group_norm_channels_loop(
 
 
 def choose_group_norm(
-    rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, across: bool, sms: int
+    rows: int,
+    cols: int,
+    col_run: int,
+    col_runs: int,
+    channels_last: bool,
+    across: bool,
+    aligned: bool,
+    sms: int,
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # short runs: many of them a tile
     if (
         not channels_last
         and sms <= rows
-        and 16 <= col_run <= 1024
+        and 16 <= col_run <= 16384
         and triton.next_power_of_2(col_runs) * max(16, triton.next_power_of_2(col_run)) > 16384
         and not across
     ):
@@ -700,11 +707,15 @@ def choose_group_norm(
         )
     # a row fits in registers
     if not channels_last and 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=(
+                max(4, BLOCK // 512)
+                if not aligned and BLOCK <= 16384
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
     if not channels_last:
@@ -712,11 +723,15 @@ def choose_group_norm(
         return "loop", dict(BLOCK=BLOCK, ROWS=32 if across else 4096 // BLOCK, num_warps=8)
     # a row fits in registers
     if 0 < cols <= 32768 and not across and cols <= 4096:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "channels_rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=(
+                max(4, BLOCK // 512)
+                if not aligned and BLOCK <= 16384
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # groups of a few channels: a tile holds eight, and several programs share them
     if cols > 4096:
@@ -760,8 +775,11 @@ def launch_group_norm(x, gain, bias, y, eps, groups) -> None:
     col_runs = Cg
     channels_last = y.stride(1) < y.stride(-1)
     across = False
+    aligned = cols % 16 == 0
     sms = _multiprocessors(x.device)
-    variant, config = choose_group_norm(rows, cols, col_run, col_runs, channels_last, across, sms)
+    variant, config = choose_group_norm(
+        rows, cols, col_run, col_runs, channels_last, across, aligned, sms
+    )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, bias.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
@@ -1261,7 +1279,7 @@ def group_norm_backward_mu_sum_rows(
     dmu_sum_ptr,
     eps,
     rows,
-    cols,
+    cols2,
     batch,
     x_row,
     x_col,
@@ -1281,18 +1299,18 @@ def group_norm_backward_mu_sum_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < cols)
+    inside = (row < rows) & (col < cols2)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row % groups
     c0 = (col // batch).to(tl.int64)
     x = tl.load(x_ptr + row * x_row + col.to(tl.int64) * x_col, mask=inside, other=0.0).to(COMPUTE)
     mu_sum = tl.sum(x, 1, keep_dims=True)
     tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
-    mu = mu_sum / cols
+    mu = mu_sum / cols2
     t = x - mu
     var_sum = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True)
     tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
-    var = var_sum / cols
+    var = var_sum / cols2
     dy = tl.load(dy_ptr + row * dy_row + col.to(tl.int64) * dy_col, mask=inside, other=0.0).to(
         COMPUTE
     )
@@ -1312,7 +1330,7 @@ def group_norm_backward_mu_sum_loop(
     eps,
     rows,
     Cg,
-    cols,
+    cols2,
     count,
     x_row,
     x_col,
@@ -1331,7 +1349,7 @@ def group_norm_backward_mu_sum_loop(
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row % groups
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -1341,11 +1359,11 @@ def group_norm_backward_mu_sum_loop(
         c0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        c0b = c0 * cols + col
+        inside = (row < rows) & (col < cols2)
+        c0b = c0 * cols2 + col
         x = tl.load(x_ptr + row * x_row + c0b * x_col, mask=inside, other=0.0).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols2 - start, BLOCK)
         )
     mu = mu_sum / count
     var = var_sum / count
@@ -1356,8 +1374,8 @@ def group_norm_backward_mu_sum_loop(
         c0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        c0b = c0 * cols + col
+        inside = (row < rows) & (col < cols2)
+        c0b = c0 * cols2 + col
         dy = tl.load(dy_ptr + row * dy_row + c0b * dy_col, mask=inside, other=0.0).to(COMPUTE)
         gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=row < rows).to(COMPUTE)
         dmu_sum_acc += tl.where(inside, dy * gain * _rsqrt(var + eps), 0.0)
@@ -1373,7 +1391,7 @@ def group_norm_backward_mu_sum_part1(
     var_sum_count_ptr,
     rows,
     Cg,
-    cols,
+    cols2,
     CHUNK,
     x_row,
     x_col,
@@ -1384,7 +1402,7 @@ def group_norm_backward_mu_sum_part1(
 ):
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -1394,11 +1412,11 @@ def group_norm_backward_mu_sum_part1(
         c0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        c0b = c0 * cols + col
+        inside = (row < rows) & (col < cols2)
+        c0b = c0 * cols2 + col
         x = tl.load(x_ptr + row * x_row + c0b * x_col, mask=inside, other=0.0).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols2 - start, BLOCK)
         )
     tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
     tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
@@ -1416,7 +1434,7 @@ def group_norm_backward_mu_sum_part2(
     eps,
     rows,
     Cg,
-    cols,
+    cols2,
     CHUNK,
     count,
     dy_row,
@@ -1433,7 +1451,7 @@ def group_norm_backward_mu_sum_part2(
 ):
     """Program (part, row): dmu_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
     parts = tl.arange(0, LANES)[None, :]
@@ -1456,8 +1474,8 @@ def group_norm_backward_mu_sum_part2(
         c0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
-        c0b = c0 * cols + col
+        inside = (row < rows) & (col < cols2)
+        c0b = c0 * cols2 + col
         dy = tl.load(dy_ptr + row * dy_row + c0b * dy_col, mask=inside, other=0.0).to(COMPUTE)
         gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=row < rows).to(COMPUTE)
         dmu_sum_acc += tl.where(inside, dy * gain * _rsqrt(var + eps), 0.0)
@@ -1516,7 +1534,7 @@ def group_norm_backward_dy_rsqrt_sum_rows(
     mu_sum_ptr,
     dy_rsqrt_sum_ptr,
     rows,
-    cols,
+    cols2,
     Cg,
     count,
     dy_row,
@@ -1532,7 +1550,7 @@ def group_norm_backward_dy_rsqrt_sum_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (col < cols)
+    inside = (row < rows) & (col < cols2)
     nc1 = row // Cg
     dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
@@ -1548,7 +1566,7 @@ def group_norm_backward_dy_rsqrt_sum_loop(
     mu_sum_ptr,
     dy_rsqrt_sum_ptr,
     rows,
-    cols,
+    cols2,
     Cg,
     count,
     dy_row,
@@ -1565,9 +1583,9 @@ def group_norm_backward_dy_rsqrt_sum_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     nc1 = row // Cg
     dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
+    for start in range(0, cols2, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
         mu_sum = tl.load(mu_sum_ptr + nc1 * mu_sum_nc1, mask=row < rows)
@@ -1583,7 +1601,7 @@ def group_norm_backward_dy_rsqrt_sum_part(
     mu_sum_ptr,
     dy_rsqrt_sum_part_ptr,
     rows,
-    cols,
+    cols2,
     CHUNK,
     Cg,
     count,
@@ -1600,12 +1618,12 @@ def group_norm_backward_dy_rsqrt_sum_part(
     """Program (part, row): dy_rsqrt_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
+    stop = tl.minimum((part + 1) * CHUNK, cols2)
     nc1 = row // Cg
     dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
         mu_sum = tl.load(mu_sum_ptr + nc1 * mu_sum_nc1, mask=row < rows)
@@ -1813,7 +1831,7 @@ def group_norm_backward_dx_rows(
     dbias_ptr,
     eps,
     rows,
-    cols,
+    cols2,
     batch,
     Cg,
     count,
@@ -1845,7 +1863,7 @@ def group_norm_backward_dx_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < cols)
+    inside = (row < rows) & (col < cols2)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = (col // batch).to(tl.int64)
     b = (col % batch).to(tl.int64)
@@ -1890,7 +1908,7 @@ def group_norm_backward_dx_lines(
     dbias_ptr,
     eps,
     N,
-    cols,
+    cols2,
     Cg,
     count,
     dy_n,
@@ -1924,7 +1942,7 @@ def group_norm_backward_dx_lines(
     n = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    cols = cols // WIDE * WIDE  # says what it is a multiple of
+    cols2 = cols2 // WIDE * WIDE  # says what it is a multiple of
     dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), WIDE)
     dy_row = tl.multiple_of(tl.cast(dy_row, tl.int64), WIDE)
     c1 = row // Cg
@@ -1932,7 +1950,7 @@ def group_norm_backward_dx_lines(
     x_row = tl.multiple_of(tl.cast(x_row, tl.int64), WIDE)
     dx_n = tl.multiple_of(tl.cast(dx_n, tl.int64), WIDE)
     dx_row = tl.multiple_of(tl.cast(dx_row, tl.int64), WIDE)
-    inside = (n < N) & (col < cols)
+    inside = (n < N) & (col < cols2)
 
     dy = tl.load(
         dy_ptr + tl.cast(n, tl.int64) * dy_n + row * dy_row + tl.cast(col, tl.int64) * dy_b,
@@ -1955,9 +1973,9 @@ def group_norm_backward_dx_lines(
         dy * gain * _rsqrt(var_sum / count + eps)
         + dvar_sum
         / (var_sum / count + eps)
-        / (tl.full((), Cg, tl.int64) * cols).to(COMPUTE)
+        / (tl.full((), Cg, tl.int64) * cols2).to(COMPUTE)
         * (2.0 * (x - mu_sum / count))
-        - dmu_sum / (tl.full((), Cg, tl.int64) * cols).to(COMPUTE)
+        - dmu_sum / (tl.full((), Cg, tl.int64) * cols2).to(COMPUTE)
     )
     tl.store(
         dx_ptr + tl.cast(n, tl.int64) * dx_n + row * dx_row + tl.cast(col, tl.int64) * dx_b,
@@ -1987,7 +2005,7 @@ def group_norm_backward_dx_loop(
     eps,
     rows,
     N,
-    cols,
+    cols2,
     Cg,
     count,
     dy_n,
@@ -2017,7 +2035,7 @@ def group_norm_backward_dx_loop(
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row // Cg
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -2026,7 +2044,7 @@ def group_norm_backward_dx_loop(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         dy = tl.load(
             dy_ptr + n * dy_n + row * dy_row + col * dy_b,
             mask=inside,
@@ -2053,7 +2071,7 @@ def group_norm_backward_dx_loop(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         dy = tl.load(
             dy_ptr + n * dy_n + row * dy_row + col * dy_b,
             mask=inside,
@@ -2071,9 +2089,9 @@ def group_norm_backward_dx_loop(
             dy * gain * _rsqrt(var_sum / count + eps)
             + dvar_sum
             / (var_sum / count + eps)
-            / (tl.full((), Cg, tl.int64) * cols).to(COMPUTE)
+            / (tl.full((), Cg, tl.int64) * cols2).to(COMPUTE)
             * (2.0 * (x - mu_sum / count))
-            - dmu_sum / (tl.full((), Cg, tl.int64) * cols).to(COMPUTE)
+            - dmu_sum / (tl.full((), Cg, tl.int64) * cols2).to(COMPUTE)
         )
         tl.store(dx_ptr + n * dx_n + row * dx_row + col * dx_b, dx, mask=inside)
 
@@ -2089,7 +2107,7 @@ def group_norm_backward_dx_part(
     eps,
     rows,
     N,
-    cols,
+    cols2,
     CHUNK,
     Cg,
     count,
@@ -2111,7 +2129,7 @@ def group_norm_backward_dx_part(
 ):
     """Program (part, row): dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -2122,7 +2140,7 @@ def group_norm_backward_dx_part(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         dy = tl.load(dy_ptr + n * dy_n + row * dy_row + col * dy_b, mask=inside, other=0.0).to(
             COMPUTE
         )
@@ -2162,7 +2180,7 @@ def group_norm_backward_dx_finish(
     eps,
     rows,
     N,
-    cols,
+    cols2,
     CHUNK,
     Cg,
     count,
@@ -2195,7 +2213,7 @@ def group_norm_backward_dx_finish(
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     parts = tl.arange(0, LANES)[None, :]
@@ -2215,7 +2233,7 @@ def group_norm_backward_dx_finish(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         dy = tl.load(dy_ptr + n * dy_n + row * dy_row + col * dy_b, mask=inside).to(COMPUTE)
         gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
         var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=row < rows)
@@ -2227,9 +2245,9 @@ def group_norm_backward_dx_finish(
             dy * gain * _rsqrt(var_sum / count + eps)
             + dvar_sum
             / (var_sum / count + eps)
-            / (tl.full((), Cg, tl.int64) * cols).to(COMPUTE)
+            / (tl.full((), Cg, tl.int64) * cols2).to(COMPUTE)
             * (2.0 * (x - mu_sum / count))
-            - dmu_sum / (tl.full((), Cg, tl.int64) * cols).to(COMPUTE)
+            - dmu_sum / (tl.full((), Cg, tl.int64) * cols2).to(COMPUTE)
         )
         tl.store(dx_ptr + n * dx_n + row * dx_row + col * dx_b, dx, mask=inside)
 
@@ -2244,7 +2262,7 @@ def group_norm_backward_dx_channels_part(
     dbias_sum_part_ptr,
     eps,
     rows,
-    cols,
+    cols2,
     CHUNK,
     batch,
     Cg,
@@ -2269,14 +2287,14 @@ def group_norm_backward_dx_channels_part(
     """Program (part, row): dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
+    stop = tl.minimum((part + 1) * CHUNK, cols2)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row // Cg
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         n = (col // batch).to(tl.int64)
         b = (col % batch).to(tl.int64)
         dy = tl.load(dy_ptr + n * dy_n + row * dy_row + b * dy_b, mask=inside).to(COMPUTE)
@@ -2315,7 +2333,7 @@ def group_norm_backward_dx_channels_finish(
     dx_ptr,
     eps,
     rows,
-    cols,
+    cols2,
     CHUNK,
     batch,
     Cg,
@@ -2351,7 +2369,7 @@ def group_norm_backward_dx_channels_finish(
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
+    stop = tl.minimum((part + 1) * CHUNK, cols2)
     parts = tl.arange(0, LANES)[None, :]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row // Cg
@@ -2367,7 +2385,7 @@ def group_norm_backward_dx_channels_finish(
     tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=(row < rows) & (part == 0))
     for start in range(part * CHUNK, stop, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         n = (col // batch).to(tl.int64)
         b = (col % batch).to(tl.int64)
         dy = tl.load(dy_ptr + n * dy_n + row * dy_row + b * dy_b, mask=inside).to(COMPUTE)
@@ -2402,7 +2420,7 @@ def group_norm_backward_dx_channels_rows(
     dbias_ptr,
     eps,
     rows,
-    cols,
+    cols2,
     batch,
     Cg,
     count,
@@ -2434,7 +2452,7 @@ def group_norm_backward_dx_channels_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < cols)
+    inside = (row < rows) & (col < cols2)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = (col // batch).to(tl.int64)
     b = (col % batch).to(tl.int64)
@@ -2479,7 +2497,7 @@ def group_norm_backward_dx_channels_loop(
     dx_ptr,
     eps,
     rows,
-    cols,
+    cols2,
     batch,
     Cg,
     count,
@@ -2515,9 +2533,9 @@ def group_norm_backward_dx_channels_loop(
     c1 = row // Cg
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
+    for start in range(0, cols2, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         n = (col // batch).to(tl.int64)
         b = (col % batch).to(tl.int64)
         dy = tl.load(
@@ -2536,9 +2554,9 @@ def group_norm_backward_dx_channels_loop(
     dbias_sum = tl.sum(dbias_sum_acc, 1, keep_dims=True)
     tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < rows)
     tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=row < rows)
-    for start in range(0, cols, BLOCK):
+    for start in range(0, cols2, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols)
+        inside = (row < rows) & (col < cols2)
         n = (col // batch).to(tl.int64)
         b = (col % batch).to(tl.int64)
         dy = tl.load(
@@ -2570,7 +2588,7 @@ def group_norm_backward_deps_rows(
     gain_ptr,
     deps_ptr,
     eps,
-    cols,
+    cols2,
     Cg,
     count,
     Cg_groups,
@@ -2585,14 +2603,14 @@ def group_norm_backward_deps_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < 1) & (col < cols)
+    inside = (row < 1) & (col < cols2)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     nc1 = (col // Cg).to(tl.int64)
     c1c0 = (col % Cg_groups).to(tl.int64)
-    var_sum = tl.load(var_sum_ptr + nc1 * var_sum_nc1, mask=col < cols)
+    var_sum = tl.load(var_sum_ptr + nc1 * var_sum_nc1, mask=col < cols2)
     y_rsqrt = _rsqrt(var_sum / count + eps)
-    dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + col.to(tl.int64) * dy_rsqrt_sum_col, mask=col < cols)
-    gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=col < cols).to(COMPUTE)
+    dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + col.to(tl.int64) * dy_rsqrt_sum_col, mask=col < cols2)
+    gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=col < cols2).to(COMPUTE)
     deps = tl.sum(
         tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var_sum / count + eps), 0.0),
         1,
@@ -2709,11 +2727,11 @@ def group_norm_backward_deps_finish(
 
 
 def choose_group_norm_backward_mu_sum(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, sms: int
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = min(256 if across else 1024, max(16, triton.next_power_of_2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
         PARTS = triton.next_power_of_2(
@@ -2743,11 +2761,15 @@ def choose_group_norm_backward_mu_sum(
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=(
+                max(4, BLOCK // 512)
+                if not aligned and BLOCK <= 16384
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
     BLOCK = min(256 if across else 4096, max(16, triton.next_power_of_2(col_run)))
@@ -2770,9 +2792,12 @@ def launch_group_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dmu_sum, eps
     cols = batch * Cg
     col_run = batch
     col_runs = Cg
-    across = x.stride(0) < x.stride(1)
+    across = 0 < x.stride(0) < x.stride(1)
+    aligned = cols % 16 == 0 and x.stride(0) % 16 == 0
     sms = _multiprocessors(x.device)
-    variant, config = choose_group_norm_backward_mu_sum(rows, cols, col_run, col_runs, across, sms)
+    variant, config = choose_group_norm_backward_mu_sum(
+        rows, cols, col_run, col_runs, across, aligned, sms
+    )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
@@ -2927,11 +2952,11 @@ def launch_group_norm_backward_mu_sum(x, gain, dy, mu_sum, var_sum, dmu_sum, eps
 
 
 def choose_group_norm_backward_dy_rsqrt_sum(
-    rows: int, cols: int, across: bool, sms: int
+    rows: int, cols: int, across: bool, aligned: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -2960,11 +2985,15 @@ def choose_group_norm_backward_dy_rsqrt_sum(
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=(
+                max(4, BLOCK // 512)
+                if not aligned and BLOCK <= 16384
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
     return "loop", dict(
@@ -2984,9 +3013,10 @@ def launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu_sum, dy_rsqrt_sum, g
     dy_rsqrt_sum = dy_rsqrt_sum.view(Cg * N * groups)
     rows = Cg * N * groups
     cols = batch
-    across = dy.stride(0) < dy.stride(1)
+    across = 0 < dy.stride(0) < dy.stride(1)
+    aligned = cols % 16 == 0 and dy.stride(0) % 16 == 0
     sms = _multiprocessors(dy.device)
-    variant, config = choose_group_norm_backward_dy_rsqrt_sum(rows, cols, across, sms)
+    variant, config = choose_group_norm_backward_dy_rsqrt_sum(rows, cols, across, aligned, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
     if variant == "split":
         dy_rsqrt_sum_part = torch.empty(
@@ -3071,11 +3101,11 @@ def launch_group_norm_backward_dy_rsqrt_sum(x, gain, dy, mu_sum, dy_rsqrt_sum, g
 
 
 def choose_group_norm_backward_dvar_sum(
-    rows: int, cols: int, across: bool, sms: int
+    rows: int, cols: int, across: bool, aligned: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -3104,11 +3134,15 @@ def choose_group_norm_backward_dvar_sum(
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=(
+                max(4, BLOCK // 512)
+                if not aligned and BLOCK <= 16384
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
     return "loop", dict(
@@ -3130,9 +3164,10 @@ def launch_group_norm_backward_dvar_sum(
     dvar_sum = dvar_sum.view(N * groups)
     rows = N * groups
     cols = Cg
-    across = dy_rsqrt_sum.stride(0) < dy_rsqrt_sum.stride(1)
+    across = 0 < dy_rsqrt_sum.stride(0) < dy_rsqrt_sum.stride(1)
+    aligned = cols % 16 == 0 and dy_rsqrt_sum.stride(0) % 16 == 0
     sms = _multiprocessors(var_sum.device)
-    variant, config = choose_group_norm_backward_dvar_sum(rows, cols, across, sms)
+    variant, config = choose_group_norm_backward_dvar_sum(rows, cols, across, aligned, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
@@ -3232,7 +3267,14 @@ def launch_group_norm_backward_dvar_sum(
 
 
 def choose_group_norm_backward_dx(
-    rows: int, cols: int, col_run: int, col_runs: int, channels_last: bool, across: bool, sms: int
+    rows: int,
+    cols: int,
+    col_run: int,
+    col_runs: int,
+    channels_last: bool,
+    across: bool,
+    aligned: bool,
+    sms: int,
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # a row fits in registers, its runs as lines
@@ -3249,7 +3291,11 @@ def choose_group_norm_backward_dx(
             LINES=LINES, BLOCK=BLOCK, num_warps=min(16, max(1, LINES * BLOCK // 1024))
         )
     # too few rows to fill the GPU: several programs share one
-    if not channels_last and triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if (
+        not channels_last
+        and triton.cdiv(rows, 32 if across else 1) < 2 * sms
+        and cols > (2048 if across else 8192)
+    ):
         BLOCK = min(64 if across else 1024, max(16, triton.next_power_of_2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
         PARTS = triton.next_power_of_2(
@@ -3272,18 +3318,22 @@ def choose_group_norm_backward_dx(
         )
     # a row fits in registers
     if not channels_last and 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=(
+                max(4, BLOCK // 512)
+                if not aligned and BLOCK <= 16384
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
     if not channels_last:
         BLOCK = min(32 if across else 4096, max(16, triton.next_power_of_2(col_run)))
         return "loop", dict(BLOCK=BLOCK, ROWS=64 if across else 4096 // BLOCK, num_warps=8)
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -3315,11 +3365,15 @@ def choose_group_norm_backward_dx(
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "channels_rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=(
+                max(4, BLOCK // 512)
+                if not aligned and BLOCK <= 16384
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
     return "channels_loop", dict(
@@ -3347,9 +3401,10 @@ def launch_group_norm_backward_dx(
     col_runs = N
     channels_last = dx.stride(1) < dx.stride(-1)
     across = dx.stride(1) < dx.stride(-1)
+    aligned = cols % 16 == 0
     sms = _multiprocessors(dmu_sum.device)
     variant, config = choose_group_norm_backward_dx(
-        rows, cols, col_run, col_runs, channels_last, across, sms
+        rows, cols, col_run, col_runs, channels_last, across, aligned, sms
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
@@ -3769,11 +3824,11 @@ def launch_group_norm_backward_dx(
 
 
 def choose_group_norm_backward_deps(
-    rows: int, cols: int, col_run: int, col_runs: int, across: bool, sms: int
+    rows: int, cols: int, col_run: int, col_runs: int, across: bool, aligned: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = min(64 if across else 1024, max(16, triton.next_power_of_2(col_run)))
         ROWS = 32 if across else min(16, 4096 // BLOCK)
         PARTS = triton.next_power_of_2(
@@ -3802,14 +3857,20 @@ def choose_group_norm_backward_deps(
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=(
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                4
+                if BLOCK <= 32
+                else (
+                    1
+                    if BLOCK <= 1024
+                    else (
+                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                    )
+                )
             ),
         )
     # any width
@@ -3831,8 +3892,11 @@ def launch_group_norm_backward_deps(x, gain, dy, var_sum, dy_rsqrt_sum, deps, ep
     col_run = Cg
     col_runs = N * groups
     across = False
+    aligned = cols % 16 == 0
     sms = _multiprocessors(var_sum.device)
-    variant, config = choose_group_norm_backward_deps(rows, cols, col_run, col_runs, across, sms)
+    variant, config = choose_group_norm_backward_deps(
+        rows, cols, col_run, col_runs, across, aligned, sms
+    )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.

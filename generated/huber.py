@@ -53,7 +53,7 @@ def huber_rows(
     t_ptr,
     loss_ptr,
     delta,
-    cols,
+    cols2,
     x_col,
     t_col,
     COMPUTE: tl.constexpr,
@@ -64,10 +64,10 @@ def huber_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < 1) & (col < cols)
+    inside = (row < 1) & (col < cols2)
     delta = _scalar(delta, DELTA_IS_TENSOR, COMPUTE)
-    x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
-    t = tl.load(t_ptr + col * t_col, mask=col < cols).to(COMPUTE)
+    x = tl.load(x_ptr + col * x_col, mask=col < cols2).to(COMPUTE)
+    t = tl.load(t_ptr + col * t_col, mask=col < cols2).to(COMPUTE)
     e = tl.abs(x - t)
     loss = (
         tl.sum(
@@ -75,7 +75,7 @@ def huber_rows(
             1,
             keep_dims=True,
         )
-        / cols
+        / cols2
     )
     tl.store(loss_ptr + row, loss, mask=row < 1)
 
@@ -86,7 +86,7 @@ def huber_loop(
     t_ptr,
     loss_ptr,
     delta,
-    cols,
+    cols2,
     x_col,
     t_col,
     COMPUTE: tl.constexpr,
@@ -98,17 +98,17 @@ def huber_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     delta = _scalar(delta, DELTA_IS_TENSOR, COMPUTE)
     loss_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
+    for start in range(0, cols2, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
-        t = tl.load(t_ptr + col * t_col, mask=col < cols).to(COMPUTE)
+        inside = (row < 1) & (col < cols2)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols2).to(COMPUTE)
+        t = tl.load(t_ptr + col * t_col, mask=col < cols2).to(COMPUTE)
         e = tl.abs(x - t)
         loss_sum_acc += tl.where(
             inside, tl.where(e < delta, 0.5 * (e * e), delta * (e - 0.5 * delta)), 0.0
         )
     loss_sum = tl.sum(loss_sum_acc, 1, keep_dims=True)
-    loss = loss_sum / cols
+    loss = loss_sum / cols2
     tl.store(loss_ptr + row, loss, mask=row < 1)
 
 
@@ -118,7 +118,7 @@ def huber_part(
     t_ptr,
     loss_sum_part_ptr,
     delta,
-    cols,
+    cols2,
     CHUNK,
     x_col,
     t_col,
@@ -131,14 +131,14 @@ def huber_part(
     """Program (part, row): loss_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
+    stop = tl.minimum((part + 1) * CHUNK, cols2)
     delta = _scalar(delta, DELTA_IS_TENSOR, COMPUTE)
     loss_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
-        t = tl.load(t_ptr + col * t_col, mask=col < cols).to(COMPUTE)
+        inside = (row < 1) & (col < cols2)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols2).to(COMPUTE)
+        t = tl.load(t_ptr + col * t_col, mask=col < cols2).to(COMPUTE)
         e = tl.abs(x - t)
         loss_sum_acc += tl.where(
             inside, tl.where(e < delta, 0.5 * (e * e), delta * (e - 0.5 * delta)), 0.0
@@ -151,7 +151,7 @@ def huber_part(
 
 
 @triton.jit
-def huber_finish(loss_sum_part_ptr, loss_ptr, cols, MERGE: tl.constexpr, PARTS: tl.constexpr):
+def huber_finish(loss_sum_part_ptr, loss_ptr, cols2, MERGE: tl.constexpr, PARTS: tl.constexpr):
     """What the parts of MERGE rows left, merged."""
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -159,14 +159,14 @@ def huber_finish(loss_sum_part_ptr, loss_ptr, cols, MERGE: tl.constexpr, PARTS: 
         loss_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
     )
     loss_sum = tl.sum(loss_sum_parts, 1, keep_dims=True)
-    loss = loss_sum / cols
+    loss = loss_sum / cols2
     tl.store(loss_ptr + row, loss, mask=row < 1)
 
 
-def choose_huber(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
+def choose_huber(rows: int, cols: int, across: bool, aligned: bool, sms: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -195,14 +195,20 @@ def choose_huber(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dic
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=(
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                4
+                if BLOCK <= 32
+                else (
+                    1
+                    if BLOCK <= 1024
+                    else (
+                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                    )
+                )
             ),
         )
     # any width
@@ -220,8 +226,9 @@ def launch_huber(x, t, loss, delta) -> None:
     rows = 1
     cols = batch
     across = False
+    aligned = cols % 16 == 0
     sms = _multiprocessors(t.device)
-    variant, config = choose_huber(rows, cols, across, sms)
+    variant, config = choose_huber(rows, cols, across, aligned, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, t.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(delta, torch.Tensor):
         # A Python number reaches a kernel as f32.
@@ -382,7 +389,7 @@ def huber_backward_rows(
     ddelta_ptr,
     dloss,
     delta,
-    cols,
+    cols2,
     x_col,
     t_col,
     dx_col,
@@ -396,12 +403,12 @@ def huber_backward_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < 1) & (col < cols)
+    inside = (row < 1) & (col < cols2)
     dloss = _scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
     delta = _scalar(delta, DELTA_IS_TENSOR, COMPUTE)
-    batch_ = cols
-    x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
-    t = tl.load(t_ptr + col * t_col, mask=col < cols).to(COMPUTE)
+    batch_ = cols2
+    x = tl.load(x_ptr + col * x_col, mask=col < cols2).to(COMPUTE)
+    t = tl.load(t_ptr + col * t_col, mask=col < cols2).to(COMPUTE)
     e = tl.abs(x - t)
     mul_batch_ = 0.5 * (dloss / batch_.to(COMPUTE))
     mul_batch__ = dloss / batch_.to(COMPUTE) * delta
@@ -436,7 +443,7 @@ def huber_backward_loop(
     dt_ptr,
     dloss,
     delta,
-    cols,
+    cols2,
     x_col,
     t_col,
     dx_col,
@@ -451,15 +458,15 @@ def huber_backward_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     dloss = _scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
     delta = _scalar(delta, DELTA_IS_TENSOR, COMPUTE)
-    batch_ = cols
+    batch_ = cols2
     mul_batch_ = 0.5 * (dloss / batch_.to(COMPUTE))
     mul_batch__ = dloss / batch_.to(COMPUTE) * delta
     ddelta_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
+    for start in range(0, cols2, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_last").to(COMPUTE)
-        t = tl.load(t_ptr + col * t_col, mask=col < cols, eviction_policy="evict_last").to(COMPUTE)
+        inside = (row < 1) & (col < cols2)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols2, eviction_policy="evict_last").to(COMPUTE)
+        t = tl.load(t_ptr + col * t_col, mask=col < cols2, eviction_policy="evict_last").to(COMPUTE)
         e = tl.abs(x - t)
         ddelta_sum_acc += tl.where(
             inside,
@@ -473,11 +480,15 @@ def huber_backward_loop(
         )
     ddelta_sum = tl.sum(ddelta_sum_acc, 1, keep_dims=True)
     tl.store(ddelta_ptr + row, ddelta_sum, mask=row < 1)
-    for start in range(0, cols, BLOCK):
+    for start in range(0, cols2, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
-        t = tl.load(t_ptr + col * t_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
+        inside = (row < 1) & (col < cols2)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols2, eviction_policy="evict_first").to(
+            COMPUTE
+        )
+        t = tl.load(t_ptr + col * t_col, mask=col < cols2, eviction_policy="evict_first").to(
+            COMPUTE
+        )
         e = tl.abs(x - t)
         de = tl.where(e < delta, mul_batch_ * (2.0 * e), mul_batch__)
         dx = de * _sign(x - t)
@@ -497,7 +508,7 @@ def huber_backward_relay(
     dt_ptr,
     dloss,
     delta,
-    cols,
+    cols2,
     x_col,
     t_col,
     dx_col,
@@ -511,7 +522,7 @@ def huber_backward_relay(
     AHEAD: tl.constexpr,
 ):
     """Program `turn`: ddelta_sum over a block; then a block further back, read again from L2."""
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     dloss = _scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
     delta = _scalar(delta, DELTA_IS_TENSOR, COMPUTE)
     # Numbered as they start: a program waits for none that has yet to start.
@@ -521,13 +532,13 @@ def huber_backward_relay(
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        batch_ = cols
+        inside = (row < 1) & (col < cols2)
+        batch_ = cols2
         mul_batch_ = 0.5 * (dloss / batch_.to(COMPUTE))
         mul_batch__ = dloss / batch_.to(COMPUTE) * delta
         ddelta_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_last").to(COMPUTE)
-        t = tl.load(t_ptr + col * t_col, mask=col < cols, eviction_policy="evict_last").to(COMPUTE)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols2, eviction_policy="evict_last").to(COMPUTE)
+        t = tl.load(t_ptr + col * t_col, mask=col < cols2, eviction_policy="evict_last").to(COMPUTE)
         e = tl.abs(x - t)
         ddelta_sum_acc += tl.where(
             inside,
@@ -552,12 +563,12 @@ def huber_backward_relay(
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
+        inside = (row < 1) & (col < cols2)
         parts = tl.arange(0, LANES)[None, :]
         # Until every block of these rows has left its folds.
         while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
             pass
-        batch_ = cols
+        batch_ = cols2
         mul_batch_ = 0.5 * (dloss / batch_.to(COMPUTE))
         mul_batch__ = dloss / batch_.to(COMPUTE) * delta
         ddelta_sum_parts = tl.load(
@@ -565,8 +576,12 @@ def huber_backward_relay(
         )
         ddelta_sum = tl.sum(ddelta_sum_parts, 1, keep_dims=True)
         tl.store(ddelta_ptr + row, ddelta_sum, mask=(row < 1) & (part == 0))
-        x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
-        t = tl.load(t_ptr + col * t_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols2, eviction_policy="evict_first").to(
+            COMPUTE
+        )
+        t = tl.load(t_ptr + col * t_col, mask=col < cols2, eviction_policy="evict_first").to(
+            COMPUTE
+        )
         e = tl.abs(x - t)
         de = tl.where(e < delta, mul_batch_ * (2.0 * e), mul_batch__)
         dx = de * _sign(x - t)
@@ -582,7 +597,7 @@ def huber_backward_part(
     ddelta_sum_part_ptr,
     dloss,
     delta,
-    cols,
+    cols2,
     CHUNK,
     x_col,
     t_col,
@@ -596,18 +611,18 @@ def huber_backward_part(
     """Program (part, row): ddelta_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
+    stop = tl.minimum((part + 1) * CHUNK, cols2)
     dloss = _scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
     delta = _scalar(delta, DELTA_IS_TENSOR, COMPUTE)
-    batch_ = cols
+    batch_ = cols2
     mul_batch_ = 0.5 * (dloss / batch_.to(COMPUTE))
     mul_batch__ = dloss / batch_.to(COMPUTE) * delta
     ddelta_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
-        t = tl.load(t_ptr + col * t_col, mask=col < cols).to(COMPUTE)
+        inside = (row < 1) & (col < cols2)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols2).to(COMPUTE)
+        t = tl.load(t_ptr + col * t_col, mask=col < cols2).to(COMPUTE)
         e = tl.abs(x - t)
         ddelta_sum_acc += tl.where(
             inside,
@@ -636,7 +651,7 @@ def huber_backward_finish(
     dt_ptr,
     dloss,
     delta,
-    cols,
+    cols2,
     CHUNK,
     x_col,
     t_col,
@@ -653,11 +668,11 @@ def huber_backward_finish(
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
+    stop = tl.minimum((part + 1) * CHUNK, cols2)
     parts = tl.arange(0, LANES)[None, :]
     dloss = _scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
     delta = _scalar(delta, DELTA_IS_TENSOR, COMPUTE)
-    batch_ = cols
+    batch_ = cols2
     mul_batch_ = 0.5 * (dloss / batch_.to(COMPUTE))
     mul_batch__ = dloss / batch_.to(COMPUTE) * delta
     ddelta_sum_parts = tl.load(
@@ -667,9 +682,9 @@ def huber_backward_finish(
     tl.store(ddelta_ptr + row, ddelta_sum, mask=(row < 1) & (part == 0))
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
-        t = tl.load(t_ptr + col * t_col, mask=col < cols).to(COMPUTE)
+        inside = (row < 1) & (col < cols2)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols2).to(COMPUTE)
+        t = tl.load(t_ptr + col * t_col, mask=col < cols2).to(COMPUTE)
         e = tl.abs(x - t)
         de = tl.where(e < delta, mul_batch_ * (2.0 * e), mul_batch__)
         dx = de * _sign(x - t)
@@ -679,7 +694,7 @@ def huber_backward_finish(
 
 
 def choose_huber_backward(
-    rows: int, cols: int, across: bool, hip: bool, sms: int
+    rows: int, cols: int, across: bool, aligned: bool, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
@@ -694,7 +709,7 @@ def choose_huber_backward(
             LANES=max(triton.next_power_of_2(triton.cdiv(cols, BLOCK)), 32 * num_warps),
         )
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -726,21 +741,27 @@ def choose_huber_backward(
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=(
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                4
+                if BLOCK <= 32
+                else (
+                    1
+                    if BLOCK <= 1024
+                    else (
+                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                    )
+                )
             ),
         )
     # any width
     return "loop", dict(
-        BLOCK=32 if across else 16384 if cols <= 65536 else 32768,
+        BLOCK=32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768,
         ROWS=64 if across else 1,
-        num_warps=8 if across else 16 if cols <= 65536 else 32,
+        num_warps=8 if across else 16 if not aligned else 16 if cols <= 65536 else 32,
     )
 
 
@@ -755,9 +776,10 @@ def launch_huber_backward(x, t, dx, dt, ddelta, delta, dloss) -> None:
     rows = 1
     cols = batch
     across = False
+    aligned = cols % 16 == 0
     hip = torch.version.hip is not None
     sms = _multiprocessors(t.device)
-    variant, config = choose_huber_backward(rows, cols, across, hip, sms)
+    variant, config = choose_huber_backward(rows, cols, across, aligned, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, t.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(delta, torch.Tensor):
         # A Python number reaches a kernel as f32.

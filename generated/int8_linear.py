@@ -1455,11 +1455,11 @@ def launch_int8_linear_backward_acc(x, w, acc) -> None:
 
 
 def choose_int8_linear_backward_dsx(
-    rows: int, cols: int, across: bool, sms: int
+    rows: int, cols: int, across: bool, aligned: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -1488,11 +1488,11 @@ def choose_int8_linear_backward_dsx(
         )
     # rows fit in registers
     if 0 < cols <= 16384 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
             ROWS=(
-                max(1, 1024 // BLOCK)
+                max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
                 if BLOCK <= 512
                 else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
             ),
@@ -1510,9 +1510,10 @@ def launch_int8_linear_backward_dsx(x, w, sw, dy, acc, dsx) -> None:
     N = w.shape[0]
     rows = M
     cols = N
-    across = dy.stride(0) < dy.stride(1)
+    across = 0 < dy.stride(0) < dy.stride(1)
+    aligned = cols % 16 == 0 and dy.stride(0) % 16 == 0
     sms = _multiprocessors(acc.device)
-    variant, config = choose_int8_linear_backward_dsx(rows, cols, across, sms)
+    variant, config = choose_int8_linear_backward_dsx(rows, cols, across, aligned, sms)
     if variant == "split":
         dsx_sum_part = torch.empty((M, config["PARTS"]), dtype=torch.float32, device=acc.device)
         int8_linear_backward_dsx_part[(config["PARTS"], triton.cdiv(M, config["ROWS"]))](
@@ -1581,11 +1582,11 @@ def launch_int8_linear_backward_dsx(x, w, sw, dy, acc, dsx) -> None:
 
 
 def choose_int8_linear_backward_dsw(
-    rows: int, cols: int, across: bool, sms: int
+    rows: int, cols: int, across: bool, aligned: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -1614,11 +1615,11 @@ def choose_int8_linear_backward_dsw(
         )
     # rows fit in registers
     if 0 < cols <= 16384 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
             ROWS=(
-                max(1, 1024 // BLOCK)
+                max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
                 if BLOCK <= 512
                 else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
             ),
@@ -1636,9 +1637,10 @@ def launch_int8_linear_backward_dsw(x, w, sx, dy, acc, dsw) -> None:
     N = w.shape[0]
     rows = N
     cols = M
-    across = dy.stride(1) < dy.stride(0)
+    across = 0 < dy.stride(1) < dy.stride(0)
+    aligned = cols % 16 == 0 and dy.stride(1) % 16 == 0
     sms = _multiprocessors(acc.device)
-    variant, config = choose_int8_linear_backward_dsw(rows, cols, across, sms)
+    variant, config = choose_int8_linear_backward_dsw(rows, cols, across, aligned, sms)
     if variant == "split":
         dsw_sum_part = torch.empty((N, config["PARTS"]), dtype=torch.float32, device=acc.device)
         int8_linear_backward_dsw_part[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](

@@ -163,10 +163,10 @@ def kl_div_finish(loss_sum_part_ptr, loss_ptr, N, loss_n, MERGE: tl.constexpr, P
     tl.store(loss_ptr + n * loss_n, loss_sum, mask=n < N)
 
 
-def choose_kl_div(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
+def choose_kl_div(rows: int, cols: int, across: bool, aligned: bool, sms: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -195,11 +195,15 @@ def choose_kl_div(rows: int, cols: int, across: bool, sms: int) -> tuple[str, di
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=(
+                max(4, BLOCK // 512)
+                if not aligned and BLOCK <= 16384
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
     return "loop", dict(
@@ -212,9 +216,10 @@ def launch_kl_div(x, t, loss) -> None:
     N, D = x.shape
     rows = N
     cols = D
-    across = t.stride(0) < t.stride(1)
+    across = 0 < t.stride(0) < t.stride(1)
+    aligned = cols % 16 == 0 and t.stride(0) % 16 == 0
     sms = _multiprocessors(t.device)
-    variant, config = choose_kl_div(rows, cols, across, sms)
+    variant, config = choose_kl_div(rows, cols, across, aligned, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, t.dtype) else tl.float32
     if variant == "split":
         loss_sum_part = torch.empty(

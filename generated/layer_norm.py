@@ -339,11 +339,18 @@ def layer_norm_finish(
 
 
 def choose_layer_norm(
-    rows: int, cols: int, across: bool, itemsize: int, hip: bool, sms: int
+    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
-    if not across and not hip and itemsize <= 2 and 131072 < cols <= 2**22 and rows * cols > 2**25:
+    if (
+        not across
+        and not hip
+        and itemsize <= 2
+        and cols % 8 == 0
+        and 131072 < cols <= 2**22
+        and rows * cols > 2**25
+    ):
         BLOCK = 8192
         num_warps = 4
         return "relay", dict(
@@ -355,7 +362,7 @@ def choose_layer_norm(
             maxnreg=80,
         )
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -387,21 +394,21 @@ def choose_layer_norm(
         )
     # rows fit in registers
     if 0 < cols <= 16384 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
             ROWS=(
-                max(1, 1024 // BLOCK)
+                max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
                 if BLOCK <= 512
                 else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
             ),
-            num_warps=1 if BLOCK <= 512 else 2 if BLOCK <= 1024 else 8,
+            num_warps=4 if BLOCK <= 32 else 1 if BLOCK <= 512 else 2 if BLOCK <= 1024 else 8,
         )
     # any width
     return "loop", dict(
-        BLOCK=256 if across else 16384 if cols <= 65536 else 32768,
+        BLOCK=256 if across else 4096 if not aligned else 16384 if cols <= 65536 else 32768,
         ROWS=32 if across else 1,
-        num_warps=8 if across else 16 if cols <= 65536 else 32,
+        num_warps=8 if across else 8 if not aligned else 16 if cols <= 65536 else 32,
     )
 
 
@@ -413,11 +420,12 @@ def launch_layer_norm(x, w, b, y, eps) -> None:
     y = y.view(batch, D)
     rows = batch
     cols = D
-    across = x.stride(0) < x.stride(1)
+    across = 0 < x.stride(0) < x.stride(1)
+    aligned = cols % 16 == 0 and x.stride(0) % 16 == 0
     itemsize = y.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(x.device)
-    variant, config = choose_layer_norm(rows, cols, across, itemsize, hip, sms)
+    variant, config = choose_layer_norm(rows, cols, across, aligned, itemsize, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
@@ -1019,7 +1027,7 @@ def layer_norm_backward_dw_rows(
     db_ptr,
     eps,
     D,
-    cols,
+    cols2,
     dy_col,
     dy_d,
     x_col,
@@ -1036,12 +1044,12 @@ def layer_norm_backward_dw_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     d = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (d < D) & (col < cols)
+    inside = (d < D) & (col < cols2)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     dy = tl.load(dy_ptr + col * dy_col + d * dy_d, mask=inside).to(COMPUTE)
     x = tl.load(x_ptr + col * x_col + d * x_d, mask=inside).to(COMPUTE)
-    mu_sum = tl.load(mu_sum_ptr + col * mu_sum_col, mask=col < cols)
-    var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols)
+    mu_sum = tl.load(mu_sum_ptr + col * mu_sum_col, mask=col < cols2)
+    var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols2)
     dw = tl.sum(
         tl.where(inside, dy * ((x - mu_sum / D) * _rsqrt(var_sum / D + eps)), 0.0),
         1,
@@ -1062,7 +1070,7 @@ def layer_norm_backward_dw_loop(
     db_ptr,
     eps,
     D,
-    cols,
+    cols2,
     dy_col,
     dy_d,
     x_col,
@@ -1081,13 +1089,13 @@ def layer_norm_backward_dw_loop(
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     dw_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
+    for start in range(0, cols2, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (d < D) & (col < cols)
+        inside = (d < D) & (col < cols2)
         dy = tl.load(dy_ptr + col * dy_col + d * dy_d, mask=inside).to(COMPUTE)
         x = tl.load(x_ptr + col * x_col + d * x_d, mask=inside).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + col * mu_sum_col, mask=col < cols)
-        var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols)
+        mu_sum = tl.load(mu_sum_ptr + col * mu_sum_col, mask=col < cols2)
+        var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols2)
         dw_sum_acc += tl.where(inside, dy * ((x - mu_sum / D) * _rsqrt(var_sum / D + eps)), 0.0)
         db_sum_acc += tl.where(inside, dy, 0.0)
     dw_sum = tl.sum(dw_sum_acc, 1, keep_dims=True)
@@ -1106,7 +1114,7 @@ def layer_norm_backward_dw_part(
     db_sum_part_ptr,
     eps,
     D,
-    cols,
+    cols2,
     CHUNK,
     dy_col,
     dy_d,
@@ -1123,17 +1131,17 @@ def layer_norm_backward_dw_part(
     """Program (part, row): dw_sum, db_sum over one CHUNK of ROWS rows."""
     d = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
+    stop = tl.minimum((part + 1) * CHUNK, cols2)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     dw_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (d < D) & (col < cols)
+        inside = (d < D) & (col < cols2)
         dy = tl.load(dy_ptr + col * dy_col + d * dy_d, mask=inside).to(COMPUTE)
         x = tl.load(x_ptr + col * x_col + d * x_d, mask=inside).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + col * mu_sum_col, mask=col < cols)
-        var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols)
+        mu_sum = tl.load(mu_sum_ptr + col * mu_sum_col, mask=col < cols2)
+        var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols2)
         dw_sum_acc += tl.where(inside, dy * ((x - mu_sum / D) * _rsqrt(var_sum / D + eps)), 0.0)
         db_sum_acc += tl.where(inside, dy, 0.0)
     tl.store(dw_sum_part_ptr + d * PARTS + part, tl.sum(dw_sum_acc, 1, keep_dims=True), mask=d < D)
@@ -1173,7 +1181,7 @@ def layer_norm_backward_deps_rows(
     dy_rsqrt_ptr,
     deps_ptr,
     eps,
-    cols,
+    cols2,
     D,
     var_sum_col,
     dy_rsqrt_col,
@@ -1185,12 +1193,12 @@ def layer_norm_backward_deps_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < 1) & (col < cols)
+    inside = (row < 1) & (col < cols2)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols)
+    var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols2)
     var = var_sum / D
     y_rsqrt = _rsqrt(var + eps)
-    dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols)
+    dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols2)
     deps = tl.sum(
         tl.where(inside, dy_rsqrt * (-0.5 * y_rsqrt) / (var + eps), 0.0), 1, keep_dims=True
     )
@@ -1203,7 +1211,7 @@ def layer_norm_backward_deps_loop(
     dy_rsqrt_ptr,
     deps_ptr,
     eps,
-    cols,
+    cols2,
     D,
     var_sum_col,
     dy_rsqrt_col,
@@ -1216,13 +1224,13 @@ def layer_norm_backward_deps_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
+    for start in range(0, cols2, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols)
+        inside = (row < 1) & (col < cols2)
+        var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols2)
         var = var_sum / D
         y_rsqrt = _rsqrt(var + eps)
-        dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols)
+        dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols2)
         deps_sum_acc += tl.where(inside, dy_rsqrt * (-0.5 * y_rsqrt) / (var + eps), 0.0)
     deps_sum = tl.sum(deps_sum_acc, 1, keep_dims=True)
     tl.store(deps_ptr + row, deps_sum, mask=row < 1)
@@ -1234,7 +1242,7 @@ def layer_norm_backward_deps_part(
     dy_rsqrt_ptr,
     deps_sum_part_ptr,
     eps,
-    cols,
+    cols2,
     CHUNK,
     D,
     var_sum_col,
@@ -1248,16 +1256,16 @@ def layer_norm_backward_deps_part(
     """Program (part, row): deps_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
+    stop = tl.minimum((part + 1) * CHUNK, cols2)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols)
+        inside = (row < 1) & (col < cols2)
+        var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols2)
         var = var_sum / D
         y_rsqrt = _rsqrt(var + eps)
-        dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols)
+        dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols2)
         deps_sum_acc += tl.where(inside, dy_rsqrt * (-0.5 * y_rsqrt) / (var + eps), 0.0)
     tl.store(
         deps_sum_part_ptr + row * PARTS + part,
@@ -1281,11 +1289,11 @@ def layer_norm_backward_deps_finish(
 
 
 def choose_layer_norm_backward_mu_sum(
-    rows: int, cols: int, across: bool, sms: int
+    rows: int, cols: int, across: bool, aligned: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -1317,11 +1325,11 @@ def choose_layer_norm_backward_mu_sum(
         )
     # rows fit in registers
     if 0 < cols <= 16384 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
             ROWS=(
-                max(1, 1024 // BLOCK)
+                max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
                 if BLOCK <= 512
                 else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
             ),
@@ -1329,9 +1337,9 @@ def choose_layer_norm_backward_mu_sum(
         )
     # any width
     return "loop", dict(
-        BLOCK=256 if across else 16384 if cols <= 65536 else 32768,
+        BLOCK=256 if across else 4096 if not aligned else 16384 if cols <= 65536 else 32768,
         ROWS=32 if across else 1,
-        num_warps=8 if across else 16 if cols <= 65536 else 32,
+        num_warps=8 if across else 8 if not aligned else 16 if cols <= 65536 else 32,
     )
 
 
@@ -1344,9 +1352,10 @@ def launch_layer_norm_backward_mu_sum(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, e
     dx = dx.view(batch, D)
     rows = batch
     cols = D
-    across = x.stride(0) < x.stride(1)
+    across = 0 < x.stride(0) < x.stride(1)
+    aligned = cols % 16 == 0 and x.stride(0) % 16 == 0
     sms = _multiprocessors(x.device)
-    variant, config = choose_layer_norm_backward_mu_sum(rows, cols, across, sms)
+    variant, config = choose_layer_norm_backward_mu_sum(rows, cols, across, aligned, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
@@ -1509,10 +1518,12 @@ def launch_layer_norm_backward_mu_sum(x, w, dy, mu_sum, var_sum, dy_rsqrt, dx, e
         )
 
 
-def choose_layer_norm_backward_dw(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
+def choose_layer_norm_backward_dw(
+    rows: int, cols: int, across: bool, aligned: bool, sms: int
+) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -1541,11 +1552,11 @@ def choose_layer_norm_backward_dw(rows: int, cols: int, across: bool, sms: int) 
         )
     # rows fit in registers
     if 0 < cols <= 16384 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
             ROWS=(
-                max(1, 1024 // BLOCK)
+                max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
                 if BLOCK <= 512
                 else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
             ),
@@ -1565,9 +1576,10 @@ def launch_layer_norm_backward_dw(x, w, dy, mu_sum, var_sum, dw, db, eps) -> Non
     x = x.reshape(batch, D)
     rows = D
     cols = batch
-    across = dy.stride(1) < dy.stride(0)
+    across = 0 < dy.stride(1) < dy.stride(0)
+    aligned = cols % 16 == 0 and dy.stride(1) % 16 == 0
     sms = _multiprocessors(dy.device)
-    variant, config = choose_layer_norm_backward_dw(rows, cols, across, sms)
+    variant, config = choose_layer_norm_backward_dw(rows, cols, across, aligned, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
@@ -1672,11 +1684,11 @@ def launch_layer_norm_backward_dw(x, w, dy, mu_sum, var_sum, dw, db, eps) -> Non
 
 
 def choose_layer_norm_backward_deps(
-    rows: int, cols: int, across: bool, sms: int
+    rows: int, cols: int, across: bool, aligned: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -1705,14 +1717,20 @@ def choose_layer_norm_backward_deps(
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=(
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                4
+                if BLOCK <= 32
+                else (
+                    1
+                    if BLOCK <= 1024
+                    else (
+                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                    )
+                )
             ),
         )
     # any width
@@ -1728,8 +1746,9 @@ def launch_layer_norm_backward_deps(x, w, dy, var_sum, dy_rsqrt, deps, eps) -> N
     rows = 1
     cols = batch
     across = False
+    aligned = cols % 16 == 0
     sms = _multiprocessors(var_sum.device)
-    variant, config = choose_layer_norm_backward_deps(rows, cols, across, sms)
+    variant, config = choose_layer_norm_backward_deps(rows, cols, across, aligned, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.

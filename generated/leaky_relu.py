@@ -284,7 +284,7 @@ def leaky_relu_backward_rows(
     dx_ptr,
     dslope_ptr,
     slope,
-    cols,
+    cols2,
     x_col,
     dy_col,
     dx_col,
@@ -296,10 +296,10 @@ def leaky_relu_backward_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < 1) & (col < cols)
+    inside = (row < 1) & (col < cols2)
     slope = _scalar(slope, SLOPE_IS_TENSOR, COMPUTE)
-    x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
-    dy = tl.load(dy_ptr + col * dy_col, mask=col < cols).to(COMPUTE)
+    x = tl.load(x_ptr + col * x_col, mask=col < cols2).to(COMPUTE)
+    dy = tl.load(dy_ptr + col * dy_col, mask=col < cols2).to(COMPUTE)
     dx = tl.where(x > 0.0, dy, dy * slope)
     tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
     dslope = tl.sum(tl.where(inside, tl.where(x > 0.0, 0.0, dy * x), 0.0), 1, keep_dims=True)
@@ -313,7 +313,7 @@ def leaky_relu_backward_loop(
     dslope_ptr,
     dx_ptr,
     slope,
-    cols,
+    cols2,
     x_col,
     dy_col,
     dx_col,
@@ -326,21 +326,23 @@ def leaky_relu_backward_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     slope = _scalar(slope, SLOPE_IS_TENSOR, COMPUTE)
     dslope_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
+    for start in range(0, cols2, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_last").to(COMPUTE)
-        dy = tl.load(dy_ptr + col * dy_col, mask=col < cols, eviction_policy="evict_last").to(
+        inside = (row < 1) & (col < cols2)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols2, eviction_policy="evict_last").to(COMPUTE)
+        dy = tl.load(dy_ptr + col * dy_col, mask=col < cols2, eviction_policy="evict_last").to(
             COMPUTE
         )
         dslope_sum_acc += tl.where(inside, tl.where(x > 0.0, 0.0, dy * x), 0.0)
     dslope_sum = tl.sum(dslope_sum_acc, 1, keep_dims=True)
     tl.store(dslope_ptr + row, dslope_sum, mask=row < 1)
-    for start in range(0, cols, BLOCK):
+    for start in range(0, cols2, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
-        dy = tl.load(dy_ptr + col * dy_col, mask=col < cols, eviction_policy="evict_first").to(
+        inside = (row < 1) & (col < cols2)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols2, eviction_policy="evict_first").to(
+            COMPUTE
+        )
+        dy = tl.load(dy_ptr + col * dy_col, mask=col < cols2, eviction_policy="evict_first").to(
             COMPUTE
         )
         dx = tl.where(x > 0.0, dy, dy * slope)
@@ -356,7 +358,7 @@ def leaky_relu_backward_relay(
     dslope_ptr,
     dx_ptr,
     slope,
-    cols,
+    cols2,
     x_col,
     dy_col,
     dx_col,
@@ -368,7 +370,7 @@ def leaky_relu_backward_relay(
     AHEAD: tl.constexpr,
 ):
     """Program `turn`: dslope_sum over a block; then a block further back, read again from L2."""
-    blocks = tl.cdiv(cols, BLOCK)
+    blocks = tl.cdiv(cols2, BLOCK)
     slope = _scalar(slope, SLOPE_IS_TENSOR, COMPUTE)
     # Numbered as they start: a program waits for none that has yet to start.
     turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
@@ -377,10 +379,10 @@ def leaky_relu_backward_relay(
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
+        inside = (row < 1) & (col < cols2)
         dslope_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_last").to(COMPUTE)
-        dy = tl.load(dy_ptr + col * dy_col, mask=col < cols, eviction_policy="evict_last").to(
+        x = tl.load(x_ptr + col * x_col, mask=col < cols2, eviction_policy="evict_last").to(COMPUTE)
+        dy = tl.load(dy_ptr + col * dy_col, mask=col < cols2, eviction_policy="evict_last").to(
             COMPUTE
         )
         dslope_sum_acc += tl.where(inside, tl.where(x > 0.0, 0.0, dy * x), 0.0)
@@ -397,7 +399,7 @@ def leaky_relu_backward_relay(
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
+        inside = (row < 1) & (col < cols2)
         parts = tl.arange(0, LANES)[None, :]
         # Until every block of these rows has left its folds.
         while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
@@ -407,8 +409,10 @@ def leaky_relu_backward_relay(
         )
         dslope_sum = tl.sum(dslope_sum_parts, 1, keep_dims=True)
         tl.store(dslope_ptr + row, dslope_sum, mask=(row < 1) & (part == 0))
-        x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
-        dy = tl.load(dy_ptr + col * dy_col, mask=col < cols, eviction_policy="evict_first").to(
+        x = tl.load(x_ptr + col * x_col, mask=col < cols2, eviction_policy="evict_first").to(
+            COMPUTE
+        )
+        dy = tl.load(dy_ptr + col * dy_col, mask=col < cols2, eviction_policy="evict_first").to(
             COMPUTE
         )
         dx = tl.where(x > 0.0, dy, dy * slope)
@@ -420,7 +424,7 @@ def leaky_relu_backward_part(
     x_ptr,
     dy_ptr,
     dslope_sum_part_ptr,
-    cols,
+    cols2,
     CHUNK,
     x_col,
     dy_col,
@@ -432,13 +436,13 @@ def leaky_relu_backward_part(
     """Program (part, row): dslope_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
+    stop = tl.minimum((part + 1) * CHUNK, cols2)
     dslope_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
-        dy = tl.load(dy_ptr + col * dy_col, mask=col < cols).to(COMPUTE)
+        inside = (row < 1) & (col < cols2)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols2).to(COMPUTE)
+        dy = tl.load(dy_ptr + col * dy_col, mask=col < cols2).to(COMPUTE)
         dslope_sum_acc += tl.where(inside, tl.where(x > 0.0, 0.0, dy * x), 0.0)
     tl.store(
         dslope_sum_part_ptr + row * PARTS + part,
@@ -455,7 +459,7 @@ def leaky_relu_backward_finish(
     dy_ptr,
     dx_ptr,
     slope,
-    cols,
+    cols2,
     CHUNK,
     x_col,
     dy_col,
@@ -470,7 +474,7 @@ def leaky_relu_backward_finish(
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
+    stop = tl.minimum((part + 1) * CHUNK, cols2)
     parts = tl.arange(0, LANES)[None, :]
     slope = _scalar(slope, SLOPE_IS_TENSOR, COMPUTE)
     dslope_sum_parts = tl.load(
@@ -480,15 +484,15 @@ def leaky_relu_backward_finish(
     tl.store(dslope_ptr + row, dslope_sum, mask=(row < 1) & (part == 0))
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
-        dy = tl.load(dy_ptr + col * dy_col, mask=col < cols).to(COMPUTE)
+        inside = (row < 1) & (col < cols2)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols2).to(COMPUTE)
+        dy = tl.load(dy_ptr + col * dy_col, mask=col < cols2).to(COMPUTE)
         dx = tl.where(x > 0.0, dy, dy * slope)
         tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
 
 
 def choose_leaky_relu_backward(
-    rows: int, cols: int, across: bool, hip: bool, sms: int
+    rows: int, cols: int, across: bool, aligned: bool, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
@@ -503,7 +507,7 @@ def choose_leaky_relu_backward(
             LANES=max(triton.next_power_of_2(triton.cdiv(cols, BLOCK)), 32 * num_warps),
         )
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -535,21 +539,27 @@ def choose_leaky_relu_backward(
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=(
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                4
+                if BLOCK <= 32
+                else (
+                    1
+                    if BLOCK <= 1024
+                    else (
+                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                    )
+                )
             ),
         )
     # any width
     return "loop", dict(
-        BLOCK=32 if across else 16384 if cols <= 65536 else 32768,
+        BLOCK=32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768,
         ROWS=64 if across else 1,
-        num_warps=8 if across else 16 if cols <= 65536 else 32,
+        num_warps=8 if across else 16 if not aligned else 16 if cols <= 65536 else 32,
     )
 
 
@@ -562,9 +572,10 @@ def launch_leaky_relu_backward(x, dy, dx, dslope, slope) -> None:
     rows = 1
     cols = batch
     across = False
+    aligned = cols % 16 == 0
     hip = torch.version.hip is not None
     sms = _multiprocessors(dy.device)
-    variant, config = choose_leaky_relu_backward(rows, cols, across, hip, sms)
+    variant, config = choose_leaky_relu_backward(rows, cols, across, aligned, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(slope, torch.Tensor):
         # A Python number reaches a kernel as f32.

@@ -1979,7 +1979,7 @@ def linear_backward_db_rows(
     dy_ptr,
     db_ptr,
     N,
-    cols,
+    cols2,
     dy_col,
     dy_n,
     db_n,
@@ -1990,7 +1990,7 @@ def linear_backward_db_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (n < N) & (col < cols)
+    inside = (n < N) & (col < cols2)
     dy = tl.load(dy_ptr + col * dy_col + n * dy_n, mask=inside, other=0.0).to(COMPUTE)
     db = tl.sum(dy, 1, keep_dims=True)
     tl.store(db_ptr + n * db_n, db, mask=n < N)
@@ -2001,7 +2001,7 @@ def linear_backward_db_loop(
     dy_ptr,
     db_ptr,
     N,
-    cols,
+    cols2,
     dy_col,
     dy_n,
     db_n,
@@ -2012,9 +2012,9 @@ def linear_backward_db_loop(
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
+    for start in range(0, cols2, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (col < cols)
+        inside = (n < N) & (col < cols2)
         dy = tl.load(dy_ptr + col * dy_col + n * dy_n, mask=inside, other=0.0).to(COMPUTE)
         db_sum_acc += dy
     db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
@@ -2026,7 +2026,7 @@ def linear_backward_db_part(
     dy_ptr,
     db_sum_part_ptr,
     N,
-    cols,
+    cols2,
     CHUNK,
     dy_col,
     dy_n,
@@ -2038,11 +2038,11 @@ def linear_backward_db_part(
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
     n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
+    stop = tl.minimum((part + 1) * CHUNK, cols2)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (col < cols)
+        inside = (n < N) & (col < cols2)
         dy = tl.load(dy_ptr + col * dy_col + n * dy_n, mask=inside, other=0.0).to(COMPUTE)
         db_sum_acc += dy
     tl.store(db_sum_part_ptr + n * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=n < N)
@@ -3096,10 +3096,12 @@ def launch_linear_backward_dw(x, w, dy, dw) -> None:
         )
 
 
-def choose_linear_backward_db(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
+def choose_linear_backward_db(
+    rows: int, cols: int, across: bool, aligned: bool, sms: int
+) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -3128,14 +3130,20 @@ def choose_linear_backward_db(rows: int, cols: int, across: bool, sms: int) -> t
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=(
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                4
+                if BLOCK <= 32
+                else (
+                    1
+                    if BLOCK <= 1024
+                    else (
+                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                    )
+                )
             ),
         )
     # any width
@@ -3151,9 +3159,10 @@ def launch_linear_backward_db(x, w, dy, db) -> None:
     dy = dy.reshape(batch, N)
     rows = N
     cols = batch
-    across = dy.stride(1) < dy.stride(0)
+    across = 0 < dy.stride(1) < dy.stride(0)
+    aligned = cols % 16 == 0 and dy.stride(1) % 16 == 0
     sms = _multiprocessors(dy.device)
-    variant, config = choose_linear_backward_db(rows, cols, across, sms)
+    variant, config = choose_linear_backward_db(rows, cols, across, aligned, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     if variant == "split":
         db_sum_part = torch.empty(

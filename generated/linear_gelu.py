@@ -2947,11 +2947,11 @@ def launch_linear_gelu_backward_dw(x, w, b, acc_kept, dy, dw) -> None:
 
 
 def choose_linear_gelu_backward_db(
-    rows: int, cols: int, across: bool, sms: int
+    rows: int, cols: int, across: bool, aligned: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -2980,11 +2980,15 @@ def choose_linear_gelu_backward_db(
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=(
+                max(4, BLOCK // 512)
+                if not aligned and BLOCK <= 16384
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
     return "loop", dict(
@@ -2998,9 +3002,10 @@ def launch_linear_gelu_backward_db(x, w, b, acc_kept, dy, db) -> None:
     N = w.shape[0]
     rows = N
     cols = M
-    across = dy.stride(1) < dy.stride(0)
+    across = 0 < dy.stride(1) < dy.stride(0)
+    aligned = cols % 16 == 0 and dy.stride(1) % 16 == 0
     sms = _multiprocessors(acc_kept.device)
-    variant, config = choose_linear_gelu_backward_db(rows, cols, across, sms)
+    variant, config = choose_linear_gelu_backward_db(rows, cols, across, aligned, sms)
     COMPUTE = (
         tl.float64
         if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)

@@ -183,10 +183,12 @@ def logsumexp_finish(
     tl.store(y_ptr + row * y_row, y, mask=row < rows)
 
 
-def choose_logsumexp(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
+def choose_logsumexp(
+    rows: int, cols: int, across: bool, aligned: bool, sms: int
+) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 256 if across else 2048
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -215,14 +217,20 @@ def choose_logsumexp(rows: int, cols: int, across: bool, sms: int) -> tuple[str,
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=(
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                4
+                if BLOCK <= 32
+                else (
+                    1
+                    if BLOCK <= 1024
+                    else (
+                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                    )
+                )
             ),
         )
     # any width
@@ -237,9 +245,10 @@ def launch_logsumexp(x, y) -> None:
     y = y.view(batch)
     rows = batch
     cols = D
-    across = x.stride(0) < x.stride(1)
+    across = 0 < x.stride(0) < x.stride(1)
+    aligned = cols % 16 == 0 and x.stride(0) % 16 == 0
     sms = _multiprocessors(x.device)
-    variant, config = choose_logsumexp(rows, cols, across, sms)
+    variant, config = choose_logsumexp(rows, cols, across, aligned, sms)
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "split":
         m_part = torch.empty(
@@ -604,7 +613,7 @@ def logsumexp_backward_finish(
 
 
 def choose_logsumexp_backward(
-    rows: int, cols: int, across: bool, itemsize: int, hip: bool, sms: int
+    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
@@ -620,7 +629,7 @@ def choose_logsumexp_backward(
             maxnreg=80,
         )
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -652,17 +661,21 @@ def choose_logsumexp_backward(
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=(
+                max(4, BLOCK // 512)
+                if not aligned and BLOCK <= 16384
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
     return "loop", dict(
-        BLOCK=256 if across else 16384 if cols <= 65536 else 32768,
+        BLOCK=256 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768,
         ROWS=32 if across else 1,
-        num_warps=8 if across else 16 if cols <= 65536 else 32,
+        num_warps=8 if across else 16 if not aligned else 16 if cols <= 65536 else 32,
     )
 
 
@@ -675,11 +688,12 @@ def launch_logsumexp_backward(x, dy, dx) -> None:
     dx = dx.view(batch, D)
     rows = batch
     cols = D
-    across = x.stride(0) < x.stride(1)
+    across = 0 < x.stride(0) < x.stride(1)
+    aligned = cols % 16 == 0 and x.stride(0) % 16 == 0
     itemsize = dx.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(x.device)
-    variant, config = choose_logsumexp_backward(rows, cols, across, itemsize, hip, sms)
+    variant, config = choose_logsumexp_backward(rows, cols, across, aligned, itemsize, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
     if variant == "relay":
         m_part = torch.empty(

@@ -155,11 +155,13 @@ def masked_cumsum_finish(
 
 
 def choose_masked_cumsum(
-    rows: int, cols: int, across: bool, itemsize: int, sms: int
+    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 64 if across else 1) < sms and cols > (256 if across else 16384):
+    if triton.cdiv(rows, 64 if across else 1) < (1 if across else 2) * sms and cols > (
+        256 if across else 16384 if rows >= 16 else 4096
+    ):
         ROWS = max(1, min(32, triton.next_power_of_2(rows))) if across else 1
         BLOCK = 32 if across else 4096
         PARTS = triton.next_power_of_2(
@@ -193,8 +195,13 @@ def choose_masked_cumsum(
     if rows < 8 * sms and cols > 4096:
         return "few", dict(ROWS=1, BLOCK=8192, STAGES=1, num_warps=8)
     # a row is walked in blocks, once where it fits
-    BLOCK = min(1024, max(16, triton.next_power_of_2(cols)))
-    return "blocks", dict(BLOCK=BLOCK, ROWS=max(1, 1024 // BLOCK), STAGES=1, num_warps=2)
+    BLOCK = min(1024, max(4, triton.next_power_of_2(cols)))
+    return "blocks", dict(
+        BLOCK=BLOCK,
+        ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+        STAGES=1,
+        num_warps=4 if BLOCK <= 32 else 1 if not aligned and BLOCK <= 256 else 2,
+    )
 
 
 def launch_masked_cumsum(x, mask, y) -> None:
@@ -207,10 +214,11 @@ def launch_masked_cumsum(x, mask, y) -> None:
     y = y.view(batch, D)
     rows = batch
     cols = D
-    across = mask.stride(0) < mask.stride(1)
+    across = 0 < mask.stride(0) < mask.stride(1)
+    aligned = cols % 16 == 0 and mask.stride(0) % 16 == 0
     itemsize = y.element_size()
     sms = _multiprocessors(mask.device)
-    variant, config = choose_masked_cumsum(rows, cols, across, itemsize, sms)
+    variant, config = choose_masked_cumsum(rows, cols, across, aligned, itemsize, sms)
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "split":
         y_sum_part = torch.empty(
@@ -462,11 +470,13 @@ def masked_cumsum_backward_finish(
 
 
 def choose_masked_cumsum_backward(
-    rows: int, cols: int, across: bool, itemsize: int, sms: int
+    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 64 if across else 1) < sms and cols > (256 if across else 16384):
+    if triton.cdiv(rows, 64 if across else 1) < (1 if across else 2) * sms and cols > (
+        256 if across else 16384 if rows >= 16 else 4096
+    ):
         ROWS = max(1, min(32, triton.next_power_of_2(rows))) if across else 1
         BLOCK = 32 if across else 4096
         PARTS = triton.next_power_of_2(
@@ -505,9 +515,9 @@ def choose_masked_cumsum_backward(
     BLOCK = min(1024, max(16, triton.next_power_of_2(cols)))
     return "blocks", dict(
         BLOCK=BLOCK,
-        ROWS=max(1, 1024 // BLOCK),
+        ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
         STAGES=3 if cols > BLOCK else 1,
-        num_warps=2,
+        num_warps=4 if BLOCK <= 32 else 1 if not aligned and BLOCK <= 256 else 2,
         RUN=min(8, 16 // itemsize),
     )
 
@@ -522,10 +532,11 @@ def launch_masked_cumsum_backward(mask, dy, dx) -> None:
     dx = dx.view(batch, D)
     rows = batch
     cols = D
-    across = dy.stride(0) < dy.stride(1)
+    across = 0 < dy.stride(0) < dy.stride(1)
+    aligned = cols % 16 == 0 and dy.stride(0) % 16 == 0
     itemsize = dx.element_size()
     sms = _multiprocessors(dy.device)
-    variant, config = choose_masked_cumsum_backward(rows, cols, across, itemsize, sms)
+    variant, config = choose_masked_cumsum_backward(rows, cols, across, aligned, itemsize, sms)
     COMPUTE = tl.float64 if dy.dtype == torch.float64 else tl.float32
     if variant == "split":
         dy_where_part = torch.empty(

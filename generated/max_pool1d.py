@@ -288,6 +288,7 @@ def choose_max_pool1d(
     reach: int,
     apart: int,
     dilation: int,
+    line: int,
     channels_last: bool,
     itemsize: int,
 ) -> tuple[str, dict]:
@@ -303,7 +304,8 @@ def choose_max_pool1d(
         )
     # a window small enough to unroll, lines loaded in whole runs
     if (
-        1 <= apart <= 8
+        line % 2 == 0
+        and 1 <= apart <= 8
         and triton.next_power_of_2(apart) == apart
         and itemsize <= 2 * apart
         and dilation >= 0
@@ -348,6 +350,7 @@ def launch_max_pool1d(x, y, win, stride, pad, dil) -> None:
     reach = P + P * stride + max(dil, -dil) * win
     apart = stride
     dilation = dil
+    line = L
     rows = C * N
     channels_last = x.stride(1) < x.stride(2)
     itemsize = x.element_size()
@@ -363,6 +366,7 @@ def launch_max_pool1d(x, y, win, stride, pad, dil) -> None:
         reach,
         apart,
         dilation,
+        line,
         channels_last,
         itemsize,
     )
@@ -877,6 +881,7 @@ def choose_max_pool1d_backward_y_at(
     reach: int,
     apart: int,
     dilation: int,
+    line: int,
     channels_last: bool,
     itemsize: int,
 ) -> tuple[str, dict]:
@@ -892,7 +897,8 @@ def choose_max_pool1d_backward_y_at(
         )
     # a window small enough to unroll, lines loaded in whole runs
     if (
-        1 <= apart <= 8
+        line % 2 == 0
+        and 1 <= apart <= 8
         and triton.next_power_of_2(apart) == apart
         and itemsize <= 2 * apart
         and dilation >= 0
@@ -937,6 +943,7 @@ def launch_max_pool1d_backward_y_at(x, dy, y_at, win, stride, pad, dil) -> None:
     reach = P + P * stride + max(dil, -dil) * win
     apart = stride
     dilation = dil
+    line = L
     rows = C * N
     channels_last = x.stride(1) < x.stride(2)
     itemsize = x.element_size()
@@ -952,6 +959,7 @@ def launch_max_pool1d_backward_y_at(x, dy, y_at, win, stride, pad, dil) -> None:
         reach,
         apart,
         dilation,
+        line,
         channels_last,
         itemsize,
     )

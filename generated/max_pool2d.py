@@ -326,6 +326,7 @@ def choose_max_pool2d(
     hop_p: int,
     apart: int,
     dilation: int,
+    line: int,
     channels_last: bool,
     itemsize: int,
 ) -> tuple[str, dict]:
@@ -341,7 +342,8 @@ def choose_max_pool2d(
         )
     # a window small enough to unroll, lines loaded in whole runs
     if (
-        1 <= apart <= 8
+        line % 2 == 0
+        and 1 <= apart <= 8
         and triton.next_power_of_2(apart) == apart
         and itemsize <= 2 * apart
         and dilation >= 0
@@ -389,6 +391,7 @@ def launch_max_pool2d(x, y, win, stride, pad) -> None:
     hop_p = stride
     apart = stride
     dilation = 1
+    line = W
     rows = C * N * P
     channels_last = x.stride(1) < x.stride(3)
     itemsize = x.element_size()
@@ -406,6 +409,7 @@ def launch_max_pool2d(x, y, win, stride, pad) -> None:
         hop_p,
         apart,
         dilation,
+        line,
         channels_last,
         itemsize,
     )
@@ -998,6 +1002,7 @@ def choose_max_pool2d_backward_y_at(
     hop_p: int,
     apart: int,
     dilation: int,
+    line: int,
     channels_last: bool,
     itemsize: int,
 ) -> tuple[str, dict]:
@@ -1013,7 +1018,8 @@ def choose_max_pool2d_backward_y_at(
         )
     # a window small enough to unroll, lines loaded in whole runs
     if (
-        1 <= apart <= 8
+        line % 2 == 0
+        and 1 <= apart <= 8
         and triton.next_power_of_2(apart) == apart
         and itemsize <= 2 * apart
         and dilation >= 0
@@ -1061,6 +1067,7 @@ def launch_max_pool2d_backward_y_at(x, dy, y_at, win, stride, pad) -> None:
     hop_p = stride
     apart = stride
     dilation = 1
+    line = W
     rows = C * N * P
     channels_last = x.stride(1) < x.stride(3)
     itemsize = x.element_size()
@@ -1078,6 +1085,7 @@ def launch_max_pool2d_backward_y_at(x, dy, y_at, win, stride, pad) -> None:
         hop_p,
         apart,
         dilation,
+        line,
         channels_last,
         itemsize,
     )

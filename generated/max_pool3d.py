@@ -396,6 +396,7 @@ def choose_max_pool3d(
     hop_p: int,
     apart: int,
     dilation: int,
+    line: int,
     channels_last: bool,
     itemsize: int,
 ) -> tuple[str, dict]:
@@ -411,7 +412,8 @@ def choose_max_pool3d(
         )
     # a window small enough to unroll, lines loaded in whole runs
     if (
-        1 <= apart <= 8
+        line % 2 == 0
+        and 1 <= apart <= 8
         and triton.next_power_of_2(apart) == apart
         and itemsize <= 2 * apart
         and dilation >= 0
@@ -460,6 +462,7 @@ def launch_max_pool3d(x, y, win, stride, pad) -> None:
     hop_p = stride
     apart = stride
     dilation = 1
+    line = W
     rows = C * N * O * P
     channels_last = x.stride(1) < x.stride(4)
     itemsize = x.element_size()
@@ -477,6 +480,7 @@ def launch_max_pool3d(x, y, win, stride, pad) -> None:
         hop_p,
         apart,
         dilation,
+        line,
         channels_last,
         itemsize,
     )
@@ -1206,6 +1210,7 @@ def choose_max_pool3d_backward_y_at(
     hop_p: int,
     apart: int,
     dilation: int,
+    line: int,
     channels_last: bool,
     itemsize: int,
 ) -> tuple[str, dict]:
@@ -1221,7 +1226,8 @@ def choose_max_pool3d_backward_y_at(
         )
     # a window small enough to unroll, lines loaded in whole runs
     if (
-        1 <= apart <= 8
+        line % 2 == 0
+        and 1 <= apart <= 8
         and triton.next_power_of_2(apart) == apart
         and itemsize <= 2 * apart
         and dilation >= 0
@@ -1270,6 +1276,7 @@ def launch_max_pool3d_backward_y_at(x, dy, y_at, win, stride, pad) -> None:
     hop_p = stride
     apart = stride
     dilation = 1
+    line = W
     rows = C * N * O * P
     channels_last = x.stride(1) < x.stride(4)
     itemsize = x.element_size()
@@ -1287,6 +1294,7 @@ def launch_max_pool3d_backward_y_at(x, dy, y_at, win, stride, pad) -> None:
         hop_p,
         apart,
         dilation,
+        line,
         channels_last,
         itemsize,
     )

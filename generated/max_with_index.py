@@ -311,10 +311,12 @@ def max_with_index_int_finish(
     tl.store(i_ptr + n * i_n, i, mask=n < N)
 
 
-def choose_max_with_index_float(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
+def choose_max_with_index_float(
+    rows: int, cols: int, across: bool, aligned: bool, sms: int
+) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = (16 if rows > 1024 else 64) if across else 2048
         ROWS = (64 if rows > 1024 else 32) if across else 1
         PARTS = triton.next_power_of_2(
@@ -346,21 +348,33 @@ def choose_max_with_index_float(rows: int, cols: int, across: bool, sms: int) ->
         )
     # a row fits in registers
     if 0 < cols <= 128 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=(
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                4
+                if BLOCK <= 32
+                else (
+                    1
+                    if BLOCK <= 1024
+                    else (
+                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                    )
+                )
             ),
         )
     # any width
     return "loop", dict(
-        BLOCK=32 if across else 128 if cols <= 8192 else 1024,
-        ROWS=64 if across else 8 if cols <= 8192 else 1,
-        num_warps=8 if across else 2 if cols <= 8192 else 4,
+        BLOCK=(
+            32
+            if across
+            else (512 if cols <= 32768 else 4096) if not aligned else 128 if cols <= 8192 else 1024
+        ),
+        ROWS=64 if across else 8 if cols <= 8192 and aligned else 1,
+        num_warps=(
+            8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8
+        ),
     )
 
 
@@ -369,9 +383,10 @@ def launch_max_with_index_float(x, v, i) -> None:
     N, D = x.shape
     rows = N
     cols = D
-    across = x.stride(0) < x.stride(1)
+    across = 0 < x.stride(0) < x.stride(1)
+    aligned = cols % 16 == 0 and x.stride(0) % 16 == 0
     sms = _multiprocessors(x.device)
-    variant, config = choose_max_with_index_float(rows, cols, across, sms)
+    variant, config = choose_max_with_index_float(rows, cols, across, aligned, sms)
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "split":
         v_max_part = torch.empty(
@@ -450,10 +465,12 @@ def launch_max_with_index_float(x, v, i) -> None:
         )
 
 
-def choose_max_with_index_int(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
+def choose_max_with_index_int(
+    rows: int, cols: int, across: bool, aligned: bool, sms: int
+) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = (16 if rows > 1024 else 64) if across else 2048
         ROWS = (64 if rows > 1024 else 32) if across else 1
         PARTS = triton.next_power_of_2(
@@ -485,21 +502,33 @@ def choose_max_with_index_int(rows: int, cols: int, across: bool, sms: int) -> t
         )
     # a row fits in registers
     if 0 < cols <= 128 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=(
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                4
+                if BLOCK <= 32
+                else (
+                    1
+                    if BLOCK <= 1024
+                    else (
+                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                    )
+                )
             ),
         )
     # any width
     return "loop", dict(
-        BLOCK=32 if across else 128 if cols <= 8192 else 1024,
-        ROWS=64 if across else 8 if cols <= 8192 else 1,
-        num_warps=8 if across else 2 if cols <= 8192 else 4,
+        BLOCK=(
+            32
+            if across
+            else (512 if cols <= 32768 else 4096) if not aligned else 128 if cols <= 8192 else 1024
+        ),
+        ROWS=64 if across else 8 if cols <= 8192 and aligned else 1,
+        num_warps=(
+            8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8
+        ),
     )
 
 
@@ -508,9 +537,10 @@ def launch_max_with_index_int(x, v, i) -> None:
     N, D = x.shape
     rows = N
     cols = D
-    across = x.stride(0) < x.stride(1)
+    across = 0 < x.stride(0) < x.stride(1)
+    aligned = cols % 16 == 0 and x.stride(0) % 16 == 0
     sms = _multiprocessors(x.device)
-    variant, config = choose_max_with_index_int(rows, cols, across, sms)
+    variant, config = choose_max_with_index_int(rows, cols, across, aligned, sms)
     if variant == "split":
         v_part = torch.empty((N, config["PARTS"]), dtype=x.dtype, device=x.device)
         i_best = torch.empty((N, config["PARTS"]), dtype=x.dtype, device=x.device)
@@ -811,11 +841,11 @@ def max_with_index_backward_dx_tile(
 
 
 def choose_max_with_index_backward_v_at(
-    rows: int, cols: int, across: bool, sms: int
+    rows: int, cols: int, across: bool, aligned: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = (16 if rows > 1024 else 64) if across else 2048
         ROWS = (64 if rows > 1024 else 32) if across else 1
         PARTS = triton.next_power_of_2(
@@ -847,21 +877,33 @@ def choose_max_with_index_backward_v_at(
         )
     # a row fits in registers
     if 0 < cols <= 128 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=(
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                4
+                if BLOCK <= 32
+                else (
+                    1
+                    if BLOCK <= 1024
+                    else (
+                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                    )
+                )
             ),
         )
     # any width
     return "loop", dict(
-        BLOCK=32 if across else 128 if cols <= 8192 else 1024,
-        ROWS=64 if across else 8 if cols <= 8192 else 1,
-        num_warps=8 if across else 2 if cols <= 8192 else 4,
+        BLOCK=(
+            32
+            if across
+            else (512 if cols <= 32768 else 4096) if not aligned else 128 if cols <= 8192 else 1024
+        ),
+        ROWS=64 if across else 8 if cols <= 8192 and aligned else 1,
+        num_warps=(
+            8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8
+        ),
     )
 
 
@@ -870,9 +912,10 @@ def launch_max_with_index_backward_v_at(x, dv, v_at) -> None:
     N, D = x.shape
     rows = N
     cols = D
-    across = x.stride(0) < x.stride(1)
+    across = 0 < x.stride(0) < x.stride(1)
+    aligned = cols % 16 == 0 and x.stride(0) % 16 == 0
     sms = _multiprocessors(x.device)
-    variant, config = choose_max_with_index_backward_v_at(rows, cols, across, sms)
+    variant, config = choose_max_with_index_backward_v_at(rows, cols, across, aligned, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dv.dtype) else tl.float32
     if variant == "split":
         v_at_best = torch.empty(

@@ -163,11 +163,13 @@ def middle_mean_finish(
 
 
 def choose_middle_mean(
-    cols: int, row_run: int, row_runs: int, across: bool, sms: int
+    cols: int, row_run: int, row_runs: int, across: bool, aligned: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if row_runs * triton.cdiv(row_run, 32 if across else 1) < 2 * sms and cols > 8192:
+    if row_runs * triton.cdiv(row_run, 32 if across else 1) < 2 * sms and cols > (
+        2048 if across else 8192
+    ):
         BLOCK = 64 if across else 2048
         ROWS = min(32 if across else 1, triton.next_power_of_2(max(1, row_run)))
         PARTS = triton.next_power_of_2(
@@ -200,14 +202,23 @@ def choose_middle_mean(
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=min(max(1, 1024 // BLOCK), triton.next_power_of_2(max(1, row_run))),
+            ROWS=min(
+                max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+                triton.next_power_of_2(max(1, row_run)),
+            ),
             num_warps=(
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                4
+                if BLOCK <= 32
+                else (
+                    1
+                    if BLOCK <= 1024
+                    else (
+                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                    )
+                )
             ),
         )
     # any width
@@ -226,9 +237,10 @@ def launch_middle_mean(x, y) -> None:
     cols = M
     row_run = D
     row_runs = B
-    across = x.stride(2) < x.stride(1)
+    across = 0 < x.stride(2) < x.stride(1)
+    aligned = cols % 16 == 0 and x.stride(2) % 16 == 0
     sms = _multiprocessors(x.device)
-    variant, config = choose_middle_mean(cols, row_run, row_runs, across, sms)
+    variant, config = choose_middle_mean(cols, row_run, row_runs, across, aligned, sms)
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "split":
         y_sum_part = torch.empty(

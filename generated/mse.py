@@ -72,7 +72,7 @@ def mse_rows(
     x_ptr,
     t_ptr,
     loss_ptr,
-    cols,
+    cols2,
     x_col,
     t_col,
     COMPUTE: tl.constexpr,
@@ -82,11 +82,11 @@ def mse_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < 1) & (col < cols)
-    x = tl.load(x_ptr + col * x_col, mask=col < cols, other=0.0).to(COMPUTE)
-    t = tl.load(t_ptr + col * t_col, mask=col < cols, other=0.0).to(COMPUTE)
+    inside = (row < 1) & (col < cols2)
+    x = tl.load(x_ptr + col * x_col, mask=col < cols2, other=0.0).to(COMPUTE)
+    t = tl.load(t_ptr + col * t_col, mask=col < cols2, other=0.0).to(COMPUTE)
     t2 = x - t
-    loss = tl.sum(t2 * t2, 1, keep_dims=True) / cols
+    loss = tl.sum(t2 * t2, 1, keep_dims=True) / cols2
     tl.store(loss_ptr + row, loss, mask=row < 1)
 
 
@@ -95,7 +95,7 @@ def mse_loop(
     x_ptr,
     t_ptr,
     loss_ptr,
-    cols,
+    cols2,
     x_col,
     t_col,
     COMPUTE: tl.constexpr,
@@ -105,15 +105,15 @@ def mse_loop(
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     loss_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
+    for start in range(0, cols2, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols, other=0.0).to(COMPUTE)
-        t = tl.load(t_ptr + col * t_col, mask=col < cols, other=0.0).to(COMPUTE)
+        inside = (row < 1) & (col < cols2)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols2, other=0.0).to(COMPUTE)
+        t = tl.load(t_ptr + col * t_col, mask=col < cols2, other=0.0).to(COMPUTE)
         t2 = x - t
         loss_sum_acc += t2 * t2
     loss_sum = tl.sum(loss_sum_acc, 1, keep_dims=True)
-    loss = loss_sum / cols
+    loss = loss_sum / cols2
     tl.store(loss_ptr + row, loss, mask=row < 1)
 
 
@@ -122,7 +122,7 @@ def mse_part(
     x_ptr,
     t_ptr,
     loss_sum_part_ptr,
-    cols,
+    cols2,
     CHUNK,
     x_col,
     t_col,
@@ -134,13 +134,13 @@ def mse_part(
     """Program (part, row): loss_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
+    stop = tl.minimum((part + 1) * CHUNK, cols2)
     loss_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols, other=0.0).to(COMPUTE)
-        t = tl.load(t_ptr + col * t_col, mask=col < cols, other=0.0).to(COMPUTE)
+        inside = (row < 1) & (col < cols2)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols2, other=0.0).to(COMPUTE)
+        t = tl.load(t_ptr + col * t_col, mask=col < cols2, other=0.0).to(COMPUTE)
         t2 = x - t
         loss_sum_acc += t2 * t2
     tl.store(
@@ -151,7 +151,7 @@ def mse_part(
 
 
 @triton.jit
-def mse_finish(loss_sum_part_ptr, loss_ptr, cols, MERGE: tl.constexpr, PARTS: tl.constexpr):
+def mse_finish(loss_sum_part_ptr, loss_ptr, cols2, MERGE: tl.constexpr, PARTS: tl.constexpr):
     """What the parts of MERGE rows left, merged."""
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -159,14 +159,14 @@ def mse_finish(loss_sum_part_ptr, loss_ptr, cols, MERGE: tl.constexpr, PARTS: tl
         loss_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
     )
     loss_sum = tl.sum(loss_sum_parts, 1, keep_dims=True)
-    loss = loss_sum / cols
+    loss = loss_sum / cols2
     tl.store(loss_ptr + row, loss, mask=row < 1)
 
 
-def choose_mse(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
+def choose_mse(rows: int, cols: int, across: bool, aligned: bool, sms: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -195,14 +195,20 @@ def choose_mse(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=(
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                4
+                if BLOCK <= 32
+                else (
+                    1
+                    if BLOCK <= 1024
+                    else (
+                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                    )
+                )
             ),
         )
     # any width
@@ -220,8 +226,9 @@ def launch_mse(x, t, loss) -> None:
     rows = 1
     cols = batch
     across = False
+    aligned = cols % 16 == 0
     sms = _multiprocessors(t.device)
-    variant, config = choose_mse(rows, cols, across, sms)
+    variant, config = choose_mse(rows, cols, across, aligned, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, t.dtype) else tl.float32
     if variant == "split":
         loss_sum_part = torch.empty(

@@ -271,7 +271,9 @@ def rms_norm_finish(
         tl.store(y_ptr + row * y_row + d * y_d, y, mask=inside)
 
 
-def choose_rms_norm(rows: int, cols: int, across: bool, hip: bool, sms: int) -> tuple[str, dict]:
+def choose_rms_norm(
+    rows: int, cols: int, across: bool, aligned: bool, hip: bool, sms: int
+) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
     if not across and not hip and 65536 < cols <= 2**22 and rows * cols > 2**25:
@@ -285,7 +287,7 @@ def choose_rms_norm(rows: int, cols: int, across: bool, hip: bool, sms: int) -> 
             LANES=max(triton.next_power_of_2(triton.cdiv(cols, BLOCK)), 32 * num_warps),
         )
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -317,21 +319,21 @@ def choose_rms_norm(rows: int, cols: int, across: bool, hip: bool, sms: int) -> 
         )
     # rows fit in registers
     if 0 < cols <= 16384 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
             ROWS=(
-                max(1, 1024 // BLOCK)
+                max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
                 if BLOCK <= 512
                 else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
             ),
-            num_warps=1 if BLOCK <= 512 else 2 if BLOCK <= 1024 else 8,
+            num_warps=4 if BLOCK <= 32 else 1 if BLOCK <= 512 else 2 if BLOCK <= 1024 else 8,
         )
     # any width
     return "loop", dict(
-        BLOCK=32 if across else 16384 if cols <= 65536 else 32768,
+        BLOCK=32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768,
         ROWS=64 if across else 1,
-        num_warps=8 if across else 16 if cols <= 65536 else 32,
+        num_warps=8 if across else 16 if not aligned else 16 if cols <= 65536 else 32,
     )
 
 
@@ -343,10 +345,11 @@ def launch_rms_norm(x, gain, y, eps) -> None:
     y = y.view(batch, D)
     rows = batch
     cols = D
-    across = x.stride(0) < x.stride(1)
+    across = 0 < x.stride(0) < x.stride(1)
+    aligned = cols % 16 == 0 and x.stride(0) % 16 == 0
     hip = torch.version.hip is not None
     sms = _multiprocessors(x.device)
-    variant, config = choose_rms_norm(rows, cols, across, hip, sms)
+    variant, config = choose_rms_norm(rows, cols, across, aligned, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
@@ -883,7 +886,7 @@ def rms_norm_backward_dgain_rows(
     dgain_ptr,
     eps,
     D,
-    cols,
+    cols2,
     dy_col,
     dy_d,
     x_col,
@@ -898,11 +901,11 @@ def rms_norm_backward_dgain_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     d = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (d < D) & (col < cols)
+    inside = (d < D) & (col < cols2)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     dy = tl.load(dy_ptr + col * dy_col + d * dy_d, mask=inside).to(COMPUTE)
     x = tl.load(x_ptr + col * x_col + d * x_d, mask=inside).to(COMPUTE)
-    ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols)
+    ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols2)
     dgain = tl.sum(tl.where(inside, dy * (x * _rsqrt(ms_sum / D + eps)), 0.0), 1, keep_dims=True)
     tl.store(dgain_ptr + d * dgain_d, dgain, mask=d < D)
 
@@ -915,7 +918,7 @@ def rms_norm_backward_dgain_loop(
     dgain_ptr,
     eps,
     D,
-    cols,
+    cols2,
     dy_col,
     dy_d,
     x_col,
@@ -931,12 +934,12 @@ def rms_norm_backward_dgain_loop(
     d = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
+    for start in range(0, cols2, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (d < D) & (col < cols)
+        inside = (d < D) & (col < cols2)
         dy = tl.load(dy_ptr + col * dy_col + d * dy_d, mask=inside).to(COMPUTE)
         x = tl.load(x_ptr + col * x_col + d * x_d, mask=inside).to(COMPUTE)
-        ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols)
+        ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols2)
         dgain_sum_acc += tl.where(inside, dy * (x * _rsqrt(ms_sum / D + eps)), 0.0)
     dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
     tl.store(dgain_ptr + d * dgain_d, dgain_sum, mask=d < D)
@@ -950,7 +953,7 @@ def rms_norm_backward_dgain_part(
     dgain_sum_part_ptr,
     eps,
     D,
-    cols,
+    cols2,
     CHUNK,
     dy_col,
     dy_d,
@@ -966,15 +969,15 @@ def rms_norm_backward_dgain_part(
     """Program (part, row): dgain_sum over one CHUNK of ROWS rows."""
     d = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
+    stop = tl.minimum((part + 1) * CHUNK, cols2)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (d < D) & (col < cols)
+        inside = (d < D) & (col < cols2)
         dy = tl.load(dy_ptr + col * dy_col + d * dy_d, mask=inside).to(COMPUTE)
         x = tl.load(x_ptr + col * x_col + d * x_d, mask=inside).to(COMPUTE)
-        ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols)
+        ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols2)
         dgain_sum_acc += tl.where(inside, dy * (x * _rsqrt(ms_sum / D + eps)), 0.0)
     tl.store(
         dgain_sum_part_ptr + d * PARTS + part, tl.sum(dgain_sum_acc, 1, keep_dims=True), mask=d < D
@@ -1001,7 +1004,7 @@ def rms_norm_backward_deps_rows(
     dy_rsqrt_ptr,
     deps_ptr,
     eps,
-    cols,
+    cols2,
     D,
     ms_sum_col,
     dy_rsqrt_col,
@@ -1013,12 +1016,12 @@ def rms_norm_backward_deps_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < 1) & (col < cols)
+    inside = (row < 1) & (col < cols2)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols)
+    ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols2)
     ms = ms_sum / D
     y_rsqrt = _rsqrt(ms + eps)
-    dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols)
+    dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols2)
     deps = tl.sum(
         tl.where(inside, dy_rsqrt * (-0.5 * y_rsqrt) / (ms + eps), 0.0), 1, keep_dims=True
     )
@@ -1031,7 +1034,7 @@ def rms_norm_backward_deps_loop(
     dy_rsqrt_ptr,
     deps_ptr,
     eps,
-    cols,
+    cols2,
     D,
     ms_sum_col,
     dy_rsqrt_col,
@@ -1044,13 +1047,13 @@ def rms_norm_backward_deps_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols, BLOCK):
+    for start in range(0, cols2, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols)
+        inside = (row < 1) & (col < cols2)
+        ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols2)
         ms = ms_sum / D
         y_rsqrt = _rsqrt(ms + eps)
-        dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols)
+        dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols2)
         deps_sum_acc += tl.where(inside, dy_rsqrt * (-0.5 * y_rsqrt) / (ms + eps), 0.0)
     deps_sum = tl.sum(deps_sum_acc, 1, keep_dims=True)
     tl.store(deps_ptr + row, deps_sum, mask=row < 1)
@@ -1062,7 +1065,7 @@ def rms_norm_backward_deps_part(
     dy_rsqrt_ptr,
     deps_sum_part_ptr,
     eps,
-    cols,
+    cols2,
     CHUNK,
     D,
     ms_sum_col,
@@ -1076,16 +1079,16 @@ def rms_norm_backward_deps_part(
     """Program (part, row): deps_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols)
+    stop = tl.minimum((part + 1) * CHUNK, cols2)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols)
-        ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols)
+        inside = (row < 1) & (col < cols2)
+        ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols2)
         ms = ms_sum / D
         y_rsqrt = _rsqrt(ms + eps)
-        dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols)
+        dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols2)
         deps_sum_acc += tl.where(inside, dy_rsqrt * (-0.5 * y_rsqrt) / (ms + eps), 0.0)
     tl.store(
         deps_sum_part_ptr + row * PARTS + part,
@@ -1109,7 +1112,7 @@ def rms_norm_backward_deps_finish(
 
 
 def choose_rms_norm_backward_ms_sum(
-    rows: int, cols: int, across: bool, hip: bool, sms: int
+    rows: int, cols: int, across: bool, aligned: bool, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
@@ -1124,7 +1127,7 @@ def choose_rms_norm_backward_ms_sum(
             LANES=max(triton.next_power_of_2(triton.cdiv(cols, BLOCK)), 32 * num_warps),
         )
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -1156,11 +1159,11 @@ def choose_rms_norm_backward_ms_sum(
         )
     # rows fit in registers
     if 0 < cols <= 16384 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
             ROWS=(
-                max(1, 1024 // BLOCK)
+                max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
                 if BLOCK <= 512
                 else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
             ),
@@ -1168,9 +1171,9 @@ def choose_rms_norm_backward_ms_sum(
         )
     # any width
     return "loop", dict(
-        BLOCK=32 if across else 16384 if cols <= 65536 else 32768,
+        BLOCK=32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768,
         ROWS=64 if across else 1,
-        num_warps=8 if across else 16 if cols <= 65536 else 32,
+        num_warps=8 if across else 16 if not aligned else 16 if cols <= 65536 else 32,
     )
 
 
@@ -1183,10 +1186,11 @@ def launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, eps) -> N
     dx = dx.view(batch, D)
     rows = batch
     cols = D
-    across = x.stride(0) < x.stride(1)
+    across = 0 < x.stride(0) < x.stride(1)
+    aligned = cols % 16 == 0 and x.stride(0) % 16 == 0
     hip = torch.version.hip is not None
     sms = _multiprocessors(x.device)
-    variant, config = choose_rms_norm_backward_ms_sum(rows, cols, across, hip, sms)
+    variant, config = choose_rms_norm_backward_ms_sum(rows, cols, across, aligned, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
@@ -1356,11 +1360,11 @@ def launch_rms_norm_backward_ms_sum(x, gain, dy, ms_sum, dy_rsqrt, dx, eps) -> N
 
 
 def choose_rms_norm_backward_dgain(
-    rows: int, cols: int, across: bool, sms: int
+    rows: int, cols: int, across: bool, aligned: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -1389,11 +1393,11 @@ def choose_rms_norm_backward_dgain(
         )
     # rows fit in registers
     if 0 < cols <= 16384 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
             ROWS=(
-                max(1, 1024 // BLOCK)
+                max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK)
                 if BLOCK <= 512
                 else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1
             ),
@@ -1413,9 +1417,10 @@ def launch_rms_norm_backward_dgain(x, gain, dy, ms_sum, dgain, eps) -> None:
     x = x.reshape(batch, D)
     rows = D
     cols = batch
-    across = dy.stride(1) < dy.stride(0)
+    across = 0 < dy.stride(1) < dy.stride(0)
+    aligned = cols % 16 == 0 and dy.stride(1) % 16 == 0
     sms = _multiprocessors(dy.device)
-    variant, config = choose_rms_norm_backward_dgain(rows, cols, across, sms)
+    variant, config = choose_rms_norm_backward_dgain(rows, cols, across, aligned, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.
@@ -1502,10 +1507,12 @@ def launch_rms_norm_backward_dgain(x, gain, dy, ms_sum, dgain, eps) -> None:
         )
 
 
-def choose_rms_norm_backward_deps(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
+def choose_rms_norm_backward_deps(
+    rows: int, cols: int, across: bool, aligned: bool, sms: int
+) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -1534,14 +1541,20 @@ def choose_rms_norm_backward_deps(rows: int, cols: int, across: bool, sms: int) 
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=(
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                4
+                if BLOCK <= 32
+                else (
+                    1
+                    if BLOCK <= 1024
+                    else (
+                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                    )
+                )
             ),
         )
     # any width
@@ -1557,8 +1570,9 @@ def launch_rms_norm_backward_deps(x, gain, dy, ms_sum, dy_rsqrt, deps, eps) -> N
     rows = 1
     cols = batch
     across = False
+    aligned = cols % 16 == 0
     sms = _multiprocessors(ms_sum.device)
-    variant, config = choose_rms_norm_backward_deps(rows, cols, across, sms)
+    variant, config = choose_rms_norm_backward_deps(rows, cols, across, aligned, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, gain.dtype, dy.dtype) else tl.float32
     if COMPUTE == tl.float64 and not isinstance(eps, torch.Tensor):
         # A Python number reaches a kernel as f32.

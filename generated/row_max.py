@@ -212,10 +212,12 @@ def row_max_int_finish(
     tl.store(y_ptr + n * y_n, y, mask=n < N)
 
 
-def choose_row_max_float(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
+def choose_row_max_float(
+    rows: int, cols: int, across: bool, aligned: bool, sms: int
+) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -244,14 +246,20 @@ def choose_row_max_float(rows: int, cols: int, across: bool, sms: int) -> tuple[
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=(
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                4
+                if BLOCK <= 32
+                else (
+                    1
+                    if BLOCK <= 1024
+                    else (
+                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                    )
+                )
             ),
         )
     # any width
@@ -265,9 +273,10 @@ def launch_row_max_float(x, y) -> None:
     N, D = x.shape
     rows = N
     cols = D
-    across = x.stride(0) < x.stride(1)
+    across = 0 < x.stride(0) < x.stride(1)
+    aligned = cols % 16 == 0 and x.stride(0) % 16 == 0
     sms = _multiprocessors(x.device)
-    variant, config = choose_row_max_float(rows, cols, across, sms)
+    variant, config = choose_row_max_float(rows, cols, across, aligned, sms)
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "split":
         y_max_part = torch.empty(
@@ -328,10 +337,12 @@ def launch_row_max_float(x, y) -> None:
         )
 
 
-def choose_row_max_int(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
+def choose_row_max_int(
+    rows: int, cols: int, across: bool, aligned: bool, sms: int
+) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -360,14 +371,20 @@ def choose_row_max_int(rows: int, cols: int, across: bool, sms: int) -> tuple[st
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=(
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                4
+                if BLOCK <= 32
+                else (
+                    1
+                    if BLOCK <= 1024
+                    else (
+                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                    )
+                )
             ),
         )
     # any width
@@ -381,9 +398,10 @@ def launch_row_max_int(x, y) -> None:
     N, D = x.shape
     rows = N
     cols = D
-    across = x.stride(0) < x.stride(1)
+    across = 0 < x.stride(0) < x.stride(1)
+    aligned = cols % 16 == 0 and x.stride(0) % 16 == 0
     sms = _multiprocessors(x.device)
-    variant, config = choose_row_max_int(rows, cols, across, sms)
+    variant, config = choose_row_max_int(rows, cols, across, aligned, sms)
     if variant == "split":
         y_part = torch.empty((N, config["PARTS"]), dtype=x.dtype, device=x.device)
         row_max_int_part[(config["PARTS"], triton.cdiv(N, config["ROWS"]))](
@@ -665,10 +683,12 @@ def row_max_backward_dx_tile(
     tl.store(dx_ptr + n * dx_n + d * dx_d, dx, mask=inside)
 
 
-def choose_row_max_backward_y_at(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
+def choose_row_max_backward_y_at(
+    rows: int, cols: int, across: bool, aligned: bool, sms: int
+) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = (16 if rows > 1024 else 64) if across else 2048
         ROWS = (64 if rows > 1024 else 32) if across else 1
         PARTS = triton.next_power_of_2(
@@ -700,21 +720,33 @@ def choose_row_max_backward_y_at(rows: int, cols: int, across: bool, sms: int) -
         )
     # a row fits in registers
     if 0 < cols <= 128 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=(
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                4
+                if BLOCK <= 32
+                else (
+                    1
+                    if BLOCK <= 1024
+                    else (
+                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                    )
+                )
             ),
         )
     # any width
     return "loop", dict(
-        BLOCK=32 if across else 128 if cols <= 8192 else 1024,
-        ROWS=64 if across else 8 if cols <= 8192 else 1,
-        num_warps=8 if across else 2 if cols <= 8192 else 4,
+        BLOCK=(
+            32
+            if across
+            else (512 if cols <= 32768 else 4096) if not aligned else 128 if cols <= 8192 else 1024
+        ),
+        ROWS=64 if across else 8 if cols <= 8192 and aligned else 1,
+        num_warps=(
+            8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8
+        ),
     )
 
 
@@ -723,9 +755,10 @@ def launch_row_max_backward_y_at(x, dy, y_at) -> None:
     N, D = x.shape
     rows = N
     cols = D
-    across = x.stride(0) < x.stride(1)
+    across = 0 < x.stride(0) < x.stride(1)
+    aligned = cols % 16 == 0 and x.stride(0) % 16 == 0
     sms = _multiprocessors(x.device)
-    variant, config = choose_row_max_backward_y_at(rows, cols, across, sms)
+    variant, config = choose_row_max_backward_y_at(rows, cols, across, aligned, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
     if variant == "split":
         y_at_best = torch.empty(

@@ -238,7 +238,7 @@ def row_norm_max_finish(
 
 
 def choose_row_norm_max(
-    rows: int, cols: int, across: bool, hip: bool, sms: int
+    rows: int, cols: int, across: bool, aligned: bool, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
@@ -253,7 +253,7 @@ def choose_row_norm_max(
             LANES=max(triton.next_power_of_2(triton.cdiv(cols, BLOCK)), 32 * num_warps),
         )
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -285,21 +285,27 @@ def choose_row_norm_max(
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=(
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                4
+                if BLOCK <= 32
+                else (
+                    1
+                    if BLOCK <= 1024
+                    else (
+                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                    )
+                )
             ),
         )
     # any width
     return "loop", dict(
-        BLOCK=32 if across else 16384 if cols <= 65536 else 32768,
+        BLOCK=32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768,
         ROWS=64 if across else 1,
-        num_warps=8 if across else 16 if cols <= 65536 else 32,
+        num_warps=8 if across else 16 if not aligned else 16 if cols <= 65536 else 32,
     )
 
 
@@ -308,10 +314,11 @@ def launch_row_norm_max(x, y) -> None:
     N, D = x.shape
     rows = N
     cols = D
-    across = x.stride(0) < x.stride(1)
+    across = 0 < x.stride(0) < x.stride(1)
+    aligned = cols % 16 == 0 and x.stride(0) % 16 == 0
     hip = torch.version.hip is not None
     sms = _multiprocessors(x.device)
-    variant, config = choose_row_norm_max(rows, cols, across, hip, sms)
+    variant, config = choose_row_norm_max(rows, cols, across, aligned, hip, sms)
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "relay":
         y_max_part = torch.empty(
@@ -849,11 +856,11 @@ def row_norm_max_backward_dx_finish(
 
 
 def choose_row_norm_max_backward_y_max_at(
-    rows: int, cols: int, across: bool, sms: int
+    rows: int, cols: int, across: bool, aligned: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = (16 if rows > 1024 else 64) if across else 2048
         ROWS = (64 if rows > 1024 else 32) if across else 1
         PARTS = triton.next_power_of_2(
@@ -885,21 +892,33 @@ def choose_row_norm_max_backward_y_max_at(
         )
     # a row fits in registers
     if 0 < cols <= 128 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=(
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                4
+                if BLOCK <= 32
+                else (
+                    1
+                    if BLOCK <= 1024
+                    else (
+                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                    )
+                )
             ),
         )
     # any width
     return "loop", dict(
-        BLOCK=32 if across else 128 if cols <= 8192 else 1024,
-        ROWS=64 if across else 8 if cols <= 8192 else 1,
-        num_warps=8 if across else 2 if cols <= 8192 else 4,
+        BLOCK=(
+            32
+            if across
+            else (512 if cols <= 32768 else 4096) if not aligned else 128 if cols <= 8192 else 1024
+        ),
+        ROWS=64 if across else 8 if cols <= 8192 and aligned else 1,
+        num_warps=(
+            8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8
+        ),
     )
 
 
@@ -908,9 +927,10 @@ def launch_row_norm_max_backward_y_max_at(x, y, dy, y_max_at, y_max) -> None:
     N, D = x.shape
     rows = N
     cols = D
-    across = x.stride(0) < x.stride(1)
+    across = 0 < x.stride(0) < x.stride(1)
+    aligned = cols % 16 == 0 and x.stride(0) % 16 == 0
     sms = _multiprocessors(x.device)
-    variant, config = choose_row_norm_max_backward_y_max_at(rows, cols, across, sms)
+    variant, config = choose_row_norm_max_backward_y_max_at(rows, cols, across, aligned, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, y.dtype, dy.dtype) else tl.float32
     if variant == "split":
         y_max_at_best = torch.empty(
@@ -990,7 +1010,7 @@ def launch_row_norm_max_backward_y_max_at(x, y, dy, y_max_at, y_max) -> None:
 
 
 def choose_row_norm_max_backward_dx(
-    rows: int, cols: int, across: bool, hip: bool, sms: int
+    rows: int, cols: int, across: bool, aligned: bool, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
@@ -1005,7 +1025,7 @@ def choose_row_norm_max_backward_dx(
             LANES=max(triton.next_power_of_2(triton.cdiv(cols, BLOCK)), 32 * num_warps),
         )
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -1037,17 +1057,21 @@ def choose_row_norm_max_backward_dx(
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=(
+                max(4, BLOCK // 512)
+                if not aligned and BLOCK <= 16384
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
     return "loop", dict(
-        BLOCK=32 if across else 16384 if cols <= 65536 else 32768,
+        BLOCK=32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768,
         ROWS=64 if across else 1,
-        num_warps=8 if across else 16 if cols <= 65536 else 32,
+        num_warps=8 if across else 16 if not aligned else 16 if cols <= 65536 else 32,
     )
 
 
@@ -1056,10 +1080,11 @@ def launch_row_norm_max_backward_dx(x, y, dy, y_max_at, y_max, dx) -> None:
     N, D = x.shape
     rows = N
     cols = D
-    across = dy.stride(0) < dy.stride(1)
+    across = 0 < dy.stride(0) < dy.stride(1)
+    aligned = cols % 16 == 0 and dy.stride(0) % 16 == 0
     hip = torch.version.hip is not None
     sms = _multiprocessors(dy.device)
-    variant, config = choose_row_norm_max_backward_dx(rows, cols, across, hip, sms)
+    variant, config = choose_row_norm_max_backward_dx(rows, cols, across, aligned, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, y.dtype, dy.dtype) else tl.float32
     if variant == "relay":
         dy_max_sum_part = torch.empty(

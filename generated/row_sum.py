@@ -143,10 +143,10 @@ def row_sum_finish(y_sum_part_ptr, y_ptr, N, y_n, MERGE: tl.constexpr, PARTS: tl
     tl.store(y_ptr + n * y_n, y_sum, mask=n < N)
 
 
-def choose_row_sum(rows: int, cols: int, across: bool, sms: int) -> tuple[str, dict]:
+def choose_row_sum(rows: int, cols: int, across: bool, aligned: bool, sms: int) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > 8192:
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 8192):
         BLOCK = 64 if across else 2048
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -175,14 +175,20 @@ def choose_row_sum(rows: int, cols: int, across: bool, sms: int) -> tuple[str, d
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=(
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                4
+                if BLOCK <= 32
+                else (
+                    1
+                    if BLOCK <= 1024
+                    else (
+                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                    )
+                )
             ),
         )
     # any width
@@ -196,9 +202,10 @@ def launch_row_sum(x, y) -> None:
     N, D = x.shape
     rows = N
     cols = D
-    across = x.stride(0) < x.stride(1)
+    across = 0 < x.stride(0) < x.stride(1)
+    aligned = cols % 16 == 0 and x.stride(0) % 16 == 0
     sms = _multiprocessors(x.device)
-    variant, config = choose_row_sum(rows, cols, across, sms)
+    variant, config = choose_row_sum(rows, cols, across, aligned, sms)
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "split":
         y_sum_part = torch.empty(

@@ -294,7 +294,7 @@ def softmax_finish(
 
 
 def choose_softmax(
-    rows: int, cols: int, across: bool, itemsize: int, hip: bool, sms: int
+    rows: int, cols: int, across: bool, aligned: bool, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
@@ -310,7 +310,7 @@ def choose_softmax(
             maxnreg=80,
         )
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 256 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -342,21 +342,27 @@ def choose_softmax(
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
             num_warps=(
-                1
-                if BLOCK <= 1024
-                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                4
+                if BLOCK <= 32
+                else (
+                    1
+                    if BLOCK <= 1024
+                    else (
+                        2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+                    )
+                )
             ),
         )
     # any width
     return "loop", dict(
-        BLOCK=256 if across else 16384 if cols <= 65536 else 32768,
+        BLOCK=256 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768,
         ROWS=32 if across else 1,
-        num_warps=8 if across else 16 if cols <= 65536 else 32,
+        num_warps=8 if across else 16 if not aligned else 16 if cols <= 65536 else 32,
     )
 
 
@@ -368,11 +374,12 @@ def launch_softmax(x, y) -> None:
     y = y.view(batch, D)
     rows = batch
     cols = D
-    across = x.stride(0) < x.stride(1)
+    across = 0 < x.stride(0) < x.stride(1)
+    aligned = cols % 16 == 0 and x.stride(0) % 16 == 0
     itemsize = y.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(x.device)
-    variant, config = choose_softmax(rows, cols, across, itemsize, hip, sms)
+    variant, config = choose_softmax(rows, cols, across, aligned, itemsize, hip, sms)
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
     if variant == "relay":
         m_part = torch.empty(
@@ -768,7 +775,7 @@ def softmax_backward_finish(
 
 
 def choose_softmax_backward(
-    rows: int, cols: int, across: bool, hip: bool, sms: int
+    rows: int, cols: int, across: bool, aligned: bool, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # x does not fit in L2, but what lies between its two reads does
@@ -783,7 +790,7 @@ def choose_softmax_backward(
             LANES=max(triton.next_power_of_2(triton.cdiv(cols, BLOCK)), 32 * num_warps),
         )
     # too few rows to fill the GPU: several programs share one
-    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (8192 if across else 32768):
+    if triton.cdiv(rows, 32 if across else 1) < 2 * sms and cols > (2048 if across else 32768):
         BLOCK = 64 if across else 8192 if cols >= 262144 else 4096
         ROWS = 32 if across else 1
         PARTS = triton.next_power_of_2(
@@ -815,17 +822,21 @@ def choose_softmax_backward(
         )
     # a row fits in registers
     if 0 < cols <= 32768 and not across:
-        BLOCK = max(16, triton.next_power_of_2(cols))
+        BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,
-            ROWS=max(1, 1024 // BLOCK),
-            num_warps=2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32,
+            ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
+            num_warps=(
+                max(4, BLOCK // 512)
+                if not aligned and BLOCK <= 16384
+                else 2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32
+            ),
         )
     # any width
     return "loop", dict(
-        BLOCK=32 if across else 16384 if cols <= 65536 else 32768,
+        BLOCK=32 if across else 8192 if not aligned else 16384 if cols <= 65536 else 32768,
         ROWS=64 if across else 1,
-        num_warps=8 if across else 16 if cols <= 65536 else 32,
+        num_warps=8 if across else 16 if not aligned else 16 if cols <= 65536 else 32,
     )
 
 
@@ -838,10 +849,11 @@ def launch_softmax_backward(y, dy, dx) -> None:
     dx = dx.view(batch, D)
     rows = batch
     cols = D
-    across = dy.stride(0) < dy.stride(1)
+    across = 0 < dy.stride(0) < dy.stride(1)
+    aligned = cols % 16 == 0 and dy.stride(0) % 16 == 0
     hip = torch.version.hip is not None
     sms = _multiprocessors(dy.device)
-    variant, config = choose_softmax_backward(rows, cols, across, hip, sms)
+    variant, config = choose_softmax_backward(rows, cols, across, aligned, hip, sms)
     COMPUTE = tl.float64 if torch.float64 in (y.dtype, dy.dtype) else tl.float32
     if variant == "relay":
         dy_sum_part = torch.empty(

@@ -36,7 +36,10 @@ def test_what_is_chosen_is_legal(name):
             assert names(v.requires) <= names(v.when), v.name
         for _ in range(500):
             facts = {n: random.choice(NUMBERS) for n in spoken} | {"sms": 132}
-            facts |= {n: bool(facts[n] % 2) for n in spoken & {"tma", "hip", "patched", "across"}}
+            facts |= {
+                n: bool(facts[n] % 2)
+                for n in spoken & {"tma", "hip", "patched", "across", "aligned"}
+            }
             facts |= {"itemsize": random.choice((1, 2, 4, 8))}
             for v in step.variants:
                 assert not evaluate(v.when, facts) or may_run(v, facts), (v.name, facts)

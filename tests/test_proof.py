@@ -194,7 +194,7 @@ def test_every_variant_is_forced_and_small_blocks_stay_legal():
     (plan,) = pipeline.build((ROOT / "specs/softmax.op").read_text(), "softmax").plans["softmax"]
     assert {"split", "rows", "loop"} <= {way.name for way in ways(plan)}
     (step,) = plan.steps
-    facts = {"rows": 3, "cols": 100, "across": False, "sms": 8}
+    facts = {"rows": 3, "cols": 100, "across": False, "aligned": False, "sms": 8}
     for variant in step.variants:
         small = config_of(step, variant, facts, small=True)
         assert small["BLOCK"] == (128 if variant.name in ("rows", "across") else 16)

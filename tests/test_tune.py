@@ -49,7 +49,15 @@ def step_of(built):
     return plans[0].op, step, choosers(built.raw, name)[step.name]
 
 
-ROWS = {"rows": 8192, "cols": 4096, "across": False, "itemsize": 2, "hip": False, "sms": 132}
+ROWS = {
+    "rows": 8192,
+    "cols": 4096,
+    "across": False,
+    "aligned": True,
+    "itemsize": 2,
+    "hip": False,
+    "sms": 132,
+}
 
 
 # ---- candidates ---------------------------------------------------------------------------------
@@ -78,17 +86,17 @@ def test_what_follows_from_a_size_is_no_knob():
     assert set(chooser.knobs("rows")) == {"ROWS", "num_warps"}
     assert not {"PARTS", "CHUNK"} & set(chooser.knobs("split"))
     forced = chooser.with_first("loop", {"BLOCK": 512, "num_warps": 4}, {"triton": triton})
-    assert forced(8192, 4096, False, 2, False, 132) == (
+    assert forced(8192, 4096, False, True, 2, False, 132) == (
         "loop",
         {"ROWS": 1, "BLOCK": 512, "num_warps": 4},
     )
     # Its own condition still holds it back, and then the plan chooses.
     forced = chooser.with_first("rows", {"num_warps": 16}, {"triton": triton})
-    assert forced(8192, 4096, False, 2, False, 132)[1]["num_warps"] == 16
-    assert forced(8192, 1 << 16, False, 2, False, 132)[0] == "loop"
+    assert forced(8192, 4096, False, True, 2, False, 132)[1]["num_warps"] == 16
+    assert forced(8192, 1 << 16, False, True, 2, False, 132)[0] == "loop"
     # What speaks of a changed knob follows it: a part is a whole number of blocks.
     forced = chooser.with_first("split", {"BLOCK": 512}, {"triton": triton})
-    name, config = forced(4, 1 << 20, False, 2, False, 132)
+    name, config = forced(4, 1 << 20, False, True, 2, False, 132)
     assert name == "split" and config["CHUNK"] * config["PARTS"] >= 1 << 20
     assert config["CHUNK"] % 512 == 0
 
@@ -151,7 +159,7 @@ def entry(**changes):
         "triton": triton.__version__,
         "step": "softmax",
         "tensors": (("bfloat16", (8192, 4096)), ("bfloat16", (8192, 4096))),
-        "flags": (("across", False), ("hip", False)),
+        "flags": (("across", False), ("aligned", True), ("hip", False)),
         "variant": "rows",
         "knobs": (("num_warps", 16),),
         "microseconds": 9.0,
@@ -205,8 +213,8 @@ def test_a_stored_choice_serves_its_bucket_and_nothing_else(cache):
     assert path.stat().st_mode & 0o777 == 0o600 and path.parent.stat().st_mode & 0o777 == 0o700
     module = softmax_module(built)
     assert launched(module)["num_warps"] == 16 != plain["num_warps"]
-    assert launched(module, 5000, 3000)["num_warps"] == 16  # the same bucket, its own BLOCK
-    assert launched(module, 5000, 3000)["BLOCK"] == 4096
+    assert launched(module, 5000, 3008)["num_warps"] == 16  # the same bucket, its own BLOCK
+    assert launched(module, 5000, 3008)["BLOCK"] == 4096
     for other in ({"cols": 4097}, {"rows": 4096}, {"dtype": torch.float16}):
         assert launched(module, **other)["num_warps"] != 16
     # The same module as `tritongen build` writes it finds the same entry.
@@ -259,8 +267,8 @@ POISON = {
     "no step": ("step", "os"),
     "no dtype": ("tensors", [["__doc__", [8192, 4096]]]),
     "no bucket": ("tensors", [["bfloat16", [8191, 4096]]]),
-    "another flag": ("flags", {"across": False, "hip": False, "x": True}),
-    "a flag of another kind": ("flags", {"across": 0, "hip": False}),
+    "another flag": ("flags", {"across": False, "aligned": True, "hip": False, "x": True}),
+    "a flag of another kind": ("flags", {"across": 0, "aligned": True, "hip": False}),
     "a time that is none": ("microseconds", float("nan")),
     "a key too many": ("x", 1),
 }

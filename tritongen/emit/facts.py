@@ -22,6 +22,7 @@ from tritongen.schedule.plan import Pack, Run, Sizes, Step, View
 
 BOOLEANS = (
     "across",
+    "aligned",
     "turned",
     "tma",
     "patched",
@@ -44,6 +45,7 @@ def used_facts(step: Step) -> tuple[tuple[str, str], ...]:
     order = [*known, *(o.fact for o in step.orders), *(t.fact for t in step.tests)]
     order += [
         "across",
+        "aligned",
         "turned",
         "tma",
         "patched",
@@ -94,6 +96,8 @@ def fact_texts(context: Context, step: Step, views: dict[str, View]):
         yield "turned", f"any(0 < t.stride(1) < t.stride(2) for t in {names})"
     if "across" in spoken - {o.fact for o in step.orders}:
         yield "across", across_text(step, views)
+    if "aligned" in spoken:
+        yield "aligned", aligned_text(step, views)
     if "tma" in spoken:
         tiled = described(step, "persistent") or described(step, "tf32x3_half")
         yield "tma", f"_takes_tiles({', '.join(tiled)})"
@@ -168,16 +172,31 @@ def itemsize_text(context: Context, step: Step) -> str:
 
 def across_text(step: Step, views: dict[str, View]) -> str:
     """Whether memory runs along the kept indices rather than the reduced ones."""
-    if step.orders:
+    if step.orders or (found := _tiled(step, views)) is None:
         return "False"  # images in order; for others there is another walk
+    t, row, col = found
+    # Expanded rows lie nowhere: their columns are what memory has.
+    return f"0 < {t}.stride({row}) < {t}.stride({col})"
+
+
+def aligned_text(step: Step, views: dict[str, View]) -> str:
+    """Whether rows begin and end where Triton knows that accesses may be wide: at multiples of 16 elements."""
+    asked = ["cols % 16 == 0"]
+    if not step.orders and (found := _tiled(step, views)) is not None:
+        t, row, _ = found
+        asked.append(f"{t}.stride({row}) % 16 == 0")
+    return " and ".join(asked)
+
+
+def _tiled(step: Step, views: dict[str, View]) -> tuple[str, int, int] | None:
+    """A tensor that has both rows and columns, and the last dim of each."""
     row, col = ({d.index for d in a.digits} for a in step.kernels[0].axes[:2])
     for view in views.values():
         rows = [k for k, run in enumerate(view.runs) if set(run) & row]
         cols = [k for k, run in enumerate(view.runs) if set(run) & col]
         if rows and cols:
-            t = view.tensor
-            return f"{t}.stride({rows[-1]}) < {t}.stride({cols[-1]})"
-    return "False"
+            return view.tensor, rows[-1], cols[-1]
+    return None
 
 
 def touched(step: Step) -> tuple[str, ...]:

@@ -71,7 +71,9 @@ def without_equal_terms(expr: ir.Expr) -> ir.Expr:
     def change(node: ir.Expr) -> ir.Expr:
         match node:
             case ir.Reduce("sum" | "prod" | "max" | "min", binders, (), body, dtype) if (
-                binders and body.dtype == dtype and all((b.hi - b.lo).constant == 1 for b in binders)
+                binders
+                and body.dtype == dtype
+                and all((b.hi - b.lo).constant == 1 for b in binders)
             ):
                 return substitute_indices(body, {b.index: b.lo for b in binders})
             case ir.Reduce("sum", binders, guards, body, dtype) if body.dtype == dtype:

@@ -81,7 +81,9 @@ def split_variant(
     last = (tiles(row, "MERGE"),) if merges else ("PARTS", grid)
     # Two launches and their scratch cost the host 29 us for a softmax of 64 rows of 32,768, eager 14; one launch
     # takes 182 us for 4,096 such rows, so about 6 for these.
-    least = "8192" if merges or col.tail else "(8192 if across else 32768)"
+    least = "8192" if merges or col.tail else "32768"
+    if not along:  # few rows across memory make few tiles: 104 of 4,728 took 155 us in two programs
+        least = f"(2048 if across else {least})"
     return Variant(
         "split",
         f"{tiles(row, either('32', '1')) if not along else 'rows'} < 2 * sms and cols > {least}",
@@ -101,7 +103,8 @@ def relay_variant(relay, state: tuple[tuple[str, str], ...]) -> Variant:
     each pays for more elements, and 80 registers let 6 programs share a multiprocessor. softmax 68 and 70 (as many
     registers as it takes, 96: 65 and 66; 8 warps 64 and 65; as loops 58 and 64). layer_norm, which reads a gain and a
     bias as well, 62 and 67 (57 and 68). softmax, rms_norm and layer_norm of 512 rows of 262,144 66, 73, 66 (58, 61,
-    61). In f32 rms_norm 69 (59), layer_norm 48 (56).
+    61). In f32 rms_norm 69 (59), layer_norm 48 (56). Moments of rows that are not aligned want more registers: layer_norm of
+    717 x 158,569 1,450 us, by `split` 383.
     """
     (row, _), own = relay.axes, relay.counter
     kinds = {pair.kind for level in relay.levels for pair in level.pairs}
@@ -111,7 +114,7 @@ def relay_variant(relay, state: tuple[tuple[str, str], ...]) -> Variant:
     return Variant(
         "relay",
         f"not across and not hip and {'itemsize <= 2 and ' if kinds else ''}"
-        f"{least} < cols <= 2**22 and rows * cols > 2**25",
+        f"{'cols % 8 == 0 and ' if 'moments' in kinds else ''}{least} < cols <= 2**22 and rows * cols > 2**25",
         "x does not fit in L2, but what lies between its two reads does",
         (
             ("BLOCK", "8192"),
@@ -172,6 +175,7 @@ def lines_variants(lines=None, loop=None) -> tuple[Variant, ...]:
     without WIDE 27 instead of 18. batch_norm by the loop: [256, 256, 14, 14] in bf16 21 us (in 16 warps 23, 8,192
     elements in 8 warps 25, `split` 75), [256, 256, 28, 28] 89 (88, 103, 101), [512, 256, 28, 28] 184 (183, `split` 196);
     f32 [64, 512, 28, 28] 67 (67, 75, `loop` 154), [128, 512, 14, 14] 31 (32, 35; 32,768 elements in registers 38).
+    Longer runs: bf16 [136, 352, 45, 32] 136 (`split` 151, `loop` 290), group_norm of runs of 10,760 1,776 (1,903, 2,385).
     """
     found = []
     size = "pow2(col_runs) * max(16, pow2(col_run))"
@@ -181,7 +185,7 @@ def lines_variants(lines=None, loop=None) -> tuple[Variant, ...]:
             ("LINES", "16384 // BLOCK"),
             ("num_warps", "8"),
         )
-        when = f"sms <= rows and 16 <= col_run <= 1024 and {size} > 16384 and not across"
+        when = f"sms <= rows and 16 <= col_run <= 16384 and {size} > 16384 and not across"
         launch = (Launch(loop.name, ("rows",)),)
         why, fits = "short runs: many of them a tile", "0 < col_run <= 16384"
         found.append(Variant("lines_loop", when, why, config, launch, requires=fits))
@@ -212,9 +216,14 @@ def resident_variants(resident, columns: bool, counts: bool, alone: bool) -> tup
     warps reaches 92%, of 32,768 in 32 warps 75: 85 and 71 with an exp of twice the instructions.
     """
     row = resident.axes[0]
+    # What is not aligned is loaded an element at a time, and few elements a thread hide that. 2^23 f32 and 2^25 bf16,
+    # us, 1,024 elements in one warp and as here: log_softmax of 19 70 and 36, rms_norm of 31 92 and 35, layer_norm of
+    # 100 64 and 48; softmax of 3 in 16 columns 89, in 4 23. kl_div, two operands: of 981 177 and 130, of 5,001 244 and 149.
+    few = "(512 if not aligned and BLOCK <= 256 else 1024)"
+    block = ("BLOCK", "max(4, pow2(cols))")
 
     def one_warp(widest: int) -> str:
-        return f"1 if BLOCK <= {widest} else " if alone else ""
+        return f"4 if BLOCK <= 32 else 1 if BLOCK <= {widest} else " if alone else ""
 
     launch = (Launch(resident.name, (tiles(row),)),)
     across = Variant(
@@ -230,13 +239,13 @@ def resident_variants(resident, columns: bool, counts: bool, alone: bool) -> tup
         requires=IN_REGISTERS,
     )
     if not columns:
+        wide = "2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32"
+        if not alone:  # of two operands, 16 elements a thread
+            wide = f"max(4, BLOCK // 512) if not aligned and BLOCK <= 16384 else {wide}"
         config = (
-            ("BLOCK", "max(16, pow2(cols))"),
-            ("ROWS", rows(row, "max(1, 1024 // BLOCK)")),
-            (
-                "num_warps",
-                f"{one_warp(1024)}2 if BLOCK <= 2048 else 4 if BLOCK <= 8192 else 16 if BLOCK <= 16384 else 32",
-            ),
+            block,
+            ("ROWS", rows(row, f"max(1, {few} // BLOCK)")),
+            ("num_warps", f"{one_warp(1024)}{wide}"),
         )
         rows_ = Variant(
             "rows",
@@ -247,9 +256,9 @@ def resident_variants(resident, columns: bool, counts: bool, alone: bool) -> tup
             requires=IN_REGISTERS,
         )
         return across, rows_
-    height = "max(1, 1024 // BLOCK) if BLOCK <= 512 else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1"
+    height = f"max(1, {few} // BLOCK) if BLOCK <= 512 else max(2, 2048 // BLOCK) if BLOCK <= 1024 else 4 if BLOCK <= 4096 else 1"
     config = (
-        ("BLOCK", "max(16, pow2(cols))"),
+        block,
         ("ROWS", rows(row, height)),
         ("num_warps", f"{one_warp(512)}2 if BLOCK <= 1024 else 8"),
     )
@@ -265,27 +274,34 @@ def loop_variant(loop, wide_tiles: bool, counts: bool) -> Variant:
     (32,768: 65; held in registers 66), at 131,072 69% with 32,768 in 32 (16,384: 63). group_norm of
     [64, 64, 256, 256] in 8 groups 93% with 4,096 in 8, of [64, 64, 112, 112] 89. An argmax carries
     two accumulators a lane: 8 rows by 128 columns in 2 warps 79 and 90% at 1,024 and 4,096 wide (held: 60), 1,024
-    in 4 warps 89% at 65,536. Across, argmax over the middle of [128, 4096, 4095] and
+    in 4 warps 89% at 65,536, of rows that are not aligned 512 in 2
+    (f16 2000 x 6001 18 us, 8 x 128 58; bf16 32769 x 15991 331, as above 550), and 4,096 in 8 of longer ones (f16 721 x
+    76503 67, 161). Of such rows, layer_norm of 700 x 131,071 358 us with 4,096 columns in 8 warps (as above 599), softmax
+    of 1500 x 40,001 131 with 8,192 in 16 (203), rms_norm of 700 x 50,001 in f32 135 (157). Across, argmax over the middle of [128, 4096, 4095] and
     [64, 1024, 4096] in f32: 64 rows by 32 columns in 8 warps 94 and 101%, 64 x 16 92 and 102. Mean and max of the
     first, whose rows begin anywhere: 64 x 64 in 16 warps 95% (in 8 85), 32 x 64 in 16 95, 64 x 32 in 8 92 and 86,
     256 x 8 81; sums over dim 0 of [4096, 65536] in f32 and bf16 and of [4096, 65533] in f32 101, 95 and 91% (32 x 64
     101, 78 and 83; 64 x 32 in 8 99, 92 and 81).
     """
     row, col = loop.axes
-    paired = any(level.pairs for level in loop.levels)
+    kinds = {pair.kind for level in loop.levels for pair in level.pairs}
+    paired, moments = bool(kinds), "moments" in kinds
     single = not (paired or col.tail or wide_tiles or counts)
     far = f"{256 if paired else 64 if single else 32} if across else "
     height = f"{32 if paired else 64} if across else 1"
     if col.tail:
         height, width, warps = height.replace("else 1", "else 4096 // BLOCK"), "4096", "8"
     elif wide_tiles:
-        width, warps = (
-            "16384 if cols <= 65536 else 32768",
-            "8 if across else 16 if cols <= 65536 else 32",
-        )
+        odd, odd_warps = ("4096", "8") if moments else ("8192", "16")
+        width = f"{odd} if not aligned else 16384 if cols <= 65536 else 32768"
+        warps = f"8 if across else {odd_warps} if not aligned else 16 if cols <= 65536 else 32"
     elif counts:
-        height = height.replace("else 1", "else 8 if cols <= 8192 else 1")
-        width, warps = "128 if cols <= 8192 else 1024", "8 if across else 2 if cols <= 8192 else 4"
+        height = height.replace("else 1", "else 8 if cols <= 8192 and aligned else 1")
+        odd = "512 if cols <= 32768 else 4096"
+        width = f"({odd}) if not aligned else 128 if cols <= 8192 else 1024"
+        warps = (
+            "8 if across else 2 if cols <= (8192 if aligned else 32768) else 4 if aligned else 8"
+        )
     else:
         width, warps = "4096", "16 if across else 8" if single else "8"
     config = (

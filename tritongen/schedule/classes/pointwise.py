@@ -167,7 +167,9 @@ def _tile(name, group, stores, dims, facts) -> Step:
     return _tile_of(name, group, stores, split, seen, _disagree(seen, axes))
 
 
-def _merged_dims(group: Group, stores, touched, dims) -> tuple[tuple[str, tuple[int, ...]], ...] | None:
+def _merged_dims(
+    group: Group, stores, touched, dims
+) -> tuple[tuple[str, tuple[int, ...]], ...] | None:
     """The tensors, and which dims of the result each has; None where indices are more than places in them."""
     box = [index(b.index) for b in group.row]
     extents = [b.hi - b.lo for b in group.row]

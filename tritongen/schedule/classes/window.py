@@ -112,7 +112,8 @@ def variants(name, group, stores, dims, facts):
     whole = box.make(name, group, stores, dims, facts)
     ways = [unrolled(name, group, stores, facts, "window", len(group.row) - 1)]
     if (slid := in_runs(group, facts)) is not None:
-        ways.insert(0, with_runs(ways[0], name, *slid, any(map(is_gathered, group.nests))))
+        line = line_of(group, dims)
+        ways.insert(0, with_runs(ways[0], name, line, *slid, any(map(is_gathered, group.nests))))
     across = channels(group, facts)
     if across is not None:
         ways.insert(0, unrolled(name, group, stores, facts, "channels", *across))
@@ -167,6 +168,18 @@ def in_runs(group: Group, facts: Facts) -> tuple[Poly, Poly] | None:
     return (hop, apart) if slides_once and not others else None
 
 
+def line_of(group: Group, dims) -> Poly:
+    """How long the line is that the lanes run along in the first operand that has one."""
+    lane = group.row[-1].index
+    return next(
+        dims[read.tensor][k]
+        for n in group.nests
+        for read in reads(n.body)
+        for k, c in enumerate(read.coords)
+        if {lane} < indices(c)
+    )
+
+
 def is_gathered(nest: ir.Nest) -> bool:
     """Whether LLVM makes one vector of all terms: computed ones, of a reducer that takes them in any order.
 
@@ -181,16 +194,17 @@ def is_gathered(nest: ir.Nest) -> bool:
     return computed and not in_turn
 
 
-def with_runs(way, name: str, hop: Poly, apart: Poly, gathered: bool):
+def with_runs(way, name: str, line: Poly, hop: Poly, apart: Poly, gathered: bool):
     """The same with lines loaded in whole runs.
 
     64 x 64 x 256 x 512 in bf16, 3x3 pools at stride 2: 94 to 99% (loads of their own 71), 2x2 102 (86); in f32
     103 (101), with 4 outputs a lane 86. 112 wide, 2 rows a program: 75, one 69 (52). Depthwise 3x3 in bf16 with 4
-    outputs a lane 80, padded 92, with one 50.
+    outputs a lane 80, padded 92, with one 50. Odd lines begin anywhere, and are no runs: 3x3 means of 107 x 57 143 us (63
+    as loads of their own), at stride 2 of 233 x 133 2,231 (1,738), of lines of 2,359 32 (18).
     """
     kernel, numbers, variant = way
     kernel = replace(kernel, name=f"{name}_runs", skeleton="runs")
-    numbers = [*numbers, ("apart", hop), ("dilation", apart)]
+    numbers = [*numbers, ("apart", hop), ("dilation", apart), ("line", line)]
     changed = dict(variant.config) | {"ROWS": "max(1, 128 // BLOCK)"}
     wide = ("EACH", "min(BLOCK, 8 // itemsize) if apart == 1 else 1")
     warps = ("num_warps", "max(1, min(4, BLOCK // EACH // (32 if apart == 1 else 64)))")
@@ -202,7 +216,7 @@ def with_runs(way, name: str, hop: Poly, apart: Poly, gathered: bool):
         replace(
             variant,
             name="runs",
-            when=f"{few}1 <= apart <= 8 and pow2(apart) == apart and itemsize <= 2 * apart and dilation >= 0 and {variant.when}",
+            when=f"{few}line % 2 == 0 and 1 <= apart <= 8 and pow2(apart) == apart and itemsize <= 2 * apart and dilation >= 0 and {variant.when}",
             # A run is a power of two, and the lines of a window are counted from its first term to its last.
             requires=f"{few}1 <= apart <= 8 and pow2(apart) == apart and dilation >= 0 and {variant.requires}",
             why=f"{variant.why}, lines loaded in whole runs",
