@@ -752,7 +752,7 @@ def choose_batch_max_backward_y_at(
             BLOCK=BLOCK, ROWS=max(1, 8192 // BLOCK), num_warps=4 if BLOCK <= 16 else 8
         )
     # a row fits in registers
-    if 0 < cols <= 128 and not across:
+    if 0 < cols <= (128 if aligned else 512) and not across:
         BLOCK = max(4, triton.next_power_of_2(cols))
         return "rows", dict(
             BLOCK=BLOCK,

@@ -1050,6 +1050,7 @@ def choose_conv1d(
     images: int,
     places: int,
     channels_last: bool,
+    stored_last: bool,
     one_tap: bool,
     as_rows: bool,
     patched: bool,
@@ -1201,7 +1202,7 @@ def choose_conv1d(
             PROGRAMS=1,
         )
     # a window small enough to unroll, memory running along the channels
-    if N < 8 and channels_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
+    if N < 8 and channels_last and stored_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
         BLOCK = max(1, min(256, triton.next_power_of_2(lanes)))
         return "channels", dict(
             BLOCK=BLOCK,
@@ -1359,6 +1360,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
     images = N
     places = P
     channels_last = x.stride(1) < x.stride(2)
+    stored_last = y.stride(1) < y.stride(2)
     one_tap = R == 1 and groups == 1 and stride == 1 and pad == 0 and _takes_tiles(x, w)
     as_rows = x.permute(0, 2, 1).is_contiguous() and y.permute(0, 2, 1).is_contiguous()
     patched = _takes_patches(
@@ -1393,6 +1395,7 @@ def launch_conv1d(x, w, b, y, stride, pad, dil, groups) -> None:
         images,
         places,
         channels_last,
+        stored_last,
         one_tap,
         as_rows,
         patched,
@@ -3426,6 +3429,7 @@ def choose_conv1d_backward_dx(
     images: int,
     places: int,
     channels_last: bool,
+    stored_last: bool,
     one_tap: bool,
     as_rows: bool,
     itemsize: int,
@@ -3575,7 +3579,7 @@ def choose_conv1d_backward_dx(
             PROGRAMS=1,
         )
     # a window small enough to unroll, memory running along the channels
-    if N < 8 and channels_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
+    if N < 8 and channels_last and stored_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
         BLOCK = max(1, min(256, triton.next_power_of_2(lanes)))
         return "channels", dict(
             BLOCK=BLOCK,
@@ -3679,6 +3683,7 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     images = N
     places = L
     channels_last = dy.stride(1) < dy.stride(2)
+    stored_last = dx.stride(1) < dx.stride(2)
     one_tap = R == 1 and groups == 1 and stride == 1 and pad == 0 and _takes_tiles(dy, w)
     as_rows = dy.permute(0, 2, 1).is_contiguous() and dx.permute(0, 2, 1).is_contiguous()
     itemsize = w.element_size()
@@ -3700,6 +3705,7 @@ def launch_conv1d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         images,
         places,
         channels_last,
+        stored_last,
         one_tap,
         as_rows,
         itemsize,

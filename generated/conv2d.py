@@ -1204,6 +1204,7 @@ def choose_conv2d(
     images: int,
     places: int,
     channels_last: bool,
+    stored_last: bool,
     one_tap: bool,
     as_rows: bool,
     patched: bool,
@@ -1355,7 +1356,7 @@ def choose_conv2d(
             PROGRAMS=1,
         )
     # a window small enough to unroll, memory running along the channels
-    if N < 8 and channels_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
+    if N < 8 and channels_last and stored_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
         BLOCK = max(1, min(256, triton.next_power_of_2(lanes)))
         return "channels", dict(
             BLOCK=BLOCK,
@@ -1516,6 +1517,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
     images = N
     places = P * Q
     channels_last = x.stride(1) < x.stride(3)
+    stored_last = y.stride(1) < y.stride(3)
     one_tap = R * S == 1 and groups == 1 and stride == 1 and pad == 0 and _takes_tiles(x, w)
     as_rows = x.permute(0, 2, 3, 1).is_contiguous() and y.permute(0, 2, 3, 1).is_contiguous()
     patched = _takes_patches(
@@ -1552,6 +1554,7 @@ def launch_conv2d(x, w, b, y, stride, pad, dil, groups) -> None:
         images,
         places,
         channels_last,
+        stored_last,
         one_tap,
         as_rows,
         patched,
@@ -3885,6 +3888,7 @@ def choose_conv2d_backward_dx(
     images: int,
     places: int,
     channels_last: bool,
+    stored_last: bool,
     one_tap: bool,
     as_rows: bool,
     itemsize: int,
@@ -4034,7 +4038,7 @@ def choose_conv2d_backward_dx(
             PROGRAMS=1,
         )
     # a window small enough to unroll, memory running along the channels
-    if N < 8 and channels_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
+    if N < 8 and channels_last and stored_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
         BLOCK = max(1, min(256, triton.next_power_of_2(lanes)))
         return "channels", dict(
             BLOCK=BLOCK,
@@ -4140,6 +4144,7 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
     images = N
     places = H * W
     channels_last = dy.stride(1) < dy.stride(3)
+    stored_last = dx.stride(1) < dx.stride(3)
     one_tap = R * S == 1 and groups == 1 and stride == 1 and pad == 0 and _takes_tiles(dy, w)
     as_rows = dy.permute(0, 2, 3, 1).is_contiguous() and dx.permute(0, 2, 3, 1).is_contiguous()
     itemsize = w.element_size()
@@ -4161,6 +4166,7 @@ def launch_conv2d_backward_dx(x, w, dy, dx, stride, pad, dil, groups) -> None:
         images,
         places,
         channels_last,
+        stored_last,
         one_tap,
         as_rows,
         itemsize,

@@ -30,6 +30,33 @@ def _multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
+def _three_dims(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Views of equal shape with three dims, in the order in which the last one lies in memory.
+
+    Neighbours that every tensor walks as one run are merged.
+    """
+    if all(t.is_contiguous() for t in tensors):
+        return tuple(t.view(1, 1, t.numel()) for t in tensors)
+    last = tensors[-1]
+    dims = []
+    for k in sorted(range(last.dim()), key=last.stride, reverse=True):
+        size, strides = last.shape[k], [t.stride(k) for t in tensors]
+        if dims and all(outer == size * inner for outer, inner in zip(dims[-1][1], strides)):
+            dims[-1] = (dims[-1][0] * size, strides)
+        elif size != 1:
+            dims.append((size, strides))
+    if len(dims) > 3:  # results lie alike: what differs is copied
+        return _three_dims(
+            *(
+                t if t.stride() == last.stride() else torch.empty_like(last, dtype=t.dtype).copy_(t)
+                for t in tensors
+            )
+        )
+    dims = [(1, [0] * len(tensors))] * (3 - len(dims)) + dims
+    shape = [size for size, _ in dims]
+    return tuple(t.as_strided(shape, [s[i] for _, s in dims]) for i, t in enumerate(tensors))
+
+
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
     return x.is_cuda or isinstance(depthwise_conv2d_channels, InterpretedFunction)
@@ -58,6 +85,43 @@ def _taken(line, FIRST: tl.constexpr, STEP: tl.constexpr, EACH: tl.constexpr):
         even = _taken(line, FIRST, 2 * STEP, EACH // 2)
         odd = _taken(line, FIRST + STEP, 2 * STEP, EACH // 2)
         return tl.join(even, odd).reshape(even.shape[0], 2 * even.shape[1])
+
+
+@triton.jit
+def depthwise_conv2d_x_in_lines_strided(
+    x_ptr,
+    x_in_lines_ptr,
+    outer,
+    middle,
+    inner,
+    x_outer_at,
+    x_middle_at,
+    x_inner_at,
+    x_in_lines_outer_at,
+    x_in_lines_middle_at,
+    x_in_lines_inner_at,
+    OUTER: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of OUTER x ROWS x BLOCK elements a program."""
+    tile = tl.program_id(0)
+    tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
+    outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
+    middle_at = (tile // tiles % spans).to(tl.int64) * ROWS + tl.arange(0, ROWS)[None, :, None]
+    inner_at = (tile % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, None, :]
+    inside = (outer_at < outer) & (middle_at < middle) & (inner_at < inner)
+    x = tl.load(
+        x_ptr + outer_at * x_outer_at + middle_at * x_middle_at + inner_at * x_inner_at, mask=inside
+    )
+    tl.store(
+        x_in_lines_ptr
+        + outer_at * x_in_lines_outer_at
+        + middle_at * x_in_lines_middle_at
+        + inner_at * x_in_lines_inner_at,
+        x,
+        mask=inside,
+    )
 
 
 @triton.jit
@@ -356,6 +420,52 @@ def depthwise_conv2d_box(
     tl.store(y_ptr + n * y_0 + c * y_1 + p * y_2 + q * y_3, y, mask=inside)
 
 
+def choose_depthwise_conv2d_x_in_lines(
+    outer: int, middle: int, inner: int, turned: bool
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # any strides: a square tile where memory runs along the middle dim of an operand
+    BLOCK = triton.next_power_of_2(
+        max(1, min(inner, max(64, 4096 // max(1, middle)) if turned else 1024))
+    )
+    ROWS = triton.next_power_of_2(max(1, min(middle, 4096 // BLOCK)))
+    return "strided", dict(
+        BLOCK=BLOCK,
+        ROWS=ROWS,
+        OUTER=triton.next_power_of_2(max(1, min(outer, 4096 // (BLOCK * ROWS)))),
+        num_warps=8,
+    )
+
+
+def launch_depthwise_conv2d_x_in_lines(x, x_in_lines) -> None:
+    """Computes x_in_lines by the variant that fits, unchecked."""
+    x, x_in_lines = _three_dims(x, x_in_lines)
+    outer, middle, inner = x_in_lines.shape
+    turned = any(0 < t.stride(1) < t.stride(2) for t in (x, x_in_lines))
+    _, config = choose_depthwise_conv2d_x_in_lines(outer, middle, inner, turned)
+    depthwise_conv2d_x_in_lines_strided[
+        (
+            triton.cdiv(outer, config["OUTER"])
+            * triton.cdiv(middle, config["ROWS"])
+            * triton.cdiv(inner, config["BLOCK"]),
+        )
+    ](
+        x,
+        x_in_lines,
+        outer,
+        middle,
+        inner,
+        x.stride(0),
+        x.stride(1),
+        x.stride(2),
+        x_in_lines.stride(0),
+        x_in_lines.stride(1),
+        x_in_lines.stride(2),
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
 def choose_depthwise_conv2d(
     terms: int,
     outer: int,
@@ -372,11 +482,12 @@ def choose_depthwise_conv2d(
     dilation: int,
     line: int,
     channels_last: bool,
+    stored_last: bool,
     itemsize: int,
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
-    if channels_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
+    if channels_last and stored_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
         BLOCK = max(1, min(256, triton.next_power_of_2(lanes)))
         return "channels", dict(
             BLOCK=BLOCK,
@@ -440,6 +551,7 @@ def launch_depthwise_conv2d(x, w, b, y, stride, pad) -> None:
     line = W
     rows = C * N * P
     channels_last = x.stride(1) < x.stride(3)
+    stored_last = y.stride(1) < y.stride(3)
     itemsize = x.element_size()
     variant, config = choose_depthwise_conv2d(
         terms,
@@ -457,9 +569,15 @@ def launch_depthwise_conv2d(x, w, b, y, stride, pad) -> None:
         dilation,
         line,
         channels_last,
+        stored_last,
         itemsize,
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, b.dtype) else tl.float32
+    if variant in ("runs", "window"):
+        if x.stride(3) != 1:  # its lines lie apart
+            x_in_lines = torch.empty((N, C, H, W), dtype=x.dtype, device=x.device)
+            launch_depthwise_conv2d_x_in_lines(x, x_in_lines)
+            x = x_in_lines
     if variant == "channels":
         depthwise_conv2d_channels[
             (
@@ -774,6 +892,44 @@ def depthwise_conv2d(
         with torch.cuda.device_of(x):
             launch_depthwise_conv2d(x, w, b, y, stride, pad)
     return y
+
+
+@triton.jit
+def depthwise_conv2d_backward_dx_dy_in_lines_strided(
+    dy_ptr,
+    dy_in_lines_ptr,
+    outer,
+    middle,
+    inner,
+    dy_outer_at,
+    dy_middle_at,
+    dy_inner_at,
+    dy_in_lines_outer_at,
+    dy_in_lines_middle_at,
+    dy_in_lines_inner_at,
+    OUTER: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of OUTER x ROWS x BLOCK elements a program."""
+    tile = tl.program_id(0)
+    tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
+    outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
+    middle_at = (tile // tiles % spans).to(tl.int64) * ROWS + tl.arange(0, ROWS)[None, :, None]
+    inner_at = (tile % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, None, :]
+    inside = (outer_at < outer) & (middle_at < middle) & (inner_at < inner)
+    dy = tl.load(
+        dy_ptr + outer_at * dy_outer_at + middle_at * dy_middle_at + inner_at * dy_inner_at,
+        mask=inside,
+    )
+    tl.store(
+        dy_in_lines_ptr
+        + outer_at * dy_in_lines_outer_at
+        + middle_at * dy_in_lines_middle_at
+        + inner_at * dy_in_lines_inner_at,
+        dy,
+        mask=inside,
+    )
 
 
 @triton.jit
@@ -1168,6 +1324,52 @@ def depthwise_conv2d_backward_db_finish(
     tl.store(db_ptr + c * db_c, db_sum, mask=c < C)
 
 
+def choose_depthwise_conv2d_backward_dx_dy_in_lines(
+    outer: int, middle: int, inner: int, turned: bool
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # any strides: a square tile where memory runs along the middle dim of an operand
+    BLOCK = triton.next_power_of_2(
+        max(1, min(inner, max(64, 4096 // max(1, middle)) if turned else 1024))
+    )
+    ROWS = triton.next_power_of_2(max(1, min(middle, 4096 // BLOCK)))
+    return "strided", dict(
+        BLOCK=BLOCK,
+        ROWS=ROWS,
+        OUTER=triton.next_power_of_2(max(1, min(outer, 4096 // (BLOCK * ROWS)))),
+        num_warps=8,
+    )
+
+
+def launch_depthwise_conv2d_backward_dx_dy_in_lines(dy, dy_in_lines) -> None:
+    """Computes dy_in_lines by the variant that fits, unchecked."""
+    dy, dy_in_lines = _three_dims(dy, dy_in_lines)
+    outer, middle, inner = dy_in_lines.shape
+    turned = any(0 < t.stride(1) < t.stride(2) for t in (dy, dy_in_lines))
+    _, config = choose_depthwise_conv2d_backward_dx_dy_in_lines(outer, middle, inner, turned)
+    depthwise_conv2d_backward_dx_dy_in_lines_strided[
+        (
+            triton.cdiv(outer, config["OUTER"])
+            * triton.cdiv(middle, config["ROWS"])
+            * triton.cdiv(inner, config["BLOCK"]),
+        )
+    ](
+        dy,
+        dy_in_lines,
+        outer,
+        middle,
+        inner,
+        dy.stride(0),
+        dy.stride(1),
+        dy.stride(2),
+        dy_in_lines.stride(0),
+        dy_in_lines.stride(1),
+        dy_in_lines.stride(2),
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
 def choose_depthwise_conv2d_backward_dx(
     terms: int,
     outer: int,
@@ -1177,11 +1379,12 @@ def choose_depthwise_conv2d_backward_dx(
     cols: int,
     reach: int,
     channels_last: bool,
+    stored_last: bool,
     itemsize: int,
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
-    if channels_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
+    if channels_last and stored_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
         BLOCK = max(1, min(256, triton.next_power_of_2(lanes)))
         return "channels", dict(
             BLOCK=BLOCK,
@@ -1219,9 +1422,10 @@ def launch_depthwise_conv2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
     reach = S + 2 * W
     rows = C * H * N
     channels_last = dy.stride(1) < dy.stride(3)
+    stored_last = dx.stride(1) < dx.stride(3)
     itemsize = dy.element_size()
     variant, config = choose_depthwise_conv2d_backward_dx(
-        terms, outer, lanes, span, lines, cols, reach, channels_last, itemsize
+        terms, outer, lanes, span, lines, cols, reach, channels_last, stored_last, itemsize
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, w.dtype, dy.dtype) else tl.float32
     if variant == "channels":
@@ -1261,6 +1465,10 @@ def launch_depthwise_conv2d_backward_dx(x, w, dy, dx, stride, pad) -> None:
             **config,
         )
     elif variant == "window":
+        if dy.stride(3) != 1:  # its lines lie apart
+            dy_in_lines = torch.empty((N, C, P, Q), dtype=dy.dtype, device=dy.device)
+            launch_depthwise_conv2d_backward_dx_dy_in_lines(dy, dy_in_lines)
+            dy = dy_in_lines
         depthwise_conv2d_backward_dx_window[
             (
                 triton.cdiv(lines, config["ROWS"])

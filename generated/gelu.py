@@ -29,7 +29,7 @@ def _three_dims(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         size, strides = last.shape[k], [t.stride(k) for t in tensors]
         if dims and all(outer == size * inner for outer, inner in zip(dims[-1][1], strides)):
             dims[-1] = (dims[-1][0] * size, strides)
-        elif size > 1:
+        elif size != 1:
             dims.append((size, strides))
     if len(dims) > 3:  # results lie alike: what differs is copied
         return _three_dims(
@@ -244,15 +244,14 @@ def choose_gelu(
     if outer * middle == 1:
         return "flat", dict(BLOCK=4096 // itemsize, num_warps=4)
     # any strides: a square tile where memory runs along the middle dim of an operand
-    BLOCK = min(
-        triton.next_power_of_2(inner),
-        max(64, 4096 // triton.next_power_of_2(middle)) if turned else 1024,
+    BLOCK = triton.next_power_of_2(
+        max(1, min(inner, max(64, 4096 // max(1, middle)) if turned else 1024))
     )
-    ROWS = min(triton.next_power_of_2(middle), 4096 // BLOCK)
+    ROWS = triton.next_power_of_2(max(1, min(middle, 4096 // BLOCK)))
     return "strided", dict(
         BLOCK=BLOCK,
         ROWS=ROWS,
-        OUTER=min(triton.next_power_of_2(outer), 4096 // (BLOCK * ROWS)),
+        OUTER=triton.next_power_of_2(max(1, min(outer, 4096 // (BLOCK * ROWS)))),
         num_warps=8,
     )
 
@@ -448,15 +447,14 @@ def choose_gelu_backward(
     if outer * middle == 1:
         return "flat", dict(BLOCK=4096 // itemsize, num_warps=4)
     # any strides: a square tile where memory runs along the middle dim of an operand
-    BLOCK = min(
-        triton.next_power_of_2(inner),
-        max(64, 4096 // triton.next_power_of_2(middle)) if turned else 1024,
+    BLOCK = triton.next_power_of_2(
+        max(1, min(inner, max(64, 4096 // max(1, middle)) if turned else 1024))
     )
-    ROWS = min(triton.next_power_of_2(middle), 4096 // BLOCK)
+    ROWS = triton.next_power_of_2(max(1, min(middle, 4096 // BLOCK)))
     return "strided", dict(
         BLOCK=BLOCK,
         ROWS=ROWS,
-        OUTER=min(triton.next_power_of_2(outer), 4096 // (BLOCK * ROWS)),
+        OUTER=triton.next_power_of_2(max(1, min(outer, 4096 // (BLOCK * ROWS)))),
         num_warps=8,
     )
 

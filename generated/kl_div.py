@@ -38,7 +38,7 @@ def _three_dims(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         size, strides = last.shape[k], [t.stride(k) for t in tensors]
         if dims and all(outer == size * inner for outer, inner in zip(dims[-1][1], strides)):
             dims[-1] = (dims[-1][0] * size, strides)
-        elif size > 1:
+        elif size != 1:
             dims.append((size, strides))
     if len(dims) > 3:  # results lie alike: what differs is copied
         return _three_dims(
@@ -427,15 +427,14 @@ def kl_div_backward_strided(
 def choose_kl_div_backward(outer: int, middle: int, inner: int, turned: bool) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # any strides: a square tile where memory runs along the middle dim of an operand
-    BLOCK = min(
-        triton.next_power_of_2(inner),
-        max(64, 4096 // triton.next_power_of_2(middle)) if turned else 1024,
+    BLOCK = triton.next_power_of_2(
+        max(1, min(inner, max(64, 4096 // max(1, middle)) if turned else 1024))
     )
-    ROWS = min(triton.next_power_of_2(middle), 4096 // BLOCK)
+    ROWS = triton.next_power_of_2(max(1, min(middle, 4096 // BLOCK)))
     return "strided", dict(
         BLOCK=BLOCK,
         ROWS=ROWS,
-        OUTER=min(triton.next_power_of_2(outer), 4096 // (BLOCK * ROWS)),
+        OUTER=triton.next_power_of_2(max(1, min(outer, 4096 // (BLOCK * ROWS)))),
         num_warps=8,
     )
 

@@ -20,6 +20,33 @@ from triton.runtime.interpreter import InterpretedFunction
 from tritongen import runtime
 
 
+def _three_dims(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Views of equal shape with three dims, in the order in which the last one lies in memory.
+
+    Neighbours that every tensor walks as one run are merged.
+    """
+    if all(t.is_contiguous() for t in tensors):
+        return tuple(t.view(1, 1, t.numel()) for t in tensors)
+    last = tensors[-1]
+    dims = []
+    for k in sorted(range(last.dim()), key=last.stride, reverse=True):
+        size, strides = last.shape[k], [t.stride(k) for t in tensors]
+        if dims and all(outer == size * inner for outer, inner in zip(dims[-1][1], strides)):
+            dims[-1] = (dims[-1][0] * size, strides)
+        elif size != 1:
+            dims.append((size, strides))
+    if len(dims) > 3:  # results lie alike: what differs is copied
+        return _three_dims(
+            *(
+                t if t.stride() == last.stride() else torch.empty_like(last, dtype=t.dtype).copy_(t)
+                for t in tensors
+            )
+        )
+    dims = [(1, [0] * len(tensors))] * (3 - len(dims)) + dims
+    shape = [size for size, _ in dims]
+    return tuple(t.as_strided(shape, [s[i] for _, s in dims]) for i, t in enumerate(tensors))
+
+
 def _runs_kernels(x: torch.Tensor) -> bool:
     """Whether x is where kernels run: on a GPU, or anywhere under TRITON_INTERPRET=1."""
     return x.is_cuda or isinstance(max_pool1d_channels, InterpretedFunction)
@@ -61,6 +88,43 @@ def _first_max(a, i, b, j):
     """The larger value and its place: NaN before any number, the lower place at a tie."""
     left = (a > b) | ((a != a) & (b == b)) | (((a == b) | ((a != a) & (b != b))) & (i < j))
     return tl.where(left, a, b), tl.where(left, i, j)
+
+
+@triton.jit
+def max_pool1d_x_in_lines_strided(
+    x_ptr,
+    x_in_lines_ptr,
+    outer,
+    middle,
+    inner,
+    x_outer_at,
+    x_middle_at,
+    x_inner_at,
+    x_in_lines_outer_at,
+    x_in_lines_middle_at,
+    x_in_lines_inner_at,
+    OUTER: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of OUTER x ROWS x BLOCK elements a program."""
+    tile = tl.program_id(0)
+    tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
+    outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
+    middle_at = (tile // tiles % spans).to(tl.int64) * ROWS + tl.arange(0, ROWS)[None, :, None]
+    inner_at = (tile % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, None, :]
+    inside = (outer_at < outer) & (middle_at < middle) & (inner_at < inner)
+    x = tl.load(
+        x_ptr + outer_at * x_outer_at + middle_at * x_middle_at + inner_at * x_inner_at, mask=inside
+    )
+    tl.store(
+        x_in_lines_ptr
+        + outer_at * x_in_lines_outer_at
+        + middle_at * x_in_lines_middle_at
+        + inner_at * x_in_lines_inner_at,
+        x,
+        mask=inside,
+    )
 
 
 # Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
@@ -276,6 +340,52 @@ def max_pool1d_box(
     tl.store(y_ptr + n * y_0 + c * y_1 + p * y_2, y_max, mask=inside)
 
 
+def choose_max_pool1d_x_in_lines(
+    outer: int, middle: int, inner: int, turned: bool
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # any strides: a square tile where memory runs along the middle dim of an operand
+    BLOCK = triton.next_power_of_2(
+        max(1, min(inner, max(64, 4096 // max(1, middle)) if turned else 1024))
+    )
+    ROWS = triton.next_power_of_2(max(1, min(middle, 4096 // BLOCK)))
+    return "strided", dict(
+        BLOCK=BLOCK,
+        ROWS=ROWS,
+        OUTER=triton.next_power_of_2(max(1, min(outer, 4096 // (BLOCK * ROWS)))),
+        num_warps=8,
+    )
+
+
+def launch_max_pool1d_x_in_lines(x, x_in_lines) -> None:
+    """Computes x_in_lines by the variant that fits, unchecked."""
+    x, x_in_lines = _three_dims(x, x_in_lines)
+    outer, middle, inner = x_in_lines.shape
+    turned = any(0 < t.stride(1) < t.stride(2) for t in (x, x_in_lines))
+    _, config = choose_max_pool1d_x_in_lines(outer, middle, inner, turned)
+    max_pool1d_x_in_lines_strided[
+        (
+            triton.cdiv(outer, config["OUTER"])
+            * triton.cdiv(middle, config["ROWS"])
+            * triton.cdiv(inner, config["BLOCK"]),
+        )
+    ](
+        x,
+        x_in_lines,
+        outer,
+        middle,
+        inner,
+        x.stride(0),
+        x.stride(1),
+        x.stride(2),
+        x_in_lines.stride(0),
+        x_in_lines.stride(1),
+        x_in_lines.stride(2),
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
 def choose_max_pool1d(
     terms: int,
     outer: int,
@@ -290,11 +400,12 @@ def choose_max_pool1d(
     dilation: int,
     line: int,
     channels_last: bool,
+    stored_last: bool,
     itemsize: int,
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
-    if channels_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
+    if channels_last and stored_last and 0 < terms <= 128 and max(outer, span) < 1 << 30:
         BLOCK = max(1, min(256, triton.next_power_of_2(lanes)))
         return "channels", dict(
             BLOCK=BLOCK,
@@ -353,6 +464,7 @@ def launch_max_pool1d(x, y, win, stride, pad, dil) -> None:
     line = L
     rows = C * N
     channels_last = x.stride(1) < x.stride(2)
+    stored_last = y.stride(1) < y.stride(2)
     itemsize = x.element_size()
     variant, config = choose_max_pool1d(
         terms,
@@ -368,9 +480,15 @@ def launch_max_pool1d(x, y, win, stride, pad, dil) -> None:
         dilation,
         line,
         channels_last,
+        stored_last,
         itemsize,
     )
     COMPUTE = tl.float64 if x.dtype == torch.float64 else tl.float32
+    if variant in ("runs", "window"):
+        if x.stride(2) != 1:  # its lines lie apart
+            x_in_lines = torch.empty((N, C, L), dtype=x.dtype, device=x.device)
+            launch_max_pool1d_x_in_lines(x, x_in_lines)
+            x = x_in_lines
     if variant == "channels":
         max_pool1d_channels[
             (
@@ -599,6 +717,43 @@ def max_pool1d(
         with torch.cuda.device_of(x):
             launch_max_pool1d(x, y, win, stride, pad, dil)
     return y
+
+
+@triton.jit
+def max_pool1d_backward_y_at_x_in_lines_strided(
+    x_ptr,
+    x_in_lines_ptr,
+    outer,
+    middle,
+    inner,
+    x_outer_at,
+    x_middle_at,
+    x_inner_at,
+    x_in_lines_outer_at,
+    x_in_lines_middle_at,
+    x_in_lines_inner_at,
+    OUTER: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """A tile of OUTER x ROWS x BLOCK elements a program."""
+    tile = tl.program_id(0)
+    tiles, spans = tl.cdiv(inner, BLOCK), tl.cdiv(middle, ROWS)
+    outer_at = (tile // tiles // spans).to(tl.int64) * OUTER + tl.arange(0, OUTER)[:, None, None]
+    middle_at = (tile // tiles % spans).to(tl.int64) * ROWS + tl.arange(0, ROWS)[None, :, None]
+    inner_at = (tile % tiles).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)[None, None, :]
+    inside = (outer_at < outer) & (middle_at < middle) & (inner_at < inner)
+    x = tl.load(
+        x_ptr + outer_at * x_outer_at + middle_at * x_middle_at + inner_at * x_inner_at, mask=inside
+    )
+    tl.store(
+        x_in_lines_ptr
+        + outer_at * x_in_lines_outer_at
+        + middle_at * x_in_lines_middle_at
+        + inner_at * x_in_lines_inner_at,
+        x,
+        mask=inside,
+    )
 
 
 # Told that a size is 1, ptxas 12.8 finds loads that are outside always, and loses the sign of their -inf.
@@ -869,6 +1024,52 @@ def max_pool1d_backward_dx_box(
     tl.store(dx_ptr + n * dx_0 + c * dx_1 + l * dx_2, dx_sum, mask=inside)
 
 
+def choose_max_pool1d_backward_y_at_x_in_lines(
+    outer: int, middle: int, inner: int, turned: bool
+) -> tuple[str, dict]:
+    """The variant for one call and its config; first match wins."""
+    # any strides: a square tile where memory runs along the middle dim of an operand
+    BLOCK = triton.next_power_of_2(
+        max(1, min(inner, max(64, 4096 // max(1, middle)) if turned else 1024))
+    )
+    ROWS = triton.next_power_of_2(max(1, min(middle, 4096 // BLOCK)))
+    return "strided", dict(
+        BLOCK=BLOCK,
+        ROWS=ROWS,
+        OUTER=triton.next_power_of_2(max(1, min(outer, 4096 // (BLOCK * ROWS)))),
+        num_warps=8,
+    )
+
+
+def launch_max_pool1d_backward_y_at_x_in_lines(x, x_in_lines) -> None:
+    """Computes x_in_lines by the variant that fits, unchecked."""
+    x, x_in_lines = _three_dims(x, x_in_lines)
+    outer, middle, inner = x_in_lines.shape
+    turned = any(0 < t.stride(1) < t.stride(2) for t in (x, x_in_lines))
+    _, config = choose_max_pool1d_backward_y_at_x_in_lines(outer, middle, inner, turned)
+    max_pool1d_backward_y_at_x_in_lines_strided[
+        (
+            triton.cdiv(outer, config["OUTER"])
+            * triton.cdiv(middle, config["ROWS"])
+            * triton.cdiv(inner, config["BLOCK"]),
+        )
+    ](
+        x,
+        x_in_lines,
+        outer,
+        middle,
+        inner,
+        x.stride(0),
+        x.stride(1),
+        x.stride(2),
+        x_in_lines.stride(0),
+        x_in_lines.stride(1),
+        x_in_lines.stride(2),
+        enable_fp_fusion=True,
+        **config,
+    )
+
+
 def choose_max_pool1d_backward_y_at(
     terms: int,
     outer: int,
@@ -883,11 +1084,12 @@ def choose_max_pool1d_backward_y_at(
     dilation: int,
     line: int,
     channels_last: bool,
+    stored_last: bool,
     itemsize: int,
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # a window small enough to unroll, memory running along the channels
-    if channels_last and 0 < terms <= 64 and max(outer, span) < 1 << 30:
+    if channels_last and stored_last and 0 < terms <= 64 and max(outer, span) < 1 << 30:
         BLOCK = max(1, min(256, triton.next_power_of_2(lanes)))
         return "channels", dict(
             BLOCK=BLOCK,
@@ -946,6 +1148,7 @@ def launch_max_pool1d_backward_y_at(x, dy, y_at, win, stride, pad, dil) -> None:
     line = L
     rows = C * N
     channels_last = x.stride(1) < x.stride(2)
+    stored_last = y_at.stride(1) < y_at.stride(2)
     itemsize = x.element_size()
     variant, config = choose_max_pool1d_backward_y_at(
         terms,
@@ -961,9 +1164,15 @@ def launch_max_pool1d_backward_y_at(x, dy, y_at, win, stride, pad, dil) -> None:
         dilation,
         line,
         channels_last,
+        stored_last,
         itemsize,
     )
     COMPUTE = tl.float64 if torch.float64 in (x.dtype, dy.dtype) else tl.float32
+    if variant in ("runs", "window"):
+        if x.stride(2) != 1:  # its lines lie apart
+            x_in_lines = torch.empty((N, C, L), dtype=x.dtype, device=x.device)
+            launch_max_pool1d_backward_y_at_x_in_lines(x, x_in_lines)
+            x = x_in_lines
     if variant == "channels":
         max_pool1d_backward_y_at_channels[
             (

@@ -28,6 +28,7 @@ BOOLEANS = (
     "patched",
     "hip",
     "channels_last",
+    "stored_last",
     "one_tap",
     "as_rows",
     "deterministic",

@@ -249,7 +249,7 @@ def resident_variants(resident, columns: bool, counts: bool, alone: bool) -> tup
         )
         rows_ = Variant(
             "rows",
-            f"0 < cols <= {128 if counts else 32768} and not across",
+            f"0 < cols <= {'(128 if aligned else 512)' if counts else 32768} and not across",
             "a row fits in registers",
             config,
             launch,

@@ -118,9 +118,9 @@ def _strided(name, group, stores, merged: tuple[tuple[str, tuple[int, ...]], ...
     kernel = KernelPlan(f"{name}_strided", "strided", "whole", axes, nests, stores, seen)
     config = (
         # Where the middle is short, what a square lacks of it is taken of the rest, so that no lane is idle.
-        ("BLOCK", "min(pow2(inner), max(64, 4096 // pow2(middle)) if turned else 1024)"),
-        ("ROWS", "min(pow2(middle), 4096 // BLOCK)"),
-        ("OUTER", "min(pow2(outer), 4096 // (BLOCK * ROWS))"),
+        ("BLOCK", "pow2(max(1, min(inner, max(64, 4096 // max(1, middle)) if turned else 1024)))"),
+        ("ROWS", "pow2(max(1, min(middle, 4096 // BLOCK)))"),
+        ("OUTER", "pow2(max(1, min(outer, 4096 // (BLOCK * ROWS))))"),
         ("num_warps", "8"),
     )
     why = "any strides: a square tile where memory runs along the middle dim of an operand"
@@ -142,6 +142,16 @@ def _over(nest: ir.Nest, box: tuple[ir.Binder, ...], place: tuple[Poly, ...]) ->
 
     coords = place if nest.coords else ()
     return replace(nest, box=box, coords=coords, body=ir.rebuild(nest.body, change))
+
+
+def relaid(name, read: ir.Read, copy: str, own: tuple[Poly, ...]) -> Step:
+    """A copy of a tensor of these dims, all of them sizes of the call, that lies as torch allocates it."""
+    box = tuple(ir.Binder(f"i{k}", Poly(), d) for k, d in enumerate(own))
+    at = tuple(index(b.index) for b in box)
+    nest = ir.Nest(copy, box, at, own, ir.Read(read.tensor, at, None, read.dtype), read.dtype)
+    every = tuple(range(len(own)))
+    group = Group("pointwise", (nest,), box)
+    return _strided(name, group, (copy,), ((read.tensor, every), (copy, every)))
 
 
 def restrided(name, group, stores) -> Step:
