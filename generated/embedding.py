@@ -52,11 +52,19 @@ def embedding_tile(
     tl.store(y_ptr + n * y_n + d * y_d, table, mask=inside)
 
 
-def choose_embedding(cols: int) -> tuple[str, dict]:
+def choose_embedding(cols: int, aligned: bool) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # rows of the fastest axis
-    BLOCK = min(1024, max(16, triton.next_power_of_2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=max(1, 2048 // BLOCK), num_warps=8)
+    BLOCK = (
+        min(1024, max(16, triton.next_power_of_2(cols)))
+        if aligned
+        else min(64, max(4, triton.next_power_of_2(cols)))
+    )
+    return "tile", dict(
+        BLOCK=BLOCK,
+        ROWS=max(1, (2048 if aligned else 1024) // BLOCK),
+        num_warps=4 if aligned else 1,
+    )
 
 
 def launch_embedding(table, idx, y) -> None:
@@ -64,7 +72,8 @@ def launch_embedding(table, idx, y) -> None:
     V, D = table.shape
     N = idx.shape[0]
     cols = D
-    _, config = choose_embedding(cols)
+    aligned = cols % 16 == 0 and y.stride(0) % 16 == 0
+    _, config = choose_embedding(cols, aligned)
     COMPUTE = tl.float64 if table.dtype == torch.float64 else tl.float32
     embedding_tile[(triton.cdiv(N, config["ROWS"]) * triton.cdiv(D, config["BLOCK"]),)](
         table,

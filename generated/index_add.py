@@ -450,11 +450,19 @@ def index_add_backward_tile(
     tl.store(dx_ptr + n * dx_n + d * dx_d, dy, mask=inside)
 
 
-def choose_index_add_backward(cols: int) -> tuple[str, dict]:
+def choose_index_add_backward(cols: int, aligned: bool) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
     # rows of the fastest axis
-    BLOCK = min(1024, max(16, triton.next_power_of_2(cols)))
-    return "tile", dict(BLOCK=BLOCK, ROWS=max(1, 2048 // BLOCK), num_warps=8)
+    BLOCK = (
+        min(1024, max(16, triton.next_power_of_2(cols)))
+        if aligned
+        else min(64, max(4, triton.next_power_of_2(cols)))
+    )
+    return "tile", dict(
+        BLOCK=BLOCK,
+        ROWS=max(1, (2048 if aligned else 1024) // BLOCK),
+        num_warps=4 if aligned else 1,
+    )
 
 
 def launch_index_add_backward(index, dy, dx) -> None:
@@ -462,7 +470,8 @@ def launch_index_add_backward(index, dy, dx) -> None:
     N = index.shape[0]
     V, D = dy.shape
     cols = D
-    _, config = choose_index_add_backward(cols)
+    aligned = cols % 16 == 0 and dx.stride(0) % 16 == 0
+    _, config = choose_index_add_backward(cols, aligned)
     COMPUTE = tl.float64 if dy.dtype == torch.float64 else tl.float32
     index_add_backward_tile[(triton.cdiv(N, config["ROWS"]) * triton.cdiv(D, config["BLOCK"]),)](
         dy,
