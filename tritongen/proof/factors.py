@@ -104,7 +104,8 @@ def regrouped(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The largest product of some factors of a term, and how much of it is lost where others are too small.
 
-    A kernel multiplies those of the rows among themselves, and those of the columns, whatever the spec's order.
+    A kernel multiplies those of the rows among themselves, and those of the columns, whatever the spec's order; and
+    sums over an index that some factors stand in alone come first: where a term is inf times 0, anything may come out.
     """
     most = least = torch.ones((), dtype=torch.float64, device=term.device)
     for factor in factors:
@@ -112,4 +113,5 @@ def regrouped(
         size = torch.where(size.isfinite() & (size > 0), size, 1.0)
         most, least = most * size.clamp(min=1), least * size.clamp(max=1)
     lost = torch.where((least < tiniest) & ~term.isnan(), term.abs(), 0.0)
-    return most, lost
+    unheard = term.isnan() & ~torch.stack([f.isnan().expand(term.shape) for f in factors]).any(0)
+    return most, torch.where(unheard, math.inf, lost)
