@@ -2280,7 +2280,7 @@ def attention_backward_dscale_rows(
     m_ptr,
     dscale_ptr,
     scale,
-    cols2,
+    cols,
     L,
     dp_sum_col,
     do_sum_bhi,
@@ -2294,16 +2294,16 @@ def attention_backward_dscale_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < 1) & (col < cols2)
+    inside = (row < 1) & (col < cols)
     scale = _scalar(scale, SCALE_IS_TENSOR, tl.float32)
     bhi = (col // L).to(tl.int64)
-    dp_sum = tl.load(dp_sum_ptr + col.to(tl.int64) * dp_sum_col, mask=col < cols2)
-    do_sum = tl.load(do_sum_ptr + bhi * do_sum_bhi, mask=col < cols2)
-    o_sum2 = tl.load(o_sum2_ptr + bhi * o_sum2_bhi, mask=col < cols2)
+    dp_sum = tl.load(dp_sum_ptr + col.to(tl.int64) * dp_sum_col, mask=col < cols)
+    do_sum = tl.load(do_sum_ptr + bhi * do_sum_bhi, mask=col < cols)
+    o_sum2 = tl.load(o_sum2_ptr + bhi * o_sum2_bhi, mask=col < cols)
     dp = dp_sum - do_sum / o_sum2
-    s_sum = tl.load(s_sum_ptr + col.to(tl.int64) * s_sum_col, mask=col < cols2)
+    s_sum = tl.load(s_sum_ptr + col.to(tl.int64) * s_sum_col, mask=col < cols)
     s = scale * s_sum
-    m = tl.load(m_ptr + bhi * m_bhi, mask=col < cols2)
+    m = tl.load(m_ptr + bhi * m_bhi, mask=col < cols)
     p = _exp(s - m)
     ds = dp * p
     dscale = tl.sum(tl.where(inside, ds * s_sum, 0.0), 1, keep_dims=True)

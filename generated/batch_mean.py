@@ -63,7 +63,7 @@ def batch_mean_rows(
     x_ptr,
     y_ptr,
     rows,
-    cols2,
+    cols,
     x_row,
     x_col,
     y_row,
@@ -74,9 +74,9 @@ def batch_mean_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (col < cols2)
+    inside = (row < rows) & (col < cols)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
-    y = tl.sum(x, 1, keep_dims=True) / cols2
+    y = tl.sum(x, 1, keep_dims=True) / cols
     tl.store(y_ptr + row * y_row, y, mask=row < rows)
 
 
@@ -85,7 +85,7 @@ def batch_mean_loop(
     x_ptr,
     y_ptr,
     rows,
-    cols2,
+    cols,
     x_row,
     x_col,
     y_row,
@@ -96,13 +96,13 @@ def batch_mean_loop(
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols2, BLOCK):
+    for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
         y_sum_acc += x
     y_sum = tl.sum(y_sum_acc, 1, keep_dims=True)
-    y = y_sum / cols2
+    y = y_sum / cols
     tl.store(y_ptr + row * y_row, y, mask=row < rows)
 
 
@@ -111,7 +111,7 @@ def batch_mean_part(
     x_ptr,
     y_sum_part_ptr,
     rows,
-    cols2,
+    cols,
     CHUNK,
     x_row,
     x_col,
@@ -123,11 +123,11 @@ def batch_mean_part(
     """Program (part, row): y_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols2)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
     y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
         y_sum_acc += x
     tl.store(
@@ -137,7 +137,7 @@ def batch_mean_part(
 
 @triton.jit
 def batch_mean_finish(
-    y_sum_part_ptr, y_ptr, rows, cols2, y_row, MERGE: tl.constexpr, PARTS: tl.constexpr
+    y_sum_part_ptr, y_ptr, rows, cols, y_row, MERGE: tl.constexpr, PARTS: tl.constexpr
 ):
     """What the parts of MERGE rows left, merged."""
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
@@ -146,7 +146,7 @@ def batch_mean_finish(
         y_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
     y_sum = tl.sum(y_sum_parts, 1, keep_dims=True)
-    y = y_sum / cols2
+    y = y_sum / cols
     tl.store(y_ptr + row * y_row, y, mask=row < rows)
 
 

@@ -103,7 +103,7 @@ def batch_norm_train_rows(
     y_ptr,
     eps,
     C,
-    cols2,
+    cols,
     HW,
     x_n,
     x_c,
@@ -121,14 +121,14 @@ def batch_norm_train_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (c < C) & (col < cols2)
+    inside = (c < C) & (col < cols)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = (col // HW).to(tl.int64)
     hw = (col % HW).to(tl.int64)
     x = tl.load(x_ptr + n * x_n + c * x_c + hw * x_hw, mask=inside, other=0.0).to(COMPUTE)
-    mu = tl.sum(x, 1, keep_dims=True) / cols2
+    mu = tl.sum(x, 1, keep_dims=True) / cols
     t = x - mu
-    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols2
+    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
     rsqrt_var = _rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=c < C).to(COMPUTE)
     bias = tl.load(bias_ptr + c * bias_c, mask=c < C).to(COMPUTE)
@@ -144,7 +144,7 @@ def batch_norm_train_lines(
     y_ptr,
     eps,
     N,
-    cols2,
+    cols,
     count,
     x_n,
     x_c,
@@ -165,12 +165,12 @@ def batch_norm_train_lines(
     n = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    cols2 = cols2 // WIDE * WIDE  # says what it is a multiple of
+    cols = cols // WIDE * WIDE  # says what it is a multiple of
     x_n = tl.multiple_of(tl.cast(x_n, tl.int64), WIDE)
     x_c = tl.multiple_of(tl.cast(x_c, tl.int64), WIDE)
     y_n = tl.multiple_of(tl.cast(y_n, tl.int64), WIDE)
     y_c = tl.multiple_of(tl.cast(y_c, tl.int64), WIDE)
-    inside = (n < N) & (col < cols2)
+    inside = (n < N) & (col < cols)
 
     x = tl.load(
         x_ptr + tl.cast(n, tl.int64) * x_n + c * x_c + tl.cast(col, tl.int64) * x_hw,
@@ -197,7 +197,7 @@ def batch_norm_train_lines_loop(
     y_ptr,
     eps,
     N,
-    cols2,
+    cols,
     count,
     x_n,
     x_c,
@@ -217,7 +217,7 @@ def batch_norm_train_lines_loop(
     c = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    cols2 = tl.multiple_of(tl.cast(cols2, tl.int64), WIDE)
+    cols = tl.multiple_of(tl.cast(cols, tl.int64), WIDE)
     x_n = tl.multiple_of(tl.cast(x_n, tl.int64), WIDE)
     x_c = tl.multiple_of(tl.cast(x_c, tl.int64), WIDE)
     y_n = tl.multiple_of(tl.cast(y_n, tl.int64), WIDE)
@@ -227,7 +227,7 @@ def batch_norm_train_lines_loop(
     var_sum_count = tl.full((), 0.0, COMPUTE)
     for start in range(0, N, LINES):
         n = start + tl.arange(0, LINES)[:, None].to(tl.int64)
-        inside = (n < N) & (col < cols2)
+        inside = (n < N) & (col < cols)
         x = tl.load(
             x_ptr + n * x_n + c * x_c + col * x_hw,
             mask=inside,
@@ -235,14 +235,14 @@ def batch_norm_train_lines_loop(
             eviction_policy="evict_last",
         ).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_lines(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(N - start, LINES) * cols2
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(N - start, LINES) * cols
         )
     mu = mu_sum / count
     var = var_sum / count
     rsqrt_var = _rsqrt(var + eps)
     for start in range(0, N, LINES):
         n = start + tl.arange(0, LINES)[:, None].to(tl.int64)
-        inside = (n < N) & (col < cols2)
+        inside = (n < N) & (col < cols)
         x = tl.load(
             x_ptr + n * x_n + c * x_c + col * x_hw, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
@@ -261,7 +261,7 @@ def batch_norm_train_loop(
     eps,
     C,
     N,
-    cols2,
+    cols,
     count,
     x_n,
     x_c,
@@ -278,7 +278,7 @@ def batch_norm_train_loop(
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -287,7 +287,7 @@ def batch_norm_train_loop(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols2)
+        inside = (c < C) & (col < cols)
         x = tl.load(
             x_ptr + n * x_n + c * x_c + col * x_hw,
             mask=inside,
@@ -295,7 +295,7 @@ def batch_norm_train_loop(
             eviction_policy="evict_last",
         ).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols2 - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
         )
     mu = mu_sum / count
     var = var_sum / count
@@ -304,7 +304,7 @@ def batch_norm_train_loop(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols2)
+        inside = (c < C) & (col < cols)
         x = tl.load(
             x_ptr + n * x_n + c * x_c + col * x_hw, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
@@ -322,7 +322,7 @@ def batch_norm_train_part(
     var_sum_count_ptr,
     C,
     N,
-    cols2,
+    cols,
     CHUNK,
     x_n,
     x_c,
@@ -334,7 +334,7 @@ def batch_norm_train_part(
 ):
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -344,10 +344,10 @@ def batch_norm_train_part(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols2)
+        inside = (c < C) & (col < cols)
         x = tl.load(x_ptr + n * x_n + c * x_c + col * x_hw, mask=inside, other=0.0).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols2 - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
         )
     tl.store(mu_sum_part_ptr + c * PARTS + part, mu_sum, mask=c < C)
     tl.store(var_sum_part_ptr + c * PARTS + part, var_sum, mask=c < C)
@@ -362,7 +362,7 @@ def batch_norm_train_lanes_part(
     var_sum_count_ptr,
     C,
     N,
-    cols2,
+    cols,
     CHUNK,
     x_n,
     x_c,
@@ -374,7 +374,7 @@ def batch_norm_train_lanes_part(
 ):
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows, a state a lane."""
     c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     mean = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -384,9 +384,9 @@ def batch_norm_train_lanes_part(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols2)
+        inside = (c < C) & (col < cols)
         x = tl.load(x_ptr + n * x_n + c * x_c + col * x_hw, mask=inside, other=0.0).to(COMPUTE)
-        count += (col < cols2).to(COMPUTE)
+        count += (col < cols).to(COMPUTE)
         mean, squares = _take_each(mean, squares, count, x, inside)
     mu_sum, var_sum = _merge_moments(mean * count, squares, count)
     tl.store(mu_sum_part_ptr + c * PARTS + part, mu_sum, mask=c < C)
@@ -433,7 +433,7 @@ def batch_norm_train_finish(
     eps,
     C,
     N,
-    cols2,
+    cols,
     CHUNK,
     count,
     x_n,
@@ -453,7 +453,7 @@ def batch_norm_train_finish(
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     parts = tl.arange(0, LANES)[None, :]
@@ -475,7 +475,7 @@ def batch_norm_train_finish(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols2)
+        inside = (c < C) & (col < cols)
         x = tl.load(x_ptr + n * x_n + c * x_c + col * x_hw, mask=inside).to(COMPUTE)
         gain = tl.load(gain_ptr + c * gain_c, mask=c < C).to(COMPUTE)
         bias = tl.load(bias_ptr + c * bias_c, mask=c < C).to(COMPUTE)
@@ -983,7 +983,7 @@ def batch_norm_train_backward_var_sum_rows(
     dbias_ptr,
     eps,
     C,
-    cols2,
+    cols,
     HW,
     x_n,
     x_c,
@@ -1007,12 +1007,12 @@ def batch_norm_train_backward_var_sum_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (c < C) & (col < cols2)
+    inside = (c < C) & (col < cols)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = (col // HW).to(tl.int64)
     hw = (col % HW).to(tl.int64)
     x = tl.load(x_ptr + n * x_n + c * x_c + hw * x_hw, mask=inside, other=0.0).to(COMPUTE)
-    mu = tl.sum(x, 1, keep_dims=True) / cols2
+    mu = tl.sum(x, 1, keep_dims=True) / cols
     t = x - mu
     var_sum = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True)
     tl.store(var_sum_ptr + c * var_sum_c, var_sum, mask=c < C)
@@ -1020,12 +1020,12 @@ def batch_norm_train_backward_var_sum_rows(
     dy_rsqrt_sum = tl.sum(tl.where(inside, dy * (x - mu), 0.0), 1, keep_dims=True)
     tl.store(dy_rsqrt_sum_ptr + c * dy_rsqrt_sum_c, dy_rsqrt_sum, mask=c < C)
     dmu_sum = tl.sum(dy, 1, keep_dims=True)
-    var = var_sum / cols2
+    var = var_sum / cols
     y_rsqrt = _rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=c < C).to(COMPUTE)
     dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
-    div_dvar = dvar / cols2
-    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols2
+    div_dvar = dvar / cols
+    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
     dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
     tl.store(dx_ptr + n * dx_n + c * dx_c + hw * dx_hw, dx, mask=inside)
     dgain = tl.sum(tl.where(inside, dy * ((x - mu) * y_rsqrt), 0.0), 1, keep_dims=True)
@@ -1045,7 +1045,7 @@ def batch_norm_train_backward_var_sum_lines(
     dbias_ptr,
     eps,
     N,
-    cols2,
+    cols,
     count,
     x_n,
     x_c,
@@ -1072,14 +1072,14 @@ def batch_norm_train_backward_var_sum_lines(
     n = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    cols2 = cols2 // WIDE * WIDE  # says what it is a multiple of
+    cols = cols // WIDE * WIDE  # says what it is a multiple of
     x_n = tl.multiple_of(tl.cast(x_n, tl.int64), WIDE)
     x_c = tl.multiple_of(tl.cast(x_c, tl.int64), WIDE)
     dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), WIDE)
     dy_c = tl.multiple_of(tl.cast(dy_c, tl.int64), WIDE)
     dx_n = tl.multiple_of(tl.cast(dx_n, tl.int64), WIDE)
     dx_c = tl.multiple_of(tl.cast(dx_c, tl.int64), WIDE)
-    inside = (n < N) & (col < cols2)
+    inside = (n < N) & (col < cols)
 
     x = tl.load(
         x_ptr + tl.cast(n, tl.int64) * x_n + c * x_c + tl.cast(col, tl.int64) * x_hw,
@@ -1128,7 +1128,7 @@ def batch_norm_train_backward_var_sum_loop(
     eps,
     C,
     N,
-    cols2,
+    cols,
     count,
     x_n,
     x_c,
@@ -1151,7 +1151,7 @@ def batch_norm_train_backward_var_sum_loop(
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: three passes over each row."""
     c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -1161,7 +1161,7 @@ def batch_norm_train_backward_var_sum_loop(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols2)
+        inside = (c < C) & (col < cols)
         x = tl.load(
             x_ptr + n * x_n + c * x_c + col * x_hw,
             mask=inside,
@@ -1169,7 +1169,7 @@ def batch_norm_train_backward_var_sum_loop(
             eviction_policy="evict_last",
         ).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols2 - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
         )
         dy = tl.load(
             dy_ptr + n * dy_n + c * dy_c + col * dy_hw,
@@ -1192,7 +1192,7 @@ def batch_norm_train_backward_var_sum_loop(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols2)
+        inside = (c < C) & (col < cols)
         dy = tl.load(
             dy_ptr + n * dy_n + c * dy_c + col * dy_hw,
             mask=inside,
@@ -1217,7 +1217,7 @@ def batch_norm_train_backward_var_sum_loop(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols2)
+        inside = (c < C) & (col < cols)
         dy = tl.load(
             dy_ptr + n * dy_n + c * dy_c + col * dy_hw, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
@@ -1238,7 +1238,7 @@ def batch_norm_train_backward_var_sum_part1(
     dmu_sum_part_ptr,
     C,
     N,
-    cols2,
+    cols,
     CHUNK,
     x_n,
     x_c,
@@ -1253,7 +1253,7 @@ def batch_norm_train_backward_var_sum_part1(
 ):
     """Program (part, row): mu_sum, var_sum, dmu_sum over one CHUNK of ROWS rows."""
     c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -1264,10 +1264,10 @@ def batch_norm_train_backward_var_sum_part1(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols2)
+        inside = (c < C) & (col < cols)
         x = tl.load(x_ptr + n * x_n + c * x_c + col * x_hw, mask=inside, other=0.0).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols2 - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
         )
         dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_hw, mask=inside, other=0.0).to(COMPUTE)
         dmu_sum_acc += dy
@@ -1293,7 +1293,7 @@ def batch_norm_train_backward_var_sum_part2(
     eps,
     C,
     N,
-    cols2,
+    cols,
     CHUNK,
     count,
     gain_c,
@@ -1312,7 +1312,7 @@ def batch_norm_train_backward_var_sum_part2(
 ):
     """Program (part, row): dy_rsqrt_sum, dgain_sum over one CHUNK of ROWS rows."""
     c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     parts = tl.arange(0, LANES)[None, :]
@@ -1342,7 +1342,7 @@ def batch_norm_train_backward_var_sum_part2(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols2)
+        inside = (c < C) & (col < cols)
         dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_hw, mask=inside, other=0.0).to(COMPUTE)
         x = tl.load(x_ptr + n * x_n + c * x_c + col * x_hw, mask=inside, other=0.0).to(COMPUTE)
         dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu), 0.0)
@@ -1376,7 +1376,7 @@ def batch_norm_train_backward_var_sum_finish(
     eps,
     C,
     N,
-    cols2,
+    cols,
     CHUNK,
     count,
     gain_c,
@@ -1402,7 +1402,7 @@ def batch_norm_train_backward_var_sum_finish(
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     parts = tl.arange(0, LANES)[None, :]
@@ -1444,7 +1444,7 @@ def batch_norm_train_backward_var_sum_finish(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols2)
+        inside = (c < C) & (col < cols)
         dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_hw, mask=inside).to(COMPUTE)
         x = tl.load(x_ptr + n * x_n + c * x_c + col * x_hw, mask=inside).to(COMPUTE)
         dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum

@@ -224,7 +224,7 @@ def bias_add_backward_rows(
     dy_ptr,
     db_ptr,
     C,
-    cols2,
+    cols,
     HW,
     dy_n,
     dy_c,
@@ -237,7 +237,7 @@ def bias_add_backward_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (c < C) & (col < cols2)
+    inside = (c < C) & (col < cols)
     n = (col // HW).to(tl.int64)
     hw = (col % HW).to(tl.int64)
     dy = tl.load(dy_ptr + n * dy_n + c * dy_c + hw * dy_hw, mask=inside, other=0.0).to(COMPUTE)
@@ -251,7 +251,7 @@ def bias_add_backward_loop(
     db_ptr,
     C,
     N,
-    cols2,
+    cols,
     dy_n,
     dy_c,
     dy_hw,
@@ -262,13 +262,13 @@ def bias_add_backward_loop(
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols2)
+        inside = (c < C) & (col < cols)
         dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_hw, mask=inside, other=0.0).to(COMPUTE)
         db_sum_acc += dy
     db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
@@ -281,7 +281,7 @@ def bias_add_backward_part(
     db_sum_part_ptr,
     C,
     N,
-    cols2,
+    cols,
     CHUNK,
     dy_n,
     dy_c,
@@ -293,7 +293,7 @@ def bias_add_backward_part(
 ):
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
     c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -301,7 +301,7 @@ def bias_add_backward_part(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols2)
+        inside = (c < C) & (col < cols)
         dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_hw, mask=inside, other=0.0).to(COMPUTE)
         db_sum_acc += dy
     tl.store(db_sum_part_ptr + c * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=c < C)

@@ -3178,7 +3178,7 @@ def conv1d_backward_db_rows(
     dy_ptr,
     db_ptr,
     rows,
-    cols2,
+    cols,
     P,
     dy_n,
     dy_row,
@@ -3191,7 +3191,7 @@ def conv1d_backward_db_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < cols2)
+    inside = (row < rows) & (col < cols)
     n = (col // P).to(tl.int64)
     p = (col % P).to(tl.int64)
     dy = tl.load(dy_ptr + n * dy_n + row * dy_row + p * dy_p, mask=inside, other=0.0).to(COMPUTE)

@@ -3636,7 +3636,7 @@ def conv2d_backward_db_rows(
     dy_ptr,
     db_ptr,
     rows,
-    cols2,
+    cols,
     PQ,
     dy_n,
     dy_row,
@@ -3649,7 +3649,7 @@ def conv2d_backward_db_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < cols2)
+    inside = (row < rows) & (col < cols)
     n = (col // PQ).to(tl.int64)
     pq = (col % PQ).to(tl.int64)
     dy = tl.load(dy_ptr + n * dy_n + row * dy_row + pq * dy_pq, mask=inside, other=0.0).to(COMPUTE)
@@ -3663,7 +3663,7 @@ def conv2d_backward_db_loop(
     db_ptr,
     rows,
     N,
-    cols2,
+    cols,
     dy_n,
     dy_row,
     dy_pq,
@@ -3674,13 +3674,13 @@ def conv2d_backward_db_loop(
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         dy = tl.load(dy_ptr + n * dy_n + row * dy_row + col * dy_pq, mask=inside, other=0.0).to(
             COMPUTE
         )
@@ -3695,7 +3695,7 @@ def conv2d_backward_db_part(
     db_sum_part_ptr,
     rows,
     N,
-    cols2,
+    cols,
     CHUNK,
     dy_n,
     dy_row,
@@ -3707,7 +3707,7 @@ def conv2d_backward_db_part(
 ):
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -3715,7 +3715,7 @@ def conv2d_backward_db_part(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         dy = tl.load(dy_ptr + n * dy_n + row * dy_row + col * dy_pq, mask=inside, other=0.0).to(
             COMPUTE
         )

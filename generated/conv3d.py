@@ -2856,7 +2856,7 @@ def conv3d_backward_db_rows(
     dy_ptr,
     db_ptr,
     F,
-    cols2,
+    cols,
     OPQ,
     dy_n,
     dy_f,
@@ -2869,7 +2869,7 @@ def conv3d_backward_db_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     f = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (f < F) & (col < cols2)
+    inside = (f < F) & (col < cols)
     n = (col // OPQ).to(tl.int64)
     opq = (col % OPQ).to(tl.int64)
     dy = tl.load(dy_ptr + n * dy_n + f * dy_f + opq * dy_opq, mask=inside, other=0.0).to(COMPUTE)
@@ -2883,7 +2883,7 @@ def conv3d_backward_db_loop(
     db_ptr,
     F,
     N,
-    cols2,
+    cols,
     dy_n,
     dy_f,
     dy_opq,
@@ -2894,13 +2894,13 @@ def conv3d_backward_db_loop(
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     f = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for step in range(0, N * blocks):
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (f < F) & (col < cols2)
+        inside = (f < F) & (col < cols)
         dy = tl.load(dy_ptr + n * dy_n + f * dy_f + col * dy_opq, mask=inside, other=0.0).to(
             COMPUTE
         )
@@ -2915,7 +2915,7 @@ def conv3d_backward_db_part(
     db_sum_part_ptr,
     F,
     N,
-    cols2,
+    cols,
     CHUNK,
     dy_n,
     dy_f,
@@ -2927,7 +2927,7 @@ def conv3d_backward_db_part(
 ):
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
     f = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -2935,7 +2935,7 @@ def conv3d_backward_db_part(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (f < F) & (col < cols2)
+        inside = (f < F) & (col < cols)
         dy = tl.load(dy_ptr + n * dy_n + f * dy_f + col * dy_opq, mask=inside, other=0.0).to(
             COMPUTE
         )

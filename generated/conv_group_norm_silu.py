@@ -818,7 +818,7 @@ def conv_group_norm_silu_y_rows(
     bias_ptr,
     y_ptr,
     rows,
-    cols2,
+    cols,
     PQ,
     conv2d_row,
     conv2d_col,
@@ -837,15 +837,15 @@ def conv_group_norm_silu_y_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < cols2)
+    inside = (row < rows) & (col < cols)
     f1 = row % groups
     f0 = (col // PQ).to(tl.int64)
     conv2d = tl.load(
         conv2d_ptr + row * conv2d_row + col.to(tl.int64) * conv2d_col, mask=inside, other=0.0
     )
-    mu = tl.sum(conv2d, 1, keep_dims=True) / cols2
+    mu = tl.sum(conv2d, 1, keep_dims=True) / cols
     t = conv2d - mu
-    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols2
+    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
     rsqrt_var = _rsqrt(var + 1e-05)
     gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside, other=0.0).to(COMPUTE)
     bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside, other=0.0).to(COMPUTE)
@@ -861,7 +861,7 @@ def conv_group_norm_silu_y_lines(
     bias_ptr,
     y_ptr,
     Cg,
-    cols2,
+    cols,
     count,
     conv2d_row,
     conv2d_col,
@@ -882,12 +882,12 @@ def conv_group_norm_silu_y_lines(
     row = tl.program_id(0).to(tl.int64)
     f0 = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    cols2 = cols2 // WIDE * WIDE  # says what it is a multiple of
+    cols = cols // WIDE * WIDE  # says what it is a multiple of
     conv2d_row = tl.multiple_of(tl.cast(conv2d_row, tl.int64), WIDE)
-    f0pq = f0 * cols2 + col
+    f0pq = f0 * cols + col
     f1 = row % groups
     y_row = tl.multiple_of(tl.cast(y_row, tl.int64), WIDE)
-    inside = (f0 < Cg) & (col < cols2)
+    inside = (f0 < Cg) & (col < cols)
 
     conv2d = tl.load(
         conv2d_ptr + row * conv2d_row + tl.cast(f0pq, tl.int64) * conv2d_col, mask=inside, other=0.0
@@ -914,7 +914,7 @@ def conv_group_norm_silu_y_lines_loop(
     bias_ptr,
     y_ptr,
     Cg,
-    cols2,
+    cols,
     count,
     conv2d_row,
     conv2d_col,
@@ -934,7 +934,7 @@ def conv_group_norm_silu_y_lines_loop(
     """One row a program, LINES lines of BLOCK elements at a time: two passes over each row."""
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    cols2 = tl.multiple_of(tl.cast(cols2, tl.int64), WIDE)
+    cols = tl.multiple_of(tl.cast(cols, tl.int64), WIDE)
     conv2d_row = tl.multiple_of(tl.cast(conv2d_row, tl.int64), WIDE)
     f1 = row % groups
     y_row = tl.multiple_of(tl.cast(y_row, tl.int64), WIDE)
@@ -943,8 +943,8 @@ def conv_group_norm_silu_y_lines_loop(
     var_sum_count = tl.full((), 0.0, COMPUTE)
     for start in range(0, Cg, LINES):
         f0 = start + tl.arange(0, LINES)[:, None].to(tl.int64)
-        inside = (f0 < Cg) & (col < cols2)
-        f0pq = f0 * cols2 + col
+        inside = (f0 < Cg) & (col < cols)
+        f0pq = f0 * cols + col
         conv2d = tl.load(
             conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
             mask=inside,
@@ -952,15 +952,15 @@ def conv_group_norm_silu_y_lines_loop(
             eviction_policy="evict_last",
         )
         mu_sum, var_sum, var_sum_count = _take_lines(
-            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(Cg - start, LINES) * cols2
+            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(Cg - start, LINES) * cols
         )
     mu = mu_sum / count
     var = var_sum / count
     rsqrt_var = _rsqrt(var + 1e-05)
     for start in range(0, Cg, LINES):
         f0 = start + tl.arange(0, LINES)[:, None].to(tl.int64)
-        inside = (f0 < Cg) & (col < cols2)
-        f0pq = f0 * cols2 + col
+        inside = (f0 < Cg) & (col < cols)
+        f0pq = f0 * cols + col
         conv2d = tl.load(
             conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
             mask=inside,
@@ -981,7 +981,7 @@ def conv_group_norm_silu_y_loop(
     y_ptr,
     rows,
     Cg,
-    cols2,
+    cols,
     P,
     Q,
     count,
@@ -1001,7 +1001,7 @@ def conv_group_norm_silu_y_loop(
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     f1 = row % groups
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -1010,7 +1010,7 @@ def conv_group_norm_silu_y_loop(
         f0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         f0pq = f0 * (P * Q) + col
         conv2d = tl.load(
             conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
@@ -1019,7 +1019,7 @@ def conv_group_norm_silu_y_loop(
             eviction_policy="evict_last",
         )
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols2 - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols - start, BLOCK)
         )
     mu = mu_sum / count
     var = var_sum / count
@@ -1028,7 +1028,7 @@ def conv_group_norm_silu_y_loop(
         f0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         f0pq = f0 * (P * Q) + col
         conv2d = tl.load(
             conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
@@ -1050,7 +1050,7 @@ def conv_group_norm_silu_y_part(
     var_sum_count_ptr,
     rows,
     Cg,
-    cols2,
+    cols,
     CHUNK,
     P,
     Q,
@@ -1063,7 +1063,7 @@ def conv_group_norm_silu_y_part(
 ):
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -1073,11 +1073,11 @@ def conv_group_norm_silu_y_part(
         f0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         f0pq = f0 * (P * Q) + col
         conv2d = tl.load(conv2d_ptr + row * conv2d_row + f0pq * conv2d_col, mask=inside, other=0.0)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols2 - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols - start, BLOCK)
         )
     tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
     tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
@@ -1095,7 +1095,7 @@ def conv_group_norm_silu_y_finish(
     y_ptr,
     rows,
     Cg,
-    cols2,
+    cols,
     CHUNK,
     count,
     P,
@@ -1118,7 +1118,7 @@ def conv_group_norm_silu_y_finish(
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
     parts = tl.arange(0, LANES)[None, :]
@@ -1140,7 +1140,7 @@ def conv_group_norm_silu_y_finish(
         f0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         f0pq = f0 * (P * Q) + col
         conv2d = tl.load(conv2d_ptr + row * conv2d_row + f0pq * conv2d_col, mask=inside)
         gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=row < rows).to(COMPUTE)
@@ -1157,7 +1157,7 @@ def conv_group_norm_silu_y_channels_part(
     var_sum_part_ptr,
     var_sum_count_ptr,
     rows,
-    cols2,
+    cols,
     CHUNK,
     Cg,
     conv2d_n,
@@ -1174,7 +1174,7 @@ def conv_group_norm_silu_y_channels_part(
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols2)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
     n = row // groups
     f1 = row % groups
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -1182,7 +1182,7 @@ def conv_group_norm_silu_y_channels_part(
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         f0 = (col % Cg).to(tl.int64)
         pq = (col // Cg).to(tl.int64)
         conv2d = tl.load(
@@ -1208,7 +1208,7 @@ def conv_group_norm_silu_y_channels_finish(
     bias_ptr,
     y_ptr,
     rows,
-    cols2,
+    cols,
     CHUNK,
     Cg,
     conv2d_n,
@@ -1235,7 +1235,7 @@ def conv_group_norm_silu_y_channels_finish(
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols2)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
     parts = tl.arange(0, LANES)[None, :]
     n = row // groups
     f1 = row % groups
@@ -1249,12 +1249,12 @@ def conv_group_norm_silu_y_channels_finish(
         var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
     mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-    mu = mu_sum / cols2
-    var = var_sum / cols2
+    mu = mu_sum / cols
+    var = var_sum / cols
     rsqrt_var = _rsqrt(var + 1e-05)
     for start in range(part * CHUNK, stop, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         f0 = (col % Cg).to(tl.int64)
         pq = (col // Cg).to(tl.int64)
         conv2d = tl.load(
@@ -1275,7 +1275,7 @@ def conv_group_norm_silu_y_channels_rows(
     bias_ptr,
     y_ptr,
     rows,
-    cols2,
+    cols,
     Cg,
     conv2d_n,
     conv2d_f1,
@@ -1298,7 +1298,7 @@ def conv_group_norm_silu_y_channels_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < cols2)
+    inside = (row < rows) & (col < cols)
     n = row // groups
     f1 = row % groups
     f0 = (col % Cg).to(tl.int64)
@@ -1308,9 +1308,9 @@ def conv_group_norm_silu_y_channels_rows(
         mask=inside,
         other=0.0,
     )
-    mu = tl.sum(conv2d, 1, keep_dims=True) / cols2
+    mu = tl.sum(conv2d, 1, keep_dims=True) / cols
     t = conv2d - mu
-    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols2
+    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
     rsqrt_var = _rsqrt(var + 1e-05)
     gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside, other=0.0).to(COMPUTE)
     bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside, other=0.0).to(COMPUTE)
@@ -1326,7 +1326,7 @@ def conv_group_norm_silu_y_channels_loop(
     bias_ptr,
     y_ptr,
     rows,
-    cols2,
+    cols,
     Cg,
     conv2d_n,
     conv2d_f1,
@@ -1354,9 +1354,9 @@ def conv_group_norm_silu_y_channels_loop(
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(0, cols2, BLOCK):
+    for start in range(0, cols, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         f0 = (col % Cg).to(tl.int64)
         pq = (col // Cg).to(tl.int64)
         conv2d = tl.load(
@@ -1366,14 +1366,14 @@ def conv_group_norm_silu_y_channels_loop(
             eviction_policy="evict_last",
         )
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols2 - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols - start, BLOCK)
         )
-    mu = mu_sum / cols2
-    var = var_sum / cols2
+    mu = mu_sum / cols
+    var = var_sum / cols
     rsqrt_var = _rsqrt(var + 1e-05)
-    for start in range(0, cols2, BLOCK):
+    for start in range(0, cols, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         f0 = (col % Cg).to(tl.int64)
         pq = (col // Cg).to(tl.int64)
         conv2d = tl.load(
@@ -3441,7 +3441,7 @@ def conv_group_norm_silu_forward_y_rows(
     bias_ptr,
     y_ptr,
     rows,
-    cols2,
+    cols,
     PQ,
     conv2d_row,
     conv2d_col,
@@ -3460,15 +3460,15 @@ def conv_group_norm_silu_forward_y_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < cols2)
+    inside = (row < rows) & (col < cols)
     f1 = row % groups
     f0 = (col // PQ).to(tl.int64)
     conv2d = tl.load(
         conv2d_ptr + row * conv2d_row + col.to(tl.int64) * conv2d_col, mask=inside, other=0.0
     )
-    mu = tl.sum(conv2d, 1, keep_dims=True) / cols2
+    mu = tl.sum(conv2d, 1, keep_dims=True) / cols
     t = conv2d - mu
-    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols2
+    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
     rsqrt_var = _rsqrt(var + 1e-05)
     gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside, other=0.0).to(COMPUTE)
     bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside, other=0.0).to(COMPUTE)
@@ -3484,7 +3484,7 @@ def conv_group_norm_silu_forward_y_lines(
     bias_ptr,
     y_ptr,
     Cg,
-    cols2,
+    cols,
     count,
     conv2d_row,
     conv2d_col,
@@ -3505,12 +3505,12 @@ def conv_group_norm_silu_forward_y_lines(
     row = tl.program_id(0).to(tl.int64)
     f0 = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    cols2 = cols2 // WIDE * WIDE  # says what it is a multiple of
+    cols = cols // WIDE * WIDE  # says what it is a multiple of
     conv2d_row = tl.multiple_of(tl.cast(conv2d_row, tl.int64), WIDE)
-    f0pq = f0 * cols2 + col
+    f0pq = f0 * cols + col
     f1 = row % groups
     y_row = tl.multiple_of(tl.cast(y_row, tl.int64), WIDE)
-    inside = (f0 < Cg) & (col < cols2)
+    inside = (f0 < Cg) & (col < cols)
 
     conv2d = tl.load(
         conv2d_ptr + row * conv2d_row + tl.cast(f0pq, tl.int64) * conv2d_col, mask=inside, other=0.0
@@ -3537,7 +3537,7 @@ def conv_group_norm_silu_forward_y_lines_loop(
     bias_ptr,
     y_ptr,
     Cg,
-    cols2,
+    cols,
     count,
     conv2d_row,
     conv2d_col,
@@ -3557,7 +3557,7 @@ def conv_group_norm_silu_forward_y_lines_loop(
     """One row a program, LINES lines of BLOCK elements at a time: two passes over each row."""
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    cols2 = tl.multiple_of(tl.cast(cols2, tl.int64), WIDE)
+    cols = tl.multiple_of(tl.cast(cols, tl.int64), WIDE)
     conv2d_row = tl.multiple_of(tl.cast(conv2d_row, tl.int64), WIDE)
     f1 = row % groups
     y_row = tl.multiple_of(tl.cast(y_row, tl.int64), WIDE)
@@ -3566,8 +3566,8 @@ def conv_group_norm_silu_forward_y_lines_loop(
     var_sum_count = tl.full((), 0.0, COMPUTE)
     for start in range(0, Cg, LINES):
         f0 = start + tl.arange(0, LINES)[:, None].to(tl.int64)
-        inside = (f0 < Cg) & (col < cols2)
-        f0pq = f0 * cols2 + col
+        inside = (f0 < Cg) & (col < cols)
+        f0pq = f0 * cols + col
         conv2d = tl.load(
             conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
             mask=inside,
@@ -3575,15 +3575,15 @@ def conv_group_norm_silu_forward_y_lines_loop(
             eviction_policy="evict_last",
         )
         mu_sum, var_sum, var_sum_count = _take_lines(
-            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(Cg - start, LINES) * cols2
+            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(Cg - start, LINES) * cols
         )
     mu = mu_sum / count
     var = var_sum / count
     rsqrt_var = _rsqrt(var + 1e-05)
     for start in range(0, Cg, LINES):
         f0 = start + tl.arange(0, LINES)[:, None].to(tl.int64)
-        inside = (f0 < Cg) & (col < cols2)
-        f0pq = f0 * cols2 + col
+        inside = (f0 < Cg) & (col < cols)
+        f0pq = f0 * cols + col
         conv2d = tl.load(
             conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
             mask=inside,
@@ -3604,7 +3604,7 @@ def conv_group_norm_silu_forward_y_loop(
     y_ptr,
     rows,
     Cg,
-    cols2,
+    cols,
     P,
     Q,
     count,
@@ -3624,7 +3624,7 @@ def conv_group_norm_silu_forward_y_loop(
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     f1 = row % groups
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -3633,7 +3633,7 @@ def conv_group_norm_silu_forward_y_loop(
         f0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         f0pq = f0 * (P * Q) + col
         conv2d = tl.load(
             conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
@@ -3642,7 +3642,7 @@ def conv_group_norm_silu_forward_y_loop(
             eviction_policy="evict_last",
         )
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols2 - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols - start, BLOCK)
         )
     mu = mu_sum / count
     var = var_sum / count
@@ -3651,7 +3651,7 @@ def conv_group_norm_silu_forward_y_loop(
         f0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         f0pq = f0 * (P * Q) + col
         conv2d = tl.load(
             conv2d_ptr + row * conv2d_row + f0pq * conv2d_col,
@@ -3673,7 +3673,7 @@ def conv_group_norm_silu_forward_y_part(
     var_sum_count_ptr,
     rows,
     Cg,
-    cols2,
+    cols,
     CHUNK,
     P,
     Q,
@@ -3686,7 +3686,7 @@ def conv_group_norm_silu_forward_y_part(
 ):
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -3696,11 +3696,11 @@ def conv_group_norm_silu_forward_y_part(
         f0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         f0pq = f0 * (P * Q) + col
         conv2d = tl.load(conv2d_ptr + row * conv2d_row + f0pq * conv2d_col, mask=inside, other=0.0)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols2 - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols - start, BLOCK)
         )
     tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
     tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
@@ -3718,7 +3718,7 @@ def conv_group_norm_silu_forward_y_finish(
     y_ptr,
     rows,
     Cg,
-    cols2,
+    cols,
     CHUNK,
     count,
     P,
@@ -3741,7 +3741,7 @@ def conv_group_norm_silu_forward_y_finish(
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
     parts = tl.arange(0, LANES)[None, :]
@@ -3763,7 +3763,7 @@ def conv_group_norm_silu_forward_y_finish(
         f0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         f0pq = f0 * (P * Q) + col
         conv2d = tl.load(conv2d_ptr + row * conv2d_row + f0pq * conv2d_col, mask=inside)
         gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=row < rows).to(COMPUTE)
@@ -3780,7 +3780,7 @@ def conv_group_norm_silu_forward_y_channels_part(
     var_sum_part_ptr,
     var_sum_count_ptr,
     rows,
-    cols2,
+    cols,
     CHUNK,
     Cg,
     conv2d_n,
@@ -3797,7 +3797,7 @@ def conv_group_norm_silu_forward_y_channels_part(
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols2)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
     n = row // groups
     f1 = row % groups
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -3805,7 +3805,7 @@ def conv_group_norm_silu_forward_y_channels_part(
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         f0 = (col % Cg).to(tl.int64)
         pq = (col // Cg).to(tl.int64)
         conv2d = tl.load(
@@ -3831,7 +3831,7 @@ def conv_group_norm_silu_forward_y_channels_finish(
     bias_ptr,
     y_ptr,
     rows,
-    cols2,
+    cols,
     CHUNK,
     Cg,
     conv2d_n,
@@ -3858,7 +3858,7 @@ def conv_group_norm_silu_forward_y_channels_finish(
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols2)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
     parts = tl.arange(0, LANES)[None, :]
     n = row // groups
     f1 = row % groups
@@ -3872,12 +3872,12 @@ def conv_group_norm_silu_forward_y_channels_finish(
         var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
     mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-    mu = mu_sum / cols2
-    var = var_sum / cols2
+    mu = mu_sum / cols
+    var = var_sum / cols
     rsqrt_var = _rsqrt(var + 1e-05)
     for start in range(part * CHUNK, stop, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         f0 = (col % Cg).to(tl.int64)
         pq = (col // Cg).to(tl.int64)
         conv2d = tl.load(
@@ -3898,7 +3898,7 @@ def conv_group_norm_silu_forward_y_channels_rows(
     bias_ptr,
     y_ptr,
     rows,
-    cols2,
+    cols,
     Cg,
     conv2d_n,
     conv2d_f1,
@@ -3921,7 +3921,7 @@ def conv_group_norm_silu_forward_y_channels_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < cols2)
+    inside = (row < rows) & (col < cols)
     n = row // groups
     f1 = row % groups
     f0 = (col % Cg).to(tl.int64)
@@ -3931,9 +3931,9 @@ def conv_group_norm_silu_forward_y_channels_rows(
         mask=inside,
         other=0.0,
     )
-    mu = tl.sum(conv2d, 1, keep_dims=True) / cols2
+    mu = tl.sum(conv2d, 1, keep_dims=True) / cols
     t = conv2d - mu
-    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols2
+    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
     rsqrt_var = _rsqrt(var + 1e-05)
     gain = tl.load(gain_ptr + f1 * gain_f1 + f0 * gain_f0, mask=inside, other=0.0).to(COMPUTE)
     bias = tl.load(bias_ptr + f1 * bias_f1 + f0 * bias_f0, mask=inside, other=0.0).to(COMPUTE)
@@ -3949,7 +3949,7 @@ def conv_group_norm_silu_forward_y_channels_loop(
     bias_ptr,
     y_ptr,
     rows,
-    cols2,
+    cols,
     Cg,
     conv2d_n,
     conv2d_f1,
@@ -3977,9 +3977,9 @@ def conv_group_norm_silu_forward_y_channels_loop(
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(0, cols2, BLOCK):
+    for start in range(0, cols, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         f0 = (col % Cg).to(tl.int64)
         pq = (col // Cg).to(tl.int64)
         conv2d = tl.load(
@@ -3989,14 +3989,14 @@ def conv_group_norm_silu_forward_y_channels_loop(
             eviction_policy="evict_last",
         )
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols2 - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, conv2d, inside, tl.minimum(cols - start, BLOCK)
         )
-    mu = mu_sum / cols2
-    var = var_sum / cols2
+    mu = mu_sum / cols
+    var = var_sum / cols
     rsqrt_var = _rsqrt(var + 1e-05)
-    for start in range(0, cols2, BLOCK):
+    for start in range(0, cols, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         f0 = (col % Cg).to(tl.int64)
         pq = (col // Cg).to(tl.int64)
         conv2d = tl.load(
@@ -5503,7 +5503,7 @@ def conv_group_norm_silu_backward_mu_sum_rows(
     dy_ptr,
     dmu_sum_ptr,
     rows,
-    cols2,
+    cols,
     PQ,
     conv2d_kept_row,
     conv2d_kept_col,
@@ -5525,7 +5525,7 @@ def conv_group_norm_silu_backward_mu_sum_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < cols2)
+    inside = (row < rows) & (col < cols)
     c1 = row % groups
     c0 = (col // PQ).to(tl.int64)
     conv2d_kept = tl.load(
@@ -5533,11 +5533,11 @@ def conv_group_norm_silu_backward_mu_sum_rows(
     ).to(COMPUTE)
     mu_sum = tl.sum(tl.where(inside, conv2d_kept, 0.0), 1, keep_dims=True)
     tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
-    mu = mu_sum / cols2
+    mu = mu_sum / cols
     t = conv2d_kept - mu
     var_sum = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True)
     tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
-    var = var_sum / cols2
+    var = var_sum / cols
     rsqrt_var = _rsqrt(var + 1e-05)
     gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside).to(COMPUTE)
     bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=inside).to(COMPUTE)
@@ -5563,7 +5563,7 @@ def conv_group_norm_silu_backward_mu_sum_loop(
     dmu_sum_ptr,
     rows,
     Cg,
-    cols2,
+    cols,
     P,
     Q,
     count,
@@ -5586,7 +5586,7 @@ def conv_group_norm_silu_backward_mu_sum_loop(
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     c1 = row % groups
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -5595,13 +5595,13 @@ def conv_group_norm_silu_backward_mu_sum_loop(
         c0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         c0pq = c0 * (P * Q) + col
         conv2d_kept = tl.load(
             conv2d_kept_ptr + row * conv2d_kept_row + c0pq * conv2d_kept_col, mask=inside, other=0.0
         ).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, conv2d_kept, inside, tl.minimum(cols2 - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, conv2d_kept, inside, tl.minimum(cols - start, BLOCK)
         )
     mu = mu_sum / count
     var = var_sum / count
@@ -5613,7 +5613,7 @@ def conv_group_norm_silu_backward_mu_sum_loop(
         c0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         c0pq = c0 * (P * Q) + col
         conv2d_kept = tl.load(
             conv2d_kept_ptr + row * conv2d_kept_row + c0pq * conv2d_kept_col, mask=inside, other=0.0
@@ -5638,7 +5638,7 @@ def conv_group_norm_silu_backward_mu_sum_part1(
     var_sum_count_ptr,
     rows,
     Cg,
-    cols2,
+    cols,
     CHUNK,
     P,
     Q,
@@ -5651,7 +5651,7 @@ def conv_group_norm_silu_backward_mu_sum_part1(
 ):
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -5661,13 +5661,13 @@ def conv_group_norm_silu_backward_mu_sum_part1(
         c0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         c0pq = c0 * (P * Q) + col
         conv2d_kept = tl.load(
             conv2d_kept_ptr + row * conv2d_kept_row + c0pq * conv2d_kept_col, mask=inside, other=0.0
         ).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, conv2d_kept, inside, tl.minimum(cols2 - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, conv2d_kept, inside, tl.minimum(cols - start, BLOCK)
         )
     tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
     tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
@@ -5686,7 +5686,7 @@ def conv_group_norm_silu_backward_mu_sum_part2(
     dmu_sum_part_ptr,
     rows,
     Cg,
-    cols2,
+    cols,
     CHUNK,
     count,
     P,
@@ -5709,7 +5709,7 @@ def conv_group_norm_silu_backward_mu_sum_part2(
 ):
     """Program (part, row): dmu_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
     parts = tl.arange(0, LANES)[None, :]
@@ -5732,7 +5732,7 @@ def conv_group_norm_silu_backward_mu_sum_part2(
         c0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         c0pq = c0 * (P * Q) + col
         conv2d_kept = tl.load(
             conv2d_kept_ptr + row * conv2d_kept_row + c0pq * conv2d_kept_col, mask=inside, other=0.0
@@ -5804,7 +5804,7 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows(
     dy_ptr,
     dgroup_norm_rsqrt_sum_ptr,
     rows,
-    cols2,
+    cols,
     Cg,
     count,
     Cg_groups,
@@ -5825,7 +5825,7 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (col < cols2)
+    inside = (row < rows) & (col < cols)
     nc1 = row // Cg
     c1c0 = row % Cg_groups
     var_sum = tl.load(var_sum_ptr + nc1 * var_sum_nc1, mask=row < rows)
@@ -5861,7 +5861,7 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
     dy_ptr,
     dgroup_norm_rsqrt_sum_ptr,
     rows,
-    cols2,
+    cols,
     Cg,
     count,
     Cg_groups,
@@ -5886,9 +5886,9 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_loop(
     var_sum = tl.load(var_sum_ptr + nc1 * var_sum_nc1, mask=row < rows)
     group_norm_rsqrt = _rsqrt(var_sum / count + 1e-05)
     dgroup_norm_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols2, BLOCK):
+    for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         conv2d_kept = tl.load(
             conv2d_kept_ptr + row * conv2d_kept_row + col * conv2d_kept_col, mask=inside
         ).to(COMPUTE)
@@ -5921,7 +5921,7 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_part(
     dy_ptr,
     dgroup_norm_rsqrt_sum_part_ptr,
     rows,
-    cols2,
+    cols,
     CHUNK,
     Cg,
     count,
@@ -5943,7 +5943,7 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_part(
     """Program (part, row): dgroup_norm_rsqrt_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols2)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
     nc1 = row // Cg
     c1c0 = row % Cg_groups
     var_sum = tl.load(var_sum_ptr + nc1 * var_sum_nc1, mask=row < rows)
@@ -5951,7 +5951,7 @@ def conv_group_norm_silu_backward_dgroup_norm_rsqrt_sum_part(
     dgroup_norm_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         conv2d_kept = tl.load(
             conv2d_kept_ptr + row * conv2d_kept_row + col * conv2d_kept_col, mask=inside
         ).to(COMPUTE)
@@ -6183,7 +6183,7 @@ def conv_group_norm_silu_backward_dconv2d_rows(
     dgain_ptr,
     dbias_ptr,
     rows,
-    cols2,
+    cols,
     PQ,
     Cg,
     count,
@@ -6217,7 +6217,7 @@ def conv_group_norm_silu_backward_dconv2d_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < cols2)
+    inside = (row < rows) & (col < cols)
     n = (col // PQ).to(tl.int64)
     pq = (col % PQ).to(tl.int64)
     c1 = row // Cg
@@ -6275,7 +6275,7 @@ def conv_group_norm_silu_backward_dconv2d_lines(
     dgain_ptr,
     dbias_ptr,
     N,
-    cols2,
+    cols,
     Cg,
     count,
     conv2d_kept_n,
@@ -6310,7 +6310,7 @@ def conv_group_norm_silu_backward_dconv2d_lines(
     row = tl.program_id(0).to(tl.int64)
     n = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    cols2 = cols2 // WIDE * WIDE  # says what it is a multiple of
+    cols = cols // WIDE * WIDE  # says what it is a multiple of
     conv2d_kept_n = tl.multiple_of(tl.cast(conv2d_kept_n, tl.int64), WIDE)
     conv2d_kept_row = tl.multiple_of(tl.cast(conv2d_kept_row, tl.int64), WIDE)
     c1 = row // Cg
@@ -6318,7 +6318,7 @@ def conv_group_norm_silu_backward_dconv2d_lines(
     dy_row = tl.multiple_of(tl.cast(dy_row, tl.int64), WIDE)
     dconv2d_n = tl.multiple_of(tl.cast(dconv2d_n, tl.int64), WIDE)
     dconv2d_row = tl.multiple_of(tl.cast(dconv2d_row, tl.int64), WIDE)
-    inside = (n < N) & (col < cols2)
+    inside = (n < N) & (col < cols)
 
     conv2d_kept = tl.load(
         conv2d_kept_ptr
@@ -6386,7 +6386,7 @@ def conv_group_norm_silu_backward_dconv2d_loop(
     dconv2d_ptr,
     rows,
     N,
-    cols2,
+    cols,
     Cg,
     count,
     conv2d_kept_n,
@@ -6418,7 +6418,7 @@ def conv_group_norm_silu_backward_dconv2d_loop(
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     c1 = row // Cg
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -6427,7 +6427,7 @@ def conv_group_norm_silu_backward_dconv2d_loop(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         conv2d_kept = tl.load(
             conv2d_kept_ptr + n * conv2d_kept_n + row * conv2d_kept_row + col * conv2d_kept_pq,
             mask=inside,
@@ -6470,7 +6470,7 @@ def conv_group_norm_silu_backward_dconv2d_loop(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         conv2d_kept = tl.load(
             conv2d_kept_ptr + n * conv2d_kept_n + row * conv2d_kept_row + col * conv2d_kept_pq,
             mask=inside,
@@ -6516,7 +6516,7 @@ def conv_group_norm_silu_backward_dconv2d_part(
     dbias_sum_part_ptr,
     rows,
     N,
-    cols2,
+    cols,
     CHUNK,
     Cg,
     count,
@@ -6544,7 +6544,7 @@ def conv_group_norm_silu_backward_dconv2d_part(
 ):
     """Program (part, row): db_sum, dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     c1 = row // Cg
@@ -6555,7 +6555,7 @@ def conv_group_norm_silu_backward_dconv2d_part(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         conv2d_kept = tl.load(
             conv2d_kept_ptr + n * conv2d_kept_n + row * conv2d_kept_row + col * conv2d_kept_pq,
             mask=inside,
@@ -6617,7 +6617,7 @@ def conv_group_norm_silu_backward_dconv2d_finish(
     dconv2d_ptr,
     rows,
     N,
-    cols2,
+    cols,
     CHUNK,
     Cg,
     count,
@@ -6652,7 +6652,7 @@ def conv_group_norm_silu_backward_dconv2d_finish(
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     parts = tl.arange(0, LANES)[None, :]
@@ -6676,7 +6676,7 @@ def conv_group_norm_silu_backward_dconv2d_finish(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         conv2d_kept = tl.load(
             conv2d_kept_ptr + n * conv2d_kept_n + row * conv2d_kept_row + col * conv2d_kept_pq,
             mask=inside,
@@ -6716,7 +6716,7 @@ def conv_group_norm_silu_backward_dconv2d_channels_part(
     dgain_sum_part_ptr,
     dbias_sum_part_ptr,
     rows,
-    cols2,
+    cols,
     CHUNK,
     PQ,
     Cg,
@@ -6747,14 +6747,14 @@ def conv_group_norm_silu_backward_dconv2d_channels_part(
     """Program (part, row): db_sum, dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols2)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
     c1 = row // Cg
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         n = (col // PQ).to(tl.int64)
         pq = (col % PQ).to(tl.int64)
         conv2d_kept = tl.load(
@@ -6817,7 +6817,7 @@ def conv_group_norm_silu_backward_dconv2d_channels_finish(
     dmu_sum_ptr,
     dconv2d_ptr,
     rows,
-    cols2,
+    cols,
     CHUNK,
     PQ,
     Cg,
@@ -6855,7 +6855,7 @@ def conv_group_norm_silu_backward_dconv2d_channels_finish(
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols2)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
     parts = tl.arange(0, LANES)[None, :]
     c1 = row // Cg
     db_sum_parts = tl.load(
@@ -6875,7 +6875,7 @@ def conv_group_norm_silu_backward_dconv2d_channels_finish(
     tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=(row < rows) & (part == 0))
     for start in range(part * CHUNK, stop, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         n = (col // PQ).to(tl.int64)
         pq = (col % PQ).to(tl.int64)
         conv2d_kept = tl.load(
@@ -6918,7 +6918,7 @@ def conv_group_norm_silu_backward_dconv2d_channels_rows(
     dgain_ptr,
     dbias_ptr,
     rows,
-    cols2,
+    cols,
     PQ,
     Cg,
     count,
@@ -6952,7 +6952,7 @@ def conv_group_norm_silu_backward_dconv2d_channels_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < cols2)
+    inside = (row < rows) & (col < cols)
     n = (col // PQ).to(tl.int64)
     pq = (col % PQ).to(tl.int64)
     c1 = row // Cg
@@ -7010,7 +7010,7 @@ def conv_group_norm_silu_backward_dconv2d_channels_loop(
     dbias_ptr,
     dconv2d_ptr,
     rows,
-    cols2,
+    cols,
     PQ,
     Cg,
     count,
@@ -7048,9 +7048,9 @@ def conv_group_norm_silu_backward_dconv2d_channels_loop(
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols2, BLOCK):
+    for start in range(0, cols, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         n = (col // PQ).to(tl.int64)
         pq = (col % PQ).to(tl.int64)
         conv2d_kept = tl.load(
@@ -7089,9 +7089,9 @@ def conv_group_norm_silu_backward_dconv2d_channels_loop(
     tl.store(db_ptr + row * db_row, db_sum, mask=row < rows)
     tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < rows)
     tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=row < rows)
-    for start in range(0, cols2, BLOCK):
+    for start in range(0, cols, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         n = (col // PQ).to(tl.int64)
         pq = (col % PQ).to(tl.int64)
         conv2d_kept = tl.load(

@@ -1640,7 +1640,7 @@ def conv_transpose1d_backward_db_rows(
     dy_ptr,
     db_ptr,
     F,
-    cols2,
+    cols,
     P,
     dy_n,
     dy_f,
@@ -1653,7 +1653,7 @@ def conv_transpose1d_backward_db_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     f = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (f < F) & (col < cols2)
+    inside = (f < F) & (col < cols)
     n = (col // P).to(tl.int64)
     p = (col % P).to(tl.int64)
     dy = tl.load(dy_ptr + n * dy_n + f * dy_f + p * dy_p, mask=inside, other=0.0).to(COMPUTE)

@@ -69,28 +69,28 @@ def _scalar(value, IS_TENSOR: tl.constexpr, DTYPE: tl.constexpr):
 
 @triton.jit
 def full_sum_rows(
-    x_ptr, y_ptr, cols2, x_col, COMPUTE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
+    x_ptr, y_ptr, cols, x_col, COMPUTE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
 ):
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < 1) & (col < cols2)
-    x = tl.load(x_ptr + col * x_col, mask=col < cols2, other=0.0).to(COMPUTE)
+    inside = (row < 1) & (col < cols)
+    x = tl.load(x_ptr + col * x_col, mask=col < cols, other=0.0).to(COMPUTE)
     y = tl.sum(x, 1, keep_dims=True)
     tl.store(y_ptr + row, y, mask=row < 1)
 
 
 @triton.jit
 def full_sum_loop(
-    x_ptr, y_ptr, cols2, x_col, COMPUTE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
+    x_ptr, y_ptr, cols, x_col, COMPUTE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols2, BLOCK):
+    for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols2)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols2, other=0.0).to(COMPUTE)
+        inside = (row < 1) & (col < cols)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols, other=0.0).to(COMPUTE)
         y_sum_acc += x
     y_sum = tl.sum(y_sum_acc, 1, keep_dims=True)
     tl.store(y_ptr + row, y_sum, mask=row < 1)
@@ -100,7 +100,7 @@ def full_sum_loop(
 def full_sum_part(
     x_ptr,
     y_sum_part_ptr,
-    cols2,
+    cols,
     CHUNK,
     x_col,
     COMPUTE: tl.constexpr,
@@ -111,12 +111,12 @@ def full_sum_part(
     """Program (part, row): y_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols2)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
     y_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols2)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols2, other=0.0).to(COMPUTE)
+        inside = (row < 1) & (col < cols)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols, other=0.0).to(COMPUTE)
         y_sum_acc += x
     tl.store(
         y_sum_part_ptr + row * PARTS + part, tl.sum(y_sum_acc, 1, keep_dims=True), mask=row < 1

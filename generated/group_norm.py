@@ -97,7 +97,7 @@ def group_norm_rows(
     y_ptr,
     eps,
     rows,
-    cols2,
+    cols,
     batch,
     x_row,
     x_col,
@@ -116,14 +116,14 @@ def group_norm_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < cols2)
+    inside = (row < rows) & (col < cols)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row % groups
     c0 = (col // batch).to(tl.int64)
     x = tl.load(x_ptr + row * x_row + col.to(tl.int64) * x_col, mask=inside, other=0.0).to(COMPUTE)
-    mu = tl.sum(x, 1, keep_dims=True) / cols2
+    mu = tl.sum(x, 1, keep_dims=True) / cols
     t = x - mu
-    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols2
+    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
     rsqrt_var = _rsqrt(var + eps)
     gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside, other=0.0).to(COMPUTE)
     bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=inside, other=0.0).to(COMPUTE)
@@ -139,7 +139,7 @@ def group_norm_lines(
     y_ptr,
     eps,
     Cg,
-    cols2,
+    cols,
     count,
     x_row,
     x_col,
@@ -161,12 +161,12 @@ def group_norm_lines(
     c0 = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    cols2 = cols2 // WIDE * WIDE  # says what it is a multiple of
+    cols = cols // WIDE * WIDE  # says what it is a multiple of
     x_row = tl.multiple_of(tl.cast(x_row, tl.int64), WIDE)
-    c0b = c0 * cols2 + col
+    c0b = c0 * cols + col
     c1 = row % groups
     y_row = tl.multiple_of(tl.cast(y_row, tl.int64), WIDE)
-    inside = (c0 < Cg) & (col < cols2)
+    inside = (c0 < Cg) & (col < cols)
 
     x = tl.load(x_ptr + row * x_row + tl.cast(c0b, tl.int64) * x_col, mask=inside, other=0.0).to(
         COMPUTE
@@ -193,7 +193,7 @@ def group_norm_lines_loop(
     y_ptr,
     eps,
     Cg,
-    cols2,
+    cols,
     count,
     x_row,
     x_col,
@@ -214,7 +214,7 @@ def group_norm_lines_loop(
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    cols2 = tl.multiple_of(tl.cast(cols2, tl.int64), WIDE)
+    cols = tl.multiple_of(tl.cast(cols, tl.int64), WIDE)
     x_row = tl.multiple_of(tl.cast(x_row, tl.int64), WIDE)
     c1 = row % groups
     y_row = tl.multiple_of(tl.cast(y_row, tl.int64), WIDE)
@@ -223,21 +223,21 @@ def group_norm_lines_loop(
     var_sum_count = tl.full((), 0.0, COMPUTE)
     for start in range(0, Cg, LINES):
         c0 = start + tl.arange(0, LINES)[:, None].to(tl.int64)
-        inside = (c0 < Cg) & (col < cols2)
-        c0b = c0 * cols2 + col
+        inside = (c0 < Cg) & (col < cols)
+        c0b = c0 * cols + col
         x = tl.load(
             x_ptr + row * x_row + c0b * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
         ).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_lines(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(Cg - start, LINES) * cols2
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(Cg - start, LINES) * cols
         )
     mu = mu_sum / count
     var = var_sum / count
     rsqrt_var = _rsqrt(var + eps)
     for start in range(0, Cg, LINES):
         c0 = start + tl.arange(0, LINES)[:, None].to(tl.int64)
-        inside = (c0 < Cg) & (col < cols2)
-        c0b = c0 * cols2 + col
+        inside = (c0 < Cg) & (col < cols)
+        c0b = c0 * cols + col
         x = tl.load(
             x_ptr + row * x_row + c0b * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
@@ -256,7 +256,7 @@ def group_norm_loop(
     eps,
     rows,
     Cg,
-    cols2,
+    cols,
     count,
     x_row,
     x_col,
@@ -274,7 +274,7 @@ def group_norm_loop(
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row % groups
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -284,13 +284,13 @@ def group_norm_loop(
         c0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
-        c0b = c0 * cols2 + col
+        inside = (row < rows) & (col < cols)
+        c0b = c0 * cols + col
         x = tl.load(
             x_ptr + row * x_row + c0b * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
         ).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols2 - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
         )
     mu = mu_sum / count
     var = var_sum / count
@@ -299,8 +299,8 @@ def group_norm_loop(
         c0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
-        c0b = c0 * cols2 + col
+        inside = (row < rows) & (col < cols)
+        c0b = c0 * cols + col
         x = tl.load(
             x_ptr + row * x_row + c0b * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
@@ -318,7 +318,7 @@ def group_norm_part(
     var_sum_count_ptr,
     rows,
     Cg,
-    cols2,
+    cols,
     CHUNK,
     x_row,
     x_col,
@@ -329,7 +329,7 @@ def group_norm_part(
 ):
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -339,11 +339,11 @@ def group_norm_part(
         c0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
-        c0b = c0 * cols2 + col
+        inside = (row < rows) & (col < cols)
+        c0b = c0 * cols + col
         x = tl.load(x_ptr + row * x_row + c0b * x_col, mask=inside, other=0.0).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols2 - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
         )
     tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
     tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
@@ -362,7 +362,7 @@ def group_norm_finish(
     eps,
     rows,
     Cg,
-    cols2,
+    cols,
     CHUNK,
     count,
     x_row,
@@ -383,7 +383,7 @@ def group_norm_finish(
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
     parts = tl.arange(0, LANES)[None, :]
@@ -406,8 +406,8 @@ def group_norm_finish(
         c0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
-        c0b = c0 * cols2 + col
+        inside = (row < rows) & (col < cols)
+        c0b = c0 * cols + col
         x = tl.load(x_ptr + row * x_row + c0b * x_col, mask=inside).to(COMPUTE)
         gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=row < rows).to(COMPUTE)
@@ -422,7 +422,7 @@ def group_norm_channels_part(
     var_sum_part_ptr,
     var_sum_count_ptr,
     rows,
-    cols2,
+    cols,
     CHUNK,
     Cg,
     x_n,
@@ -439,7 +439,7 @@ def group_norm_channels_part(
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols2)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
     n = row // groups
     c1 = row % groups
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -447,7 +447,7 @@ def group_norm_channels_part(
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         c0 = (col % Cg).to(tl.int64)
         b = (col // Cg).to(tl.int64)
         x = tl.load(x_ptr + n * x_n + c1 * x_c1 + c0 * x_c0 + b * x_b, mask=inside, other=0.0).to(
@@ -472,7 +472,7 @@ def group_norm_channels_finish(
     y_ptr,
     eps,
     rows,
-    cols2,
+    cols,
     CHUNK,
     Cg,
     x_n,
@@ -499,7 +499,7 @@ def group_norm_channels_finish(
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols2)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
     parts = tl.arange(0, LANES)[None, :]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = row // groups
@@ -514,12 +514,12 @@ def group_norm_channels_finish(
         var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
     mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-    mu = mu_sum / cols2
-    var = var_sum / cols2
+    mu = mu_sum / cols
+    var = var_sum / cols
     rsqrt_var = _rsqrt(var + eps)
     for start in range(part * CHUNK, stop, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         c0 = (col % Cg).to(tl.int64)
         b = (col // Cg).to(tl.int64)
         x = tl.load(x_ptr + n * x_n + c1 * x_c1 + c0 * x_c0 + b * x_b, mask=inside).to(COMPUTE)
@@ -537,7 +537,7 @@ def group_norm_channels_rows(
     y_ptr,
     eps,
     rows,
-    cols2,
+    cols,
     Cg,
     x_n,
     x_c1,
@@ -560,7 +560,7 @@ def group_norm_channels_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < cols2)
+    inside = (row < rows) & (col < cols)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = row // groups
     c1 = row % groups
@@ -569,9 +569,9 @@ def group_norm_channels_rows(
     x = tl.load(x_ptr + n * x_n + c1 * x_c1 + c0 * x_c0 + b * x_b, mask=inside, other=0.0).to(
         COMPUTE
     )
-    mu = tl.sum(x, 1, keep_dims=True) / cols2
+    mu = tl.sum(x, 1, keep_dims=True) / cols
     t = x - mu
-    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols2
+    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
     rsqrt_var = _rsqrt(var + eps)
     gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=inside, other=0.0).to(COMPUTE)
     bias = tl.load(bias_ptr + c1 * bias_c1 + c0 * bias_c0, mask=inside, other=0.0).to(COMPUTE)
@@ -587,7 +587,7 @@ def group_norm_channels_loop(
     y_ptr,
     eps,
     rows,
-    cols2,
+    cols,
     Cg,
     x_n,
     x_c1,
@@ -616,9 +616,9 @@ def group_norm_channels_loop(
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(0, cols2, BLOCK):
+    for start in range(0, cols, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         c0 = (col % Cg).to(tl.int64)
         b = (col // Cg).to(tl.int64)
         x = tl.load(
@@ -628,14 +628,14 @@ def group_norm_channels_loop(
             eviction_policy="evict_last",
         ).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols2 - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
         )
-    mu = mu_sum / cols2
-    var = var_sum / cols2
+    mu = mu_sum / cols
+    var = var_sum / cols
     rsqrt_var = _rsqrt(var + eps)
-    for start in range(0, cols2, BLOCK):
+    for start in range(0, cols, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         c0 = (col % Cg).to(tl.int64)
         b = (col // Cg).to(tl.int64)
         x = tl.load(
@@ -1279,7 +1279,7 @@ def group_norm_backward_mu_sum_rows(
     dmu_sum_ptr,
     eps,
     rows,
-    cols2,
+    cols,
     batch,
     x_row,
     x_col,
@@ -1299,18 +1299,18 @@ def group_norm_backward_mu_sum_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < cols2)
+    inside = (row < rows) & (col < cols)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row % groups
     c0 = (col // batch).to(tl.int64)
     x = tl.load(x_ptr + row * x_row + col.to(tl.int64) * x_col, mask=inside, other=0.0).to(COMPUTE)
     mu_sum = tl.sum(x, 1, keep_dims=True)
     tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
-    mu = mu_sum / cols2
+    mu = mu_sum / cols
     t = x - mu
     var_sum = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True)
     tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
-    var = var_sum / cols2
+    var = var_sum / cols
     dy = tl.load(dy_ptr + row * dy_row + col.to(tl.int64) * dy_col, mask=inside, other=0.0).to(
         COMPUTE
     )
@@ -1330,7 +1330,7 @@ def group_norm_backward_mu_sum_loop(
     eps,
     rows,
     Cg,
-    cols2,
+    cols,
     count,
     x_row,
     x_col,
@@ -1349,7 +1349,7 @@ def group_norm_backward_mu_sum_loop(
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row % groups
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -1359,11 +1359,11 @@ def group_norm_backward_mu_sum_loop(
         c0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
-        c0b = c0 * cols2 + col
+        inside = (row < rows) & (col < cols)
+        c0b = c0 * cols + col
         x = tl.load(x_ptr + row * x_row + c0b * x_col, mask=inside, other=0.0).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols2 - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
         )
     mu = mu_sum / count
     var = var_sum / count
@@ -1374,8 +1374,8 @@ def group_norm_backward_mu_sum_loop(
         c0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
-        c0b = c0 * cols2 + col
+        inside = (row < rows) & (col < cols)
+        c0b = c0 * cols + col
         dy = tl.load(dy_ptr + row * dy_row + c0b * dy_col, mask=inside, other=0.0).to(COMPUTE)
         gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=row < rows).to(COMPUTE)
         dmu_sum_acc += tl.where(inside, dy * gain * _rsqrt(var + eps), 0.0)
@@ -1391,7 +1391,7 @@ def group_norm_backward_mu_sum_part1(
     var_sum_count_ptr,
     rows,
     Cg,
-    cols2,
+    cols,
     CHUNK,
     x_row,
     x_col,
@@ -1402,7 +1402,7 @@ def group_norm_backward_mu_sum_part1(
 ):
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -1412,11 +1412,11 @@ def group_norm_backward_mu_sum_part1(
         c0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
-        c0b = c0 * cols2 + col
+        inside = (row < rows) & (col < cols)
+        c0b = c0 * cols + col
         x = tl.load(x_ptr + row * x_row + c0b * x_col, mask=inside, other=0.0).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols2 - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
         )
     tl.store(mu_sum_part_ptr + row * PARTS + part, mu_sum, mask=row < rows)
     tl.store(var_sum_part_ptr + row * PARTS + part, var_sum, mask=row < rows)
@@ -1434,7 +1434,7 @@ def group_norm_backward_mu_sum_part2(
     eps,
     rows,
     Cg,
-    cols2,
+    cols,
     CHUNK,
     count,
     dy_row,
@@ -1451,7 +1451,7 @@ def group_norm_backward_mu_sum_part2(
 ):
     """Program (part, row): dmu_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, Cg * blocks)
     parts = tl.arange(0, LANES)[None, :]
@@ -1474,8 +1474,8 @@ def group_norm_backward_mu_sum_part2(
         c0 = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
-        c0b = c0 * cols2 + col
+        inside = (row < rows) & (col < cols)
+        c0b = c0 * cols + col
         dy = tl.load(dy_ptr + row * dy_row + c0b * dy_col, mask=inside, other=0.0).to(COMPUTE)
         gain = tl.load(gain_ptr + c1 * gain_c1 + c0 * gain_c0, mask=row < rows).to(COMPUTE)
         dmu_sum_acc += tl.where(inside, dy * gain * _rsqrt(var + eps), 0.0)
@@ -1534,7 +1534,7 @@ def group_norm_backward_dy_rsqrt_sum_rows(
     mu_sum_ptr,
     dy_rsqrt_sum_ptr,
     rows,
-    cols2,
+    cols,
     Cg,
     count,
     dy_row,
@@ -1550,7 +1550,7 @@ def group_norm_backward_dy_rsqrt_sum_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (col < cols2)
+    inside = (row < rows) & (col < cols)
     nc1 = row // Cg
     dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
@@ -1566,7 +1566,7 @@ def group_norm_backward_dy_rsqrt_sum_loop(
     mu_sum_ptr,
     dy_rsqrt_sum_ptr,
     rows,
-    cols2,
+    cols,
     Cg,
     count,
     dy_row,
@@ -1583,9 +1583,9 @@ def group_norm_backward_dy_rsqrt_sum_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     nc1 = row // Cg
     dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols2, BLOCK):
+    for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
         mu_sum = tl.load(mu_sum_ptr + nc1 * mu_sum_nc1, mask=row < rows)
@@ -1601,7 +1601,7 @@ def group_norm_backward_dy_rsqrt_sum_part(
     mu_sum_ptr,
     dy_rsqrt_sum_part_ptr,
     rows,
-    cols2,
+    cols,
     CHUNK,
     Cg,
     count,
@@ -1618,12 +1618,12 @@ def group_norm_backward_dy_rsqrt_sum_part(
     """Program (part, row): dy_rsqrt_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols2)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
     nc1 = row // Cg
     dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
         mu_sum = tl.load(mu_sum_ptr + nc1 * mu_sum_nc1, mask=row < rows)
@@ -1831,7 +1831,7 @@ def group_norm_backward_dx_rows(
     dbias_ptr,
     eps,
     rows,
-    cols2,
+    cols,
     batch,
     Cg,
     count,
@@ -1863,7 +1863,7 @@ def group_norm_backward_dx_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < cols2)
+    inside = (row < rows) & (col < cols)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = (col // batch).to(tl.int64)
     b = (col % batch).to(tl.int64)
@@ -1908,7 +1908,7 @@ def group_norm_backward_dx_lines(
     dbias_ptr,
     eps,
     N,
-    cols2,
+    cols,
     Cg,
     count,
     dy_n,
@@ -1942,7 +1942,7 @@ def group_norm_backward_dx_lines(
     n = tl.arange(0, LINES)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    cols2 = cols2 // WIDE * WIDE  # says what it is a multiple of
+    cols = cols // WIDE * WIDE  # says what it is a multiple of
     dy_n = tl.multiple_of(tl.cast(dy_n, tl.int64), WIDE)
     dy_row = tl.multiple_of(tl.cast(dy_row, tl.int64), WIDE)
     c1 = row // Cg
@@ -1950,7 +1950,7 @@ def group_norm_backward_dx_lines(
     x_row = tl.multiple_of(tl.cast(x_row, tl.int64), WIDE)
     dx_n = tl.multiple_of(tl.cast(dx_n, tl.int64), WIDE)
     dx_row = tl.multiple_of(tl.cast(dx_row, tl.int64), WIDE)
-    inside = (n < N) & (col < cols2)
+    inside = (n < N) & (col < cols)
 
     dy = tl.load(
         dy_ptr + tl.cast(n, tl.int64) * dy_n + row * dy_row + tl.cast(col, tl.int64) * dy_b,
@@ -1973,9 +1973,9 @@ def group_norm_backward_dx_lines(
         dy * gain * _rsqrt(var_sum / count + eps)
         + dvar_sum
         / (var_sum / count + eps)
-        / (tl.full((), Cg, tl.int64) * cols2).to(COMPUTE)
+        / (tl.full((), Cg, tl.int64) * cols).to(COMPUTE)
         * (2.0 * (x - mu_sum / count))
-        - dmu_sum / (tl.full((), Cg, tl.int64) * cols2).to(COMPUTE)
+        - dmu_sum / (tl.full((), Cg, tl.int64) * cols).to(COMPUTE)
     )
     tl.store(
         dx_ptr + tl.cast(n, tl.int64) * dx_n + row * dx_row + tl.cast(col, tl.int64) * dx_b,
@@ -2005,7 +2005,7 @@ def group_norm_backward_dx_loop(
     eps,
     rows,
     N,
-    cols2,
+    cols,
     Cg,
     count,
     dy_n,
@@ -2035,7 +2035,7 @@ def group_norm_backward_dx_loop(
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: two passes over each row."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row // Cg
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -2044,7 +2044,7 @@ def group_norm_backward_dx_loop(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         dy = tl.load(
             dy_ptr + n * dy_n + row * dy_row + col * dy_b,
             mask=inside,
@@ -2071,7 +2071,7 @@ def group_norm_backward_dx_loop(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         dy = tl.load(
             dy_ptr + n * dy_n + row * dy_row + col * dy_b,
             mask=inside,
@@ -2089,9 +2089,9 @@ def group_norm_backward_dx_loop(
             dy * gain * _rsqrt(var_sum / count + eps)
             + dvar_sum
             / (var_sum / count + eps)
-            / (tl.full((), Cg, tl.int64) * cols2).to(COMPUTE)
+            / (tl.full((), Cg, tl.int64) * cols).to(COMPUTE)
             * (2.0 * (x - mu_sum / count))
-            - dmu_sum / (tl.full((), Cg, tl.int64) * cols2).to(COMPUTE)
+            - dmu_sum / (tl.full((), Cg, tl.int64) * cols).to(COMPUTE)
         )
         tl.store(dx_ptr + n * dx_n + row * dx_row + col * dx_b, dx, mask=inside)
 
@@ -2107,7 +2107,7 @@ def group_norm_backward_dx_part(
     eps,
     rows,
     N,
-    cols2,
+    cols,
     CHUNK,
     Cg,
     count,
@@ -2129,7 +2129,7 @@ def group_norm_backward_dx_part(
 ):
     """Program (part, row): dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -2140,7 +2140,7 @@ def group_norm_backward_dx_part(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         dy = tl.load(dy_ptr + n * dy_n + row * dy_row + col * dy_b, mask=inside, other=0.0).to(
             COMPUTE
         )
@@ -2180,7 +2180,7 @@ def group_norm_backward_dx_finish(
     eps,
     rows,
     N,
-    cols2,
+    cols,
     CHUNK,
     Cg,
     count,
@@ -2213,7 +2213,7 @@ def group_norm_backward_dx_finish(
 ):
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     parts = tl.arange(0, LANES)[None, :]
@@ -2233,7 +2233,7 @@ def group_norm_backward_dx_finish(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         dy = tl.load(dy_ptr + n * dy_n + row * dy_row + col * dy_b, mask=inside).to(COMPUTE)
         gain = tl.load(gain_ptr + row * gain_row, mask=row < rows).to(COMPUTE)
         var_sum = tl.load(var_sum_ptr + n * var_sum_n + c1 * var_sum_c1, mask=row < rows)
@@ -2245,9 +2245,9 @@ def group_norm_backward_dx_finish(
             dy * gain * _rsqrt(var_sum / count + eps)
             + dvar_sum
             / (var_sum / count + eps)
-            / (tl.full((), Cg, tl.int64) * cols2).to(COMPUTE)
+            / (tl.full((), Cg, tl.int64) * cols).to(COMPUTE)
             * (2.0 * (x - mu_sum / count))
-            - dmu_sum / (tl.full((), Cg, tl.int64) * cols2).to(COMPUTE)
+            - dmu_sum / (tl.full((), Cg, tl.int64) * cols).to(COMPUTE)
         )
         tl.store(dx_ptr + n * dx_n + row * dx_row + col * dx_b, dx, mask=inside)
 
@@ -2262,7 +2262,7 @@ def group_norm_backward_dx_channels_part(
     dbias_sum_part_ptr,
     eps,
     rows,
-    cols2,
+    cols,
     CHUNK,
     batch,
     Cg,
@@ -2287,14 +2287,14 @@ def group_norm_backward_dx_channels_part(
     """Program (part, row): dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols2)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row // Cg
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         n = (col // batch).to(tl.int64)
         b = (col % batch).to(tl.int64)
         dy = tl.load(dy_ptr + n * dy_n + row * dy_row + b * dy_b, mask=inside).to(COMPUTE)
@@ -2333,7 +2333,7 @@ def group_norm_backward_dx_channels_finish(
     dx_ptr,
     eps,
     rows,
-    cols2,
+    cols,
     CHUNK,
     batch,
     Cg,
@@ -2369,7 +2369,7 @@ def group_norm_backward_dx_channels_finish(
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols2)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
     parts = tl.arange(0, LANES)[None, :]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c1 = row // Cg
@@ -2385,7 +2385,7 @@ def group_norm_backward_dx_channels_finish(
     tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=(row < rows) & (part == 0))
     for start in range(part * CHUNK, stop, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         n = (col // batch).to(tl.int64)
         b = (col % batch).to(tl.int64)
         dy = tl.load(dy_ptr + n * dy_n + row * dy_row + b * dy_b, mask=inside).to(COMPUTE)
@@ -2420,7 +2420,7 @@ def group_norm_backward_dx_channels_rows(
     dbias_ptr,
     eps,
     rows,
-    cols2,
+    cols,
     batch,
     Cg,
     count,
@@ -2452,7 +2452,7 @@ def group_norm_backward_dx_channels_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (col < cols2)
+    inside = (row < rows) & (col < cols)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = (col // batch).to(tl.int64)
     b = (col % batch).to(tl.int64)
@@ -2497,7 +2497,7 @@ def group_norm_backward_dx_channels_loop(
     dx_ptr,
     eps,
     rows,
-    cols2,
+    cols,
     batch,
     Cg,
     count,
@@ -2533,9 +2533,9 @@ def group_norm_backward_dx_channels_loop(
     c1 = row // Cg
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols2, BLOCK):
+    for start in range(0, cols, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         n = (col // batch).to(tl.int64)
         b = (col % batch).to(tl.int64)
         dy = tl.load(
@@ -2554,9 +2554,9 @@ def group_norm_backward_dx_channels_loop(
     dbias_sum = tl.sum(dbias_sum_acc, 1, keep_dims=True)
     tl.store(dgain_ptr + row * dgain_row, dgain_sum, mask=row < rows)
     tl.store(dbias_ptr + row * dbias_row, dbias_sum, mask=row < rows)
-    for start in range(0, cols2, BLOCK):
+    for start in range(0, cols, BLOCK):
         col = (start + tl.arange(0, BLOCK)[None, :]).to(PLACE)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         n = (col // batch).to(tl.int64)
         b = (col % batch).to(tl.int64)
         dy = tl.load(
@@ -2588,7 +2588,7 @@ def group_norm_backward_deps_rows(
     gain_ptr,
     deps_ptr,
     eps,
-    cols2,
+    cols,
     Cg,
     count,
     Cg_groups,
@@ -2603,14 +2603,14 @@ def group_norm_backward_deps_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < 1) & (col < cols2)
+    inside = (row < 1) & (col < cols)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     nc1 = (col // Cg).to(tl.int64)
     c1c0 = (col % Cg_groups).to(tl.int64)
-    var_sum = tl.load(var_sum_ptr + nc1 * var_sum_nc1, mask=col < cols2)
+    var_sum = tl.load(var_sum_ptr + nc1 * var_sum_nc1, mask=col < cols)
     y_rsqrt = _rsqrt(var_sum / count + eps)
-    dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + col.to(tl.int64) * dy_rsqrt_sum_col, mask=col < cols2)
-    gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=col < cols2).to(COMPUTE)
+    dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + col.to(tl.int64) * dy_rsqrt_sum_col, mask=col < cols)
+    gain = tl.load(gain_ptr + c1c0 * gain_c1c0, mask=col < cols).to(COMPUTE)
     deps = tl.sum(
         tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var_sum / count + eps), 0.0),
         1,

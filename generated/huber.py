@@ -53,7 +53,7 @@ def huber_rows(
     t_ptr,
     loss_ptr,
     delta,
-    cols2,
+    cols,
     x_col,
     t_col,
     COMPUTE: tl.constexpr,
@@ -64,10 +64,10 @@ def huber_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < 1) & (col < cols2)
+    inside = (row < 1) & (col < cols)
     delta = _scalar(delta, DELTA_IS_TENSOR, COMPUTE)
-    x = tl.load(x_ptr + col * x_col, mask=col < cols2).to(COMPUTE)
-    t = tl.load(t_ptr + col * t_col, mask=col < cols2).to(COMPUTE)
+    x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
+    t = tl.load(t_ptr + col * t_col, mask=col < cols).to(COMPUTE)
     e = tl.abs(x - t)
     loss = (
         tl.sum(
@@ -75,7 +75,7 @@ def huber_rows(
             1,
             keep_dims=True,
         )
-        / cols2
+        / cols
     )
     tl.store(loss_ptr + row, loss, mask=row < 1)
 
@@ -86,7 +86,7 @@ def huber_loop(
     t_ptr,
     loss_ptr,
     delta,
-    cols2,
+    cols,
     x_col,
     t_col,
     COMPUTE: tl.constexpr,
@@ -98,17 +98,17 @@ def huber_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     delta = _scalar(delta, DELTA_IS_TENSOR, COMPUTE)
     loss_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols2, BLOCK):
+    for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols2)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols2).to(COMPUTE)
-        t = tl.load(t_ptr + col * t_col, mask=col < cols2).to(COMPUTE)
+        inside = (row < 1) & (col < cols)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
+        t = tl.load(t_ptr + col * t_col, mask=col < cols).to(COMPUTE)
         e = tl.abs(x - t)
         loss_sum_acc += tl.where(
             inside, tl.where(e < delta, 0.5 * (e * e), delta * (e - 0.5 * delta)), 0.0
         )
     loss_sum = tl.sum(loss_sum_acc, 1, keep_dims=True)
-    loss = loss_sum / cols2
+    loss = loss_sum / cols
     tl.store(loss_ptr + row, loss, mask=row < 1)
 
 
@@ -118,7 +118,7 @@ def huber_part(
     t_ptr,
     loss_sum_part_ptr,
     delta,
-    cols2,
+    cols,
     CHUNK,
     x_col,
     t_col,
@@ -131,14 +131,14 @@ def huber_part(
     """Program (part, row): loss_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols2)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
     delta = _scalar(delta, DELTA_IS_TENSOR, COMPUTE)
     loss_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols2)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols2).to(COMPUTE)
-        t = tl.load(t_ptr + col * t_col, mask=col < cols2).to(COMPUTE)
+        inside = (row < 1) & (col < cols)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
+        t = tl.load(t_ptr + col * t_col, mask=col < cols).to(COMPUTE)
         e = tl.abs(x - t)
         loss_sum_acc += tl.where(
             inside, tl.where(e < delta, 0.5 * (e * e), delta * (e - 0.5 * delta)), 0.0
@@ -151,7 +151,7 @@ def huber_part(
 
 
 @triton.jit
-def huber_finish(loss_sum_part_ptr, loss_ptr, cols2, MERGE: tl.constexpr, PARTS: tl.constexpr):
+def huber_finish(loss_sum_part_ptr, loss_ptr, cols, MERGE: tl.constexpr, PARTS: tl.constexpr):
     """What the parts of MERGE rows left, merged."""
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -159,7 +159,7 @@ def huber_finish(loss_sum_part_ptr, loss_ptr, cols2, MERGE: tl.constexpr, PARTS:
         loss_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
     )
     loss_sum = tl.sum(loss_sum_parts, 1, keep_dims=True)
-    loss = loss_sum / cols2
+    loss = loss_sum / cols
     tl.store(loss_ptr + row, loss, mask=row < 1)
 
 
@@ -389,7 +389,7 @@ def huber_backward_rows(
     ddelta_ptr,
     dloss,
     delta,
-    cols2,
+    cols,
     x_col,
     t_col,
     dx_col,
@@ -403,12 +403,12 @@ def huber_backward_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < 1) & (col < cols2)
+    inside = (row < 1) & (col < cols)
     dloss = _scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
     delta = _scalar(delta, DELTA_IS_TENSOR, COMPUTE)
-    batch_ = cols2
-    x = tl.load(x_ptr + col * x_col, mask=col < cols2).to(COMPUTE)
-    t = tl.load(t_ptr + col * t_col, mask=col < cols2).to(COMPUTE)
+    batch_ = cols
+    x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
+    t = tl.load(t_ptr + col * t_col, mask=col < cols).to(COMPUTE)
     e = tl.abs(x - t)
     mul_batch_ = 0.5 * (dloss / batch_.to(COMPUTE))
     mul_batch__ = dloss / batch_.to(COMPUTE) * delta
@@ -443,7 +443,7 @@ def huber_backward_loop(
     dt_ptr,
     dloss,
     delta,
-    cols2,
+    cols,
     x_col,
     t_col,
     dx_col,
@@ -458,15 +458,15 @@ def huber_backward_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     dloss = _scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
     delta = _scalar(delta, DELTA_IS_TENSOR, COMPUTE)
-    batch_ = cols2
+    batch_ = cols
     mul_batch_ = 0.5 * (dloss / batch_.to(COMPUTE))
     mul_batch__ = dloss / batch_.to(COMPUTE) * delta
     ddelta_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols2, BLOCK):
+    for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols2)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols2, eviction_policy="evict_last").to(COMPUTE)
-        t = tl.load(t_ptr + col * t_col, mask=col < cols2, eviction_policy="evict_last").to(COMPUTE)
+        inside = (row < 1) & (col < cols)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_last").to(COMPUTE)
+        t = tl.load(t_ptr + col * t_col, mask=col < cols, eviction_policy="evict_last").to(COMPUTE)
         e = tl.abs(x - t)
         ddelta_sum_acc += tl.where(
             inside,
@@ -480,15 +480,11 @@ def huber_backward_loop(
         )
     ddelta_sum = tl.sum(ddelta_sum_acc, 1, keep_dims=True)
     tl.store(ddelta_ptr + row, ddelta_sum, mask=row < 1)
-    for start in range(0, cols2, BLOCK):
+    for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols2)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols2, eviction_policy="evict_first").to(
-            COMPUTE
-        )
-        t = tl.load(t_ptr + col * t_col, mask=col < cols2, eviction_policy="evict_first").to(
-            COMPUTE
-        )
+        inside = (row < 1) & (col < cols)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
+        t = tl.load(t_ptr + col * t_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
         e = tl.abs(x - t)
         de = tl.where(e < delta, mul_batch_ * (2.0 * e), mul_batch__)
         dx = de * _sign(x - t)
@@ -508,7 +504,7 @@ def huber_backward_relay(
     dt_ptr,
     dloss,
     delta,
-    cols2,
+    cols,
     x_col,
     t_col,
     dx_col,
@@ -522,7 +518,7 @@ def huber_backward_relay(
     AHEAD: tl.constexpr,
 ):
     """Program `turn`: ddelta_sum over a block; then a block further back, read again from L2."""
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     dloss = _scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
     delta = _scalar(delta, DELTA_IS_TENSOR, COMPUTE)
     # Numbered as they start: a program waits for none that has yet to start.
@@ -532,13 +528,13 @@ def huber_backward_relay(
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols2)
-        batch_ = cols2
+        inside = (row < 1) & (col < cols)
+        batch_ = cols
         mul_batch_ = 0.5 * (dloss / batch_.to(COMPUTE))
         mul_batch__ = dloss / batch_.to(COMPUTE) * delta
         ddelta_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols2, eviction_policy="evict_last").to(COMPUTE)
-        t = tl.load(t_ptr + col * t_col, mask=col < cols2, eviction_policy="evict_last").to(COMPUTE)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_last").to(COMPUTE)
+        t = tl.load(t_ptr + col * t_col, mask=col < cols, eviction_policy="evict_last").to(COMPUTE)
         e = tl.abs(x - t)
         ddelta_sum_acc += tl.where(
             inside,
@@ -563,12 +559,12 @@ def huber_backward_relay(
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols2)
+        inside = (row < 1) & (col < cols)
         parts = tl.arange(0, LANES)[None, :]
         # Until every block of these rows has left its folds.
         while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
             pass
-        batch_ = cols2
+        batch_ = cols
         mul_batch_ = 0.5 * (dloss / batch_.to(COMPUTE))
         mul_batch__ = dloss / batch_.to(COMPUTE) * delta
         ddelta_sum_parts = tl.load(
@@ -576,12 +572,8 @@ def huber_backward_relay(
         )
         ddelta_sum = tl.sum(ddelta_sum_parts, 1, keep_dims=True)
         tl.store(ddelta_ptr + row, ddelta_sum, mask=(row < 1) & (part == 0))
-        x = tl.load(x_ptr + col * x_col, mask=col < cols2, eviction_policy="evict_first").to(
-            COMPUTE
-        )
-        t = tl.load(t_ptr + col * t_col, mask=col < cols2, eviction_policy="evict_first").to(
-            COMPUTE
-        )
+        x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
+        t = tl.load(t_ptr + col * t_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
         e = tl.abs(x - t)
         de = tl.where(e < delta, mul_batch_ * (2.0 * e), mul_batch__)
         dx = de * _sign(x - t)
@@ -597,7 +589,7 @@ def huber_backward_part(
     ddelta_sum_part_ptr,
     dloss,
     delta,
-    cols2,
+    cols,
     CHUNK,
     x_col,
     t_col,
@@ -611,18 +603,18 @@ def huber_backward_part(
     """Program (part, row): ddelta_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols2)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
     dloss = _scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
     delta = _scalar(delta, DELTA_IS_TENSOR, COMPUTE)
-    batch_ = cols2
+    batch_ = cols
     mul_batch_ = 0.5 * (dloss / batch_.to(COMPUTE))
     mul_batch__ = dloss / batch_.to(COMPUTE) * delta
     ddelta_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols2)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols2).to(COMPUTE)
-        t = tl.load(t_ptr + col * t_col, mask=col < cols2).to(COMPUTE)
+        inside = (row < 1) & (col < cols)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
+        t = tl.load(t_ptr + col * t_col, mask=col < cols).to(COMPUTE)
         e = tl.abs(x - t)
         ddelta_sum_acc += tl.where(
             inside,
@@ -651,7 +643,7 @@ def huber_backward_finish(
     dt_ptr,
     dloss,
     delta,
-    cols2,
+    cols,
     CHUNK,
     x_col,
     t_col,
@@ -668,11 +660,11 @@ def huber_backward_finish(
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols2)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
     parts = tl.arange(0, LANES)[None, :]
     dloss = _scalar(dloss, DLOSS_IS_TENSOR, COMPUTE)
     delta = _scalar(delta, DELTA_IS_TENSOR, COMPUTE)
-    batch_ = cols2
+    batch_ = cols
     mul_batch_ = 0.5 * (dloss / batch_.to(COMPUTE))
     mul_batch__ = dloss / batch_.to(COMPUTE) * delta
     ddelta_sum_parts = tl.load(
@@ -682,9 +674,9 @@ def huber_backward_finish(
     tl.store(ddelta_ptr + row, ddelta_sum, mask=(row < 1) & (part == 0))
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols2)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols2).to(COMPUTE)
-        t = tl.load(t_ptr + col * t_col, mask=col < cols2).to(COMPUTE)
+        inside = (row < 1) & (col < cols)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
+        t = tl.load(t_ptr + col * t_col, mask=col < cols).to(COMPUTE)
         e = tl.abs(x - t)
         de = tl.where(e < delta, mul_batch_ * (2.0 * e), mul_batch__)
         dx = de * _sign(x - t)

@@ -85,7 +85,7 @@ def instance_norm_rows(
     y_ptr,
     eps,
     rows,
-    cols2,
+    cols,
     C,
     x_row,
     x_col,
@@ -101,13 +101,13 @@ def instance_norm_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (col < cols2)
+    inside = (row < rows) & (col < cols)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c = row % C
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
-    mu = tl.sum(x, 1, keep_dims=True) / cols2
+    mu = tl.sum(x, 1, keep_dims=True) / cols
     t = x - mu
-    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols2
+    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
     rsqrt_var = _rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
     bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
@@ -123,7 +123,7 @@ def instance_norm_loop(
     y_ptr,
     eps,
     rows,
-    cols2,
+    cols,
     C,
     x_row,
     x_col,
@@ -143,21 +143,21 @@ def instance_norm_loop(
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(0, cols2, BLOCK):
+    for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         x = tl.load(
             x_ptr + row * x_row + col * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
         ).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols2 - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
         )
-    mu = mu_sum / cols2
-    var = var_sum / cols2
+    mu = mu_sum / cols
+    var = var_sum / cols
     rsqrt_var = _rsqrt(var + eps)
-    for start in range(0, cols2, BLOCK):
+    for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         x = tl.load(
             x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
@@ -179,7 +179,7 @@ def instance_norm_relay(
     y_ptr,
     eps,
     rows,
-    cols2,
+    cols,
     C,
     x_row,
     x_col,
@@ -195,7 +195,7 @@ def instance_norm_relay(
     AHEAD: tl.constexpr,
 ):
     """Program `turn`: mu_sum, var_sum over a block; then a block further back, read again from L2."""
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     # Numbered as they start: a program waits for none that has yet to start.
     turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
@@ -204,7 +204,7 @@ def instance_norm_relay(
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
         var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -212,7 +212,7 @@ def instance_norm_relay(
             x_ptr + row * x_row + col * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
         ).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols2 - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
         )
         tl.store(mu_sum_part_ptr + row * blocks + part, mu_sum, mask=row < rows)
         tl.store(var_sum_part_ptr + row * blocks + part, var_sum, mask=row < rows)
@@ -225,7 +225,7 @@ def instance_norm_relay(
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         parts = tl.arange(0, LANES)[None, :]
         # Until every block of these rows has left its folds.
         while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
@@ -243,8 +243,8 @@ def instance_norm_relay(
             other=0.0,
         )
         mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-        mu = mu_sum / cols2
-        var = var_sum / cols2
+        mu = mu_sum / cols
+        var = var_sum / cols
         rsqrt_var = _rsqrt(var + eps)
         x = tl.load(
             x_ptr + row * x_row + col * x_col, mask=inside, eviction_policy="evict_first"
@@ -262,7 +262,7 @@ def instance_norm_part(
     var_sum_part_ptr,
     var_sum_count_ptr,
     rows,
-    cols2,
+    cols,
     CHUNK,
     x_row,
     x_col,
@@ -274,13 +274,13 @@ def instance_norm_part(
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols2)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
             mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(stop - start, BLOCK)
@@ -301,7 +301,7 @@ def instance_norm_finish(
     y_ptr,
     eps,
     rows,
-    cols2,
+    cols,
     CHUNK,
     C,
     x_row,
@@ -320,7 +320,7 @@ def instance_norm_finish(
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols2)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
     parts = tl.arange(0, LANES)[None, :]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c = row % C
@@ -334,12 +334,12 @@ def instance_norm_finish(
         var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
     mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-    mu = mu_sum / cols2
-    var = var_sum / cols2
+    mu = mu_sum / cols
+    var = var_sum / cols
     rsqrt_var = _rsqrt(var + eps)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
         gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
@@ -354,7 +354,7 @@ def instance_norm_channels_part(
     var_sum_part_ptr,
     var_sum_count_ptr,
     rows,
-    cols2,
+    cols,
     CHUNK,
     C,
     x_n,
@@ -368,7 +368,7 @@ def instance_norm_channels_part(
     """Program (part, row): mu_sum, var_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols2)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
     n = row // C
     c = row % C
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -376,7 +376,7 @@ def instance_norm_channels_part(
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         x = tl.load(x_ptr + n * x_n + c * x_c + col * x_col, mask=inside, other=0.0).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
             mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(stop - start, BLOCK)
@@ -397,7 +397,7 @@ def instance_norm_channels_finish(
     y_ptr,
     eps,
     rows,
-    cols2,
+    cols,
     CHUNK,
     C,
     x_n,
@@ -418,7 +418,7 @@ def instance_norm_channels_finish(
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols2)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
     parts = tl.arange(0, LANES)[None, :]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = row // C
@@ -433,12 +433,12 @@ def instance_norm_channels_finish(
         var_sum_count_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
     mu_sum, var_sum = _merge_moments(mu_sum_parts, var_sum_parts, var_sum_counts)
-    mu = mu_sum / cols2
-    var = var_sum / cols2
+    mu = mu_sum / cols
+    var = var_sum / cols
     rsqrt_var = _rsqrt(var + eps)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         x = tl.load(x_ptr + n * x_n + c * x_c + col * x_col, mask=inside).to(COMPUTE)
         gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
         bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
@@ -454,7 +454,7 @@ def instance_norm_channels_rows(
     y_ptr,
     eps,
     rows,
-    cols2,
+    cols,
     C,
     x_n,
     x_c,
@@ -472,14 +472,14 @@ def instance_norm_channels_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (col < cols2)
+    inside = (row < rows) & (col < cols)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = row // C
     c = row % C
     x = tl.load(x_ptr + n * x_n + c * x_c + col * x_col, mask=inside, other=0.0).to(COMPUTE)
-    mu = tl.sum(x, 1, keep_dims=True) / cols2
+    mu = tl.sum(x, 1, keep_dims=True) / cols
     t = x - mu
-    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols2
+    var = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True) / cols
     rsqrt_var = _rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
     bias = tl.load(bias_ptr + c * bias_c, mask=row < rows).to(COMPUTE)
@@ -495,7 +495,7 @@ def instance_norm_channels_loop(
     y_ptr,
     eps,
     rows,
-    cols2,
+    cols,
     C,
     x_n,
     x_c,
@@ -518,9 +518,9 @@ def instance_norm_channels_loop(
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
-    for start in range(0, cols2, BLOCK):
+    for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         x = tl.load(
             x_ptr + n * x_n + c * x_c + col * x_col,
             mask=inside,
@@ -528,14 +528,14 @@ def instance_norm_channels_loop(
             eviction_policy="evict_last",
         ).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols2 - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
         )
-    mu = mu_sum / cols2
-    var = var_sum / cols2
+    mu = mu_sum / cols
+    var = var_sum / cols
     rsqrt_var = _rsqrt(var + eps)
-    for start in range(0, cols2, BLOCK):
+    for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         x = tl.load(
             x_ptr + n * x_n + c * x_c + col * x_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
@@ -1136,7 +1136,7 @@ def instance_norm_backward_mu_sum_rows(
     dx_ptr,
     eps,
     rows,
-    cols2,
+    cols,
     C,
     x_row,
     x_col,
@@ -1156,13 +1156,13 @@ def instance_norm_backward_mu_sum_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (col < cols2)
+    inside = (row < rows) & (col < cols)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c = row % C
     x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
     mu_sum = tl.sum(x, 1, keep_dims=True)
     tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
-    mu = mu_sum / cols2
+    mu = mu_sum / cols
     t = x - mu
     var_sum = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True)
     tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
@@ -1170,12 +1170,12 @@ def instance_norm_backward_mu_sum_rows(
     dy_rsqrt_sum = tl.sum(tl.where(inside, dy * (x - mu), 0.0), 1, keep_dims=True)
     tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=row < rows)
     dmu_sum = tl.sum(dy, 1, keep_dims=True)
-    var = var_sum / cols2
+    var = var_sum / cols
     y_rsqrt = _rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
     dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
-    div_dvar = dvar / cols2
-    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols2
+    div_dvar = dvar / cols
+    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
     dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
     tl.store(dx_ptr + row * dx_row + col * dx_col, dx, mask=inside)
 
@@ -1191,7 +1191,7 @@ def instance_norm_backward_mu_sum_loop(
     dx_ptr,
     eps,
     rows,
-    cols2,
+    cols,
     C,
     x_row,
     x_col,
@@ -1216,14 +1216,14 @@ def instance_norm_backward_mu_sum_loop(
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols2, BLOCK):
+    for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         x = tl.load(
             x_ptr + row * x_row + col * x_col, mask=inside, other=0.0, eviction_policy="evict_last"
         ).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols2 - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
         )
         dy = tl.load(
             dy_ptr + row * dy_row + col * dy_col,
@@ -1233,17 +1233,17 @@ def instance_norm_backward_mu_sum_loop(
         ).to(COMPUTE)
         dmu_sum_acc += dy
     dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
-    mu = mu_sum / cols2
-    var = var_sum / cols2
+    mu = mu_sum / cols
+    var = var_sum / cols
     y_rsqrt = _rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols2
+    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
     tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=row < rows)
     tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=row < rows)
     dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols2, BLOCK):
+    for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         dy = tl.load(
             dy_ptr + row * dy_row + col * dy_col,
             mask=inside,
@@ -1256,11 +1256,11 @@ def instance_norm_backward_mu_sum_loop(
         dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu), 0.0)
     dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True)
     dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
-    div_dvar = dvar / cols2
+    div_dvar = dvar / cols
     tl.store(dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=row < rows)
-    for start in range(0, cols2, BLOCK):
+    for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         dy = tl.load(
             dy_ptr + row * dy_row + col * dy_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
@@ -1280,7 +1280,7 @@ def instance_norm_backward_mu_sum_part1(
     var_sum_count_ptr,
     dmu_sum_part_ptr,
     rows,
-    cols2,
+    cols,
     CHUNK,
     x_row,
     x_col,
@@ -1294,14 +1294,14 @@ def instance_norm_backward_mu_sum_part1(
     """Program (part, row): mu_sum, var_sum, dmu_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols2)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
             mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(stop - start, BLOCK)
@@ -1330,7 +1330,7 @@ def instance_norm_backward_mu_sum_part2(
     dy_rsqrt_sum_part_ptr,
     eps,
     rows,
-    cols2,
+    cols,
     CHUNK,
     C,
     gain_c,
@@ -1348,7 +1348,7 @@ def instance_norm_backward_mu_sum_part2(
     """Program (part, row): dy_rsqrt_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols2)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
     parts = tl.arange(0, LANES)[None, :]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c = row % C
@@ -1366,15 +1366,15 @@ def instance_norm_backward_mu_sum_part2(
         dmu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
     dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
-    mu = mu_sum / cols2
-    var = var_sum / cols2
+    mu = mu_sum / cols
+    var = var_sum / cols
     y_rsqrt = _rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols2
+    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
     dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside, other=0.0).to(COMPUTE)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside, other=0.0).to(COMPUTE)
         dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu), 0.0)
@@ -1401,7 +1401,7 @@ def instance_norm_backward_mu_sum_finish(
     dx_ptr,
     eps,
     rows,
-    cols2,
+    cols,
     CHUNK,
     C,
     gain_c,
@@ -1424,7 +1424,7 @@ def instance_norm_backward_mu_sum_finish(
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols2)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
     parts = tl.arange(0, LANES)[None, :]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c = row % C
@@ -1442,11 +1442,11 @@ def instance_norm_backward_mu_sum_finish(
         dmu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
     dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
-    mu = mu_sum / cols2
-    var = var_sum / cols2
+    mu = mu_sum / cols
+    var = var_sum / cols
     y_rsqrt = _rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols2
+    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
     tl.store(mu_sum_ptr + row * mu_sum_row, mu_sum, mask=(row < rows) & (part == 0))
     tl.store(var_sum_ptr + row * var_sum_row, var_sum, mask=(row < rows) & (part == 0))
     dy_rsqrt_sum_parts = tl.load(
@@ -1454,13 +1454,13 @@ def instance_norm_backward_mu_sum_finish(
     )
     dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
     dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
-    div_dvar = dvar / cols2
+    div_dvar = dvar / cols
     tl.store(
         dy_rsqrt_sum_ptr + row * dy_rsqrt_sum_row, dy_rsqrt_sum, mask=(row < rows) & (part == 0)
     )
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         dy = tl.load(dy_ptr + row * dy_row + col * dy_col, mask=inside).to(COMPUTE)
         x = tl.load(x_ptr + row * x_row + col * x_col, mask=inside).to(COMPUTE)
         dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
@@ -1476,7 +1476,7 @@ def instance_norm_backward_mu_sum_channels_part1(
     var_sum_count_ptr,
     dmu_sum_part_ptr,
     rows,
-    cols2,
+    cols,
     CHUNK,
     C,
     x_n,
@@ -1493,7 +1493,7 @@ def instance_norm_backward_mu_sum_channels_part1(
     """Program (part, row): mu_sum, var_sum, dmu_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols2)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
     n = row // C
     c = row % C
     mu_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
@@ -1502,7 +1502,7 @@ def instance_norm_backward_mu_sum_channels_part1(
     dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         x = tl.load(x_ptr + n * x_n + c * x_c + col * x_col, mask=inside, other=0.0).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
             mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(stop - start, BLOCK)
@@ -1533,7 +1533,7 @@ def instance_norm_backward_mu_sum_channels_part2(
     dy_rsqrt_sum_part_ptr,
     eps,
     rows,
-    cols2,
+    cols,
     CHUNK,
     C,
     gain_c,
@@ -1553,7 +1553,7 @@ def instance_norm_backward_mu_sum_channels_part2(
     """Program (part, row): dy_rsqrt_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols2)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
     parts = tl.arange(0, LANES)[None, :]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c = row % C
@@ -1572,15 +1572,15 @@ def instance_norm_backward_mu_sum_channels_part2(
         dmu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
     dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
-    mu = mu_sum / cols2
-    var = var_sum / cols2
+    mu = mu_sum / cols
+    var = var_sum / cols
     y_rsqrt = _rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols2
+    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
     dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_col, mask=inside, other=0.0).to(
             COMPUTE
         )
@@ -1609,7 +1609,7 @@ def instance_norm_backward_mu_sum_channels_finish(
     dx_ptr,
     eps,
     rows,
-    cols2,
+    cols,
     CHUNK,
     C,
     gain_c,
@@ -1638,7 +1638,7 @@ def instance_norm_backward_mu_sum_channels_finish(
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols2)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
     parts = tl.arange(0, LANES)[None, :]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c = row % C
@@ -1657,11 +1657,11 @@ def instance_norm_backward_mu_sum_channels_finish(
         dmu_sum_part_ptr + row * PARTS + parts, mask=(row < rows) & (parts < PARTS), other=0.0
     )
     dmu_sum = tl.sum(dmu_sum_parts, 1, keep_dims=True)
-    mu = mu_sum / cols2
-    var = var_sum / cols2
+    mu = mu_sum / cols
+    var = var_sum / cols
     y_rsqrt = _rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols2
+    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
     tl.store(mu_sum_ptr + n * mu_sum_n + c * mu_sum_c, mu_sum, mask=(row < rows) & (part == 0))
     tl.store(var_sum_ptr + n * var_sum_n + c * var_sum_c, var_sum, mask=(row < rows) & (part == 0))
     dy_rsqrt_sum_parts = tl.load(
@@ -1669,7 +1669,7 @@ def instance_norm_backward_mu_sum_channels_finish(
     )
     dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_parts, 1, keep_dims=True)
     dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
-    div_dvar = dvar / cols2
+    div_dvar = dvar / cols
     tl.store(
         dy_rsqrt_sum_ptr + n * dy_rsqrt_sum_n + c * dy_rsqrt_sum_c,
         dy_rsqrt_sum,
@@ -1677,7 +1677,7 @@ def instance_norm_backward_mu_sum_channels_finish(
     )
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_col, mask=inside).to(COMPUTE)
         x = tl.load(x_ptr + n * x_n + c * x_c + col * x_col, mask=inside).to(COMPUTE)
         dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
@@ -1695,7 +1695,7 @@ def instance_norm_backward_mu_sum_channels_rows(
     dx_ptr,
     eps,
     rows,
-    cols2,
+    cols,
     C,
     x_n,
     x_c,
@@ -1721,14 +1721,14 @@ def instance_norm_backward_mu_sum_channels_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < rows) & (col < cols2)
+    inside = (row < rows) & (col < cols)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = row // C
     c = row % C
     x = tl.load(x_ptr + n * x_n + c * x_c + col * x_col, mask=inside, other=0.0).to(COMPUTE)
     mu_sum = tl.sum(x, 1, keep_dims=True)
     tl.store(mu_sum_ptr + n * mu_sum_n + c * mu_sum_c, mu_sum, mask=row < rows)
-    mu = mu_sum / cols2
+    mu = mu_sum / cols
     t = x - mu
     var_sum = tl.sum(tl.where(inside, t * t, 0.0), 1, keep_dims=True)
     tl.store(var_sum_ptr + n * var_sum_n + c * var_sum_c, var_sum, mask=row < rows)
@@ -1738,12 +1738,12 @@ def instance_norm_backward_mu_sum_channels_rows(
         dy_rsqrt_sum_ptr + n * dy_rsqrt_sum_n + c * dy_rsqrt_sum_c, dy_rsqrt_sum, mask=row < rows
     )
     dmu_sum = tl.sum(dy, 1, keep_dims=True)
-    var = var_sum / cols2
+    var = var_sum / cols
     y_rsqrt = _rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
     dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
-    div_dvar = dvar / cols2
-    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols2
+    div_dvar = dvar / cols
+    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
     dx = dy * gain * y_rsqrt + div_dvar * (2.0 * (x - mu)) - div_dmu_sum
     tl.store(dx_ptr + n * dx_n + c * dx_c + col * dx_col, dx, mask=inside)
 
@@ -1759,7 +1759,7 @@ def instance_norm_backward_mu_sum_channels_loop(
     dx_ptr,
     eps,
     rows,
-    cols2,
+    cols,
     C,
     x_n,
     x_c,
@@ -1791,9 +1791,9 @@ def instance_norm_backward_mu_sum_channels_loop(
     var_sum = tl.full((ROWS, 1), 0.0, COMPUTE)
     var_sum_count = tl.full((ROWS, 1), 0.0, COMPUTE)
     dmu_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols2, BLOCK):
+    for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         x = tl.load(
             x_ptr + n * x_n + c * x_c + col * x_col,
             mask=inside,
@@ -1801,7 +1801,7 @@ def instance_norm_backward_mu_sum_channels_loop(
             eviction_policy="evict_last",
         ).to(COMPUTE)
         mu_sum, var_sum, var_sum_count = _take_moments(
-            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols2 - start, BLOCK)
+            mu_sum, var_sum, var_sum_count, x, inside, tl.minimum(cols - start, BLOCK)
         )
         dy = tl.load(
             dy_ptr + n * dy_n + c * dy_c + col * dy_col,
@@ -1811,17 +1811,17 @@ def instance_norm_backward_mu_sum_channels_loop(
         ).to(COMPUTE)
         dmu_sum_acc += dy
     dmu_sum = tl.sum(dmu_sum_acc, 1, keep_dims=True)
-    mu = mu_sum / cols2
-    var = var_sum / cols2
+    mu = mu_sum / cols
+    var = var_sum / cols
     y_rsqrt = _rsqrt(var + eps)
     gain = tl.load(gain_ptr + c * gain_c, mask=row < rows).to(COMPUTE)
-    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols2
+    div_dmu_sum = dmu_sum * y_rsqrt * gain / cols
     tl.store(mu_sum_ptr + n * mu_sum_n + c * mu_sum_c, mu_sum, mask=row < rows)
     tl.store(var_sum_ptr + n * var_sum_n + c * var_sum_c, var_sum, mask=row < rows)
     dy_rsqrt_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols2, BLOCK):
+    for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         dy = tl.load(
             dy_ptr + n * dy_n + c * dy_c + col * dy_col,
             mask=inside,
@@ -1837,13 +1837,13 @@ def instance_norm_backward_mu_sum_channels_loop(
         dy_rsqrt_sum_acc += tl.where(inside, dy * (x - mu), 0.0)
     dy_rsqrt_sum = tl.sum(dy_rsqrt_sum_acc, 1, keep_dims=True)
     dvar = dy_rsqrt_sum * gain * (-0.5 * y_rsqrt / (var + eps))
-    div_dvar = dvar / cols2
+    div_dvar = dvar / cols
     tl.store(
         dy_rsqrt_sum_ptr + n * dy_rsqrt_sum_n + c * dy_rsqrt_sum_c, dy_rsqrt_sum, mask=row < rows
     )
-    for start in range(0, cols2, BLOCK):
+    for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < rows) & (col < cols2)
+        inside = (row < rows) & (col < cols)
         dy = tl.load(
             dy_ptr + n * dy_n + c * dy_c + col * dy_col, mask=inside, eviction_policy="evict_first"
         ).to(COMPUTE)
@@ -1864,7 +1864,7 @@ def instance_norm_backward_dgain_rows(
     dbias_ptr,
     eps,
     C,
-    cols2,
+    cols,
     batch,
     dy_n,
     dy_c,
@@ -1886,7 +1886,7 @@ def instance_norm_backward_dgain_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (c < C) & (col < cols2)
+    inside = (c < C) & (col < cols)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     n = (col // batch).to(tl.int64)
     b = (col % batch).to(tl.int64)
@@ -1915,7 +1915,7 @@ def instance_norm_backward_dgain_loop(
     eps,
     C,
     N,
-    cols2,
+    cols,
     dy_n,
     dy_c,
     dy_b,
@@ -1935,7 +1935,7 @@ def instance_norm_backward_dgain_loop(
 ):
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     c = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     dbias_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
@@ -1943,13 +1943,13 @@ def instance_norm_backward_dgain_loop(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols2)
+        inside = (c < C) & (col < cols)
         dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_b, mask=inside, other=0.0).to(COMPUTE)
         x = tl.load(x_ptr + n * x_n + c * x_c + col * x_b, mask=inside, other=0.0).to(COMPUTE)
         mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c * mu_sum_c, mask=c < C)
         var_sum = tl.load(var_sum_ptr + n * var_sum_n + c * var_sum_c, mask=c < C)
         dgain_sum_acc += tl.where(
-            inside, dy * ((x - mu_sum / cols2) * _rsqrt(var_sum / cols2 + eps)), 0.0
+            inside, dy * ((x - mu_sum / cols) * _rsqrt(var_sum / cols + eps)), 0.0
         )
         dbias_sum_acc += dy
     dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
@@ -1969,7 +1969,7 @@ def instance_norm_backward_dgain_part(
     eps,
     C,
     N,
-    cols2,
+    cols,
     CHUNK,
     dy_n,
     dy_c,
@@ -1989,7 +1989,7 @@ def instance_norm_backward_dgain_part(
 ):
     """Program (part, row): dgain_sum, dbias_sum over one CHUNK of ROWS rows."""
     c = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     part = tl.program_id(0)
     stop = tl.minimum((part + 1) * CHUNK, N * blocks)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
@@ -1999,13 +1999,13 @@ def instance_norm_backward_dgain_part(
         n = tl.cast(step // blocks, tl.int64)
         start = step % blocks * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (c < C) & (col < cols2)
+        inside = (c < C) & (col < cols)
         dy = tl.load(dy_ptr + n * dy_n + c * dy_c + col * dy_b, mask=inside, other=0.0).to(COMPUTE)
         x = tl.load(x_ptr + n * x_n + c * x_c + col * x_b, mask=inside, other=0.0).to(COMPUTE)
         mu_sum = tl.load(mu_sum_ptr + n * mu_sum_n + c * mu_sum_c, mask=c < C)
         var_sum = tl.load(var_sum_ptr + n * var_sum_n + c * var_sum_c, mask=c < C)
         dgain_sum_acc += tl.where(
-            inside, dy * ((x - mu_sum / cols2) * _rsqrt(var_sum / cols2 + eps)), 0.0
+            inside, dy * ((x - mu_sum / cols) * _rsqrt(var_sum / cols + eps)), 0.0
         )
         dbias_sum_acc += dy
     tl.store(
@@ -2050,7 +2050,7 @@ def instance_norm_backward_deps_rows(
     gain_ptr,
     deps_ptr,
     eps,
-    cols2,
+    cols,
     batch,
     C,
     var_sum_col,
@@ -2064,14 +2064,14 @@ def instance_norm_backward_deps_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :]
-    inside = (row < 1) & (col < cols2)
+    inside = (row < 1) & (col < cols)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     c = (col % C).to(tl.int64)
-    var_sum = tl.load(var_sum_ptr + col.to(tl.int64) * var_sum_col, mask=col < cols2)
+    var_sum = tl.load(var_sum_ptr + col.to(tl.int64) * var_sum_col, mask=col < cols)
     var = var_sum / batch
     y_rsqrt = _rsqrt(var + eps)
-    dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + col.to(tl.int64) * dy_rsqrt_sum_col, mask=col < cols2)
-    gain = tl.load(gain_ptr + c * gain_c, mask=col < cols2).to(COMPUTE)
+    dy_rsqrt_sum = tl.load(dy_rsqrt_sum_ptr + col.to(tl.int64) * dy_rsqrt_sum_col, mask=col < cols)
+    gain = tl.load(gain_ptr + c * gain_c, mask=col < cols).to(COMPUTE)
     deps = tl.sum(
         tl.where(inside, dy_rsqrt_sum * gain * (-0.5 * y_rsqrt) / (var + eps), 0.0),
         1,

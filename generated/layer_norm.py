@@ -1027,7 +1027,7 @@ def layer_norm_backward_dw_rows(
     db_ptr,
     eps,
     D,
-    cols2,
+    cols,
     dy_col,
     dy_d,
     x_col,
@@ -1044,12 +1044,12 @@ def layer_norm_backward_dw_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     d = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (d < D) & (col < cols2)
+    inside = (d < D) & (col < cols)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     dy = tl.load(dy_ptr + col * dy_col + d * dy_d, mask=inside).to(COMPUTE)
     x = tl.load(x_ptr + col * x_col + d * x_d, mask=inside).to(COMPUTE)
-    mu_sum = tl.load(mu_sum_ptr + col * mu_sum_col, mask=col < cols2)
-    var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols2)
+    mu_sum = tl.load(mu_sum_ptr + col * mu_sum_col, mask=col < cols)
+    var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols)
     dw = tl.sum(
         tl.where(inside, dy * ((x - mu_sum / D) * _rsqrt(var_sum / D + eps)), 0.0),
         1,
@@ -1070,7 +1070,7 @@ def layer_norm_backward_dw_loop(
     db_ptr,
     eps,
     D,
-    cols2,
+    cols,
     dy_col,
     dy_d,
     x_col,
@@ -1089,13 +1089,13 @@ def layer_norm_backward_dw_loop(
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     dw_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols2, BLOCK):
+    for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (d < D) & (col < cols2)
+        inside = (d < D) & (col < cols)
         dy = tl.load(dy_ptr + col * dy_col + d * dy_d, mask=inside).to(COMPUTE)
         x = tl.load(x_ptr + col * x_col + d * x_d, mask=inside).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + col * mu_sum_col, mask=col < cols2)
-        var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols2)
+        mu_sum = tl.load(mu_sum_ptr + col * mu_sum_col, mask=col < cols)
+        var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols)
         dw_sum_acc += tl.where(inside, dy * ((x - mu_sum / D) * _rsqrt(var_sum / D + eps)), 0.0)
         db_sum_acc += tl.where(inside, dy, 0.0)
     dw_sum = tl.sum(dw_sum_acc, 1, keep_dims=True)
@@ -1114,7 +1114,7 @@ def layer_norm_backward_dw_part(
     db_sum_part_ptr,
     eps,
     D,
-    cols2,
+    cols,
     CHUNK,
     dy_col,
     dy_d,
@@ -1131,17 +1131,17 @@ def layer_norm_backward_dw_part(
     """Program (part, row): dw_sum, db_sum over one CHUNK of ROWS rows."""
     d = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols2)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     dw_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (d < D) & (col < cols2)
+        inside = (d < D) & (col < cols)
         dy = tl.load(dy_ptr + col * dy_col + d * dy_d, mask=inside).to(COMPUTE)
         x = tl.load(x_ptr + col * x_col + d * x_d, mask=inside).to(COMPUTE)
-        mu_sum = tl.load(mu_sum_ptr + col * mu_sum_col, mask=col < cols2)
-        var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols2)
+        mu_sum = tl.load(mu_sum_ptr + col * mu_sum_col, mask=col < cols)
+        var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols)
         dw_sum_acc += tl.where(inside, dy * ((x - mu_sum / D) * _rsqrt(var_sum / D + eps)), 0.0)
         db_sum_acc += tl.where(inside, dy, 0.0)
     tl.store(dw_sum_part_ptr + d * PARTS + part, tl.sum(dw_sum_acc, 1, keep_dims=True), mask=d < D)
@@ -1181,7 +1181,7 @@ def layer_norm_backward_deps_rows(
     dy_rsqrt_ptr,
     deps_ptr,
     eps,
-    cols2,
+    cols,
     D,
     var_sum_col,
     dy_rsqrt_col,
@@ -1193,12 +1193,12 @@ def layer_norm_backward_deps_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < 1) & (col < cols2)
+    inside = (row < 1) & (col < cols)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols2)
+    var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols)
     var = var_sum / D
     y_rsqrt = _rsqrt(var + eps)
-    dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols2)
+    dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols)
     deps = tl.sum(
         tl.where(inside, dy_rsqrt * (-0.5 * y_rsqrt) / (var + eps), 0.0), 1, keep_dims=True
     )
@@ -1211,7 +1211,7 @@ def layer_norm_backward_deps_loop(
     dy_rsqrt_ptr,
     deps_ptr,
     eps,
-    cols2,
+    cols,
     D,
     var_sum_col,
     dy_rsqrt_col,
@@ -1224,13 +1224,13 @@ def layer_norm_backward_deps_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols2, BLOCK):
+    for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols2)
-        var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols2)
+        inside = (row < 1) & (col < cols)
+        var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols)
         var = var_sum / D
         y_rsqrt = _rsqrt(var + eps)
-        dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols2)
+        dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols)
         deps_sum_acc += tl.where(inside, dy_rsqrt * (-0.5 * y_rsqrt) / (var + eps), 0.0)
     deps_sum = tl.sum(deps_sum_acc, 1, keep_dims=True)
     tl.store(deps_ptr + row, deps_sum, mask=row < 1)
@@ -1242,7 +1242,7 @@ def layer_norm_backward_deps_part(
     dy_rsqrt_ptr,
     deps_sum_part_ptr,
     eps,
-    cols2,
+    cols,
     CHUNK,
     D,
     var_sum_col,
@@ -1256,16 +1256,16 @@ def layer_norm_backward_deps_part(
     """Program (part, row): deps_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols2)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols2)
-        var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols2)
+        inside = (row < 1) & (col < cols)
+        var_sum = tl.load(var_sum_ptr + col * var_sum_col, mask=col < cols)
         var = var_sum / D
         y_rsqrt = _rsqrt(var + eps)
-        dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols2)
+        dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols)
         deps_sum_acc += tl.where(inside, dy_rsqrt * (-0.5 * y_rsqrt) / (var + eps), 0.0)
     tl.store(
         deps_sum_part_ptr + row * PARTS + part,

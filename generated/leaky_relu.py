@@ -283,7 +283,7 @@ def leaky_relu_backward_rows(
     dx_ptr,
     dslope_ptr,
     slope,
-    cols2,
+    cols,
     x_col,
     dy_col,
     dx_col,
@@ -295,10 +295,10 @@ def leaky_relu_backward_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < 1) & (col < cols2)
+    inside = (row < 1) & (col < cols)
     slope = _scalar(slope, SLOPE_IS_TENSOR, COMPUTE)
-    x = tl.load(x_ptr + col * x_col, mask=col < cols2).to(COMPUTE)
-    dy = tl.load(dy_ptr + col * dy_col, mask=col < cols2).to(COMPUTE)
+    x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
+    dy = tl.load(dy_ptr + col * dy_col, mask=col < cols).to(COMPUTE)
     dx = tl.where(x > 0.0, dy, dy * slope)
     tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
     dslope = tl.sum(tl.where(inside, tl.where(x > 0.0, 0.0, dy * x), 0.0), 1, keep_dims=True)
@@ -312,7 +312,7 @@ def leaky_relu_backward_loop(
     dslope_ptr,
     dx_ptr,
     slope,
-    cols2,
+    cols,
     x_col,
     dy_col,
     dx_col,
@@ -325,23 +325,21 @@ def leaky_relu_backward_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     slope = _scalar(slope, SLOPE_IS_TENSOR, COMPUTE)
     dslope_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols2, BLOCK):
+    for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols2)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols2, eviction_policy="evict_last").to(COMPUTE)
-        dy = tl.load(dy_ptr + col * dy_col, mask=col < cols2, eviction_policy="evict_last").to(
+        inside = (row < 1) & (col < cols)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_last").to(COMPUTE)
+        dy = tl.load(dy_ptr + col * dy_col, mask=col < cols, eviction_policy="evict_last").to(
             COMPUTE
         )
         dslope_sum_acc += tl.where(inside, tl.where(x > 0.0, 0.0, dy * x), 0.0)
     dslope_sum = tl.sum(dslope_sum_acc, 1, keep_dims=True)
     tl.store(dslope_ptr + row, dslope_sum, mask=row < 1)
-    for start in range(0, cols2, BLOCK):
+    for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols2)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols2, eviction_policy="evict_first").to(
-            COMPUTE
-        )
-        dy = tl.load(dy_ptr + col * dy_col, mask=col < cols2, eviction_policy="evict_first").to(
+        inside = (row < 1) & (col < cols)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
+        dy = tl.load(dy_ptr + col * dy_col, mask=col < cols, eviction_policy="evict_first").to(
             COMPUTE
         )
         dx = tl.where(x > 0.0, dy, dy * slope)
@@ -357,7 +355,7 @@ def leaky_relu_backward_relay(
     dslope_ptr,
     dx_ptr,
     slope,
-    cols2,
+    cols,
     x_col,
     dy_col,
     dx_col,
@@ -369,7 +367,7 @@ def leaky_relu_backward_relay(
     AHEAD: tl.constexpr,
 ):
     """Program `turn`: dslope_sum over a block; then a block further back, read again from L2."""
-    blocks = tl.cdiv(cols2, BLOCK)
+    blocks = tl.cdiv(cols, BLOCK)
     slope = _scalar(slope, SLOPE_IS_TENSOR, COMPUTE)
     # Numbered as they start: a program waits for none that has yet to start.
     turn = tl.atomic_add(turns_ptr, 1, sem="relaxed")
@@ -378,10 +376,10 @@ def leaky_relu_backward_relay(
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols2)
+        inside = (row < 1) & (col < cols)
         dslope_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols2, eviction_policy="evict_last").to(COMPUTE)
-        dy = tl.load(dy_ptr + col * dy_col, mask=col < cols2, eviction_policy="evict_last").to(
+        x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_last").to(COMPUTE)
+        dy = tl.load(dy_ptr + col * dy_col, mask=col < cols, eviction_policy="evict_last").to(
             COMPUTE
         )
         dslope_sum_acc += tl.where(inside, tl.where(x > 0.0, 0.0, dy * x), 0.0)
@@ -398,7 +396,7 @@ def leaky_relu_backward_relay(
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
         start = part * BLOCK
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols2)
+        inside = (row < 1) & (col < cols)
         parts = tl.arange(0, LANES)[None, :]
         # Until every block of these rows has left its folds.
         while tl.atomic_add(turns_ptr + 1 + tile, 0, sem="acquire") < blocks:
@@ -408,10 +406,8 @@ def leaky_relu_backward_relay(
         )
         dslope_sum = tl.sum(dslope_sum_parts, 1, keep_dims=True)
         tl.store(dslope_ptr + row, dslope_sum, mask=(row < 1) & (part == 0))
-        x = tl.load(x_ptr + col * x_col, mask=col < cols2, eviction_policy="evict_first").to(
-            COMPUTE
-        )
-        dy = tl.load(dy_ptr + col * dy_col, mask=col < cols2, eviction_policy="evict_first").to(
+        x = tl.load(x_ptr + col * x_col, mask=col < cols, eviction_policy="evict_first").to(COMPUTE)
+        dy = tl.load(dy_ptr + col * dy_col, mask=col < cols, eviction_policy="evict_first").to(
             COMPUTE
         )
         dx = tl.where(x > 0.0, dy, dy * slope)
@@ -423,7 +419,7 @@ def leaky_relu_backward_part(
     x_ptr,
     dy_ptr,
     dslope_sum_part_ptr,
-    cols2,
+    cols,
     CHUNK,
     x_col,
     dy_col,
@@ -435,13 +431,13 @@ def leaky_relu_backward_part(
     """Program (part, row): dslope_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols2)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
     dslope_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols2)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols2).to(COMPUTE)
-        dy = tl.load(dy_ptr + col * dy_col, mask=col < cols2).to(COMPUTE)
+        inside = (row < 1) & (col < cols)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
+        dy = tl.load(dy_ptr + col * dy_col, mask=col < cols).to(COMPUTE)
         dslope_sum_acc += tl.where(inside, tl.where(x > 0.0, 0.0, dy * x), 0.0)
     tl.store(
         dslope_sum_part_ptr + row * PARTS + part,
@@ -458,7 +454,7 @@ def leaky_relu_backward_finish(
     dy_ptr,
     dx_ptr,
     slope,
-    cols2,
+    cols,
     CHUNK,
     x_col,
     dy_col,
@@ -473,7 +469,7 @@ def leaky_relu_backward_finish(
     """Program (part, row): merge what the parts left, then write one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols2)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
     parts = tl.arange(0, LANES)[None, :]
     slope = _scalar(slope, SLOPE_IS_TENSOR, COMPUTE)
     dslope_sum_parts = tl.load(
@@ -483,9 +479,9 @@ def leaky_relu_backward_finish(
     tl.store(dslope_ptr + row, dslope_sum, mask=(row < 1) & (part == 0))
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols2)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols2).to(COMPUTE)
-        dy = tl.load(dy_ptr + col * dy_col, mask=col < cols2).to(COMPUTE)
+        inside = (row < 1) & (col < cols)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols).to(COMPUTE)
+        dy = tl.load(dy_ptr + col * dy_col, mask=col < cols).to(COMPUTE)
         dx = tl.where(x > 0.0, dy, dy * slope)
         tl.store(dx_ptr + col * dx_col + row, dx, mask=inside)
 

@@ -1979,7 +1979,7 @@ def linear_backward_db_rows(
     dy_ptr,
     db_ptr,
     N,
-    cols2,
+    cols,
     dy_col,
     dy_n,
     db_n,
@@ -1990,7 +1990,7 @@ def linear_backward_db_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (n < N) & (col < cols2)
+    inside = (n < N) & (col < cols)
     dy = tl.load(dy_ptr + col * dy_col + n * dy_n, mask=inside, other=0.0).to(COMPUTE)
     db = tl.sum(dy, 1, keep_dims=True)
     tl.store(db_ptr + n * db_n, db, mask=n < N)
@@ -2001,7 +2001,7 @@ def linear_backward_db_loop(
     dy_ptr,
     db_ptr,
     N,
-    cols2,
+    cols,
     dy_col,
     dy_n,
     db_n,
@@ -2012,9 +2012,9 @@ def linear_backward_db_loop(
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols2, BLOCK):
+    for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (col < cols2)
+        inside = (n < N) & (col < cols)
         dy = tl.load(dy_ptr + col * dy_col + n * dy_n, mask=inside, other=0.0).to(COMPUTE)
         db_sum_acc += dy
     db_sum = tl.sum(db_sum_acc, 1, keep_dims=True)
@@ -2026,7 +2026,7 @@ def linear_backward_db_part(
     dy_ptr,
     db_sum_part_ptr,
     N,
-    cols2,
+    cols,
     CHUNK,
     dy_col,
     dy_n,
@@ -2038,11 +2038,11 @@ def linear_backward_db_part(
     """Program (part, row): db_sum over one CHUNK of ROWS rows."""
     n = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols2)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
     db_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (n < N) & (col < cols2)
+        inside = (n < N) & (col < cols)
         dy = tl.load(dy_ptr + col * dy_col + n * dy_n, mask=inside, other=0.0).to(COMPUTE)
         db_sum_acc += dy
     tl.store(db_sum_part_ptr + n * PARTS + part, tl.sum(db_sum_acc, 1, keep_dims=True), mask=n < N)

@@ -72,7 +72,7 @@ def mse_rows(
     x_ptr,
     t_ptr,
     loss_ptr,
-    cols2,
+    cols,
     x_col,
     t_col,
     COMPUTE: tl.constexpr,
@@ -82,11 +82,11 @@ def mse_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < 1) & (col < cols2)
-    x = tl.load(x_ptr + col * x_col, mask=col < cols2, other=0.0).to(COMPUTE)
-    t = tl.load(t_ptr + col * t_col, mask=col < cols2, other=0.0).to(COMPUTE)
+    inside = (row < 1) & (col < cols)
+    x = tl.load(x_ptr + col * x_col, mask=col < cols, other=0.0).to(COMPUTE)
+    t = tl.load(t_ptr + col * t_col, mask=col < cols, other=0.0).to(COMPUTE)
     t2 = x - t
-    loss = tl.sum(t2 * t2, 1, keep_dims=True) / cols2
+    loss = tl.sum(t2 * t2, 1, keep_dims=True) / cols
     tl.store(loss_ptr + row, loss, mask=row < 1)
 
 
@@ -95,7 +95,7 @@ def mse_loop(
     x_ptr,
     t_ptr,
     loss_ptr,
-    cols2,
+    cols,
     x_col,
     t_col,
     COMPUTE: tl.constexpr,
@@ -105,15 +105,15 @@ def mse_loop(
     """ROWS rows a program, of any width, BLOCK elements at a time: one pass over each row."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     loss_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols2, BLOCK):
+    for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols2)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols2, other=0.0).to(COMPUTE)
-        t = tl.load(t_ptr + col * t_col, mask=col < cols2, other=0.0).to(COMPUTE)
+        inside = (row < 1) & (col < cols)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols, other=0.0).to(COMPUTE)
+        t = tl.load(t_ptr + col * t_col, mask=col < cols, other=0.0).to(COMPUTE)
         t2 = x - t
         loss_sum_acc += t2 * t2
     loss_sum = tl.sum(loss_sum_acc, 1, keep_dims=True)
-    loss = loss_sum / cols2
+    loss = loss_sum / cols
     tl.store(loss_ptr + row, loss, mask=row < 1)
 
 
@@ -122,7 +122,7 @@ def mse_part(
     x_ptr,
     t_ptr,
     loss_sum_part_ptr,
-    cols2,
+    cols,
     CHUNK,
     x_col,
     t_col,
@@ -134,13 +134,13 @@ def mse_part(
     """Program (part, row): loss_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols2)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
     loss_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols2)
-        x = tl.load(x_ptr + col * x_col, mask=col < cols2, other=0.0).to(COMPUTE)
-        t = tl.load(t_ptr + col * t_col, mask=col < cols2, other=0.0).to(COMPUTE)
+        inside = (row < 1) & (col < cols)
+        x = tl.load(x_ptr + col * x_col, mask=col < cols, other=0.0).to(COMPUTE)
+        t = tl.load(t_ptr + col * t_col, mask=col < cols, other=0.0).to(COMPUTE)
         t2 = x - t
         loss_sum_acc += t2 * t2
     tl.store(
@@ -151,7 +151,7 @@ def mse_part(
 
 
 @triton.jit
-def mse_finish(loss_sum_part_ptr, loss_ptr, cols2, MERGE: tl.constexpr, PARTS: tl.constexpr):
+def mse_finish(loss_sum_part_ptr, loss_ptr, cols, MERGE: tl.constexpr, PARTS: tl.constexpr):
     """What the parts of MERGE rows left, merged."""
     row = tl.program_id(0).to(tl.int64) * MERGE + tl.arange(0, MERGE)[:, None]
     parts = tl.arange(0, PARTS)[None, :]
@@ -159,7 +159,7 @@ def mse_finish(loss_sum_part_ptr, loss_ptr, cols2, MERGE: tl.constexpr, PARTS: t
         loss_sum_part_ptr + row * PARTS + parts, mask=(row < 1) & (parts < PARTS), other=0.0
     )
     loss_sum = tl.sum(loss_sum_parts, 1, keep_dims=True)
-    loss = loss_sum / cols2
+    loss = loss_sum / cols
     tl.store(loss_ptr + row, loss, mask=row < 1)
 
 

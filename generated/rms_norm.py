@@ -886,7 +886,7 @@ def rms_norm_backward_dgain_rows(
     dgain_ptr,
     eps,
     D,
-    cols2,
+    cols,
     dy_col,
     dy_d,
     x_col,
@@ -901,11 +901,11 @@ def rms_norm_backward_dgain_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     d = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (d < D) & (col < cols2)
+    inside = (d < D) & (col < cols)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     dy = tl.load(dy_ptr + col * dy_col + d * dy_d, mask=inside).to(COMPUTE)
     x = tl.load(x_ptr + col * x_col + d * x_d, mask=inside).to(COMPUTE)
-    ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols2)
+    ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols)
     dgain = tl.sum(tl.where(inside, dy * (x * _rsqrt(ms_sum / D + eps)), 0.0), 1, keep_dims=True)
     tl.store(dgain_ptr + d * dgain_d, dgain, mask=d < D)
 
@@ -918,7 +918,7 @@ def rms_norm_backward_dgain_loop(
     dgain_ptr,
     eps,
     D,
-    cols2,
+    cols,
     dy_col,
     dy_d,
     x_col,
@@ -934,12 +934,12 @@ def rms_norm_backward_dgain_loop(
     d = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols2, BLOCK):
+    for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (d < D) & (col < cols2)
+        inside = (d < D) & (col < cols)
         dy = tl.load(dy_ptr + col * dy_col + d * dy_d, mask=inside).to(COMPUTE)
         x = tl.load(x_ptr + col * x_col + d * x_d, mask=inside).to(COMPUTE)
-        ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols2)
+        ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols)
         dgain_sum_acc += tl.where(inside, dy * (x * _rsqrt(ms_sum / D + eps)), 0.0)
     dgain_sum = tl.sum(dgain_sum_acc, 1, keep_dims=True)
     tl.store(dgain_ptr + d * dgain_d, dgain_sum, mask=d < D)
@@ -953,7 +953,7 @@ def rms_norm_backward_dgain_part(
     dgain_sum_part_ptr,
     eps,
     D,
-    cols2,
+    cols,
     CHUNK,
     dy_col,
     dy_d,
@@ -969,15 +969,15 @@ def rms_norm_backward_dgain_part(
     """Program (part, row): dgain_sum over one CHUNK of ROWS rows."""
     d = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols2)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     dgain_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (d < D) & (col < cols2)
+        inside = (d < D) & (col < cols)
         dy = tl.load(dy_ptr + col * dy_col + d * dy_d, mask=inside).to(COMPUTE)
         x = tl.load(x_ptr + col * x_col + d * x_d, mask=inside).to(COMPUTE)
-        ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols2)
+        ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols)
         dgain_sum_acc += tl.where(inside, dy * (x * _rsqrt(ms_sum / D + eps)), 0.0)
     tl.store(
         dgain_sum_part_ptr + d * PARTS + part, tl.sum(dgain_sum_acc, 1, keep_dims=True), mask=d < D
@@ -1004,7 +1004,7 @@ def rms_norm_backward_deps_rows(
     dy_rsqrt_ptr,
     deps_ptr,
     eps,
-    cols2,
+    cols,
     D,
     ms_sum_col,
     dy_rsqrt_col,
@@ -1016,12 +1016,12 @@ def rms_norm_backward_deps_rows(
     """ROWS whole rows a program, held in registers: every element is read once."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     col = tl.arange(0, BLOCK)[None, :].to(tl.int64)
-    inside = (row < 1) & (col < cols2)
+    inside = (row < 1) & (col < cols)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
-    ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols2)
+    ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols)
     ms = ms_sum / D
     y_rsqrt = _rsqrt(ms + eps)
-    dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols2)
+    dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols)
     deps = tl.sum(
         tl.where(inside, dy_rsqrt * (-0.5 * y_rsqrt) / (ms + eps), 0.0), 1, keep_dims=True
     )
@@ -1034,7 +1034,7 @@ def rms_norm_backward_deps_loop(
     dy_rsqrt_ptr,
     deps_ptr,
     eps,
-    cols2,
+    cols,
     D,
     ms_sum_col,
     dy_rsqrt_col,
@@ -1047,13 +1047,13 @@ def rms_norm_backward_deps_loop(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
-    for start in range(0, cols2, BLOCK):
+    for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols2)
-        ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols2)
+        inside = (row < 1) & (col < cols)
+        ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols)
         ms = ms_sum / D
         y_rsqrt = _rsqrt(ms + eps)
-        dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols2)
+        dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols)
         deps_sum_acc += tl.where(inside, dy_rsqrt * (-0.5 * y_rsqrt) / (ms + eps), 0.0)
     deps_sum = tl.sum(deps_sum_acc, 1, keep_dims=True)
     tl.store(deps_ptr + row, deps_sum, mask=row < 1)
@@ -1065,7 +1065,7 @@ def rms_norm_backward_deps_part(
     dy_rsqrt_ptr,
     deps_sum_part_ptr,
     eps,
-    cols2,
+    cols,
     CHUNK,
     D,
     ms_sum_col,
@@ -1079,16 +1079,16 @@ def rms_norm_backward_deps_part(
     """Program (part, row): deps_sum over one CHUNK of ROWS rows."""
     row = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     part = tl.program_id(0).to(tl.int64)
-    stop = tl.minimum((part + 1) * CHUNK, cols2)
+    stop = tl.minimum((part + 1) * CHUNK, cols)
     eps = _scalar(eps, EPS_IS_TENSOR, COMPUTE)
     deps_sum_acc = tl.full((ROWS, BLOCK), 0.0, COMPUTE)
     for start in range(part * CHUNK, stop, BLOCK):
         col = start + tl.arange(0, BLOCK)[None, :].to(tl.int64)
-        inside = (row < 1) & (col < cols2)
-        ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols2)
+        inside = (row < 1) & (col < cols)
+        ms_sum = tl.load(ms_sum_ptr + col * ms_sum_col, mask=col < cols)
         ms = ms_sum / D
         y_rsqrt = _rsqrt(ms + eps)
-        dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols2)
+        dy_rsqrt = tl.load(dy_rsqrt_ptr + col * dy_rsqrt_col, mask=col < cols)
         deps_sum_acc += tl.where(inside, dy_rsqrt * (-0.5 * y_rsqrt) / (ms + eps), 0.0)
     tl.store(
         deps_sum_part_ptr + row * PARTS + part,

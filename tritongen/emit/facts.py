@@ -98,7 +98,7 @@ def fact_texts(context: Context, step: Step, views: dict[str, View]):
     if "across" in spoken - {o.fact for o in step.orders}:
         yield "across", across_text(step, views)
     if "aligned" in spoken:
-        yield "aligned", aligned_text(step, views)
+        yield "aligned", aligned_text(context, step, views)
     if "tma" in spoken:
         tiled = described(step, "persistent") or described(step, "tf32x3_half")
         yield "tma", f"_takes_tiles({', '.join(tiled)})"
@@ -180,9 +180,12 @@ def across_text(step: Step, views: dict[str, View]) -> str:
     return f"0 < {t}.stride({row}) < {t}.stride({col})"
 
 
-def aligned_text(step: Step, views: dict[str, View]) -> str:
+def aligned_text(context: Context, step: Step, views: dict[str, View]) -> str:
     """Whether rows begin and end where Triton knows that accesses may be wide: at multiples of 16 elements."""
-    asked = ["cols % 16 == 0"]
+    cols = dict(step.facts)["cols"]
+    asked = [f"{fact_names(context, step)['cols']} % 16 == 0"]
+    if bare(cols) and "cols" not in {n for n, _ in used_facts(step)}:
+        asked = [f"{launch_text(cols)} % 16 == 0"]  # no rule speaks of it, and so it has no name
     if not step.orders and (found := _tiled(step, views)) is not None:
         t, row, _ = found
         asked.append(f"{t}.stride({row}) % 16 == 0")

@@ -30,7 +30,8 @@ def scatter(body: Body) -> KernelView:
 
 def add(body: Body, nest: ir.Nest) -> None:
     """The terms of one sum; what no place is named for, and what lies outside, is left out."""
-    places = targets(nest, read=False)
+    walked = {d.index for a in body.kernel.axes for d in a.digits}
+    places = {name: p for name, p in targets(nest, read=False).items() if name not in walked}
     body.ranges |= {b.index: (b.lo, b.hi) for b in nest.fold.binders}
     checks = []
     for b in nest.box:
