@@ -456,12 +456,12 @@ def choose_index_add_backward(cols: int, aligned: bool) -> tuple[str, dict]:
     BLOCK = (
         min(1024, max(16, triton.next_power_of_2(cols)))
         if aligned
-        else min(64, max(4, triton.next_power_of_2(cols)))
+        else min(128, max(4, triton.next_power_of_2(cols)))
     )
     return "tile", dict(
         BLOCK=BLOCK,
         ROWS=max(1, (2048 if aligned else 1024) // BLOCK),
-        num_warps=4 if aligned else 1,
+        num_warps=4 if aligned else 2,
     )
 
 

@@ -200,7 +200,7 @@ def choose_masked_cumsum(
         BLOCK=BLOCK,
         ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
         STAGES=1,
-        num_warps=4 if BLOCK <= 32 else 1 if not aligned and BLOCK <= 256 else 2,
+        num_warps=4 if BLOCK <= 32 else 2,
     )
 
 
@@ -517,7 +517,7 @@ def choose_masked_cumsum_backward(
         BLOCK=BLOCK,
         ROWS=max(1, (512 if not aligned and BLOCK <= 256 else 1024) // BLOCK),
         STAGES=3 if cols > BLOCK else 1,
-        num_warps=4 if BLOCK <= 32 else 1 if not aligned and BLOCK <= 256 else 2,
+        num_warps=4 if BLOCK <= 32 else 2,
         RUN=min(8, 16 // itemsize),
     )
 

@@ -178,7 +178,7 @@ def make(name, group, stores, dims, facts) -> Step:
     if wide_tiles and len(parts) == 1 and not row_axis.tail and not col_axis.tail:
         counter = _free("turns", group.nests, dims)
         relays = (replace(kernel("relay", "relay", "whole", walked), counter=counter),)
-    columns, alone = _has_columns(touched, group), _is_alone(group)
+    columns, alone = _has_columns(touched, group), is_alone(group)
     variants = (
         *(relay_variant(relay, state) for relay in relays),
         *((lanes_variant(finish, state, *in_lanes),) if in_lanes else ()),
@@ -251,7 +251,7 @@ def _writes_tile(group, stores) -> bool:
     return any(n.name in stores and {b.index for b in n.box} != row for n in group.nests)
 
 
-def _is_alone(group) -> bool:
+def is_alone(group) -> bool:
     """Whether one operand alone is a tile of rows and columns, and none is a number a row, a bound's too."""
     row, col = {b.index for b in group.row}, {b.index for b in group.col}
     computed = {n.name for n in group.nests}

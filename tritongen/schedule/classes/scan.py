@@ -19,7 +19,7 @@ from tritongen.schedule.canonical import (
     same,
     substitute_indices,
 )
-from tritongen.schedule.classes.rows import fold_state, levels_of
+from tritongen.schedule.classes.rows import fold_state, is_alone, levels_of
 from tritongen.schedule.members import Group, gather_lines, is_reducer, paste
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Step, Variant
 from tritongen.schedule.views import accesses, views
@@ -139,7 +139,7 @@ def make(name, group, stores, dims, facts) -> Step:
     times = "outers * " if outer else ""
     variants = (
         _split_variant(part, finish, group, times),
-        *_walk_variants(walk, (f"{times}cdiv(rows, ROWS)",), times),
+        *_walk_variants(walk, (f"{times}cdiv(rows, ROWS)",), times, is_alone(group)),
     )
     if group.reverse:
         variants = tuple(replace(v, config=(*v.config, _run(group, v))) for v in variants)
@@ -207,7 +207,7 @@ def _split_variant(part, finish, group, times: str) -> Variant:
     )
 
 
-def _walk_variants(walk, grid, times: str) -> tuple[Variant, ...]:
+def _walk_variants(walk, grid, times: str, alone: bool) -> tuple[Variant, ...]:
     """Per cent of copy, sums in f32 (in bf16).
 
     32,768 x 32,768: blocks of 1,024 in 2 warps 94 (94), in 4 warps 95 (88), of 4,096 in 8 warps 94 (88).
@@ -218,7 +218,7 @@ def _walk_variants(walk, grid, times: str) -> tuple[Variant, ...]:
     92 (66), 128 x 16 in 1 warp with 3 blocks in flight 89 (87). Across and from the end, of each element two sums are
     scanned: 64 x 16 in 2 warps take 134 registers a thread, 128 x 16 in 1 warp 255 and 688 bytes of stack (not timed).
     Short rows that are not aligned, us, 1,024 elements in 2 warps and as here: f32 420887 x 3 23 (9), 255665 x 31 34 (26),
-    bf16 524289 x 21 64 (43), 95615 x 63 27 (18), 487917 x 168 214 (167).
+    bf16 524289 x 21 64 (43), 95615 x 63 27 (18), 487917 x 168 214 (167). Not in one warp beside other operands, as rows.
     """
     launch = (Launch(walk.name, grid),)
     across = (
@@ -241,7 +241,7 @@ def _walk_variants(walk, grid, times: str) -> tuple[Variant, ...]:
         ("BLOCK", f"min(1024, max({16 if walk.reverse else 4}, pow2(cols)))"),
         ("ROWS", f"max(1, (512 if {odd} else 1024) // BLOCK)"),
         ("STAGES", "3 if cols > BLOCK else 1" if walk.reverse else "1"),
-        ("num_warps", f"4 if BLOCK <= 32 else 1 if {odd} else 2"),
+        ("num_warps", f"4 if BLOCK <= 32 else {f'1 if {odd} else ' if alone else ''}2"),
     )
     why = "memory runs across the walk: rows side by side make whole lines"
     return (
