@@ -451,7 +451,9 @@ def test_a_part_that_dies_is_a_failure_of_the_file(monkeypatch):
 def test_a_process_that_a_compiler_ends_says_which_kernel_it_was(monkeypatch):
     """An assertion of LLVM takes the process with it: all that was said of the kernel is what it said before."""
     at = "f: kernel 1 of 4, f_runs (T=bf16), compiled for sm_90 by Triton 3.6.0"
-    code = f"import os; input(); print({json.dumps(json.dumps({'at': at}))}, flush=True); os.abort()"
+    code = (
+        f"import os; input(); print({json.dumps(json.dumps({'at': at}))}, flush=True); os.abort()"
+    )
 
     def start(device, module):
         pipe = subprocess.PIPE

@@ -60,8 +60,11 @@ def used_facts(step: Step) -> tuple[tuple[str, str], ...]:
 
 
 def fact_names(context: Context, step: Step) -> dict[str, str]:
-    """What each size of the plan is called in the launch: `M` may be a size of the spec, and another one."""
-    scope, names = names_of(context.op), {}
+    """What each size of the plan is called in the launch: `M` may be a size of the spec, and another one.
+
+    A type parameter may be called so too, since a launch speaks of none.
+    """
+    scope, names = names_of(context.op) - {p.name for p in context.op.typarams}, {}
     for name, p in step.facts:
         text, own = launch_text(p), name + context.mark
         while own in scope and own != text:

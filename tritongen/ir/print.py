@@ -59,6 +59,7 @@ from tritongen.ir.nodes import (
     TypeParam,
     kind_of,
     parts,
+    walk,
 )
 from tritongen.ir.print_poly import (
     NotWritable,
@@ -170,6 +171,9 @@ def _counts_batch(body: Expr) -> bool:
 
 def _count_name(op: Op) -> str:
     taken = {p.name for p in (*op.params, *op.outputs)} | {nest.name for nest in op.nests}
+    taken |= {b.index for n in op.nests for b in n.box}
+    reducers = (e for n in op.nests for e in walk(n.body) if isinstance(e, Reduce))
+    taken |= {b.index for e in reducers for b in e.binders}
     name = "batch"
     while name in taken:
         name += "_"

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from functools import reduce
+from operator import or_
 
 import torch
 
@@ -113,5 +115,16 @@ def regrouped(
         size = torch.where(size.isfinite() & (size > 0), size, 1.0)
         most, least = most * size.clamp(min=1), least * size.clamp(max=1)
     lost = torch.where((least < tiniest) & ~term.isnan(), term.abs(), 0.0)
-    unheard = term.isnan() & ~torch.stack([f.isnan().expand(term.shape) for f in factors]).any(0)
+    heard = reduce(or_, (factor.isnan() for factor in factors))
+    unheard = term.isnan() & ~heard
     return most, torch.where(unheard, math.inf, lost)
+
+
+def opposed(term: torch.Tensor, live: torch.Tensor, binders: int) -> torch.Tensor:
+    """Whether a sum, over so many of the last dims, has terms of either infinity, which makes it NaN.
+
+    inf * (w[0] + w[1]) is what a kernel makes of inf * w[0] + inf * w[1], and of one infinity only.
+    """
+    over = tuple(range(-binders, 0))
+    ends = [((term == end) & live).any(over, keepdim=True) for end in (math.inf, -math.inf)]
+    return ends[0] & ends[1]

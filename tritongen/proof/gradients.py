@@ -358,7 +358,8 @@ def through_autograd(
         if f"d{n}" in wanted:
             known[f"d{n}"] = torch.zeros_like(outputs[n], memory_format=torch.contiguous_format)
     if not heads:
-        nothing = derived.plans and not derived.op.outputs
+        # Its scalars may all be numbers of Python's, which want no gradient.
+        nothing = not leaves or derived.plans and not derived.op.outputs
         return known, "" if nothing else "no output of it requires a gradient"
     dys = [known.get(f"d{n}", _rising(outputs[n])) for n in heads]
     ys = [outputs[n] for n in heads]

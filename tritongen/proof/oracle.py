@@ -57,7 +57,16 @@ from tritongen.proof.errors import (
     unsure,
     wandered,
 )
-from tritongen.proof.factors import TINIEST, burst, high, missing, regrouped, truncated, unsplit
+from tritongen.proof.factors import (
+    TINIEST,
+    burst,
+    high,
+    missing,
+    opposed,
+    regrouped,
+    truncated,
+    unsplit,
+)
 from tritongen.runtime.precision import f32_precision
 from tritongen.schedule.factored import factors_of
 from tritongen.schedule.members import paste
@@ -165,7 +174,9 @@ class _Bounded(Run):
     def pair(self, expr: Expr, axes: Axes, live: torch.Tensor) -> Pair:
         """The value at every point and how far off it may be."""
         match expr:
-            case Const() | ScalarRef():
+            case Const():
+                return self.constant(self.value(expr, axes, live))
+            case ScalarRef():
                 return self.value(expr, axes, live), None
             case IndexValue(p):
                 return self.value(expr, axes, live), unsure(None, self.doubt((p,), axes, live))
@@ -267,6 +278,13 @@ class _Bounded(Run):
         halved = row.half and torch_dtype(self.bound.dtype(expr.stored or "f32")).itemsize <= 2
         return row.half if halved else row.ulp
 
+    def constant(self, value: torch.Tensor) -> Pair:
+        """A number of the spec, and what the compute type rounds off it."""
+        if not value.dtype.is_floating_point or self.compute == "f64":
+            return value, None
+        lost = (value - value.to(torch.float32).to(value.dtype)).abs()
+        return value, lost if bool((lost > 0).any()) else None
+
     def rounded(self, out: torch.Tensor, error, ulp: float) -> Pair:
         """The error after a function that is right to `ulp` units in the last place."""
         if not out.dtype.is_floating_point:
@@ -356,6 +374,7 @@ class _Bounded(Run):
         if len(among) > 2 and term.dtype.is_floating_point:
             values = [self.value(f, axes, live) for f in among]
             through, under = regrouped(term, values, TINIEST[self.compute])
+            under = torch.where(opposed(term, live, len(expr.binders)), math.inf, under)
             most = through if most is None else torch.maximum(through, most)
             lost = under if lost is None else lost + under
         return most, lost

@@ -16,12 +16,16 @@ from tritongen.ir.rename import ref_names
 
 
 def names_aside(op: ir.Op, needed: Set[str], taken: Set[str]) -> dict[str, str]:
-    """Those of the op's names that are needed, each with underscores behind it until nothing is called so."""
+    """Those of the op's names that are needed, each with underscores behind it until nothing is called so.
+
+    Nor as a kernel is: that of `t_`, of an op f, is called f_t__rows.
+    """
     scope, changed = all_names(op) | taken, {}
     for name in sorted(all_names(op) & needed):
-        changed[name] = f"{name}_"
-        while changed[name] in scope:
-            changed[name] += "_"
+        new = f"{name}_"
+        while any(other == new or other.startswith(f"{op.name}_{new}") for other in scope):
+            new += "_"
+        changed[name] = new
         scope = scope | {changed[name]}
     return changed
 

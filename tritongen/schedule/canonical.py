@@ -146,8 +146,20 @@ def _all_binders(expr: ir.Expr):
 
 
 def _lift_below(reduce: ir.Reduce, nest, scope, taken, done) -> ir.Reduce:
+    if any(isinstance(node, ir.Reduce) for node in ir.walk(reduce.body)):
+        reduce = _from_zero(reduce)
     inner = scope + reduce.binders
     return replace(reduce, body=_lift(reduce.body, nest, inner, taken, done))
+
+
+def _from_zero(reduce: ir.Reduce) -> ir.Reduce:
+    """`sum[-M // 3 <= t < 0]` with t from 0: a temporary over t has no place -1."""
+    below = {b.index: b for b in reduce.binders if b.lo.constant is None or b.lo.constant < 0}
+    moved = substitute_indices(reduce, {i: index(i) + b.lo for i, b in below.items()})
+    binders = tuple(
+        ir.Binder(b.index, Poly(), b.hi - b.lo) if b.index in below else b for b in reduce.binders
+    )
+    return replace(moved, binders=binders)
 
 
 def _lift(
