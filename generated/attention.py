@@ -646,6 +646,110 @@ def attention_o_tiles(
     tl.store(o_ptr + z * o_batch + i * o_i + e * o_e, o, mask=inside)
 
 
+@triton.jit
+def attention_o_parts(
+    m_ptr,
+    s_ptr,
+    v_ptr,
+    o_sum_parts_ptr,
+    batches,
+    S,
+    E,
+    L,
+    CHUNK,
+    m_batch,
+    m_i,
+    s_batch,
+    s_i,
+    s_j,
+    v_batch,
+    v_j,
+    v_e,
+    HALF: tl.constexpr,
+    T: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(E, BLOCK_N)
+    part = tl.program_id(0) // (tiles_m * tiles_n * batches)
+    begin = part * CHUNK
+    z = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    i = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    e = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    m = tl.load(m_ptr + z * m_batch + i * m_i, mask=i < S)
+    o_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in range(begin, tl.minimum(begin + CHUNK, L), BLOCK_K):
+        j = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        s = tl.load(
+            s_ptr + z * s_batch + i * s_i + j[None, :] * s_j,
+            mask=(i < S) & (j[None, :] < L),
+            other=0.0,
+        )
+        left = _exp(s - m, HALF).to(T)
+        left = tl.where((i < S) & (j[None, :] < L), left, 0)
+        v = tl.load(
+            v_ptr + z * v_batch + j[:, None] * v_j + e * v_e,
+            mask=(e < E) & (j[:, None] < L),
+            other=0.0,
+        )
+        o_sum = tl.dot(left, v, o_sum, input_precision=PRECISION, out_dtype=tl.float32)
+        o_sum = _awaited(o_sum)
+    inside = (i < S) & (e < E)
+    tl.store(
+        o_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + z) * S + i) * E + e,
+        o_sum,
+        mask=inside,
+    )
+
+
+@triton.jit
+def attention_o_combine(
+    o_sum_parts_ptr,
+    o_sum2_ptr,
+    o_ptr,
+    batches,
+    S,
+    E,
+    o_sum2_batch,
+    o_sum2_i,
+    o_batch,
+    o_i,
+    o_e,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(E, BLOCK_N)
+    tile = tl.program_id(0)
+    i = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    e = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    z = (tile // (tiles_m * tiles_n)).to(tl.int64)
+    inside = (i < S) & (e < E)
+    o_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for part in range(PARTS):
+        o_sum += tl.load(
+            o_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + z) * S + i) * E + e,
+            mask=inside,
+            other=0,
+        )
+    o_sum2 = tl.load(o_sum2_ptr + z * o_sum2_batch + i * o_sum2_i, mask=i < S)
+    o = o_sum / o_sum2
+    tl.store(o_ptr + z * o_batch + i * o_i + e * o_e, o, mask=inside)
+
+
 def choose_attention_s(
     batches: int,
     M: int,
@@ -860,6 +964,7 @@ def choose_attention_s(
     if (
         not hip
         and itemsize <= 2
+        and M > 64
         and N > 128
         and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
     ):
@@ -870,8 +975,9 @@ def choose_attention_s(
     if (
         not hip
         and itemsize <= 4
+        and M > 64
         and N > 64
-        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms
+        and 5 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
     ):
         return "medium", dict(
             BLOCK_M=128,
@@ -1216,13 +1322,49 @@ def launch_attention_m(q, k, s, m, o_sum2) -> None:
 
 
 def choose_attention_o(
-    batches: int, M: int, N: int, itemsize: int, hip: bool, sms: int
+    batches: int, M: int, N: int, K: int, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if (
+        not hip
+        and itemsize <= 4
+        and (
+            K >= 2048
+            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+            or K >= 4096
+            and batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+        )
+    ):
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    8 * sms // (batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        return "split", dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4,
+        )
     # enough work for the widest tile on every multiprocessor
     if (
         not hip
         and itemsize <= 2
+        and M > 64
         and N > 128
         and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
     ):
@@ -1233,8 +1375,9 @@ def choose_attention_o(
     if (
         not hip
         and itemsize <= 4
+        and M > 64
         and N > 64
-        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms
+        and 5 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
     ):
         return "medium", dict(
             BLOCK_M=128,
@@ -1291,41 +1434,94 @@ def launch_attention_o(q, k, v, s, m, o_sum2, o) -> None:
     batches = B * H
     M = S
     N = E
+    K = L
     itemsize = v.element_size()
     hip = torch.version.hip is not None
     sms = _multiprocessors(m.device)
-    _, config = choose_attention_o(batches, M, N, itemsize, hip, sms)
-    attention_o_tiles[
-        (batches * triton.cdiv(S, config["BLOCK_M"]) * triton.cdiv(E, config["BLOCK_N"]),)
-    ](
-        m,
-        s,
-        v,
-        o_sum2,
-        o,
-        B * H,
-        S,
-        E,
-        L,
-        m.stride(0),
-        m.stride(1),
-        s.stride(0),
-        s.stride(1),
-        s.stride(2),
-        v.stride(0),
-        v.stride(1),
-        v.stride(2),
-        o_sum2.stride(0),
-        o_sum2.stride(1),
-        o.stride(0),
-        o.stride(1),
-        o.stride(2),
-        HALF=q.element_size() == 2,
-        T=getattr(tl, str(q.dtype)[6:]),
-        PRECISION=PRECISION,
-        enable_fp_fusion=True,
-        **config,
-    )
+    variant, config = choose_attention_o(batches, M, N, K, itemsize, hip, sms)
+    if variant == "split":
+        o_sum_parts = torch.empty(
+            (config["PARTS"], batches, S, E), dtype=torch.float32, device=m.device
+        )
+        attention_o_parts[
+            (
+                config["PARTS"]
+                * batches
+                * triton.cdiv(S, config["BLOCK_M"])
+                * triton.cdiv(E, config["BLOCK_N"]),
+            )
+        ](
+            m,
+            s,
+            v,
+            o_sum_parts,
+            B * H,
+            S,
+            E,
+            L,
+            m_batch=m.stride(0),
+            m_i=m.stride(1),
+            s_batch=s.stride(0),
+            s_i=s.stride(1),
+            s_j=s.stride(2),
+            v_batch=v.stride(0),
+            v_j=v.stride(1),
+            v_e=v.stride(2),
+            HALF=q.element_size() == 2,
+            T=getattr(tl, str(q.dtype)[6:]),
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+        attention_o_combine[(batches * triton.cdiv(S, 2) * triton.cdiv(E, 256),)](
+            o_sum_parts,
+            o_sum2,
+            o,
+            B * H,
+            S,
+            E,
+            o_sum2.stride(0),
+            o_sum2.stride(1),
+            o.stride(0),
+            o.stride(1),
+            o.stride(2),
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
+        )
+    else:
+        attention_o_tiles[
+            (batches * triton.cdiv(S, config["BLOCK_M"]) * triton.cdiv(E, config["BLOCK_N"]),)
+        ](
+            m,
+            s,
+            v,
+            o_sum2,
+            o,
+            B * H,
+            S,
+            E,
+            L,
+            m.stride(0),
+            m.stride(1),
+            s.stride(0),
+            s.stride(1),
+            s.stride(2),
+            v.stride(0),
+            v.stride(1),
+            v.stride(2),
+            o_sum2.stride(0),
+            o_sum2.stride(1),
+            o.stride(0),
+            o.stride(1),
+            o.stride(2),
+            HALF=q.element_size() == 2,
+            T=getattr(tl, str(q.dtype)[6:]),
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
 
 
 def launch_attention(q, k, v, o, scale) -> None:
@@ -2034,6 +2230,103 @@ def attention_backward_dp_sum_tiles(
 
 
 @triton.jit
+def attention_backward_dp_sum_parts(
+    o_sum2_ptr,
+    do_ptr,
+    v_ptr,
+    dp_sum_parts_ptr,
+    batches,
+    S,
+    L,
+    E,
+    CHUNK,
+    o_sum2_batch,
+    o_sum2_i,
+    do_batch,
+    do_i,
+    do_e,
+    v_batch,
+    v_j,
+    v_e,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
+    part = tl.program_id(0) // (tiles_m * tiles_n * batches)
+    begin = part * CHUNK
+    z = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    i = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    j = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    o_sum2 = tl.load(o_sum2_ptr + z * o_sum2_batch + i * o_sum2_i, mask=i < S)
+    dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in range(begin, tl.minimum(begin + CHUNK, E), BLOCK_K):
+        e = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        do = tl.load(
+            do_ptr + z * do_batch + i * do_i + e[None, :] * do_e,
+            mask=(i < S) & (e[None, :] < E),
+            other=0.0,
+        ).to(tl.float32)
+        left = do / o_sum2
+        left = tl.where((i < S) & (e[None, :] < E), left, 0)
+        v = tl.load(
+            v_ptr + z * v_batch + j * v_j + e[:, None] * v_e,
+            mask=(j < L) & (e[:, None] < E),
+            other=0.0,
+        ).to(tl.float32)
+        dp_sum = tl.dot(left, v, dp_sum, input_precision=PRECISION, out_dtype=tl.float32)
+        dp_sum = _awaited(dp_sum)
+    inside = (i < S) & (j < L)
+    tl.store(
+        dp_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + z) * S + i) * L + j,
+        dp_sum,
+        mask=inside,
+    )
+
+
+@triton.jit
+def attention_backward_dp_sum_combine(
+    dp_sum_parts_ptr,
+    dp_sum_ptr,
+    batches,
+    S,
+    L,
+    dp_sum_batch,
+    dp_sum_i,
+    dp_sum_j,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(L, BLOCK_N)
+    tile = tl.program_id(0)
+    i = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    j = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    z = (tile // (tiles_m * tiles_n)).to(tl.int64)
+    inside = (i < S) & (j < L)
+    dp_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for part in range(PARTS):
+        dp_sum += tl.load(
+            dp_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + z) * S + i) * L + j,
+            mask=inside,
+            other=0,
+        )
+    tl.store(dp_sum_ptr + z * dp_sum_batch + i * dp_sum_i + j * dp_sum_j, dp_sum, mask=inside)
+
+
+@triton.jit
 def attention_backward_dq_tiles(
     do_sum_ptr,
     o_sum2_ptr,
@@ -2111,6 +2404,123 @@ def attention_backward_dq_tiles(
         dq_sum = tl.dot(left, k, dq_sum, input_precision=PRECISION, out_dtype=tl.float32)
         dq_sum = _awaited(dq_sum)
     inside = (i < S) & (e2 < E)
+    tl.store(dq_ptr + z * dq_batch + i * dq_i + e2 * dq_e2, dq_sum, mask=inside)
+
+
+@triton.jit
+def attention_backward_dq_parts(
+    do_sum_ptr,
+    o_sum2_ptr,
+    m_ptr,
+    dp_sum_ptr,
+    s_sum_ptr,
+    k_ptr,
+    dq_sum_parts_ptr,
+    scale,
+    batches,
+    S,
+    E,
+    L,
+    CHUNK,
+    do_sum_batch,
+    do_sum_i,
+    o_sum2_batch,
+    o_sum2_i,
+    m_batch,
+    m_i,
+    dp_sum_batch,
+    dp_sum_i,
+    dp_sum_j,
+    s_sum_batch,
+    s_sum_i,
+    s_sum_j,
+    k_batch,
+    k_j,
+    k_e2,
+    SCALE_IS_TENSOR: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(E, BLOCK_N)
+    part = tl.program_id(0) // (tiles_m * tiles_n * batches)
+    begin = part * CHUNK
+    z = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    i = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    e2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    scale = _scalar(scale, SCALE_IS_TENSOR, tl.float32)
+    do_sum = tl.load(do_sum_ptr + z * do_sum_batch + i * do_sum_i, mask=i < S)
+    o_sum2 = tl.load(o_sum2_ptr + z * o_sum2_batch + i * o_sum2_i, mask=i < S)
+    m = tl.load(m_ptr + z * m_batch + i * m_i, mask=i < S)
+    dq_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in range(begin, tl.minimum(begin + CHUNK, L), BLOCK_K):
+        j = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        dp_sum = tl.load(
+            dp_sum_ptr + z * dp_sum_batch + i * dp_sum_i + j[None, :] * dp_sum_j,
+            mask=(i < S) & (j[None, :] < L),
+            other=0.0,
+        )
+        s_sum = tl.load(
+            s_sum_ptr + z * s_sum_batch + i * s_sum_i + j[None, :] * s_sum_j,
+            mask=(i < S) & (j[None, :] < L),
+            other=0.0,
+        )
+        left = (dp_sum - do_sum / o_sum2) * _exp(scale * s_sum - m) * scale
+        left = tl.where((i < S) & (j[None, :] < L), left, 0)
+        k = tl.load(
+            k_ptr + z * k_batch + j[:, None] * k_j + e2 * k_e2,
+            mask=(e2 < E) & (j[:, None] < L),
+            other=0.0,
+        ).to(tl.float32)
+        dq_sum = tl.dot(left, k, dq_sum, input_precision=PRECISION, out_dtype=tl.float32)
+        dq_sum = _awaited(dq_sum)
+    inside = (i < S) & (e2 < E)
+    tl.store(
+        dq_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + z) * S + i) * E + e2,
+        dq_sum,
+        mask=inside,
+    )
+
+
+@triton.jit
+def attention_backward_dq_combine(
+    dq_sum_parts_ptr,
+    dq_ptr,
+    batches,
+    S,
+    E,
+    dq_batch,
+    dq_i,
+    dq_e2,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(S, BLOCK_M), tl.cdiv(E, BLOCK_N)
+    tile = tl.program_id(0)
+    i = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    e2 = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    z = (tile // (tiles_m * tiles_n)).to(tl.int64)
+    inside = (i < S) & (e2 < E)
+    dq_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for part in range(PARTS):
+        dq_sum += tl.load(
+            dq_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + z) * S + i) * E + e2,
+            mask=inside,
+            other=0,
+        )
     tl.store(dq_ptr + z * dq_batch + i * dq_i + e2 * dq_e2, dq_sum, mask=inside)
 
 
@@ -2200,6 +2610,127 @@ def attention_backward_dk_tiles(
 
 
 @triton.jit
+def attention_backward_dk_parts(
+    dp_sum_ptr,
+    do_sum_ptr,
+    o_sum2_ptr,
+    s_sum_ptr,
+    m_ptr,
+    q_ptr,
+    dk_sum_parts_ptr,
+    scale,
+    batches,
+    L,
+    E,
+    S,
+    CHUNK,
+    dp_sum_batch,
+    dp_sum_i,
+    dp_sum_j,
+    do_sum_batch,
+    do_sum_i,
+    o_sum2_batch,
+    o_sum2_i,
+    s_sum_batch,
+    s_sum_i,
+    s_sum_j,
+    m_batch,
+    m_i,
+    q_batch,
+    q_i,
+    q_e2,
+    SCALE_IS_TENSOR: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(L, BLOCK_M), tl.cdiv(E, BLOCK_N)
+    part = tl.program_id(0) // (tiles_m * tiles_n * batches)
+    begin = part * CHUNK
+    z = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    j = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    e2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    scale = _scalar(scale, SCALE_IS_TENSOR, tl.float32)
+    dk_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in range(begin, tl.minimum(begin + CHUNK, S), BLOCK_K):
+        i = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        dp_sum = tl.load(
+            dp_sum_ptr + z * dp_sum_batch + i[None, :] * dp_sum_i + j * dp_sum_j,
+            mask=(j < L) & (i[None, :] < S),
+            other=0.0,
+        )
+        do_sum = tl.load(
+            do_sum_ptr + z * do_sum_batch + i[None, :] * do_sum_i, mask=i[None, :] < S, other=0.0
+        )
+        o_sum2 = tl.load(
+            o_sum2_ptr + z * o_sum2_batch + i[None, :] * o_sum2_i, mask=i[None, :] < S, other=0.0
+        )
+        s_sum = tl.load(
+            s_sum_ptr + z * s_sum_batch + i[None, :] * s_sum_i + j * s_sum_j,
+            mask=(j < L) & (i[None, :] < S),
+            other=0.0,
+        )
+        m = tl.load(m_ptr + z * m_batch + i[None, :] * m_i, mask=i[None, :] < S, other=0.0)
+        left = (dp_sum - do_sum / o_sum2) * _exp(scale * s_sum - m) * scale
+        left = tl.where((j < L) & (i[None, :] < S), left, 0)
+        q = tl.load(
+            q_ptr + z * q_batch + i[:, None] * q_i + e2 * q_e2,
+            mask=(e2 < E) & (i[:, None] < S),
+            other=0.0,
+        ).to(tl.float32)
+        dk_sum = tl.dot(left, q, dk_sum, input_precision=PRECISION, out_dtype=tl.float32)
+        dk_sum = _awaited(dk_sum)
+    inside = (j < L) & (e2 < E)
+    tl.store(
+        dk_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + z) * L + j) * E + e2,
+        dk_sum,
+        mask=inside,
+    )
+
+
+@triton.jit
+def attention_backward_dk_combine(
+    dk_sum_parts_ptr,
+    dk_ptr,
+    batches,
+    L,
+    E,
+    dk_batch,
+    dk_j,
+    dk_e2,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(L, BLOCK_M), tl.cdiv(E, BLOCK_N)
+    tile = tl.program_id(0)
+    j = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    e2 = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    z = (tile // (tiles_m * tiles_n)).to(tl.int64)
+    inside = (j < L) & (e2 < E)
+    dk_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for part in range(PARTS):
+        dk_sum += tl.load(
+            dk_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + z) * L + j) * E + e2,
+            mask=inside,
+            other=0,
+        )
+    tl.store(dk_ptr + z * dk_batch + j * dk_j + e2 * dk_e2, dk_sum, mask=inside)
+
+
+@triton.jit
 def attention_backward_dv_tiles(
     do_ptr,
     o_sum2_ptr,
@@ -2268,6 +2799,114 @@ def attention_backward_dv_tiles(
         dv_sum = tl.dot(left, right, dv_sum, input_precision=PRECISION, out_dtype=tl.float32)
         dv_sum = _awaited(dv_sum)
     inside = (e < E) & (j < L)
+    tl.store(dv_ptr + z * dv_batch + j * dv_j + e * dv_e, dv_sum, mask=inside)
+
+
+@triton.jit
+def attention_backward_dv_parts(
+    do_ptr,
+    o_sum2_ptr,
+    s_sum_ptr,
+    m_ptr,
+    dv_sum_parts_ptr,
+    scale,
+    batches,
+    E,
+    L,
+    S,
+    CHUNK,
+    do_batch,
+    do_i,
+    do_e,
+    o_sum2_batch,
+    o_sum2_i,
+    s_sum_batch,
+    s_sum_i,
+    s_sum_j,
+    m_batch,
+    m_i,
+    SCALE_IS_TENSOR: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(E, BLOCK_M), tl.cdiv(L, BLOCK_N)
+    part = tl.program_id(0) // (tiles_m * tiles_n * batches)
+    begin = part * CHUNK
+    z = (tl.program_id(0) // (tiles_m * tiles_n) % batches).to(tl.int64)
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    e = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    j = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    scale = _scalar(scale, SCALE_IS_TENSOR, tl.float32)
+    dv_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in range(begin, tl.minimum(begin + CHUNK, S), BLOCK_K):
+        i = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        do = tl.load(
+            do_ptr + z * do_batch + i[None, :] * do_i + e * do_e,
+            mask=(e < E) & (i[None, :] < S),
+            other=0.0,
+        ).to(tl.float32)
+        o_sum2 = tl.load(
+            o_sum2_ptr + z * o_sum2_batch + i[None, :] * o_sum2_i, mask=i[None, :] < S, other=0.0
+        )
+        left = do / o_sum2
+        left = tl.where((e < E) & (i[None, :] < S), left, 0)
+        s_sum = tl.load(
+            s_sum_ptr + z * s_sum_batch + i[:, None] * s_sum_i + j * s_sum_j,
+            mask=(j < L) & (i[:, None] < S),
+            other=0.0,
+        )
+        m = tl.load(m_ptr + z * m_batch + i[:, None] * m_i, mask=i[:, None] < S, other=0.0)
+        right = _exp(scale * s_sum - m).to(do_ptr.dtype.element_ty).to(tl.float32)
+        right = tl.where((j < L) & (i[:, None] < S), right, 0)
+        dv_sum = tl.dot(left, right, dv_sum, input_precision=PRECISION, out_dtype=tl.float32)
+        dv_sum = _awaited(dv_sum)
+    inside = (e < E) & (j < L)
+    tl.store(
+        dv_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + z) * E + e) * L + j,
+        dv_sum,
+        mask=inside,
+    )
+
+
+@triton.jit
+def attention_backward_dv_combine(
+    dv_sum_parts_ptr,
+    dv_ptr,
+    batches,
+    E,
+    L,
+    dv_batch,
+    dv_j,
+    dv_e,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(E, BLOCK_M), tl.cdiv(L, BLOCK_N)
+    tile = tl.program_id(0)
+    e = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    j = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    z = (tile // (tiles_m * tiles_n)).to(tl.int64)
+    inside = (e < E) & (j < L)
+    dv_sum = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for part in range(PARTS):
+        dv_sum += tl.load(
+            dv_sum_parts_ptr + ((tl.cast(part, tl.int64) * batches + z) * E + e) * L + j,
+            mask=inside,
+            other=0,
+        )
     tl.store(dv_ptr + z * dv_batch + j * dv_j + e * dv_e, dv_sum, mask=inside)
 
 
@@ -2605,6 +3244,7 @@ def choose_attention_backward_s_sum(
     if (
         not hip
         and itemsize <= 2
+        and M > 64
         and N > 128
         and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
     ):
@@ -2615,8 +3255,9 @@ def choose_attention_backward_s_sum(
     if (
         not hip
         and itemsize <= 4
+        and M > 64
         and N > 64
-        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms
+        and 5 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
     ):
         return "medium", dict(
             BLOCK_M=128,
@@ -3078,13 +3719,49 @@ def launch_attention_backward_do_sum(q, o, do, do_sum) -> None:
 
 
 def choose_attention_backward_dp_sum(
-    batches: int, M: int, N: int, itemsize: int, hip: bool, sms: int
+    batches: int, M: int, N: int, K: int, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if (
+        not hip
+        and itemsize <= 4
+        and (
+            K >= 2048
+            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+            or K >= 4096
+            and batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+        )
+    ):
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    8 * sms // (batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        return "split", dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4,
+        )
     # enough work for the widest tile on every multiprocessor
     if (
         not hip
         and itemsize <= 2
+        and M > 64
         and N > 128
         and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
     ):
@@ -3095,8 +3772,9 @@ def choose_attention_backward_dp_sum(
     if (
         not hip
         and itemsize <= 4
+        and M > 64
         and N > 64
-        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms
+        and 5 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
     ):
         return "medium", dict(
             BLOCK_M=128,
@@ -3152,46 +3830,130 @@ def launch_attention_backward_dp_sum(q, k, v, do, o_sum2, dp_sum) -> None:
     batches = B * H
     M = S
     N = L
+    K = E
     itemsize = 4
     hip = torch.version.hip is not None
     sms = _multiprocessors(do.device)
-    _, config = choose_attention_backward_dp_sum(batches, M, N, itemsize, hip, sms)
-    attention_backward_dp_sum_tiles[
-        (batches * triton.cdiv(S, config["BLOCK_M"]) * triton.cdiv(L, config["BLOCK_N"]),)
-    ](
-        o_sum2,
-        do,
-        v,
-        dp_sum,
-        B * H,
-        S,
-        L,
-        E,
-        o_sum2.stride(0),
-        o_sum2.stride(1),
-        do.stride(0),
-        do.stride(1),
-        do.stride(2),
-        v.stride(0),
-        v.stride(1),
-        v.stride(2),
-        dp_sum.stride(0),
-        dp_sum.stride(1),
-        dp_sum.stride(2),
-        PRECISION=PRECISION,
-        enable_fp_fusion=True,
-        **config,
-    )
+    variant, config = choose_attention_backward_dp_sum(batches, M, N, K, itemsize, hip, sms)
+    if variant == "split":
+        dp_sum_parts = torch.empty(
+            (config["PARTS"], batches, S, L), dtype=torch.float32, device=do.device
+        )
+        attention_backward_dp_sum_parts[
+            (
+                config["PARTS"]
+                * batches
+                * triton.cdiv(S, config["BLOCK_M"])
+                * triton.cdiv(L, config["BLOCK_N"]),
+            )
+        ](
+            o_sum2,
+            do,
+            v,
+            dp_sum_parts,
+            B * H,
+            S,
+            L,
+            E,
+            o_sum2_batch=o_sum2.stride(0),
+            o_sum2_i=o_sum2.stride(1),
+            do_batch=do.stride(0),
+            do_i=do.stride(1),
+            do_e=do.stride(2),
+            v_batch=v.stride(0),
+            v_j=v.stride(1),
+            v_e=v.stride(2),
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+        attention_backward_dp_sum_combine[(batches * triton.cdiv(S, 2) * triton.cdiv(L, 256),)](
+            dp_sum_parts,
+            dp_sum,
+            B * H,
+            S,
+            L,
+            dp_sum.stride(0),
+            dp_sum.stride(1),
+            dp_sum.stride(2),
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
+        )
+    else:
+        attention_backward_dp_sum_tiles[
+            (batches * triton.cdiv(S, config["BLOCK_M"]) * triton.cdiv(L, config["BLOCK_N"]),)
+        ](
+            o_sum2,
+            do,
+            v,
+            dp_sum,
+            B * H,
+            S,
+            L,
+            E,
+            o_sum2.stride(0),
+            o_sum2.stride(1),
+            do.stride(0),
+            do.stride(1),
+            do.stride(2),
+            v.stride(0),
+            v.stride(1),
+            v.stride(2),
+            dp_sum.stride(0),
+            dp_sum.stride(1),
+            dp_sum.stride(2),
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
 
 
 def choose_attention_backward_dq(
-    batches: int, M: int, N: int, itemsize: int, hip: bool, sms: int
+    batches: int, M: int, N: int, K: int, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if (
+        not hip
+        and itemsize <= 4
+        and (
+            K >= 2048
+            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+            or K >= 4096
+            and batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+        )
+    ):
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    8 * sms // (batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        return "split", dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4,
+        )
     # enough work for the widest tile on every multiprocessor
     if (
         not hip
         and itemsize <= 2
+        and M > 64
         and N > 128
         and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
     ):
@@ -3202,8 +3964,9 @@ def choose_attention_backward_dq(
     if (
         not hip
         and itemsize <= 4
+        and M > 64
         and N > 64
-        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms
+        and 5 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
     ):
         return "medium", dict(
             BLOCK_M=128,
@@ -3262,58 +4025,154 @@ def launch_attention_backward_dq(q, k, s_sum, m, o_sum2, do_sum, dp_sum, dq, sca
     batches = B * H
     M = S
     N = E
+    K = L
     itemsize = 4
     hip = torch.version.hip is not None
     sms = _multiprocessors(do_sum.device)
-    _, config = choose_attention_backward_dq(batches, M, N, itemsize, hip, sms)
-    attention_backward_dq_tiles[
-        (batches * triton.cdiv(S, config["BLOCK_M"]) * triton.cdiv(E, config["BLOCK_N"]),)
-    ](
-        do_sum,
-        o_sum2,
-        m,
-        dp_sum,
-        s_sum,
-        k,
-        dq,
-        scale,
-        B * H,
-        S,
-        E,
-        L,
-        do_sum.stride(0),
-        do_sum.stride(1),
-        o_sum2.stride(0),
-        o_sum2.stride(1),
-        m.stride(0),
-        m.stride(1),
-        dp_sum.stride(0),
-        dp_sum.stride(1),
-        dp_sum.stride(2),
-        s_sum.stride(0),
-        s_sum.stride(1),
-        s_sum.stride(2),
-        k.stride(0),
-        k.stride(1),
-        k.stride(2),
-        dq.stride(0),
-        dq.stride(1),
-        dq.stride(2),
-        SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
-        PRECISION=PRECISION,
-        enable_fp_fusion=True,
-        **config,
-    )
+    variant, config = choose_attention_backward_dq(batches, M, N, K, itemsize, hip, sms)
+    if variant == "split":
+        dq_sum_parts = torch.empty(
+            (config["PARTS"], batches, S, E), dtype=torch.float32, device=do_sum.device
+        )
+        attention_backward_dq_parts[
+            (
+                config["PARTS"]
+                * batches
+                * triton.cdiv(S, config["BLOCK_M"])
+                * triton.cdiv(E, config["BLOCK_N"]),
+            )
+        ](
+            do_sum,
+            o_sum2,
+            m,
+            dp_sum,
+            s_sum,
+            k,
+            dq_sum_parts,
+            scale,
+            B * H,
+            S,
+            E,
+            L,
+            do_sum_batch=do_sum.stride(0),
+            do_sum_i=do_sum.stride(1),
+            o_sum2_batch=o_sum2.stride(0),
+            o_sum2_i=o_sum2.stride(1),
+            m_batch=m.stride(0),
+            m_i=m.stride(1),
+            dp_sum_batch=dp_sum.stride(0),
+            dp_sum_i=dp_sum.stride(1),
+            dp_sum_j=dp_sum.stride(2),
+            s_sum_batch=s_sum.stride(0),
+            s_sum_i=s_sum.stride(1),
+            s_sum_j=s_sum.stride(2),
+            k_batch=k.stride(0),
+            k_j=k.stride(1),
+            k_e2=k.stride(2),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+        attention_backward_dq_combine[(batches * triton.cdiv(S, 2) * triton.cdiv(E, 256),)](
+            dq_sum_parts,
+            dq,
+            B * H,
+            S,
+            E,
+            dq.stride(0),
+            dq.stride(1),
+            dq.stride(2),
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
+        )
+    else:
+        attention_backward_dq_tiles[
+            (batches * triton.cdiv(S, config["BLOCK_M"]) * triton.cdiv(E, config["BLOCK_N"]),)
+        ](
+            do_sum,
+            o_sum2,
+            m,
+            dp_sum,
+            s_sum,
+            k,
+            dq,
+            scale,
+            B * H,
+            S,
+            E,
+            L,
+            do_sum.stride(0),
+            do_sum.stride(1),
+            o_sum2.stride(0),
+            o_sum2.stride(1),
+            m.stride(0),
+            m.stride(1),
+            dp_sum.stride(0),
+            dp_sum.stride(1),
+            dp_sum.stride(2),
+            s_sum.stride(0),
+            s_sum.stride(1),
+            s_sum.stride(2),
+            k.stride(0),
+            k.stride(1),
+            k.stride(2),
+            dq.stride(0),
+            dq.stride(1),
+            dq.stride(2),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
 
 
 def choose_attention_backward_dk(
-    batches: int, M: int, N: int, itemsize: int, hip: bool, sms: int
+    batches: int, M: int, N: int, K: int, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if (
+        not hip
+        and itemsize <= 4
+        and (
+            K >= 2048
+            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+            or K >= 4096
+            and batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+        )
+    ):
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    8 * sms // (batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        return "split", dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4,
+        )
     # enough work for the widest tile on every multiprocessor
     if (
         not hip
         and itemsize <= 2
+        and M > 64
         and N > 128
         and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
     ):
@@ -3324,8 +4183,9 @@ def choose_attention_backward_dk(
     if (
         not hip
         and itemsize <= 4
+        and M > 64
         and N > 64
-        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms
+        and 5 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
     ):
         return "medium", dict(
             BLOCK_M=128,
@@ -3384,58 +4244,154 @@ def launch_attention_backward_dk(q, k, s_sum, m, o_sum2, do_sum, dp_sum, dk, sca
     batches = B * H
     M = L
     N = E
+    K = S
     itemsize = 4
     hip = torch.version.hip is not None
     sms = _multiprocessors(do_sum.device)
-    _, config = choose_attention_backward_dk(batches, M, N, itemsize, hip, sms)
-    attention_backward_dk_tiles[
-        (batches * triton.cdiv(L, config["BLOCK_M"]) * triton.cdiv(E, config["BLOCK_N"]),)
-    ](
-        dp_sum,
-        do_sum,
-        o_sum2,
-        s_sum,
-        m,
-        q,
-        dk,
-        scale,
-        B * H,
-        L,
-        E,
-        S,
-        dp_sum.stride(0),
-        dp_sum.stride(1),
-        dp_sum.stride(2),
-        do_sum.stride(0),
-        do_sum.stride(1),
-        o_sum2.stride(0),
-        o_sum2.stride(1),
-        s_sum.stride(0),
-        s_sum.stride(1),
-        s_sum.stride(2),
-        m.stride(0),
-        m.stride(1),
-        q.stride(0),
-        q.stride(1),
-        q.stride(2),
-        dk.stride(0),
-        dk.stride(1),
-        dk.stride(2),
-        SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
-        PRECISION=PRECISION,
-        enable_fp_fusion=True,
-        **config,
-    )
+    variant, config = choose_attention_backward_dk(batches, M, N, K, itemsize, hip, sms)
+    if variant == "split":
+        dk_sum_parts = torch.empty(
+            (config["PARTS"], batches, L, E), dtype=torch.float32, device=do_sum.device
+        )
+        attention_backward_dk_parts[
+            (
+                config["PARTS"]
+                * batches
+                * triton.cdiv(L, config["BLOCK_M"])
+                * triton.cdiv(E, config["BLOCK_N"]),
+            )
+        ](
+            dp_sum,
+            do_sum,
+            o_sum2,
+            s_sum,
+            m,
+            q,
+            dk_sum_parts,
+            scale,
+            B * H,
+            L,
+            E,
+            S,
+            dp_sum_batch=dp_sum.stride(0),
+            dp_sum_i=dp_sum.stride(1),
+            dp_sum_j=dp_sum.stride(2),
+            do_sum_batch=do_sum.stride(0),
+            do_sum_i=do_sum.stride(1),
+            o_sum2_batch=o_sum2.stride(0),
+            o_sum2_i=o_sum2.stride(1),
+            s_sum_batch=s_sum.stride(0),
+            s_sum_i=s_sum.stride(1),
+            s_sum_j=s_sum.stride(2),
+            m_batch=m.stride(0),
+            m_i=m.stride(1),
+            q_batch=q.stride(0),
+            q_i=q.stride(1),
+            q_e2=q.stride(2),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+        attention_backward_dk_combine[(batches * triton.cdiv(L, 2) * triton.cdiv(E, 256),)](
+            dk_sum_parts,
+            dk,
+            B * H,
+            L,
+            E,
+            dk.stride(0),
+            dk.stride(1),
+            dk.stride(2),
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
+        )
+    else:
+        attention_backward_dk_tiles[
+            (batches * triton.cdiv(L, config["BLOCK_M"]) * triton.cdiv(E, config["BLOCK_N"]),)
+        ](
+            dp_sum,
+            do_sum,
+            o_sum2,
+            s_sum,
+            m,
+            q,
+            dk,
+            scale,
+            B * H,
+            L,
+            E,
+            S,
+            dp_sum.stride(0),
+            dp_sum.stride(1),
+            dp_sum.stride(2),
+            do_sum.stride(0),
+            do_sum.stride(1),
+            o_sum2.stride(0),
+            o_sum2.stride(1),
+            s_sum.stride(0),
+            s_sum.stride(1),
+            s_sum.stride(2),
+            m.stride(0),
+            m.stride(1),
+            q.stride(0),
+            q.stride(1),
+            q.stride(2),
+            dk.stride(0),
+            dk.stride(1),
+            dk.stride(2),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
 
 
 def choose_attention_backward_dv(
-    batches: int, M: int, N: int, itemsize: int, hip: bool, sms: int
+    batches: int, M: int, N: int, K: int, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if (
+        not hip
+        and itemsize <= 4
+        and (
+            K >= 2048
+            and 2 * batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+            or K >= 4096
+            and batches * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+        )
+    ):
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    8 * sms // (batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        return "split", dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4,
+        )
     # enough work for the widest tile on every multiprocessor
     if (
         not hip
         and itemsize <= 2
+        and M > 64
         and N > 128
         and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
     ):
@@ -3446,8 +4402,9 @@ def choose_attention_backward_dv(
     if (
         not hip
         and itemsize <= 4
+        and M > 64
         and N > 64
-        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms
+        and 5 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
     ):
         return "medium", dict(
             BLOCK_M=128,
@@ -3504,41 +4461,94 @@ def launch_attention_backward_dv(q, k, do, s_sum, m, o_sum2, dv, scale) -> None:
     batches = B * H
     M = E
     N = L
+    K = S
     itemsize = 4
     hip = torch.version.hip is not None
     sms = _multiprocessors(do.device)
-    _, config = choose_attention_backward_dv(batches, M, N, itemsize, hip, sms)
-    attention_backward_dv_tiles[
-        (batches * triton.cdiv(E, config["BLOCK_M"]) * triton.cdiv(L, config["BLOCK_N"]),)
-    ](
-        do,
-        o_sum2,
-        s_sum,
-        m,
-        dv,
-        scale,
-        B * H,
-        E,
-        L,
-        S,
-        do.stride(0),
-        do.stride(1),
-        do.stride(2),
-        o_sum2.stride(0),
-        o_sum2.stride(1),
-        s_sum.stride(0),
-        s_sum.stride(1),
-        s_sum.stride(2),
-        m.stride(0),
-        m.stride(1),
-        dv.stride(0),
-        dv.stride(1),
-        dv.stride(2),
-        SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
-        PRECISION=PRECISION,
-        enable_fp_fusion=True,
-        **config,
-    )
+    variant, config = choose_attention_backward_dv(batches, M, N, K, itemsize, hip, sms)
+    if variant == "split":
+        dv_sum_parts = torch.empty(
+            (config["PARTS"], batches, E, L), dtype=torch.float32, device=do.device
+        )
+        attention_backward_dv_parts[
+            (
+                config["PARTS"]
+                * batches
+                * triton.cdiv(E, config["BLOCK_M"])
+                * triton.cdiv(L, config["BLOCK_N"]),
+            )
+        ](
+            do,
+            o_sum2,
+            s_sum,
+            m,
+            dv_sum_parts,
+            scale,
+            B * H,
+            E,
+            L,
+            S,
+            do_batch=do.stride(0),
+            do_i=do.stride(1),
+            do_e=do.stride(2),
+            o_sum2_batch=o_sum2.stride(0),
+            o_sum2_i=o_sum2.stride(1),
+            s_sum_batch=s_sum.stride(0),
+            s_sum_i=s_sum.stride(1),
+            s_sum_j=s_sum.stride(2),
+            m_batch=m.stride(0),
+            m_i=m.stride(1),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+        attention_backward_dv_combine[(batches * triton.cdiv(E, 2) * triton.cdiv(L, 256),)](
+            dv_sum_parts,
+            dv,
+            B * H,
+            E,
+            L,
+            dv.stride(0),
+            dv.stride(1),
+            dv.stride(2),
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
+        )
+    else:
+        attention_backward_dv_tiles[
+            (batches * triton.cdiv(E, config["BLOCK_M"]) * triton.cdiv(L, config["BLOCK_N"]),)
+        ](
+            do,
+            o_sum2,
+            s_sum,
+            m,
+            dv,
+            scale,
+            B * H,
+            E,
+            L,
+            S,
+            do.stride(0),
+            do.stride(1),
+            do.stride(2),
+            o_sum2.stride(0),
+            o_sum2.stride(1),
+            s_sum.stride(0),
+            s_sum.stride(1),
+            s_sum.stride(2),
+            m.stride(0),
+            m.stride(1),
+            dv.stride(0),
+            dv.stride(1),
+            dv.stride(2),
+            SCALE_IS_TENSOR=isinstance(scale, torch.Tensor),
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
 
 
 def choose_attention_backward_dscale(

@@ -899,6 +899,7 @@ def choose_bmm(
     if (
         not hip
         and itemsize <= 2
+        and M > 64
         and N > 128
         and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
     ):
@@ -909,8 +910,9 @@ def choose_bmm(
     if (
         not hip
         and itemsize <= 4
+        and M > 64
         and N > 64
-        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms
+        and 5 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
     ):
         return "medium", dict(
             BLOCK_M=128,
@@ -2515,6 +2517,7 @@ def choose_bmm_backward_da(
     if (
         not hip
         and itemsize <= 2
+        and M > 64
         and N > 128
         and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
     ):
@@ -2525,8 +2528,9 @@ def choose_bmm_backward_da(
     if (
         not hip
         and itemsize <= 4
+        and M > 64
         and N > 64
-        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms
+        and 5 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
     ):
         return "medium", dict(
             BLOCK_M=128,
@@ -3108,6 +3112,7 @@ def choose_bmm_backward_db(
     if (
         not hip
         and itemsize <= 2
+        and M > 64
         and N > 128
         and batches * triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
     ):
@@ -3118,8 +3123,9 @@ def choose_bmm_backward_db(
     if (
         not hip
         and itemsize <= 4
+        and M > 64
         and N > 64
-        and batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms
+        and 5 * batches * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
     ):
         return "medium", dict(
             BLOCK_M=128,

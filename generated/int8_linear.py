@@ -475,6 +475,7 @@ def choose_int8_linear(
         terms < 131072
         and not hip
         and itemsize <= 2
+        and M > 64
         and N > 128
         and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
     ):
@@ -486,8 +487,9 @@ def choose_int8_linear(
         terms < 131072
         and not hip
         and itemsize <= 4
+        and M > 64
         and N > 64
-        and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms
+        and 5 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
     ):
         return "medium", dict(
             BLOCK_M=128,
@@ -1281,6 +1283,7 @@ def choose_int8_linear_backward_acc(
         terms < 131072
         and not hip
         and itemsize <= 2
+        and M > 64
         and N > 128
         and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
     ):
@@ -1292,8 +1295,9 @@ def choose_int8_linear_backward_acc(
         terms < 131072
         and not hip
         and itemsize <= 4
+        and M > 64
         and N > 64
-        and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms
+        and 5 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
     ):
         return "medium", dict(
             BLOCK_M=128,

@@ -804,12 +804,24 @@ def choose_linear(
             PROGRAMS=1,
         )
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and N > 128 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if (
+        not hip
+        and itemsize <= 2
+        and M > 64
+        and N > 128
+        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and N > 64 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if (
+        not hip
+        and itemsize <= 4
+        and M > 64
+        and N > 64
+        and 5 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
+    ):
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -2293,12 +2305,24 @@ def choose_linear_backward_dx(
             PROGRAMS=1,
         )
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and N > 128 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if (
+        not hip
+        and itemsize <= 2
+        and M > 64
+        and N > 128
+        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and N > 64 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if (
+        not hip
+        and itemsize <= 4
+        and M > 64
+        and N > 64
+        and 5 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
+    ):
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -2810,12 +2834,24 @@ def choose_linear_backward_dw(
             PROGRAMS=1,
         )
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and N > 128 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if (
+        not hip
+        and itemsize <= 2
+        and M > 64
+        and N > 128
+        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and N > 64 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if (
+        not hip
+        and itemsize <= 4
+        and M > 64
+        and N > 64
+        and 5 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
+    ):
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,

@@ -954,12 +954,24 @@ def choose_linear_gelu(
             PROGRAMS=1,
         )
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and N > 128 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if (
+        not hip
+        and itemsize <= 2
+        and M > 64
+        and N > 128
+        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and N > 64 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if (
+        not hip
+        and itemsize <= 4
+        and M > 64
+        and N > 64
+        and 5 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
+    ):
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -2067,12 +2079,24 @@ def choose_linear_gelu_forward(
             PROGRAMS=1,
         )
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and N > 128 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if (
+        not hip
+        and itemsize <= 2
+        and M > 64
+        and N > 128
+        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and N > 64 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if (
+        not hip
+        and itemsize <= 4
+        and M > 64
+        and N > 64
+        and 5 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
+    ):
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -2565,6 +2589,98 @@ def linear_gelu_backward_dx_tiles(
 
 
 @triton.jit
+def linear_gelu_backward_dx_parts(
+    dy_ptr,
+    acc_kept_ptr,
+    b_ptr,
+    w_ptr,
+    dx_sum_parts_ptr,
+    M,
+    K,
+    N,
+    CHUNK,
+    dy_m,
+    dy_n,
+    acc_kept_m,
+    acc_kept_n,
+    b_n,
+    w_n,
+    w_k2,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    part = tl.program_id(0) // (tiles_m * tiles_n)
+    begin = part * CHUNK
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
+        n = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        dy = tl.load(
+            dy_ptr + m * dy_m + n[None, :] * dy_n, mask=(m < M) & (n[None, :] < N), other=0.0
+        ).to(COMPUTE)
+        acc_kept = tl.load(
+            acc_kept_ptr + m * acc_kept_m + n[None, :] * acc_kept_n,
+            mask=(m < M) & (n[None, :] < N),
+            other=0.0,
+        ).to(COMPUTE)
+        b = tl.load(b_ptr + n[None, :] * b_n, mask=n[None, :] < N, other=0.0).to(COMPUTE)
+        left = dy * _ndtr(acc_kept + b, HALF) + dy * (acc_kept + b) * (
+            0.3989422804014327 * _exp(-0.5 * (acc_kept + b) * (acc_kept + b), HALF)
+        )
+        left = tl.where((m < M) & (n[None, :] < N), left, 0)
+        w = tl.load(
+            w_ptr + n[:, None] * w_n + k2 * w_k2, mask=(k2 < K) & (n[:, None] < N), other=0.0
+        ).to(COMPUTE)
+        dx_sum = tl.dot(left, w, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        dx_sum = _awaited(dx_sum)
+    inside = (m < M) & (k2 < K)
+    tl.store(dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + k2, dx_sum, mask=inside)
+
+
+@triton.jit
+def linear_gelu_backward_dx_combine(
+    dx_sum_parts_ptr,
+    dx_ptr,
+    M,
+    K,
+    dx_m,
+    dx_k2,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tile = tl.program_id(0)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k2 = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    inside = (m < M) & (k2 < K)
+    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for part in range(PARTS):
+        dx_sum += tl.load(
+            dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + k2, mask=inside, other=0
+        )
+    tl.store(dx_ptr + m * dx_m + k2 * dx_k2, dx_sum, mask=inside)
+
+
+@triton.jit
 def linear_gelu_backward_dw_tiles(
     b_ptr,
     dy_ptr,
@@ -2624,6 +2740,98 @@ def linear_gelu_backward_dw_tiles(
         dw_sum = tl.dot(left, x, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
         dw_sum = _awaited(dw_sum)
     inside = (n < N) & (k < K)
+    tl.store(dw_ptr + n * dw_n + k * dw_k, dw_sum, mask=inside)
+
+
+@triton.jit
+def linear_gelu_backward_dw_parts(
+    b_ptr,
+    dy_ptr,
+    acc_kept_ptr,
+    x_ptr,
+    dw_sum_parts_ptr,
+    N,
+    K,
+    M,
+    CHUNK,
+    b_n,
+    dy_m,
+    dy_n,
+    acc_kept_m,
+    acc_kept_n,
+    x_m,
+    x_k,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    part = tl.program_id(0) // (tiles_m * tiles_n)
+    begin = part * CHUNK
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    n = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    b = tl.load(b_ptr + n * b_n, mask=n < N).to(COMPUTE)
+    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(begin, tl.minimum(begin + CHUNK, M), BLOCK_K):
+        m = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        dy = tl.load(
+            dy_ptr + m[None, :] * dy_m + n * dy_n, mask=(n < N) & (m[None, :] < M), other=0.0
+        ).to(COMPUTE)
+        acc_kept = tl.load(
+            acc_kept_ptr + m[None, :] * acc_kept_m + n * acc_kept_n,
+            mask=(n < N) & (m[None, :] < M),
+            other=0.0,
+        ).to(COMPUTE)
+        left = dy * _ndtr(acc_kept + b, HALF) + dy * (acc_kept + b) * (
+            0.3989422804014327 * _exp(-0.5 * (acc_kept + b) * (acc_kept + b), HALF)
+        )
+        left = tl.where((n < N) & (m[None, :] < M), left, 0)
+        x = tl.load(
+            x_ptr + m[:, None] * x_m + k * x_k, mask=(k < K) & (m[:, None] < M), other=0.0
+        ).to(COMPUTE)
+        dw_sum = tl.dot(left, x, dw_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        dw_sum = _awaited(dw_sum)
+    inside = (n < N) & (k < K)
+    tl.store(dw_sum_parts_ptr + (tl.cast(part, tl.int64) * N + n) * K + k, dw_sum, mask=inside)
+
+
+@triton.jit
+def linear_gelu_backward_dw_combine(
+    dw_sum_parts_ptr,
+    dw_ptr,
+    N,
+    K,
+    dw_n,
+    dw_k,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tile = tl.program_id(0)
+    n = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    inside = (n < N) & (k < K)
+    dw_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for part in range(PARTS):
+        dw_sum += tl.load(
+            dw_sum_parts_ptr + (tl.cast(part, tl.int64) * N + n) * K + k, mask=inside, other=0
+        )
     tl.store(dw_ptr + n * dw_n + k * dw_k, dw_sum, mask=inside)
 
 
@@ -2765,16 +2973,63 @@ def linear_gelu_backward_db_finish(
 
 
 def choose_linear_gelu_backward_dx(
-    M: int, N: int, itemsize: int, hip: bool, sms: int
+    M: int, N: int, K: int, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if (
+        not hip
+        and itemsize <= 4
+        and (
+            K >= 2048
+            and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+            or K >= 4096
+            and triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+        )
+    ):
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    8 * sms // (triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        return "split", dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4,
+        )
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and N > 128 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if (
+        not hip
+        and itemsize <= 2
+        and M > 64
+        and N > 128
+        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and N > 64 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if (
+        not hip
+        and itemsize <= 4
+        and M > 64
+        and N > 64
+        and 5 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
+    ):
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -2821,51 +3076,150 @@ def launch_linear_gelu_backward_dx(x, w, b, acc_kept, dy, dx) -> None:
     itemsize = 8 if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype) else 4
     hip = torch.version.hip is not None
     sms = _multiprocessors(acc_kept.device)
-    _, config = choose_linear_gelu_backward_dx(M, K, itemsize, hip, sms)
+    variant, config = choose_linear_gelu_backward_dx(M, K, N, itemsize, hip, sms)
     COMPUTE = (
         tl.float64
         if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
         else tl.float32
     )
-    linear_gelu_backward_dx_tiles[
-        (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),)
-    ](
-        dy,
-        acc_kept,
-        b,
-        w,
-        dx,
-        M,
-        K,
-        N,
-        dy.stride(0),
-        dy.stride(1),
-        acc_kept.stride(0),
-        acc_kept.stride(1),
-        b.stride(0),
-        w.stride(0),
-        w.stride(1),
-        dx.stride(0),
-        dx.stride(1),
-        COMPUTE=COMPUTE,
-        HALF=x.element_size() == 2,
-        PRECISION=PRECISION,
-        enable_fp_fusion=True,
-        **config,
-    )
+    if variant == "split":
+        dx_sum_parts = torch.empty(
+            (config["PARTS"], M, K),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
+                else torch.float32
+            ),
+            device=acc_kept.device,
+        )
+        linear_gelu_backward_dx_parts[
+            (
+                config["PARTS"]
+                * triton.cdiv(M, config["BLOCK_M"])
+                * triton.cdiv(K, config["BLOCK_N"]),
+            )
+        ](
+            dy,
+            acc_kept,
+            b,
+            w,
+            dx_sum_parts,
+            M,
+            K,
+            N,
+            dy_m=dy.stride(0),
+            dy_n=dy.stride(1),
+            acc_kept_m=acc_kept.stride(0),
+            acc_kept_n=acc_kept.stride(1),
+            b_n=b.stride(0),
+            w_n=w.stride(0),
+            w_k2=w.stride(1),
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+        linear_gelu_backward_dx_combine[(triton.cdiv(M, 2) * triton.cdiv(K, 256),)](
+            dx_sum_parts,
+            dx,
+            M,
+            K,
+            dx.stride(0),
+            dx.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
+        )
+    else:
+        linear_gelu_backward_dx_tiles[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),)
+        ](
+            dy,
+            acc_kept,
+            b,
+            w,
+            dx,
+            M,
+            K,
+            N,
+            dy.stride(0),
+            dy.stride(1),
+            acc_kept.stride(0),
+            acc_kept.stride(1),
+            b.stride(0),
+            w.stride(0),
+            w.stride(1),
+            dx.stride(0),
+            dx.stride(1),
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
 
 
 def choose_linear_gelu_backward_dw(
-    M: int, N: int, itemsize: int, hip: bool, sms: int
+    M: int, N: int, K: int, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if (
+        not hip
+        and itemsize <= 4
+        and (
+            K >= 2048
+            and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+            or K >= 4096
+            and triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+        )
+    ):
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    8 * sms // (triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        return "split", dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4,
+        )
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and N > 128 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if (
+        not hip
+        and itemsize <= 2
+        and M > 64
+        and N > 128
+        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and N > 64 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if (
+        not hip
+        and itemsize <= 4
+        and M > 64
+        and N > 64
+        and 5 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
+    ):
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -2912,38 +3266,90 @@ def launch_linear_gelu_backward_dw(x, w, b, acc_kept, dy, dw) -> None:
     itemsize = 8 if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype) else 4
     hip = torch.version.hip is not None
     sms = _multiprocessors(acc_kept.device)
-    _, config = choose_linear_gelu_backward_dw(N, K, itemsize, hip, sms)
+    variant, config = choose_linear_gelu_backward_dw(N, K, M, itemsize, hip, sms)
     COMPUTE = (
         tl.float64
         if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
         else tl.float32
     )
-    linear_gelu_backward_dw_tiles[
-        (triton.cdiv(N, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),)
-    ](
-        b,
-        dy,
-        acc_kept,
-        x,
-        dw,
-        N,
-        K,
-        M,
-        b.stride(0),
-        dy.stride(0),
-        dy.stride(1),
-        acc_kept.stride(0),
-        acc_kept.stride(1),
-        x.stride(0),
-        x.stride(1),
-        dw.stride(0),
-        dw.stride(1),
-        COMPUTE=COMPUTE,
-        HALF=x.element_size() == 2,
-        PRECISION=PRECISION,
-        enable_fp_fusion=True,
-        **config,
-    )
+    if variant == "split":
+        dw_sum_parts = torch.empty(
+            (config["PARTS"], N, K),
+            dtype=(
+                torch.float64
+                if torch.float64 in (x.dtype, w.dtype, b.dtype, acc_kept.dtype, dy.dtype)
+                else torch.float32
+            ),
+            device=acc_kept.device,
+        )
+        linear_gelu_backward_dw_parts[
+            (
+                config["PARTS"]
+                * triton.cdiv(N, config["BLOCK_M"])
+                * triton.cdiv(K, config["BLOCK_N"]),
+            )
+        ](
+            b,
+            dy,
+            acc_kept,
+            x,
+            dw_sum_parts,
+            N,
+            K,
+            M,
+            b_n=b.stride(0),
+            dy_m=dy.stride(0),
+            dy_n=dy.stride(1),
+            acc_kept_m=acc_kept.stride(0),
+            acc_kept_n=acc_kept.stride(1),
+            x_m=x.stride(0),
+            x_k=x.stride(1),
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+        linear_gelu_backward_dw_combine[(triton.cdiv(N, 2) * triton.cdiv(K, 256),)](
+            dw_sum_parts,
+            dw,
+            N,
+            K,
+            dw.stride(0),
+            dw.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
+        )
+    else:
+        linear_gelu_backward_dw_tiles[
+            (triton.cdiv(N, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),)
+        ](
+            b,
+            dy,
+            acc_kept,
+            x,
+            dw,
+            N,
+            K,
+            M,
+            b.stride(0),
+            dy.stride(0),
+            dy.stride(1),
+            acc_kept.stride(0),
+            acc_kept.stride(1),
+            x.stride(0),
+            x.stride(1),
+            dw.stride(0),
+            dw.stride(1),
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
 
 
 def choose_linear_gelu_backward_db(

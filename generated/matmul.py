@@ -750,12 +750,24 @@ def choose_matmul(
             PROGRAMS=1,
         )
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and N > 128 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if (
+        not hip
+        and itemsize <= 2
+        and M > 64
+        and N > 128
+        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and N > 64 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if (
+        not hip
+        and itemsize <= 4
+        and M > 64
+        and N > 64
+        and 5 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
+    ):
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -2093,12 +2105,24 @@ def choose_matmul_backward_da(
             PROGRAMS=1,
         )
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and N > 128 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if (
+        not hip
+        and itemsize <= 2
+        and M > 64
+        and N > 128
+        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and N > 64 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if (
+        not hip
+        and itemsize <= 4
+        and M > 64
+        and N > 64
+        and 5 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
+    ):
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -2606,12 +2630,24 @@ def choose_matmul_backward_db(
             PROGRAMS=1,
         )
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and N > 128 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if (
+        not hip
+        and itemsize <= 2
+        and M > 64
+        and N > 128
+        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and N > 64 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if (
+        not hip
+        and itemsize <= 4
+        and M > 64
+        and N > 64
+        and 5 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
+    ):
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,

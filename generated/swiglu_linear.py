@@ -490,12 +490,24 @@ def choose_swiglu_linear(
             PROGRAMS=1,
         )
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and N > 64 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if (
+        not hip
+        and itemsize <= 2
+        and M > 64
+        and N > 64
+        and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms
+    ):
         return "large", dict(
             BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and N > 32 and triton.cdiv(M, 128) * triton.cdiv(N, 64) >= sms:
+    if (
+        not hip
+        and itemsize <= 4
+        and M > 64
+        and N > 32
+        and 5 * triton.cdiv(M, 128) * triton.cdiv(N, 64) >= 4 * sms
+    ):
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=64,
@@ -1152,12 +1164,24 @@ def choose_swiglu_linear_forward(
             PROGRAMS=1,
         )
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and N > 64 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if (
+        not hip
+        and itemsize <= 2
+        and M > 64
+        and N > 64
+        and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms
+    ):
         return "large", dict(
             BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and N > 32 and triton.cdiv(M, 128) * triton.cdiv(N, 64) >= sms:
+    if (
+        not hip
+        and itemsize <= 4
+        and M > 64
+        and N > 32
+        and 5 * triton.cdiv(M, 128) * triton.cdiv(N, 64) >= 4 * sms
+    ):
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=64,
@@ -1520,6 +1544,93 @@ def swiglu_linear_backward_dx_sum_tiles(
 
 
 @triton.jit
+def swiglu_linear_backward_dx_sum_parts(
+    dy_ptr,
+    gate_kept_ptr,
+    wu_ptr,
+    dx_sum_parts_ptr,
+    M,
+    K,
+    N,
+    CHUNK,
+    dy_m,
+    dy_n,
+    gate_kept_m,
+    gate_kept_n,
+    wu_n,
+    wu_k2,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    part = tl.program_id(0) // (tiles_m * tiles_n)
+    begin = part * CHUNK
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
+        n = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        dy = tl.load(
+            dy_ptr + m * dy_m + n[None, :] * dy_n, mask=(m < M) & (n[None, :] < N), other=0.0
+        ).to(COMPUTE)
+        gate_kept = tl.load(
+            gate_kept_ptr + m * gate_kept_m + n[None, :] * gate_kept_n,
+            mask=(m < M) & (n[None, :] < N),
+            other=0.0,
+        ).to(COMPUTE)
+        left = dy * gate_kept * _sigmoid(gate_kept, HALF)
+        left = tl.where((m < M) & (n[None, :] < N), left, 0)
+        wu = tl.load(
+            wu_ptr + n[:, None] * wu_n + k2 * wu_k2, mask=(k2 < K) & (n[:, None] < N), other=0.0
+        ).to(COMPUTE)
+        dx_sum = tl.dot(left, wu, dx_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        dx_sum = _awaited(dx_sum)
+    inside = (m < M) & (k2 < K)
+    tl.store(dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + k2, dx_sum, mask=inside)
+
+
+@triton.jit
+def swiglu_linear_backward_dx_sum_combine(
+    dx_sum_parts_ptr,
+    dx_sum_ptr,
+    M,
+    K,
+    dx_sum_m,
+    dx_sum_k2,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tile = tl.program_id(0)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k2 = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    inside = (m < M) & (k2 < K)
+    dx_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for part in range(PARTS):
+        dx_sum += tl.load(
+            dx_sum_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + k2, mask=inside, other=0
+        )
+    tl.store(dx_sum_ptr + m * dx_sum_m + k2 * dx_sum_k2, dx_sum, mask=inside)
+
+
+@triton.jit
 def swiglu_linear_backward_dx_tiles(
     dy_ptr,
     up_kept_ptr,
@@ -1587,6 +1698,108 @@ def swiglu_linear_backward_dx_tiles(
         dx_sum2 = tl.dot(left, wg, dx_sum2, input_precision=PRECISION, out_dtype=COMPUTE)
         dx_sum2 = _awaited(dx_sum2)
     inside = (m < M) & (k2 < K)
+    dx_sum = tl.load(dx_sum_ptr + m * dx_sum_m + k2 * dx_sum_k2, mask=inside)
+    dx = dx_sum + dx_sum2
+    tl.store(dx_ptr + m * dx_m + k2 * dx_k2, dx, mask=inside)
+
+
+@triton.jit
+def swiglu_linear_backward_dx_parts(
+    dy_ptr,
+    up_kept_ptr,
+    gate_kept_ptr,
+    wg_ptr,
+    dx_sum2_parts_ptr,
+    M,
+    K,
+    N,
+    CHUNK,
+    dy_m,
+    dy_n,
+    up_kept_m,
+    up_kept_n,
+    gate_kept_m,
+    gate_kept_n,
+    wg_n,
+    wg_k2,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    part = tl.program_id(0) // (tiles_m * tiles_n)
+    begin = part * CHUNK
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k2 = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    dx_sum2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(begin, tl.minimum(begin + CHUNK, N), BLOCK_K):
+        n = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        dy = tl.load(
+            dy_ptr + m * dy_m + n[None, :] * dy_n, mask=(m < M) & (n[None, :] < N), other=0.0
+        ).to(COMPUTE)
+        up_kept = tl.load(
+            up_kept_ptr + m * up_kept_m + n[None, :] * up_kept_n,
+            mask=(m < M) & (n[None, :] < N),
+            other=0.0,
+        ).to(COMPUTE)
+        gate_kept = tl.load(
+            gate_kept_ptr + m * gate_kept_m + n[None, :] * gate_kept_n,
+            mask=(m < M) & (n[None, :] < N),
+            other=0.0,
+        ).to(COMPUTE)
+        left = dy * up_kept * _sigmoid(gate_kept, HALF) + dy * up_kept * gate_kept * (
+            _sigmoid(gate_kept, HALF) * (1.0 - _sigmoid(gate_kept))
+        )
+        left = tl.where((m < M) & (n[None, :] < N), left, 0)
+        wg = tl.load(
+            wg_ptr + n[:, None] * wg_n + k2 * wg_k2, mask=(k2 < K) & (n[:, None] < N), other=0.0
+        ).to(COMPUTE)
+        dx_sum2 = tl.dot(left, wg, dx_sum2, input_precision=PRECISION, out_dtype=COMPUTE)
+        dx_sum2 = _awaited(dx_sum2)
+    inside = (m < M) & (k2 < K)
+    tl.store(dx_sum2_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + k2, dx_sum2, mask=inside)
+
+
+@triton.jit
+def swiglu_linear_backward_dx_combine(
+    dx_sum2_parts_ptr,
+    dx_sum_ptr,
+    dx_ptr,
+    M,
+    K,
+    dx_sum_m,
+    dx_sum_k2,
+    dx_m,
+    dx_k2,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tile = tl.program_id(0)
+    m = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k2 = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    inside = (m < M) & (k2 < K)
+    dx_sum2 = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for part in range(PARTS):
+        dx_sum2 += tl.load(
+            dx_sum2_parts_ptr + (tl.cast(part, tl.int64) * M + m) * K + k2, mask=inside, other=0
+        )
     dx_sum = tl.load(dx_sum_ptr + m * dx_sum_m + k2 * dx_sum_k2, mask=inside)
     dx = dx_sum + dx_sum2
     tl.store(dx_ptr + m * dx_m + k2 * dx_k2, dx, mask=inside)
@@ -1677,17 +1890,185 @@ def swiglu_linear_backward_dwg_tiles(
     tl.store(dwu_ptr + n * dwu_n + k * dwu_k, dwu_sum, mask=inside)
 
 
+@triton.jit
+def swiglu_linear_backward_dwg_parts(
+    dy_ptr,
+    up_kept_ptr,
+    gate_kept_ptr,
+    x_ptr,
+    dwg_sum_parts_ptr,
+    dwu_sum_parts_ptr,
+    N,
+    K,
+    M,
+    CHUNK,
+    dy_m,
+    dy_n,
+    up_kept_m,
+    up_kept_n,
+    gate_kept_m,
+    gate_kept_n,
+    x_m,
+    x_k,
+    COMPUTE: tl.constexpr,
+    HALF: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."""
+    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    part = tl.program_id(0) // (tiles_m * tiles_n)
+    begin = part * CHUNK
+    tile = tl.program_id(0) % (tiles_m * tiles_n)
+    # GROUP_M rows of tiles run together, so that they share what they read in L2.
+    group = tile // (GROUP_M * tiles_n)
+    first_m = group * GROUP_M
+    size_m = tl.minimum(tiles_m - first_m, GROUP_M)
+    tile_m = first_m + tile % (GROUP_M * tiles_n) % size_m
+    tile_n = tile % (GROUP_M * tiles_n) // size_m
+    n = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    dwg_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    dwu_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for start in range(begin, tl.minimum(begin + CHUNK, M), BLOCK_K):
+        m = start + tl.arange(0, BLOCK_K).to(tl.int64)
+        dy = tl.load(
+            dy_ptr + m[None, :] * dy_m + n * dy_n, mask=(n < N) & (m[None, :] < M), other=0.0
+        ).to(COMPUTE)
+        up_kept = tl.load(
+            up_kept_ptr + m[None, :] * up_kept_m + n * up_kept_n,
+            mask=(n < N) & (m[None, :] < M),
+            other=0.0,
+        ).to(COMPUTE)
+        gate_kept = tl.load(
+            gate_kept_ptr + m[None, :] * gate_kept_m + n * gate_kept_n,
+            mask=(n < N) & (m[None, :] < M),
+            other=0.0,
+        ).to(COMPUTE)
+        left = dy * up_kept * _sigmoid(gate_kept, HALF) + dy * up_kept * gate_kept * (
+            _sigmoid(gate_kept, HALF) * (1.0 - _sigmoid(gate_kept))
+        )
+        left = tl.where((n < N) & (m[None, :] < M), left, 0)
+        x = tl.load(
+            x_ptr + m[:, None] * x_m + k * x_k, mask=(k < K) & (m[:, None] < M), other=0.0
+        ).to(COMPUTE)
+        dy2 = tl.load(
+            dy_ptr + m[None, :] * dy_m + n * dy_n, mask=(n < N) & (m[None, :] < M), other=0.0
+        ).to(COMPUTE)
+        gate_kept2 = tl.load(
+            gate_kept_ptr + m[None, :] * gate_kept_m + n * gate_kept_n,
+            mask=(n < N) & (m[None, :] < M),
+            other=0.0,
+        ).to(COMPUTE)
+        left2 = dy2 * gate_kept2 * _sigmoid(gate_kept2, HALF)
+        left2 = tl.where((n < N) & (m[None, :] < M), left2, 0)
+        dwg_sum = tl.dot(left, x, dwg_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        dwg_sum = _awaited(dwg_sum)
+        dwu_sum = tl.dot(left2, x, dwu_sum, input_precision=PRECISION, out_dtype=COMPUTE)
+        dwu_sum = _awaited(dwu_sum)
+    inside = (n < N) & (k < K)
+    tl.store(dwg_sum_parts_ptr + (tl.cast(part, tl.int64) * N + n) * K + k, dwg_sum, mask=inside)
+    tl.store(dwu_sum_parts_ptr + (tl.cast(part, tl.int64) * N + n) * K + k, dwu_sum, mask=inside)
+
+
+@triton.jit
+def swiglu_linear_backward_dwg_combine(
+    dwg_sum_parts_ptr,
+    dwu_sum_parts_ptr,
+    dwg_ptr,
+    dwu_ptr,
+    N,
+    K,
+    dwg_n,
+    dwg_k,
+    dwu_n,
+    dwu_k,
+    COMPUTE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Adds up what PARTS programs left of each sum: BLOCK_M x BLOCK_N of them a program."""
+    tiles_m, tiles_n = tl.cdiv(N, BLOCK_M), tl.cdiv(K, BLOCK_N)
+    tile = tl.program_id(0)
+    n = (tile // tiles_n % tiles_m).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
+    k = (tile % tiles_n).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    inside = (n < N) & (k < K)
+    dwg_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    dwu_sum = tl.zeros((BLOCK_M, BLOCK_N), COMPUTE)
+    for part in range(PARTS):
+        dwg_sum += tl.load(
+            dwg_sum_parts_ptr + (tl.cast(part, tl.int64) * N + n) * K + k, mask=inside, other=0
+        )
+        dwu_sum += tl.load(
+            dwu_sum_parts_ptr + (tl.cast(part, tl.int64) * N + n) * K + k, mask=inside, other=0
+        )
+    tl.store(dwg_ptr + n * dwg_n + k * dwg_k, dwg_sum, mask=inside)
+    tl.store(dwu_ptr + n * dwu_n + k * dwu_k, dwu_sum, mask=inside)
+
+
 def choose_swiglu_linear_backward_dx_sum(
-    M: int, N: int, itemsize: int, hip: bool, sms: int
+    M: int, N: int, K: int, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if (
+        not hip
+        and itemsize <= 4
+        and (
+            K >= 2048
+            and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+            or K >= 4096
+            and triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+        )
+    ):
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    8 * sms // (triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        return "split", dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4,
+        )
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and N > 128 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if (
+        not hip
+        and itemsize <= 2
+        and M > 64
+        and N > 128
+        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and N > 64 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if (
+        not hip
+        and itemsize <= 4
+        and M > 64
+        and N > 64
+        and 5 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
+    ):
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -1738,49 +2119,147 @@ def launch_swiglu_linear_backward_dx_sum(x, wg, wu, gate_kept, up_kept, dy, dx_s
     )
     hip = torch.version.hip is not None
     sms = _multiprocessors(dy.device)
-    _, config = choose_swiglu_linear_backward_dx_sum(M, K, itemsize, hip, sms)
+    variant, config = choose_swiglu_linear_backward_dx_sum(M, K, N, itemsize, hip, sms)
     COMPUTE = (
         tl.float64
         if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
         else tl.float32
     )
-    swiglu_linear_backward_dx_sum_tiles[
-        (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),)
-    ](
-        dy,
-        gate_kept,
-        wu,
-        dx_sum,
-        M,
-        K,
-        N,
-        dy.stride(0),
-        dy.stride(1),
-        gate_kept.stride(0),
-        gate_kept.stride(1),
-        wu.stride(0),
-        wu.stride(1),
-        dx_sum.stride(0),
-        dx_sum.stride(1),
-        COMPUTE=COMPUTE,
-        HALF=x.element_size() == 2,
-        PRECISION=PRECISION,
-        enable_fp_fusion=True,
-        **config,
-    )
+    if variant == "split":
+        dx_sum_parts = torch.empty(
+            (config["PARTS"], M, K),
+            dtype=(
+                torch.float64
+                if torch.float64
+                in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
+                else torch.float32
+            ),
+            device=dy.device,
+        )
+        swiglu_linear_backward_dx_sum_parts[
+            (
+                config["PARTS"]
+                * triton.cdiv(M, config["BLOCK_M"])
+                * triton.cdiv(K, config["BLOCK_N"]),
+            )
+        ](
+            dy,
+            gate_kept,
+            wu,
+            dx_sum_parts,
+            M,
+            K,
+            N,
+            dy_m=dy.stride(0),
+            dy_n=dy.stride(1),
+            gate_kept_m=gate_kept.stride(0),
+            gate_kept_n=gate_kept.stride(1),
+            wu_n=wu.stride(0),
+            wu_k2=wu.stride(1),
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+        swiglu_linear_backward_dx_sum_combine[(triton.cdiv(M, 2) * triton.cdiv(K, 256),)](
+            dx_sum_parts,
+            dx_sum,
+            M,
+            K,
+            dx_sum.stride(0),
+            dx_sum.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
+        )
+    else:
+        swiglu_linear_backward_dx_sum_tiles[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),)
+        ](
+            dy,
+            gate_kept,
+            wu,
+            dx_sum,
+            M,
+            K,
+            N,
+            dy.stride(0),
+            dy.stride(1),
+            gate_kept.stride(0),
+            gate_kept.stride(1),
+            wu.stride(0),
+            wu.stride(1),
+            dx_sum.stride(0),
+            dx_sum.stride(1),
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
 
 
 def choose_swiglu_linear_backward_dx(
-    M: int, N: int, itemsize: int, hip: bool, sms: int
+    M: int, N: int, K: int, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if (
+        not hip
+        and itemsize <= 4
+        and (
+            K >= 2048
+            and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+            or K >= 4096
+            and triton.cdiv(M, 64) * triton.cdiv(N, 64) <= sms
+        )
+    ):
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(64, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    8 * sms // (triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        return "split", dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4 if BLOCK_N <= 32 else 3,
+        )
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and N > 128 and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms:
+    if (
+        not hip
+        and itemsize <= 2
+        and M > 64
+        and N > 128
+        and triton.cdiv(M, 128) * triton.cdiv(N, 256) >= sms
+    ):
         return "large", dict(
             BLOCK_M=128, BLOCK_N=256, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and N > 64 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if (
+        not hip
+        and itemsize <= 4
+        and M > 64
+        and N > 64
+        and 5 * triton.cdiv(M, 128) * triton.cdiv(N, 128) >= 4 * sms
+    ):
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=128,
@@ -1831,55 +2310,159 @@ def launch_swiglu_linear_backward_dx(x, wg, wu, gate_kept, up_kept, dy, dx_sum, 
     )
     hip = torch.version.hip is not None
     sms = _multiprocessors(dy.device)
-    _, config = choose_swiglu_linear_backward_dx(M, K, itemsize, hip, sms)
+    variant, config = choose_swiglu_linear_backward_dx(M, K, N, itemsize, hip, sms)
     COMPUTE = (
         tl.float64
         if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
         else tl.float32
     )
-    swiglu_linear_backward_dx_tiles[
-        (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),)
-    ](
-        dy,
-        up_kept,
-        gate_kept,
-        wg,
-        dx_sum,
-        dx,
-        M,
-        K,
-        N,
-        dy.stride(0),
-        dy.stride(1),
-        up_kept.stride(0),
-        up_kept.stride(1),
-        gate_kept.stride(0),
-        gate_kept.stride(1),
-        wg.stride(0),
-        wg.stride(1),
-        dx_sum.stride(0),
-        dx_sum.stride(1),
-        dx.stride(0),
-        dx.stride(1),
-        COMPUTE=COMPUTE,
-        HALF=x.element_size() == 2,
-        PRECISION=PRECISION,
-        enable_fp_fusion=True,
-        **config,
-    )
+    if variant == "split":
+        dx_sum2_parts = torch.empty(
+            (config["PARTS"], M, K),
+            dtype=(
+                torch.float64
+                if torch.float64
+                in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
+                else torch.float32
+            ),
+            device=dy.device,
+        )
+        swiglu_linear_backward_dx_parts[
+            (
+                config["PARTS"]
+                * triton.cdiv(M, config["BLOCK_M"])
+                * triton.cdiv(K, config["BLOCK_N"]),
+            )
+        ](
+            dy,
+            up_kept,
+            gate_kept,
+            wg,
+            dx_sum2_parts,
+            M,
+            K,
+            N,
+            dy_m=dy.stride(0),
+            dy_n=dy.stride(1),
+            up_kept_m=up_kept.stride(0),
+            up_kept_n=up_kept.stride(1),
+            gate_kept_m=gate_kept.stride(0),
+            gate_kept_n=gate_kept.stride(1),
+            wg_n=wg.stride(0),
+            wg_k2=wg.stride(1),
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+        swiglu_linear_backward_dx_combine[(triton.cdiv(M, 2) * triton.cdiv(K, 256),)](
+            dx_sum2_parts,
+            dx_sum,
+            dx,
+            M,
+            K,
+            dx_sum.stride(0),
+            dx_sum.stride(1),
+            dx.stride(0),
+            dx.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
+        )
+    else:
+        swiglu_linear_backward_dx_tiles[
+            (triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),)
+        ](
+            dy,
+            up_kept,
+            gate_kept,
+            wg,
+            dx_sum,
+            dx,
+            M,
+            K,
+            N,
+            dy.stride(0),
+            dy.stride(1),
+            up_kept.stride(0),
+            up_kept.stride(1),
+            gate_kept.stride(0),
+            gate_kept.stride(1),
+            wg.stride(0),
+            wg.stride(1),
+            dx_sum.stride(0),
+            dx_sum.stride(1),
+            dx.stride(0),
+            dx.stride(1),
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
 
 
 def choose_swiglu_linear_backward_dwg(
-    M: int, N: int, itemsize: int, hip: bool, sms: int
+    M: int, N: int, K: int, itemsize: int, hip: bool, sms: int
 ) -> tuple[str, dict]:
     """The variant for one call and its config; first match wins."""
+    # few sums of many terms: several programs share one tile, and a second kernel adds up
+    if (
+        not hip
+        and itemsize <= 4
+        and (
+            K >= 2048
+            and 2 * triton.cdiv(M, 64) * triton.cdiv(N, 32) <= sms
+            or K >= 4096
+            and triton.cdiv(M, 64) * triton.cdiv(N, 32) <= sms
+        )
+    ):
+        BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
+        BLOCK_N = max(16, min(32, triton.next_power_of_2(N)))
+        BLOCK_K = 256 // itemsize
+        PARTS = max(
+            1,
+            triton.next_power_of_2(
+                min(
+                    8 * sms // (triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    triton.cdiv(K, 4 * BLOCK_K),
+                )
+                + 1
+            )
+            // 2,
+        )
+        return "split", dict(
+            BLOCK_M=BLOCK_M,
+            BLOCK_N=BLOCK_N,
+            BLOCK_K=BLOCK_K,
+            GROUP_M=8,
+            PARTS=PARTS,
+            CHUNK=BLOCK_K * triton.cdiv(K, BLOCK_K * PARTS),
+            num_warps=4,
+            num_stages=4 if BLOCK_M <= 32 else 3,
+        )
     # enough work for the widest tile on every multiprocessor
-    if not hip and itemsize <= 2 and N > 64 and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms:
+    if (
+        not hip
+        and itemsize <= 2
+        and M > 64
+        and N > 64
+        and triton.cdiv(M, 128) * triton.cdiv(N, 128) >= sms
+    ):
         return "large", dict(
             BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // itemsize, GROUP_M=8, num_warps=8, num_stages=3
         )
     # enough tiles of 128 x 128
-    if not hip and itemsize <= 4 and N > 32 and triton.cdiv(M, 128) * triton.cdiv(N, 64) >= sms:
+    if (
+        not hip
+        and itemsize <= 4
+        and M > 64
+        and N > 32
+        and 5 * triton.cdiv(M, 128) * triton.cdiv(N, 64) >= 4 * sms
+    ):
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=64,
@@ -1930,42 +2513,111 @@ def launch_swiglu_linear_backward_dwg(x, wg, wu, gate_kept, up_kept, dy, dwg, dw
     )
     hip = torch.version.hip is not None
     sms = _multiprocessors(dy.device)
-    _, config = choose_swiglu_linear_backward_dwg(N, K, itemsize, hip, sms)
+    variant, config = choose_swiglu_linear_backward_dwg(N, K, M, itemsize, hip, sms)
     COMPUTE = (
         tl.float64
         if torch.float64 in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
         else tl.float32
     )
-    swiglu_linear_backward_dwg_tiles[
-        (triton.cdiv(N, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),)
-    ](
-        dy,
-        up_kept,
-        gate_kept,
-        x,
-        dwg,
-        dwu,
-        N,
-        K,
-        M,
-        dy.stride(0),
-        dy.stride(1),
-        up_kept.stride(0),
-        up_kept.stride(1),
-        gate_kept.stride(0),
-        gate_kept.stride(1),
-        x.stride(0),
-        x.stride(1),
-        dwg.stride(0),
-        dwg.stride(1),
-        dwu.stride(0),
-        dwu.stride(1),
-        COMPUTE=COMPUTE,
-        HALF=x.element_size() == 2,
-        PRECISION=PRECISION,
-        enable_fp_fusion=True,
-        **config,
-    )
+    if variant == "split":
+        dwg_sum_parts = torch.empty(
+            (config["PARTS"], N, K),
+            dtype=(
+                torch.float64
+                if torch.float64
+                in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
+                else torch.float32
+            ),
+            device=dy.device,
+        )
+        dwu_sum_parts = torch.empty(
+            (config["PARTS"], N, K),
+            dtype=(
+                torch.float64
+                if torch.float64
+                in (x.dtype, wg.dtype, wu.dtype, gate_kept.dtype, up_kept.dtype, dy.dtype)
+                else torch.float32
+            ),
+            device=dy.device,
+        )
+        swiglu_linear_backward_dwg_parts[
+            (
+                config["PARTS"]
+                * triton.cdiv(N, config["BLOCK_M"])
+                * triton.cdiv(K, config["BLOCK_N"]),
+            )
+        ](
+            dy,
+            up_kept,
+            gate_kept,
+            x,
+            dwg_sum_parts,
+            dwu_sum_parts,
+            N,
+            K,
+            M,
+            dy_m=dy.stride(0),
+            dy_n=dy.stride(1),
+            up_kept_m=up_kept.stride(0),
+            up_kept_n=up_kept.stride(1),
+            gate_kept_m=gate_kept.stride(0),
+            gate_kept_n=gate_kept.stride(1),
+            x_m=x.stride(0),
+            x_k=x.stride(1),
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
+        swiglu_linear_backward_dwg_combine[(triton.cdiv(N, 2) * triton.cdiv(K, 256),)](
+            dwg_sum_parts,
+            dwu_sum_parts,
+            dwg,
+            dwu,
+            N,
+            K,
+            dwg.stride(0),
+            dwg.stride(1),
+            dwu.stride(0),
+            dwu.stride(1),
+            COMPUTE=COMPUTE,
+            enable_fp_fusion=True,
+            BLOCK_M=2,
+            BLOCK_N=256,
+            PARTS=config["PARTS"],
+        )
+    else:
+        swiglu_linear_backward_dwg_tiles[
+            (triton.cdiv(N, config["BLOCK_M"]) * triton.cdiv(K, config["BLOCK_N"]),)
+        ](
+            dy,
+            up_kept,
+            gate_kept,
+            x,
+            dwg,
+            dwu,
+            N,
+            K,
+            M,
+            dy.stride(0),
+            dy.stride(1),
+            up_kept.stride(0),
+            up_kept.stride(1),
+            gate_kept.stride(0),
+            gate_kept.stride(1),
+            x.stride(0),
+            x.stride(1),
+            dwg.stride(0),
+            dwg.stride(1),
+            dwu.stride(0),
+            dwu.stride(1),
+            COMPUTE=COMPUTE,
+            HALF=x.element_size() == 2,
+            PRECISION=PRECISION,
+            enable_fp_fusion=True,
+            **config,
+        )
 
 
 def launch_swiglu_linear_backward(x, wg, wu, gate_kept, up_kept, dy, dx, dwg, dwu) -> None:

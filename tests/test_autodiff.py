@@ -63,7 +63,7 @@ def arguments(op, sizes: dict[str, int], seed: int = 0, **given) -> dict:
             args[p.name] = torch.rand(shape, generator=generator) < 0.5
         else:
             args[p.name] = torch.randint(
-                -3, 3, shape, generator=generator, dtype=torch_int(p.dtype)
+                -3 * (p.dtype != "u8"), 3, shape, generator=generator, dtype=torch_int(p.dtype)
             )
         if kind_of(p.dtype, op) == "float" and p.dtype in ("f32", "f16", "bf16"):
             args[p.name] = args[p.name].float()
@@ -163,10 +163,15 @@ CASES = {
     "max_pool3d": dict(sizes=dict(N=1, C=2, D=4, H=5, W=4), win=2, stride=1, pad=1),
     "max_with_index": dict(sizes=dict(N=3, D=5)),
     "bmm": dict(sizes=dict(B=2)),
+    "int4_linear": dict(sizes=dict(M=2, N=3, K=128, H=64, G=1)),
 }
 FORWARD = {
     "attention": lambda q, k, v, scale: (
         torch.softmax(scale * torch.einsum("bhse,bhle->bhsl", q, k), -1) @ v
+    ),
+    "int4_linear": lambda x, w, s: (
+        x.double()
+        @ ((torch.stack([w & 15, w >> 4], -1).flatten(1) - 8.0) * s.repeat_interleave(128, 1)).T
     ),
     "int8_linear": lambda x, w, sx, sw, T: (x.double() @ w.double().T) * sx[:, None] * sw,
 }

@@ -211,3 +211,29 @@ def test_what_is_counted_with_at_one_place_and_read_at_another_is_addressed_at_e
     raw = pipeline.build(text % body).raw
     loads = re.findall(r"tl\.load\(a_ptr \+ (\w).* mask=(\w)", raw)
     assert ("i", "i") in loads and ("j", "j") in loads and ("j", "i") not in loads
+
+
+def built_tiles(text: str) -> str:
+    """The tiles' kernel of an op f, as it is printed."""
+    raw = pipeline.build(text, "f.op").raw
+    return raw[raw.index("def f_tiles(") : raw.index("def ", raw.index("def f_tiles(") + 4)]
+
+
+def test_a_scale_that_a_group_of_terms_shares_is_no_factor():
+    """Weights of 4 bits: both of a byte from one load, whole numbers in the half type, the sum of a step scaled."""
+    said = built_tiles(Path("specs/int4_linear.op").read_text().replace("int4_linear", "f"))
+    assert said.count("tl.load(w_ptr") == 1 and "tl.join(even_terms, odd_terms)" in said
+    assert "y_sum += tl.dot(x, right, input_precision=PRECISION, out_dtype=tl.float32) * scale" in said
+    op = "op f<T: f16 | bf16>(x: T[M, K], w: i8[N, K], s: T[N, G]) -> y: T[M, N] with K == {0} * G {{"
+    line = "y[m, n] = sum[k](x[m, k] * w[n, k] * s[n, k // {0}]) }}"
+    assert "* scale" in built_tiles((op + line).format(32))
+    assert "* scale" not in built_tiles((op + line).format(24))  # no step of 16 terms lies in one group
+
+
+def test_rows_that_are_gathered_are_a_factor():
+    """`x[idx[m], k]` meets the tensor cores, and its indices are read in front of the loop."""
+    said = built_tiles(
+        "op f<T: f16 | bf16>(x: T[R, K], idx: i32[M], w: T[N, K]) -> y: T[M, N] {"
+        " y[m, n] = sum[k]((x[idx[m], k] else 0) * w[n, k]) }"
+    )
+    assert said.index("tl.load(idx_ptr") < said.index("for start in range(") and "tl.dot(" in said

@@ -252,8 +252,8 @@ def test_every_later_step_says_why(said):
         ),
         (
             "a: T[M, K], w: T[V, N], ix: i64[K]) -> y: T[M, N]",
-            "y[m, n] = sum[k](a[m, k] * (w[ix[k], n] else 0))",
-            "a factor is read at ix[k]",
+            "y[m, n] = sum[k](a[m, k] * (w[ix[k] + n, n] else 0))",
+            "a factor is read at ix[k] + n",
         ),
         ("a: T[M, K], b: T[K, N]) -> y: T[M, N]", "y[m, n] = sum[k](a[m, k] * b[k, n])", ""),
         ("a: T[M, K]) -> y: T[M]", "y[m] = sum[k](a[m, k] ** 2)", ""),
@@ -268,7 +268,7 @@ def test_a_step_says_why_it_is_no_contraction(signature, line, reason):
 def test_the_least_time_of_a_product_without_tensor_cores_is_not_theirs():
     spec = "op f<T: float>(a: T[M, K], w: T[V, N], ix: i64[K]) -> y: T[M, N] {{ y[m, n] = {} }}"
     times = {}
-    for name, read in (("gathered", "(w[ix[k], n] else 0)"), ("whole", "w[k, n]")):
+    for name, read in (("gathered", "(w[ix[k] + n, n] else 0)"), ("whole", "w[k, n]")):
         line = spec.format(f"sum[k](a[m, k] * {read})").replace("{{", "{").replace("}}", "}")
         if name == "whole":
             line = line.replace("w: T[V, N], ix: i64[K]", "w: T[K, N]")

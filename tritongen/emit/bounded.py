@@ -10,7 +10,7 @@ lies where no row is: 0 * NaN is no 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -60,7 +60,7 @@ def bounds_of(body: Body, guards: tuple[ir.Guard, ...], var: dict[str, str]) -> 
     largest of its ends each k counts in some row, and that is all that the other factor asks.
     """
     var |= {"begin": "0", "to": var["K"]}
-    hoist(body, guards)
+    hoist(body, (g.poly for g in guards))
     by_rows = tuple(g for g in guards if not is_of_tile(body, g))
     apart, first, k_axis = by_rows, "", body.kernel.axes[3]
     if "tap" in var or len(k_axis.digits) != 1:
@@ -128,11 +128,11 @@ def sign(weight: Poly) -> int:
     return {poly(1): 1, poly(-1): -1}.get(weight, 0)
 
 
-def hoist(body: Body, guards: tuple[ir.Guard, ...]) -> None:
-    """What guards read and no step of the loop changes, in front of it."""
+def hoist(body: Body, coordinates: Iterable[Poly]) -> None:
+    """What bounds and gathers read and no step of the loop changes, in front of it."""
     k = {d.index for axis in body.kernel.axes[3:] for d in axis.digits}
-    for guard in guards:
-        for atom in walk(guard.poly):
+    for p in coordinates:
+        for atom in walk(p):
             if isinstance(atom, Fetch) and not indices(poly(atom)) & k:
                 body.size(poly(atom))
 

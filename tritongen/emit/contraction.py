@@ -20,6 +20,7 @@ from tritongen.emit.bounded import (
     along,
     bounds_of,
     guards_of,
+    hoist,
     in_some_row,
     is_kept_run,
 )
@@ -32,9 +33,15 @@ from tritongen.emit.view import KernelView, Loop
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Fetch, walk
 from tritongen.ir.functions import ATOM
-from tritongen.schedule.canonical import free_indices, tensors_read
-from tritongen.schedule.classes.contraction_operands import storage_dtype
-from tritongen.schedule.plan import KernelPlan
+from tritongen.schedule.canonical import coordinates, free_indices, tensors_read
+from tritongen.schedule.classes.contraction_operands import (
+    WHOLE,
+    pair_of,
+    storage_dtype,
+    stored_as,
+)
+
+PAIR = "pair'"  # the index of two terms that lie in one element: no name of a spec
 
 
 def contraction_view(body: Body) -> KernelView:
@@ -50,23 +57,32 @@ def contraction_view(body: Body) -> KernelView:
         body.args.constants["INDEX"] = "INDEX"
     var["index"] = "INDEX" if kernel.slides else "tl.int64"
     invariant(body, tuple(side for head in heads for side in head.fold.factors))
-    var |= numbers(kernel, var)
+    split = kernel.role != "whole"
     bounds = bounds_of(body, heads[0].fold.guards, var)  # several products have none
+    turn = turn_lines(body, var, split)
     opening, body.lines = body.lines, []
     before = dict(body.cache)
+    scale: list[str] = []
+    if heads[0].fold.scale is not None:
+        var["scale"] = body.names.free("scale")
     loads, dots = products(body, heads, bounds, var)
+    if heads[0].fold.scale is not None:
+        scale, first, last = scale_lines(body, heads[0].fold.scale, var)
+        loads, dots = [*first, *loads], [*dots, *last]
     body.cache = before | {key: name for key, name in body.cache.items() if is_kept_run(body, key)}
-    opening += accumulators(body, heads)
+    opening += [*accumulators(body, heads), *scale]
     if isinstance(body, SlidingBody):
         body.sliding = frozenset()
         points = half_at_a_time(body, heads, tail, var)
     else:
         points = inside_lines(body, var)
         points += (f"{var['inside']} = {var['both']}",)
-        follow(body, heads, tail)
+        store_parts(body, heads, var) if split else follow(body, heads, tail)
     walk = "one tap and BLOCK_K channels" if "tap" in var else "BLOCK_K terms"
     doc = f"A tile of BLOCK_M x BLOCK_N sums a program, {walk} at a time."
-    blocks = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M")
+    if split:
+        doc = "A tile of BLOCK_M x BLOCK_N sums over one CHUNK of the terms a program, BLOCK_K at a time."
+    blocks = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", *(("PARTS",) if split else ()))
     return view(
         body,
         var,
@@ -75,22 +91,35 @@ def contraction_view(body: Body) -> KernelView:
         epilogue=points,
         lines=tuple(body.lines),
         loops=(Loop(tuple(opening), (*loads, *dots), ()),),
-        flags={"batched": bool(kernel.axes[0].digits)},
+        turn=turn,
     )
 
 
-def numbers(kernel: KernelPlan, var: dict[str, str]) -> dict[str, str]:
-    """From the number of a program to its batch and its tile.
+def turn_lines(body: Body, var: dict[str, str], split: bool) -> tuple[str, ...]:
+    """From the number of a program to its part of the terms, its batch and its tile.
 
     Phases of a transposed convolution lie between one another in memory: those of one place run side by
     side, so that L2 sees whole sectors.
     """
-    tiles = f"{var['tiles_m']} * {var['tiles_n']}"
-    if kernel.lets:
-        number, tile = f"tl.program_id(0) % {var.get('BATCH')}", f"// {var.get('BATCH')}"
-    else:
-        number, tile = f"tl.program_id(0) // ({tiles})", f"% ({tiles})"
-    return {"batch_number": number, "tile_number": f"tl.program_id(0) {tile}"}
+    tiles, number = f"{var['tiles_m']} * {var['tiles_n']}", "tl.program_id(0)"
+    lines, batched = [], bool(body.kernel.axes[0].digits)
+    if split:
+        var["part"], var["begin"] = map(body.names.free, ("part", "begin"))
+        body.args.sizes["CHUNK"] = 'config["CHUNK"]'
+        times = f"{tiles} * {var['BATCH']}" if batched else tiles
+        lines = [
+            f"{var['part']} = {number} // ({times})",
+            f"{var['begin']} = {var['part']} * CHUNK",
+        ]
+        var["to"] = f"tl.minimum({var['begin']} + CHUNK, {var['K']})"
+    if body.kernel.lets:
+        lines.append(f"{var['batch']} = ({number} % {var['BATCH']}).to(tl.int64)")
+        return (*lines, f"{var['tile']} = {number} // {var['BATCH']}")
+    if batched:
+        inner = f" % {var['BATCH']}" if split else ""
+        lines.append(f"{var['batch']} = ({number} // ({tiles}){inner}).to(tl.int64)")
+    among = f" % ({tiles})" if split or batched else ""
+    return (*lines, f"{var['tile']} = {number}{among}")
 
 
 def follow(body: Body, heads: tuple[ir.Nest, ...], tail: tuple[ir.Nest, ...]) -> None:
@@ -100,6 +129,22 @@ def follow(body: Body, heads: tuple[ir.Nest, ...], tail: tuple[ir.Nest, ...]) ->
         value = body.values[nest.name][0] if nest in heads else body.value(nest)
         if nest.name in body.kernel.stores:
             body.store(nest, value)
+
+
+def store_parts(body: Body, heads: tuple[ir.Nest, ...], var: dict[str, str]) -> None:
+    """What a program that has one CHUNK of the terms leaves of each sum."""
+    for head in heads:
+        at = part_address(body, head, var)
+        body.line(f"tl.store({at}, {body.values[head.name][0]}, mask={var['inside']})")
+
+
+def part_address(body: Body, head: ir.Nest, var: dict[str, str]) -> str:
+    """Where a part of the sums stands in scratch storage: [PARTS, batches, M, N]."""
+    pointer = body.pointer(f"{head.name}_parts")
+    row = f"tl.cast({var['part']}, tl.int64)"
+    if body.kernel.axes[0].digits:
+        row = f"({row} * {var['BATCH']} + {var['batch']})"
+    return f"{pointer} + ({row} * {var['M']} + {var['m']}) * {var['N']} + {var['n']}"
 
 
 def half_at_a_time(
@@ -152,6 +197,10 @@ def products(
             if follows_from_narrow(body, head, e, guards_of(body, bounds.guards, side)):
                 body.helpers["_f64_factor"] = None
                 sides[k] = f"_f64_factor({sides[k]})"
+        if head.fold.scale is not None:
+            dot = f"tl.dot({', '.join(sides)}, {dot_options(body, head)})"
+            dots.append(f"{head.name} += {dot} * {var['scale']}")
+            continue
         dots.append(dot_line(body, head, *sides))
         masked = LEFT in others or guards_of(body, bounds.guards, LEFT)
         computed = masked or not is_loaded(left, narrow)
@@ -202,11 +251,39 @@ def follows_from_narrow(body: Body, head: ir.Nest, e: ir.Expr, guards: Iterable[
 def dot_line(body: Body, head: ir.Nest, left: str, right: str, name: str = "") -> str:
     """`name`: the accumulator, where it is not called as the sum is."""
     name = name or head.name
+    return f"{name} = tl.dot({left}, {right}, {name}, {dot_options(body, head)})"
+
+
+def dot_options(body: Body, head: ir.Nest) -> str:
     dtype, precision = sum_dtype(body, head), ""
     if ir.kind_of(head.dtype, body.op) != "int":
         body.args.constants["PRECISION"] = "PRECISION"
         precision = "input_precision=PRECISION, "
-    return f"{name} = tl.dot({left}, {right}, {name}, {precision}out_dtype={dtype})"
+    return f"{precision}out_dtype={dtype}"
+
+
+def scale_lines(
+    body: Body, scale: ir.Expr, var: dict[str, str]
+) -> tuple[list[str], list[str], list[str]]:
+    """The scale that the terms of a step share: lines in front of the loop, its first ones, and its last one.
+
+    It is read a step ahead: Triton waits for what is not read for tl.dot itself, a microsecond a step.
+    """
+    axis = body.kernel.axes[3]
+    (k,) = (d.index for d in axis.digits)
+    ahead, following = body.names.free("ahead"), body.names.free("next_scale")
+    own, mask, lines, cache = body.index[k], body.axis_mask[axis.name], body.lines, body.cache
+    body.index[k], body.axis_mask[axis.name] = ahead, f"{ahead} < {var['K']}"
+
+    def read(at: str, name: str) -> list[str]:
+        body.lines, body.cache = [f"{ahead} = tl.cast({at}, tl.int64)"], dict(cache)
+        body.line(f"{name} = {body.expr(scale)[0]}")
+        return body.lines
+
+    before = read(var["begin"], var["scale"])
+    first = read(f"{var['start']} + BLOCK_K", following)
+    body.index[k], body.axis_mask[axis.name], body.lines, body.cache = own, mask, lines, cache
+    return before, first, [f"{var['scale']} = {following}"]
 
 
 def accumulators(
@@ -265,6 +342,7 @@ def invariant(body: Body, factors: tuple[ir.Expr, ...]) -> None:
 
     for side in factors:
         visit(side)
+        hoist(body, coordinates(side))
 
 
 def axis_names(body: Body) -> dict[str, str]:
@@ -315,12 +393,13 @@ def factor(
 ) -> str:
     """The lines of one factor inside the loop; the name that goes into tl.dot. `some`: what else masks it."""
     inner = e
-    if narrow and isinstance(e, ir.Cast):
-        inner = e.arg if e.arg.dtype == narrow else ir.Cast(e.arg, narrow)
+    if narrow:
+        bare = e.arg if isinstance(e, ir.Cast) else e
+        inner = bare if bare.dtype == narrow else ir.Cast(bare, narrow)
     with along(body, side, bounds, var):
         reads = {part.tensor for part in ir.walk(e) if isinstance(part, ir.Read)}
         body.fill = {tensor: 0.0 for tensor in reads}
-        out, _ = body.expr(inner)
+        out = joined(body, inner, side, var) or body.expr(inner)[0]
         if not out.isidentifier():
             out = body.assign(body.fresh("left" if side is LEFT else "right"), out)
         simple = isinstance(inner, ir.Read) or (
@@ -328,9 +407,36 @@ def factor(
         )
         checks = [guard_text(body, g) for g in guards_of(body, bounds.guards, side)]
         checks += [some] if some else []
-        if checks or not simple:
+        # A whole number that is not there is multiplied by the other factor's 0, and is no NaN.
+        if checks or not (simple or stored_as(e) == WHOLE):
             mask = body.mask(body.axes_in_names(free_indices(e)), checks)
             if mask:
                 body.line(f"{out} = tl.where({mask}, {out}, 0)")
         body.fill = {}
     return out
+
+
+def joined(body: Body, e: ir.Expr, side: Side, var: dict[str, str]) -> str:
+    """A factor whose terms lie two in one element: both from one load, side by side; nothing for others."""
+    axis = body.kernel.axes[3]
+    if len(axis.digits) != 1 or axis.digits[0].lo.terms:
+        return ""
+    both = pair_of(e, axis.digits[0].index, PAIR)
+    if both is None:
+        return ""
+    pair = body.fresh("pair")
+    body.line(f"{pair} = {var['start']} // 2 + tl.arange(0, BLOCK_K // 2).to({var['index']})")
+    body.index[PAIR], body.axis_of[PAIR] = f"{pair}{side.orient}", axis
+    own = body.axis_mask[axis.name]
+    # A number of its own: of `2 * pair < K` Triton does not know that it holds for 16 in a row.
+    pairs = body.count(-(-axis.extent // 2), "pairs")
+    body.axis_mask[axis.name] = f"{pair}{side.orient} < {pairs}"
+    parts = [
+        body.assign(body.fresh(f"{word}_terms"), body.expr(p)[0])
+        for word, p in zip(("even", "odd"), both, strict=True)
+    ]
+    body.axis_mask[axis.name] = own
+    text = f"tl.join({', '.join(parts)})"
+    if side is RIGHT:
+        return f"{text}.permute(0, 2, 1).reshape(BLOCK_K, BLOCK_N)"
+    return f"{text}.reshape(BLOCK_M, BLOCK_K)"

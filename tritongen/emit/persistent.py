@@ -16,8 +16,10 @@ from tritongen.emit.contraction import (
     accumulators,
     axis_names,
     follow,
+    part_address,
     products,
     storage_dtype,
+    store_parts,
     widen,
 )
 from tritongen.emit.text import mentions
@@ -46,9 +48,7 @@ def persistent_view(body: Body) -> KernelView:
     turn, body.prologue = [*place_lines(body, var, split), *body.prologue], []
     zeros = accumulators(body, heads)
     if split:
-        for head in heads:
-            at = part_address(body, head, var)
-            body.line(f"tl.store({at}, {body.values[head.name][0]}, mask={var['inside']})")
+        store_parts(body, heads, var)
         lines = corner_lines(body, var, var["first_n"], "BLOCK_N")
         body.lines += lines
     else:
@@ -253,15 +253,6 @@ def store_tile(
 
 
 # ---- parts ---------------------------------------------------------------------------------------
-def part_address(body: Body, head: ir.Nest, var: dict[str, str]) -> str:
-    """Where a part of the sums stands in scratch storage: [PARTS, batches, M, N]."""
-    pointer = body.pointer(f"{head.name}_parts")
-    row = f"tl.cast({var['part']}, tl.int64)"
-    if body.kernel.axes[0].digits:
-        row = f"({row} * {var['BATCH']} + {var['batch']})"
-    return f"{pointer} + ({row} * {var['M']} + {var['m']}) * {var['N']} + {var['n']}"
-
-
 def combine_view(body: Body) -> KernelView:
     """The second kernel of a split sum: the parts in their order, then the epilogue."""
     kernel = body.kernel

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import lru_cache
+from math import gcd
 
 from tritongen.ir.algebra import (
     Atom,
@@ -249,6 +251,9 @@ def _equate(facts: Facts, gap: Poly, left: Poly | None = None) -> Facts:
     Of several the one whose value is as plainly above its lower bound: `B` by `P + A` in P == B - A, which
     keeps A > 0 as plain as it was. Where none is, the one on the left, as if the fact defined it.
     """
+    weights = [value for _, value in gap.terms if isinstance(value, int)]
+    if gap.terms and len(weights) == len(gap.terms):
+        gap = gap * Fraction(1, gcd(*weights))  # 2 * H == 128 * G
     for atom in dict.fromkeys(atoms(gap)):
         if isinstance(atom, Floor) and gap in (
             atom.num - atom.den * poly(atom),

@@ -214,9 +214,17 @@ class Reduce:
     def factors(self) -> tuple[Expr, Expr]:
         """Of a sum of products of two; TypeError for another reducer."""
         match self.body:
-            case Call("mul", (left, right)):
+            case Call("mul", (left, right)) | Call("scaled", (Call("mul", (left, right)), _)):
                 return left, right
         raise TypeError(f"no product of two factors: {self.body}")
+
+    @property
+    def scale(self) -> Expr | None:
+        """What a plan multiplies the sum of a run of products by, which share it."""
+        match self.body:
+            case Call("scaled", (_, scale)):
+                return scale
+        return None
 
 
 Expr = Union[Const, ScalarRef, IndexValue, Read, Call, Cast, Reduce]

@@ -29,7 +29,12 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        return not self.report["failures"]
+        return not self.report["failures"] and not self.nothing_drawn
+
+    @property
+    def nothing_drawn(self) -> bool:
+        """Whether no call was found that the facts allow: then nothing is proven."""
+        return self.report["rejected"] > 0 and self.report["examples"] == 0
 
     def __str__(self) -> str:
         report = self.report
@@ -40,6 +45,9 @@ class Result:
             head = f"{report['spec']}: {report['examples']} examples{back} on {report['device']}"
             built = "".join(f"{n} kernels compile for {t}, " for t, n in report["compiled"].items())
             return f"{head} ({dtypes}; {variants}): all right, {built}{report['seconds']} s"
+        if self.nothing_drawn and not report["failures"]:
+            tried = report["rejected"]
+            return f"{report['spec']}: nothing proven: none of {tried} draws of sizes fits what stands after `with`"
         lines = [f"{report['spec']}: {len(report['failures'])} findings on {report['device']}"]
         for failure in report["failures"]:
             lines.append(f"  {failure['variant'] or 'build'}: {failure['problem']}")

@@ -24,6 +24,7 @@ from tritongen.ir.algebra import Fetch, Poly, Sym, evaluate, symbols
 from tritongen.ir.algebra import walk as walk_poly
 from tritongen.ir.binding import torch_dtype, type_arguments
 from tritongen.ir.interp import count_points
+from tritongen.ir.known import facts_of
 from tritongen.ir.nodes import (
     BATCH,
     BATCH_SIZE,
@@ -180,7 +181,21 @@ def _draw_sizes(op: Op, random: Random, aligned: bool) -> dict[str, int]:
             small = random.choice((1, 1, 2, 2, 3, 0))
             plain = c.default is not None and random.random() < 0.5
             sizes[c.name] = int(c.default) if plain and c.default is not None else small
-    return sizes
+    return _equated(op, sizes)
+
+
+def _equated(op: Op, sizes: dict[str, int]) -> dict[str, int]:
+    """With the sizes that others are equal to by the facts, which random ones would hardly meet: K == 128 * G."""
+    found = dict(sizes)
+    for name, value in facts_of(op).equal.items():
+        if name in sizes and symbols(value) <= sizes.keys():
+            try:
+                number = evaluate(value, sizes)
+            except ZeroDivisionError:
+                continue
+            if number >= 0 and number == int(number):
+                found[name] = int(number)
+    return found
 
 
 def satisfying(op: Op, size: int, random: Random) -> dict[str, int]:
@@ -189,6 +204,7 @@ def satisfying(op: Op, size: int, random: Random) -> dict[str, int]:
     sizes |= {
         c.name: 1 if c.default is None else int(c.default) for c in op.constants if c.dtype == "int"
     }
+    sizes = _equated(op, sizes)
     for _ in range(20):
         found = _satisfy(op, sizes, random)
         if found is not None:

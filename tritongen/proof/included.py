@@ -13,8 +13,8 @@ from dataclasses import replace
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import index, indices, substitute
 from tritongen.ir.bounds import facts_of
-from tritongen.schedule.canonical import free_indices
-from tritongen.schedule.classes.contraction import as_product, from_zero
+from tritongen.schedule.canonical import free_indices, from_zero
+from tritongen.schedule.classes.contraction import as_product
 
 
 def with_shared(op: ir.Op) -> ir.Op | None:
@@ -39,7 +39,7 @@ def _more(head: ir.Nest, node: ir.Reduce, facts) -> ir.Expr:
     if product is None or head.dtype == "i32":
         return node
     out: ir.Expr = node
-    reduce = from_zero(head).fold
+    reduce = from_zero(head.fold)
     for factor, others in ((product.left, product.n), (product.right, product.m)):
         elsewhere = {b.index: index(f"{b.index}'") for b in others}
         if not any(indices(g.poly) & elsewhere.keys() for g in reduce.guards):

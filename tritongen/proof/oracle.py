@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
-from tritongen.ir.algebra import Fetch, Poly
+from tritongen.ir.algebra import Fetch, Poly, index
 from tritongen.ir.algebra import walk as walk_poly
 from tritongen.ir.batches import own_batches
 from tritongen.ir.binding import bind, torch_dtype
@@ -68,6 +68,7 @@ from tritongen.proof.factors import (
     unsplit,
 )
 from tritongen.runtime.precision import f32_precision
+from tritongen.schedule.canonical import substitute_indices
 from tritongen.schedule.factored import factors_of
 from tritongen.schedule.members import paste
 
@@ -383,7 +384,8 @@ class _Bounded(Run):
         """Temporaries that are products: of kernels that multiply them again, factors among others."""
         outputs = {o.name for o in self.op.outputs}
         nests = [n for n in self.op.nests if n.name not in outputs]
-        return {n.name: n for n in nests if isinstance(n.body, Call) and n.body.fn == "mul"}
+        found = [n for n in nests if isinstance(n.body, Call) and n.body.fn == "mul"]
+        return {n.name: replace(n, body=_apart(n)) for n in found}
 
     def together(self, expr: Reduce) -> int:
         """How many terms tensor cores add at once, at least: the terms of a step lie along one of the axes."""
@@ -424,3 +426,10 @@ class _Bounded(Run):
             outside = through.sum(-1) + error > _LARGEST[self.compute]
         # An order decides nothing where a term is NaN.
         return torch.where(outside & ~(terms & v.isnan()).any(-1), math.inf, error)
+
+
+def _apart(nest: Nest) -> Expr:
+    """Its body with indices of its own in reducers: it is pasted where others may be called so."""
+    reducers = (e for e in walk(nest.body) if isinstance(e, Reduce))
+    names = {b.index for e in reducers for b in e.binders}
+    return substitute_indices(nest.body, {k: index(f"{nest.name}.{k}") for k in names})

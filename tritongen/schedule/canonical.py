@@ -147,18 +147,19 @@ def _all_binders(expr: ir.Expr):
 
 def _lift_below(reduce: ir.Reduce, nest, scope, taken, done) -> ir.Reduce:
     if any(isinstance(node, ir.Reduce) for node in ir.walk(reduce.body)):
-        reduce = _from_zero(reduce)
+        reduce = from_zero(reduce)
     inner = scope + reduce.binders
     return replace(reduce, body=_lift(reduce.body, nest, inner, taken, done))
 
 
-def _from_zero(reduce: ir.Reduce) -> ir.Reduce:
-    """`sum[-M // 3 <= t < 0]` with t from 0: a temporary over t has no place -1."""
-    below = {b.index: b for b in reduce.binders if b.lo.constant is None or b.lo.constant < 0}
-    moved = substitute_indices(reduce, {i: index(i) + b.lo for i, b in below.items()})
-    binders = tuple(
-        ir.Binder(b.index, Poly(), b.hi - b.lo) if b.index in below else b for b in reduce.binders
-    )
+def from_zero(reduce: ir.Reduce) -> ir.Reduce:
+    """`sum[-M // 3 <= t < 0]` with t from 0: neither a temporary over t nor a tile has a place -1."""
+    late = {b.index: b.lo for b in reduce.binders if b.lo.terms}
+    if not late:
+        return reduce
+    moved = substitute_indices(reduce, {i: index(i) + lo for i, lo in late.items()})
+    assert isinstance(moved, ir.Reduce)
+    binders = tuple(ir.Binder(b.index, Poly(), b.hi - b.lo) for b in reduce.binders)
     return replace(moved, binders=binders)
 
 
@@ -307,7 +308,10 @@ def quotient(n: Poly, q: Poly, facts: Facts) -> Poly:
 
 
 def split(nest: ir.Nest, binder: ir.Binder, often: Poly, q: Poly) -> ir.Nest:
-    """A nest with an index as two digits, f1 * q + f0; as it is where it has no such index."""
+    """A nest with an index as two digits, f1 * q + f0; as it is where it has no such index.
+
+    What is read at f // (q * r), is at f1 // r.
+    """
     if not any(
         b.index == binder.index and b.hi == binder.hi for b in (*nest.box, *binders_of(nest))
     ):
@@ -319,8 +323,9 @@ def split(nest: ir.Nest, binder: ir.Binder, often: Poly, q: Poly) -> ir.Nest:
 
     def change_poly(p: Poly) -> Poly:
         def change(atom):
-            if isinstance(atom, Floor) and atom.num == index(binder.index) and atom.den == q:
-                return index(high)
+            if isinstance(atom, Floor) and atom.num == index(binder.index):
+                if (often_q := atom.den // q) * q == atom.den:
+                    return index(high) // often_q
             return number if atom == Idx(binder.index) else None
 
         return substitute_atoms(p, change)

@@ -93,6 +93,29 @@ def integers(s: Sketch) -> None:
     s.add("integers", lefts({i: m, j: n}), text + scales)
 
 
+def quantised(s: Sketch) -> None:
+    """Weights whose scale a group of terms shares, of 4 bits, 8 bits or floats; rows that are gathered."""
+    i, j, k = s.indices(3)
+    m, n, groups = s.sizes_apart(3)
+    terms = s.one(16, 16, 32, 6)
+    width = s.define(f"{groups} * {terms}")
+    kind = s.one("nibbles", "nibbles", "i8", "u8", "float")
+    scales = s.operand((n, groups), "float")
+    if s.maybe(0.3):
+        rows = s.operand((m,), "int").name
+        x = f"({s.operand((s.size(0.5), width)).name}[{rows}[{i}], {k}] else 0)"
+    else:
+        x = factor(s, {i: m, k: width}, 0.8)
+    if kind == "nibbles":
+        w = s.operand((n, s.define(f"{groups} * {terms // 2}")), "int", "u8").name
+        w = f"(f32(bit_and(shift_right({w}[{j}, {k} // 2], 4 * ({k} % 2)), 15)) - {s.one(8, 7)})"
+    else:
+        w = f"{s.operand((n, width), *(('float',) if kind == 'float' else ('int', kind))).name}[{j}, {k}]"
+    factors = [x, w, f"{scales.name}[{j}, {k} // {terms}]"]
+    s.random.shuffle(factors)
+    s.add("quantised", lefts({i: m, j: n}), f"sum[{k}]({' * '.join(factors)})")
+
+
 def widened(s: Sketch) -> None:
     """Arithmetic of small integers under a sum, where it must not wrap."""
     i, k = s.indices(2)

@@ -7,15 +7,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tritongen.ir import nodes as ir
-from tritongen.ir.algebra import Idx, Poly, affine, index, indices, poly
+from tritongen.ir.algebra import Idx, affine, indices, poly
 from tritongen.ir.bounds import Facts, prove
 from tritongen.schedule.canonical import (
     coordinates,
     free_indices,
+    from_zero,
     reads,
-    substitute_indices,
 )
 from tritongen.schedule.classes import contraction_variants, convolution, lanes, nest
+from tritongen.schedule.classes.scales import multiplied, scaled
 from tritongen.schedule.factored import factors_of
 from tritongen.schedule.members import Group, Product, gather_lines, is_reducer, paste
 from tritongen.schedule.plan import Step
@@ -26,14 +27,14 @@ I32_TERMS = 2**17  # products of i8 that an i32 holds the sum of
 # ---- what is one ---------------------------------------------------------------------------------
 def classify(members, virtual, by_name, facts, extending=False) -> Group | None:
     head, *others = members
-    head = from_zero(head)
+    if isinstance(head.body, ir.Reduce):
+        head = replace(head, body=from_zero(head.body))
     product = as_product(head, virtual, facts)
     if product is None:
         return None
-    head = replace(
-        head,
-        body=replace(head.fold, body=ir.Call("mul", (product.left, product.right), head.dtype)),
-    )
+    terms = None if head.fold.guards else scaled(product, head.dtype, facts)
+    terms = terms or ir.Call("mul", (product.left, product.right), head.dtype)
+    head = replace(head, body=replace(head.fold, body=terms))
     tail = epilogue((head,), others, virtual)
     if tail is None:
         return None
@@ -67,19 +68,6 @@ def epilogue(heads, others, virtual) -> tuple[ir.Nest, ...] | None:
     return lines
 
 
-def from_zero(head: ir.Nest) -> ir.Nest:
-    """A sum whose indices count from 0: `sum[k > i]` begins at 1."""
-    if not isinstance(head.body, ir.Reduce):
-        return head
-    late = {b.index: index(b.index) + b.lo for b in head.body.binders if b.lo.terms}
-    if not late:
-        return head
-    shifted = substitute_indices(head.body, late)
-    assert isinstance(shifted, ir.Reduce)
-    binders = tuple(ir.Binder(b.index, Poly(), b.hi - b.lo) for b in head.body.binders)
-    return replace(head, body=replace(shifted, binders=binders))
-
-
 def as_product(head: ir.Nest, virtual, facts: Facts) -> Product | None:
     """sum[k...](left(batch, m, k) * right(batch, n, k)), with m and n not empty."""
     found = product_or_reason(head, virtual, facts)
@@ -88,9 +76,9 @@ def as_product(head: ir.Nest, virtual, facts: Facts) -> Product | None:
 
 def product_or_reason(head: ir.Nest, virtual, facts: Facts) -> Product | str:
     """The product, or why a sum of several factors is none; nothing where it has no two."""
-    reduce = from_zero(head).body
-    if not isinstance(reduce, ir.Reduce) or reduce.op != "sum" or not reduce.binders:
+    if not isinstance(head.body, ir.Reduce) or head.fold.op != "sum" or not head.fold.binders:
         return ""
+    reduce = from_zero(head.fold)
     k = {b.index for b in reduce.binders}
     factors = factors_of(paste(reduce.body, virtual, None))
     used = [free_indices(f) for f in factors]
@@ -128,8 +116,8 @@ def product_or_reason(head: ir.Nest, virtual, facts: Facts) -> Product | str:
         tuple(x for x in head.box if x.index in a - b),
         tuple(x for x in head.box if x.index in b - a),
         reduce.binders,
-        _multiply([factors[i] for i in mine], head.dtype),
-        _multiply([factors[i] for i in others], head.dtype),
+        multiplied([factors[i] for i in mine], head.dtype),
+        multiplied([factors[i] for i in others], head.dtype),
     )
     return _with_taps(product)
 
@@ -142,23 +130,17 @@ def _byte(factor: ir.Expr) -> str:
     return ""
 
 
-def _multiply(factors: list[ir.Expr], dtype: str) -> ir.Expr:
-    out = factors[0]
-    for factor in factors[1:]:
-        out = ir.Call("mul", (out, factor), dtype)
-    return out
-
-
 def _listed(names: set[str]) -> str:
     return ", ".join(sorted(names))
 
 
 def _with_taps(product: Product) -> Product | str:
-    """The product with the factor that slides a window on the left; the reason where both do, or one gathers."""
-    for side in (product.left, product.right):
-        for p in coordinates(side):
-            parts = affine(p)
-            if parts is None or any(not isinstance(atom, Idx) for atom in parts[0]):
+    """The product with the factor that slides a window on the left; the reason where both do, or one has no strides."""
+    reduced = {b.index for b in product.k}
+    for p in (*coordinates(product.left), *coordinates(product.right)):
+        parts = affine(p)
+        if parts is None or any(not isinstance(atom, Idx) for atom in parts[0]):
+            if indices(p) & reduced and indices(p) - reduced:
                 return f"a factor is read at {p}, which is no sum of multiples of indices"
     left, right = _window(product.left, product.m, product.k), _window(
         product.right, product.n, product.k

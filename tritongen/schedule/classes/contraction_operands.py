@@ -7,15 +7,19 @@ in which dtype two factors are multiplied.
 
 from __future__ import annotations
 
+import math
+import operator
+
 from tritongen.ir import nodes as ir
 from tritongen.ir.algebra import Poly, index, size, symbols
-from tritongen.schedule.canonical import free_indices, reads
+from tritongen.schedule.canonical import free_indices, reads, substitute_indices
 from tritongen.schedule.classes import pointwise
 from tritongen.schedule.members import Group, Product
 from tritongen.schedule.plan import KernelPlan, Pack, View
 from tritongen.schedule.views import digits_of
 
 F8 = frozenset({"f8e4m3", "f8e5m2"})
+WHOLE = "whole"  # what is computed is a whole number of at most 256 in size: exact in f16 and bf16
 SMALL = F8 | {"i8", "u8"}  # stored in 8 bits, exact in every wider float
 
 
@@ -114,7 +118,7 @@ def _stored(side: ir.Expr) -> ir.Read | None:
 
 
 def storage_dtype(left: ir.Expr, right: ir.Expr, op: ir.Op) -> str:
-    """The stored dtype that holds both factors as they are stored: their product is exact in f32.
+    """The stored dtype that holds both factors as they are: their product is exact in f32.
 
     The tensor cores of Hopper add products of f8 with 14 bits: only `precision tf32` allows that.
     """
@@ -122,20 +126,57 @@ def storage_dtype(left: ir.Expr, right: ir.Expr, op: ir.Op) -> str:
     if {a, b} <= F8 and (a != b or op.precision != "tf32"):
         return "f16"
     if a == b:
-        return a
+        return "" if a == WHOLE else a
     for wide, small in ((a, b), (b, a)):
-        if small in SMALL and wide and wide not in SMALL and ir.kind_of(wide, op) == "float":
-            return wide
+        if small in SMALL | {WHOLE} and wide and wide not in SMALL | {WHOLE}:
+            return wide if ir.kind_of(wide, op) == "float" else ""
     return ""
 
 
 def stored_as(side: ir.Expr) -> str:
+    """The dtype that a factor is stored in; WHOLE for one that follows from small integers, and nothing for others."""
     match side:
         case ir.Cast(ir.Read(dtype=stored), _):
             return stored
         case ir.Cast(ir.Cast(_, stored), "compute") if stored != "compute":
             return stored
-    return ""
+    ends = ends_of(side)
+    return WHOLE if ends and max(map(abs, ends)) <= 256 else ""
+
+
+def ends_of(e: ir.Expr) -> tuple[int, int] | None:
+    """The least and the largest whole number that e may be; None where it may be none, or anything.
+
+    `(w & 15) - 8`, of u8 w, is -8 to 7: weights of four bits, whose products with bf16 are exact in f32.
+    """
+    match e:
+        case ir.Cast(arg, "compute" | "f32" | "f64" | "i64"):
+            return ends_of(arg)
+        case ir.Read(dtype="i8" | "u8" as dtype, fill=None):
+            return (-128, 127) if dtype == "i8" else (0, 255)
+        case ir.Const(value) if math.isfinite(value) and value == int(value):
+            return int(value), int(value)
+        case ir.Call("bit_and", (_, ir.Const(value)), "i64") if value >= 0:
+            return 0, int(value)
+        case ir.Call("neg", (arg,)) if ends := ends_of(arg):
+            return -ends[1], -ends[0]
+        case ir.Call("add" | "sub" | "mul" as fn, (a, b)):
+            one, other = ends_of(a), ends_of(b)
+            if one and other:
+                act = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}[fn]
+                found = [act(x, y) for x in one for y in other]
+                return min(found), max(found)
+    return None
+
+
+def pair_of(side: ir.Expr, k: str, pair: str) -> tuple[ir.Expr, ir.Expr] | None:
+    """A factor at k = 2 * pair and at 2 * pair + 1, where both follow from the same reads.
+
+    Weights of four bits lie two in a byte: `bit_and(shift_right(w[n, k // 2], 4 * (k % 2)), 15)`.
+    """
+    one, other = (substitute_indices(side, {k: 2 * index(pair) + c}) for c in (0, 1))
+    found = [{r for r in reads(e) if pair in free_indices(r)} for e in (one, other)]
+    return (one, other) if found[0] == found[1] and found[0] else None
 
 
 def may_be_f32(head: ir.Nest, op: ir.Op) -> bool:

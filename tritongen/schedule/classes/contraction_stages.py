@@ -17,7 +17,7 @@ from itertools import product
 
 from tritongen.ir import nodes as ir
 from tritongen.schedule.canonical import free_indices, reads
-from tritongen.schedule.classes.contraction_operands import SMALL, stored_as
+from tritongen.schedule.classes.contraction_operands import SMALL, WHOLE, stored_as
 from tritongen.schedule.plan import Axis, KernelPlan, Step, Variant
 from tritongen.schedule.rules import evaluate, names
 
@@ -234,7 +234,7 @@ def indices_of(axis: Axis) -> set[str]:
 def multiplied(kernel: KernelPlan) -> str:
     """The dtype that factors have in memory and in tl.dot; nothing where they are computed, in f32 or f64."""
     kinds = {stored_as(side) for side in kernel.nests[0].fold.factors}
-    wide = kinds - SMALL
+    wide = kinds - SMALL - {WHOLE}
     return next(iter(wide or kinds)) if len(wide) <= 1 else ""
 
 

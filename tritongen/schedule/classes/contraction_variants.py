@@ -19,6 +19,7 @@ from tritongen.schedule.classes.contraction_operands import (
 )
 from tritongen.schedule.classes.contraction_stages import STRIPS, fitted
 from tritongen.schedule.classes.pointwise import is_busy
+from tritongen.schedule.classes.scales import run
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Pack, Step, Variant
 from tritongen.schedule.views import accesses, views
 
@@ -40,7 +41,17 @@ def make(name, group, stores, dims, facts) -> Step:
     pointers = kernel("tiles", "contraction")
     kernels: tuple[KernelPlan, ...] = (pointers,)
     variants = by_pointers(pointers, times)
-    if tiles := described(group, axes, seen, dims, facts):
+    scale = group.nests[0].fold.scale
+    tiles = () if scale else described(group, axes, seen, dims, facts)
+    if not tiles and not any(n.fold.guards for n in group.nests[: group.products]):
+        part = kernel("parts", "contraction", "part 0")
+        finish = kernel("combine", "combine", "finish")
+        kernels = (pointers, part, finish)
+        variants = (pointers_in_parts(part, finish, times), *variants)
+    if scale:
+        most = run(scale, p.k[0].index, facts)
+        variants = tuple(replace(v, config=steps_within(v.config, most)) for v in variants)
+    if tiles:
         out = stored_whole(group, stores, axes, seen)
         whole = kernel("persistent", "persistent", tiles=tiles, stored=out)
         part = kernel("parts", "persistent", "part 0", tiles=tiles)
@@ -52,8 +63,8 @@ def make(name, group, stores, dims, facts) -> Step:
             strips = kernel("strips", "strips", tiles=tiles, stored=out)
             kernels = (whole, strips, part, finish, pointers)
         several = by_descriptors(whole, times, packs, strips)
-        variants = (*in_parts(part, finish, times), *several, *variants)
-    split = contraction_f32.split_tiles(group, axes, seen, dims, facts)
+        variants = (in_parts(part, finish, times), *several, *variants)
+    split = () if scale else contraction_f32.split_tiles(group, axes, seen, dims, facts)
     out = stored_whole(group, stores, axes, seen)
     ahead, when = contraction_f32.forms(kernel, group, stores, axes, out, split)
     kernels, variants = (*ahead, *kernels), (*when, *variants)
@@ -67,6 +78,13 @@ def make(name, group, stores, dims, facts) -> Step:
     if group.products > 1:
         why = f"{group.products} sums of products that share a factor"
     return fitted(Step(name, "contraction", why, stores, numbers, kernels, variants))
+
+
+def steps_within(config: tuple[tuple[str, str], ...], run: int) -> tuple[tuple[str, str], ...]:
+    """A step of the loop lies within the terms that share a scale."""
+    return tuple(
+        (name, f"min({run}, {rule})" if name == "BLOCK_K" else rule) for name, rule in config
+    )
 
 
 # ---- tiles ---------------------------------------------------------------------------------------
@@ -280,7 +298,7 @@ def streamed(kernel: KernelPlan, when: str, times: str, launch: tuple[Launch, ..
     )
 
 
-def in_parts(part: KernelPlan, finish: KernelPlan, times: str) -> tuple[Variant, ...]:
+def in_parts(part: KernelPlan, finish: KernelPlan, times: str) -> Variant:
     """Few sums of many terms: 256 x 256 of 524,288 terms 150 us (cuBLAS 144; 130 to read the operands).
 
     Not below 4,096 terms: adding the parts up costs 4 us, and 16 x 4096 x 4096 has work for 128 slim tiles. In f32 a tile
@@ -288,36 +306,132 @@ def in_parts(part: KernelPlan, finish: KernelPlan, times: str) -> tuple[Variant,
     not aligned they are copied first: 5 x 2480 x 13967 206 us (in slim tiles 135).
     """
     share = columns(part)
+    few = f"{times}cdiv(M, 64) * cdiv(N, 64 if M > 64 else 32) <= sms"
+    deep = f"(K >= 4096 and 2 * {few} or itemsize == 4 and K >= 1024 and K % 4 == 0 and {few})"
+    stages = f"min(6, 768 // (BLOCK_M + {'' if share == 1 else f'{share} * '}BLOCK_N))"
+    return in_parts_of(
+        part,
+        finish,
+        times,
+        f"tma and itemsize <= 4 and {deep}",
+        "tma and itemsize <= 4",
+        (
+            128,
+            128 // share,
+            "256 // itemsize if itemsize <= 2 else 32",
+            "8 if BLOCK_M * BLOCK_N >= 16384 else 4",
+            stages,
+        ),
+        1,
+        "min(sms, PARTS * {tiles})",
+    )
+
+
+def in_parts_of(
+    part: KernelPlan,
+    finish: KernelPlan,
+    times: str,
+    when: str,
+    requires: str,
+    most: tuple[int, int, str, str, str],
+    programs: int,
+    grid: str,
+) -> Variant:
+    """`most`: rows and columns of the largest tile, its terms, warps and stages; `programs` a multiprocessor."""
     tiles = f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)"
+    rows, width, depth, warps, stages = most
+    busy = "sms" if programs == 1 else f"{programs} * sms"
     config = (
-        ("BLOCK_M", "max(16, min(128, pow2(M)))"),
-        ("BLOCK_N", f"max(16, min({128 // share}, pow2(N)))"),
-        ("BLOCK_K", "256 // itemsize if itemsize <= 2 else 32"),
+        ("BLOCK_M", f"max(16, min({rows}, pow2(M)))"),
+        ("BLOCK_N", f"max(16, min({width}, pow2(N)))"),
+        ("BLOCK_K", depth),
         ("GROUP_M", "8"),
-        ("PARTS", f"max(1, pow2(min(sms // ({tiles}), cdiv(K, 4 * BLOCK_K)) + 1) // 2)"),
+        ("PARTS", f"max(1, pow2(min({busy} // ({tiles}), cdiv(K, 4 * BLOCK_K)) + 1) // 2)"),
         ("CHUNK", "BLOCK_K * cdiv(K, BLOCK_K * PARTS)"),
-        ("num_warps", "8 if BLOCK_M * BLOCK_N >= 16384 else 4"),
-        ("num_stages", f"min(6, 768 // (BLOCK_M + {'' if share == 1 else f'{share} * '}BLOCK_N))"),
+        ("num_warps", warps),
+        ("num_stages", stages),
     )
     shape = ("PARTS", *(["batches"] if times else []), "M", "N")
-    few = f"{times}cdiv(M, 64) * cdiv(N, 64 if M > 64 else 32) <= sms"
     small = (("BLOCK_M", "2"), ("BLOCK_N", "256"), ("PARTS", "PARTS"))
+    return Variant(
+        "split",
+        when,
+        "few sums of many terms: several programs share one tile, and a second kernel adds up",
+        config,
+        (
+            Launch(part.name, (grid.format(tiles=tiles),)),
+            Launch(finish.name, (f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",), small),
+        ),
+        tuple(
+            (f"{head.name}_parts", "i32" if head.dtype == "i64" else head.dtype, shape)
+            for head in part.nests[: part.products]
+        ),
+        requires=requires,
+    )
+
+
+def pointers_in_parts(part: KernelPlan, finish: KernelPlan, times: str) -> Variant:
+    """Few tiles of factors that are computed, gathered or scaled: as many programs as hide what each waits for.
+
+    bf16 on an H200, us (in one part): attention's second product and all before, 8 heads of 1 row and 8192 keys 36 (73),
+    4 of 128 rows 51 (186), 2 of 512 and 16384 151 (378), 8 of 512 and 2048 79 (72). Weights of 4 bits in groups of 128,
+    16 x 4096 x 14336 39 (147; cuBLAS in bf16 43), 64 rows 58 (171; 45), 256 164 (228; 54).
+    """
+    share = columns(part)
+    scaled = part.nests[0].fold.scale is not None
+    width, programs, stages = (128, 3, 3) if scaled else (64, 8, 4)
+    few = f"{times}cdiv(M, 64) * cdiv(N, {64 // share})"
+    most = "2 * sms" if scaled else "sms"
+    return in_parts_of(
+        part,
+        finish,
+        times,
+        f"not hip and itemsize <= 4 and (K >= 2048 and 2 * {few} <= sms or K >= 4096 and {few} <= {most})",
+        "not hip and itemsize <= 4",
+        (64, width // share, "256 // itemsize", "4", str(stages)),
+        programs,
+        "PARTS * {tiles}",
+    )
+
+
+def scaled_tiles(launch: tuple[Launch, ...], times: str) -> tuple[Variant, ...]:
+    """A factor that is converted passes through shared memory, and two sums of a tile take registers.
+
+    4096 x 4096 x 14336, us (tiles of 128 x 256; cuBLAS in bf16 600): 4 bits 2,250 (3,700), 8 bits 1,820 (3,400), e4m3
+    1,770 (3,310).
+    """
     return (
         Variant(
-            "split",
-            f"tma and itemsize <= 4 and (K >= 4096 and 2 * {few}"
-            f" or itemsize == 4 and K >= 1024 and K % 4 == 0 and {few})",
-            "few sums of many terms: several programs share one tile, and a second kernel adds up",
-            config,
-            (
-                Launch(part.name, (f"min(sms, PARTS * {tiles})",)),
-                Launch(finish.name, (f"{times}cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)",), small),
-            ),
-            tuple(
-                (f"{head.name}_parts", "i32" if head.dtype == "i64" else head.dtype, shape)
-                for head in part.nests[: part.products]
-            ),
-            requires="tma and itemsize <= 4",
+            "medium",
+            f"not hip and itemsize <= 4 and N > 32 and {times}cdiv(M, 128) * cdiv(N, 64) >= sms",
+            "enough tiles of 128 x 64",
+            tile("128", "64", "256 // itemsize", "4", "2"),
+            launch,
+            requires="not hip and itemsize <= 4",
+        ),
+    )
+
+
+def wide_tiles(share: int, launch: tuple[Launch, ...], times: str) -> tuple[Variant, ...]:
+    """Gathered rows, 512 x 4096 x 4096, which has 128 tiles of 128 x 128: 35 us, in small ones 67 (cuBLAS 29)."""
+    return (
+        Variant(
+            "large",
+            f"not hip and itemsize <= 2 and M > 64 and N > {128 // share}"
+            f" and {times}cdiv(M, 128) * cdiv(N, {256 // share}) >= sms",
+            "enough work for the widest tile on every multiprocessor",
+            tile("128", str(256 // share), WIDE, "8", "3"),
+            launch,
+            requires="not hip and itemsize <= 2",
+        ),
+        Variant(
+            "medium",
+            f"not hip and itemsize <= 4 and M > 64 and N > {64 // share}"
+            f" and 5 * {times}cdiv(M, 128) * cdiv(N, {128 // share}) >= 4 * sms",
+            "enough tiles of 128 x 128",
+            tile("128", str(128 // share), WIDE, "8", "4 if itemsize <= 2 else 3"),
+            launch,
+            requires="not hip and itemsize <= 4",
         ),
     )
 
@@ -328,23 +442,10 @@ def by_pointers(kernel: KernelPlan, times: str) -> tuple[Variant, ...]:
     small = f"{times}cdiv(M, 64) * cdiv(N, {64 // share})"
     # 64 KiB of shared memory on AMD take the small tile alone; 227 KiB on an H200 take all.
     return (
-        Variant(
-            "large",
-            f"not hip and itemsize <= 2 and N > {128 // share}"
-            f" and {times}cdiv(M, 128) * cdiv(N, {256 // share}) >= sms",
-            "enough work for the widest tile on every multiprocessor",
-            tile("128", str(256 // share), WIDE, "8", "3"),
-            launch,
-            requires="not hip and itemsize <= 2",
-        ),
-        Variant(
-            "medium",
-            f"not hip and itemsize <= 4 and N > {64 // share}"
-            f" and {times}cdiv(M, 128) * cdiv(N, {128 // share}) >= sms",
-            "enough tiles of 128 x 128",
-            tile("128", str(128 // share), WIDE, "8", "4 if itemsize <= 2 else 3"),
-            launch,
-            requires="not hip and itemsize <= 4",
+        *(
+            scaled_tiles(launch, times)
+            if kernel.nests[0].fold.scale
+            else wide_tiles(share, launch, times)
         ),
         # One wave of programs, or a line of 128 bytes of each row of k: 16 x 4096 x 4096 18.3 us (cuBLAS
         # 18.9), 64 x 4096 x 4096 19.4 (17.8), 1 x 16384 x 16384 135 (133).

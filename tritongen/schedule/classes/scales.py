@@ -1,0 +1,85 @@
+"""Products with a scale that a run of terms shares: weights that are quantised in groups.
+
+    sum[k](x[m, k] * w[n, k] * s[n, k // 128])    is    sum over groups of s[n, group] * (x . w within the group)
+
+The scale is no factor of a term then: tensor cores multiply x and w as they are stored, exactly, and what a step
+of the K loop adds is scaled as a whole. In front of the loop's end lies a group's, so BLOCK_K divides a group.
+
+Input: the two factors of a product. Output: them without their scales, and the scales' product.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+
+from tritongen.ir import nodes as ir
+from tritongen.ir.algebra import Floor, Poly, index, indices, substitute_atoms, walk
+from tritongen.ir.bounds import Facts, simplify
+from tritongen.schedule.canonical import coordinates, free_indices
+from tritongen.schedule.classes.contraction_operands import stored_as
+from tritongen.schedule.factored import factors_of
+from tritongen.schedule.members import Product
+
+LEAST = 16  # terms that one tl.dot takes
+
+
+def scaled(product: Product, dtype: str, facts: Facts) -> ir.Expr | None:
+    """The product with its scales behind it; None where it has none, or what is left is not stored in half types.
+
+    Scales come from one group size, which a number from 16 on divides whatever the call.
+    """
+    if len(product.k) != 1 or product.taps:
+        return None
+    (k,) = product.k
+    scales: list[ir.Expr] = []
+    sides: list[ir.Expr] = []
+    for side in (product.left, product.right):
+        own = [f for f in factors_of(side) if k.index in free_indices(f) and group_of(f, k.index)]
+        rest = [f for f in factors_of(side) if f not in own]
+        if own and not any(k.index in free_indices(f) for f in rest):
+            return None
+        scales += own
+        sides.append(multiplied(rest, dtype))
+    if not scales or not all(map(stored_as, sides)):
+        return None
+    if run(multiplied(scales, dtype), k.index, facts) < LEAST:
+        return None
+    body = ir.Call("mul", (sides[0], sides[1]), dtype)
+    return ir.Call("scaled", (body, multiplied(scales, dtype)), dtype)
+
+
+def group_of(factor: ir.Expr, k: str) -> Poly | None:
+    """How many terms share a factor that speaks of k as `k // group` alone."""
+    found = {
+        atom.den
+        for p in coordinates(factor)
+        for atom in walk(p)
+        if isinstance(atom, Floor) and atom.num == index(k)
+    }
+    if len(found) != 1 or any(k in indices(_without(p, k)) for p in coordinates(factor)):
+        return None
+    return found.pop()
+
+
+def _without(p: Poly, k: str) -> Poly:
+    """p with k // group as if it were 0."""
+
+    def change(atom):
+        return Poly() if isinstance(atom, Floor) and atom.num == index(k) else None
+
+    return substitute_atoms(p, change)
+
+
+def run(scale: ir.Expr, k: str, facts: Facts) -> int:
+    """The largest power of two that divides the group of a scale in every call; 0 where there are several groups."""
+    group = group_of(scale, k)
+    values = [value for _, value in simplify(group, facts).terms] if group is not None else []
+    whole = gcd(*(v for v in values if isinstance(v, int)))
+    return whole & -whole if all(isinstance(v, int) for v in values) else 0
+
+
+def multiplied(factors: list[ir.Expr], dtype: str) -> ir.Expr:
+    out = factors[0]
+    for factor in factors[1:]:
+        out = ir.Call("mul", (out, factor), dtype)
+    return out
