@@ -782,7 +782,7 @@ def choose_attention_s(
             1,
             triton.next_power_of_2(
                 min(
-                    sms // (batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    sms // max(1, batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
                     triton.cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
@@ -1343,7 +1343,7 @@ def choose_attention_o(
             1,
             triton.next_power_of_2(
                 min(
-                    8 * sms // (batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    8 * sms // max(1, batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
                     triton.cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
@@ -3084,7 +3084,7 @@ def choose_attention_backward_s_sum(
             1,
             triton.next_power_of_2(
                 min(
-                    sms // (batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    sms // max(1, batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
                     triton.cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
@@ -3740,7 +3740,7 @@ def choose_attention_backward_dp_sum(
             1,
             triton.next_power_of_2(
                 min(
-                    8 * sms // (batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    8 * sms // max(1, batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
                     triton.cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
@@ -3932,7 +3932,7 @@ def choose_attention_backward_dq(
             1,
             triton.next_power_of_2(
                 min(
-                    8 * sms // (batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    8 * sms // max(1, batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
                     triton.cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
@@ -4151,7 +4151,7 @@ def choose_attention_backward_dk(
             1,
             triton.next_power_of_2(
                 min(
-                    8 * sms // (batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    8 * sms // max(1, batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
                     triton.cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
@@ -4370,7 +4370,7 @@ def choose_attention_backward_dv(
             1,
             triton.next_power_of_2(
                 min(
-                    8 * sms // (batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    8 * sms // max(1, batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
                     triton.cdiv(K, 4 * BLOCK_K),
                 )
                 + 1

@@ -739,7 +739,7 @@ def choose_bmm(
             1,
             triton.next_power_of_2(
                 min(
-                    sms // (batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    sms // max(1, batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
                     triton.cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
@@ -2357,7 +2357,7 @@ def choose_bmm_backward_da(
             1,
             triton.next_power_of_2(
                 min(
-                    sms // (batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    sms // max(1, batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
                     triton.cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
@@ -2952,7 +2952,7 @@ def choose_bmm_backward_db(
             1,
             triton.next_power_of_2(
                 min(
-                    sms // (batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    sms // max(1, batches * triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
                     triton.cdiv(K, 4 * BLOCK_K),
                 )
                 + 1

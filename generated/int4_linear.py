@@ -215,12 +215,12 @@ def choose_int4_linear(
     ):
         BLOCK_M = max(16, min(64, triton.next_power_of_2(M)))
         BLOCK_N = max(16, min(128, triton.next_power_of_2(N)))
-        BLOCK_K = min(128, 256 // itemsize)
+        BLOCK_K = min(128, max(64, 256 // itemsize))
         PARTS = max(
             1,
             triton.next_power_of_2(
                 min(
-                    3 * sms // (triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    3 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
                     triton.cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
@@ -242,7 +242,7 @@ def choose_int4_linear(
         return "medium", dict(
             BLOCK_M=128,
             BLOCK_N=64,
-            BLOCK_K=min(128, 256 // itemsize),
+            BLOCK_K=min(128, max(64, 256 // itemsize)),
             GROUP_M=8,
             num_warps=4,
             num_stages=2,
@@ -252,7 +252,7 @@ def choose_int4_linear(
         return "slim", dict(
             BLOCK_M=max(16, triton.next_power_of_2(M)),
             BLOCK_N=32 if N <= 64 * sms else 64,
-            BLOCK_K=min(128, (512 if M <= 32 and N <= 64 * sms else 256) // itemsize),
+            BLOCK_K=min(128, max(64, (512 if M <= 32 and N <= 64 * sms else 256) // itemsize)),
             GROUP_M=8,
             num_warps=4,
             num_stages=4 if M <= 32 else 5,
@@ -266,7 +266,7 @@ def choose_int4_linear(
         return "thin", dict(
             BLOCK_M=64,
             BLOCK_N=16,
-            BLOCK_K=min(128, 256 // itemsize),
+            BLOCK_K=min(128, max(64, 256 // itemsize)),
             GROUP_M=8,
             num_warps=4,
             num_stages=4,
@@ -275,7 +275,7 @@ def choose_int4_linear(
     return "small", dict(
         BLOCK_M=64,
         BLOCK_N=64,
-        BLOCK_K=min(128, 32),
+        BLOCK_K=64,
         GROUP_M=8,
         num_warps=4,
         num_stages=3 if itemsize <= 4 else 2,
@@ -647,7 +647,7 @@ def choose_int4_linear_backward_dx(
             1,
             triton.next_power_of_2(
                 min(
-                    8 * sms // (triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    8 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
                     triton.cdiv(K, 4 * BLOCK_K),
                 )
                 + 1

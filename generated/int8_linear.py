@@ -339,7 +339,7 @@ def choose_int8_linear(
             1,
             triton.next_power_of_2(
                 min(
-                    sms // (triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
                     triton.cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
@@ -1165,7 +1165,7 @@ def choose_int8_linear_backward_acc(
             1,
             triton.next_power_of_2(
                 min(
-                    sms // (triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
                     triton.cdiv(K, 4 * BLOCK_K),
                 )
                 + 1

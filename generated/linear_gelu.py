@@ -806,7 +806,7 @@ def choose_linear_gelu(
             1,
             triton.next_power_of_2(
                 min(
-                    sms // (triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
                     triton.cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
@@ -1931,7 +1931,7 @@ def choose_linear_gelu_forward(
             1,
             triton.next_power_of_2(
                 min(
-                    sms // (triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
                     triton.cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
@@ -2994,7 +2994,7 @@ def choose_linear_gelu_backward_dx(
             1,
             triton.next_power_of_2(
                 min(
-                    8 * sms // (triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    8 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
                     triton.cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
@@ -3184,7 +3184,7 @@ def choose_linear_gelu_backward_dw(
             1,
             triton.next_power_of_2(
                 min(
-                    8 * sms // (triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    8 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
                     triton.cdiv(K, 4 * BLOCK_K),
                 )
                 + 1

@@ -364,7 +364,7 @@ def choose_swiglu_linear(
             1,
             triton.next_power_of_2(
                 min(
-                    sms // (triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
                     triton.cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
@@ -1038,7 +1038,7 @@ def choose_swiglu_linear_forward(
             1,
             triton.next_power_of_2(
                 min(
-                    sms // (triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
                     triton.cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
@@ -2033,7 +2033,7 @@ def choose_swiglu_linear_backward_dx_sum(
             1,
             triton.next_power_of_2(
                 min(
-                    8 * sms // (triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    8 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
                     triton.cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
@@ -2224,7 +2224,7 @@ def choose_swiglu_linear_backward_dx(
             1,
             triton.next_power_of_2(
                 min(
-                    8 * sms // (triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    8 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
                     triton.cdiv(K, 4 * BLOCK_K),
                 )
                 + 1
@@ -2427,7 +2427,7 @@ def choose_swiglu_linear_backward_dwg(
             1,
             triton.next_power_of_2(
                 min(
-                    8 * sms // (triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
+                    8 * sms // max(1, triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N)),
                     triton.cdiv(K, 4 * BLOCK_K),
                 )
                 + 1

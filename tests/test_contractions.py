@@ -15,7 +15,7 @@ import torch
 from tritongen import pipeline
 from tritongen.proof.crosscompile import wrong_instructions
 from tritongen.runtime.load import load_text
-from tritongen.trace import ptx, trace
+from tritongen.trace import compile_launch, ptx, trace
 
 ROOT = Path(__file__).parent.parent
 USERS = ROOT / "benchmarks/users"
@@ -223,11 +223,29 @@ def test_a_scale_that_a_group_of_terms_shares_is_no_factor():
     """Weights of 4 bits: both of a byte from one load, whole numbers in the half type, the sum of a step scaled."""
     said = built_tiles(Path("specs/int4_linear.op").read_text().replace("int4_linear", "f"))
     assert said.count("tl.load(w_ptr") == 1 and "tl.join(even_terms, odd_terms)" in said
-    assert "y_sum += tl.dot(x, right, input_precision=PRECISION, out_dtype=tl.float32) * scale" in said
+    assert (
+        "y_sum += tl.dot(x, right, input_precision=PRECISION, out_dtype=tl.float32) * scale" in said
+    )
     op = "op f<T: f16 | bf16>(x: T[M, K], w: i8[N, K], s: T[N, G]) -> y: T[M, N] with K == {0} * G {{"
     line = "y[m, n] = sum[k](x[m, k] * w[n, k] * s[n, k // {0}]) }}"
     assert "* scale" in built_tiles((op + line).format(32))
-    assert "* scale" not in built_tiles((op + line).format(24))  # no step of 16 terms lies in one group
+    assert "* scale" not in built_tiles(
+        (op + line).format(24)
+    )  # no step of 16 terms lies in one group
+
+
+def test_a_step_has_the_terms_that_lanes_hold():
+    """Of a step of 32 terms, two in a byte, Triton 3.6 and 3.7 have lanes hold some twice, and tl.dot adds them twice."""
+    text = Path("specs/int4_linear.op").read_text()
+    assert "tl.join" not in built_tiles(text.replace("int4_linear", "f").replace("128", "32"))
+    built = pipeline.build(text, "int4_linear.op")
+    kinds = {"x": torch.bfloat16, "w": torch.uint8, "s": torch.bfloat16}
+    sizes = {"x": (200, 128), "w": (48, 64), "s": (48, 1)}
+    given = {n: torch.empty(sizes[n], dtype=kinds[n], device="meta") for n in sizes}
+    launch = trace(load_text(built.name, built.raw), "int4_linear", given).launches[0]
+    assert launch.config["BLOCK_K"] >= 64
+    text = compile_launch(launch, "sm_90").asm["ttgir"]
+    assert not re.search(r"#linear\d* = .*register = [^}]*?\[0, 0(, 0)?\].*lane", text)
 
 
 def test_rows_that_are_gathered_are_a_factor():

@@ -35,13 +35,12 @@ from tritongen.ir.algebra import Fetch, walk
 from tritongen.ir.functions import ATOM
 from tritongen.schedule.canonical import coordinates, free_indices, tensors_read
 from tritongen.schedule.classes.contraction_operands import (
+    PAIR,
     WHOLE,
     pair_of,
     storage_dtype,
     stored_as,
 )
-
-PAIR = "pair'"  # the index of two terms that lie in one element: no name of a spec
 
 
 def contraction_view(body: Body) -> KernelView:
@@ -419,9 +418,7 @@ def factor(
 def joined(body: Body, e: ir.Expr, side: Side, var: dict[str, str]) -> str:
     """A factor whose terms lie two in one element: both from one load, side by side; nothing for others."""
     axis = body.kernel.axes[3]
-    if len(axis.digits) != 1 or axis.digits[0].lo.terms:
-        return ""
-    both = pair_of(e, axis.digits[0].index, PAIR)
+    both = pair_of(e, axis.digits[0].index) if body.kernel.pairs else None
     if both is None:
         return ""
     pair = body.fresh("pair")

@@ -104,6 +104,7 @@ def config_of(step: Step, variant: Variant, facts: dict[str, int], small: bool) 
     kept = {"BLOCK"} if skeletons & whole else set()
     kept |= {"BLOCK", "ROWS"} if "box" in skeletons else set()
     kept |= {"BLOCK_K"} if "patches" in skeletons else set()  # divides the channels
+    kept |= {"BLOCK_K"} if any(step.kernel(run.kernel).pairs for run in variant.launches) else set()
     config: dict[str, int] = {}
     for name, rule in variant.config:
         value = evaluate(rule, {**facts, **config})

@@ -19,6 +19,7 @@ from tritongen.schedule.plan import KernelPlan, Pack, View
 from tritongen.schedule.views import digits_of
 
 F8 = frozenset({"f8e4m3", "f8e5m2"})
+PAIR = "pair'"  # the index of two terms that lie in one element: no name of a spec
 WHOLE = "whole"  # what is computed is a whole number of at most 256 in size: exact in f16 and bf16
 SMALL = F8 | {"i8", "u8"}  # stored in 8 bits, exact in every wider float
 
@@ -169,13 +170,13 @@ def ends_of(e: ir.Expr) -> tuple[int, int] | None:
     return None
 
 
-def pair_of(side: ir.Expr, k: str, pair: str) -> tuple[ir.Expr, ir.Expr] | None:
-    """A factor at k = 2 * pair and at 2 * pair + 1, where both follow from the same reads.
+def pair_of(side: ir.Expr, k: str) -> tuple[ir.Expr, ir.Expr] | None:
+    """A factor at k = 2 * PAIR and at 2 * PAIR + 1, where both follow from the same reads.
 
     Weights of four bits lie two in a byte: `bit_and(shift_right(w[n, k // 2], 4 * (k % 2)), 15)`.
     """
-    one, other = (substitute_indices(side, {k: 2 * index(pair) + c}) for c in (0, 1))
-    found = [{r for r in reads(e) if pair in free_indices(r)} for e in (one, other)]
+    one, other = (substitute_indices(side, {k: 2 * index(PAIR) + c}) for c in (0, 1))
+    found = [{r for r in reads(e) if PAIR in free_indices(r)} for e in (one, other)]
     return (one, other) if found[0] == found[1] and found[0] else None
 
 

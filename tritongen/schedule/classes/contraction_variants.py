@@ -15,6 +15,7 @@ from tritongen.schedule.classes.contraction_operands import (
     converted,
     described,
     is_of_halves,
+    pair_of,
     stored_whole,
 )
 from tritongen.schedule.classes.contraction_stages import STRIPS, fitted
@@ -23,6 +24,9 @@ from tritongen.schedule.classes.scales import run
 from tritongen.schedule.plan import Axis, KernelPlan, Launch, Pack, Step, Variant
 from tritongen.schedule.views import accesses, views
 
+# Where both terms of an element are put side by side (tl.join), lanes hold 8 of each factor's terms: of fewer than 64
+# in a tl.dot Triton 3.6 multiplies some twice.
+LEAST_OF_PAIRS = 64
 WIDE = "128 // itemsize"  # K elements that make a 128-byte line
 
 
@@ -38,19 +42,20 @@ def make(name, group, stores, dims, facts) -> Step:
             f"{name}_{suffix}", skeleton, role, axes, group.nests, stores, **shared, **fields
         )
 
-    pointers = kernel("tiles", "contraction")
+    scale = group.nests[0].fold.scale
+    most = run(scale, p.k[0].index, facts) if scale else 0
+    pairs = has_pairs(group) and (not scale or most >= LEAST_OF_PAIRS)
+    pointers = kernel("tiles", "contraction", pairs=pairs)
     kernels: tuple[KernelPlan, ...] = (pointers,)
     variants = by_pointers(pointers, times)
-    scale = group.nests[0].fold.scale
     tiles = () if scale else described(group, axes, seen, dims, facts)
     if not tiles and not any(n.fold.guards for n in group.nests[: group.products]):
-        part = kernel("parts", "contraction", "part 0")
+        part = kernel("parts", "contraction", "part 0", pairs=pairs)
         finish = kernel("combine", "combine", "finish")
         kernels = (pointers, part, finish)
         variants = (pointers_in_parts(part, finish, times), *variants)
-    if scale:
-        most = run(scale, p.k[0].index, facts)
-        variants = tuple(replace(v, config=steps_within(v.config, most)) for v in variants)
+    least = LEAST_OF_PAIRS if pairs else 0
+    variants = tuple(replace(v, config=steps_within(v.config, least, most)) for v in variants)
     if tiles:
         out = stored_whole(group, stores, axes, seen)
         whole = kernel("persistent", "persistent", tiles=tiles, stored=out)
@@ -80,11 +85,25 @@ def make(name, group, stores, dims, facts) -> Step:
     return fitted(Step(name, "contraction", why, stores, numbers, kernels, variants))
 
 
-def steps_within(config: tuple[tuple[str, str], ...], run: int) -> tuple[tuple[str, str], ...]:
-    """A step of the loop lies within the terms that share a scale."""
-    return tuple(
-        (name, f"min({run}, {rule})" if name == "BLOCK_K" else rule) for name, rule in config
-    )
+def has_pairs(group) -> bool:
+    """Whether two terms of some factor lie in one element."""
+    k, heads = group.product.k, group.nests[: group.products]
+    sides = (side for head in heads for side in head.fold.factors)
+    return len(k) == 1 and any(pair_of(side, k[0].index) for side in sides)
+
+
+def steps_within(
+    config: tuple[tuple[str, str], ...], least: int, most: int
+) -> tuple[tuple[str, str], ...]:
+    """With steps of so many terms: a step lies within those that share a scale (`most`, if not 0)."""
+    rules = dict(config)
+    for name, bound in (("max", least), ("min", most)):
+        depth = rules.get("BLOCK_K", "")
+        if bound and depth.isdigit():
+            rules["BLOCK_K"] = str({"max": max, "min": min}[name](bound, int(depth)))
+        elif bound and depth:
+            rules["BLOCK_K"] = f"{name}({bound}, {depth})"
+    return tuple(rules.items())
 
 
 # ---- tiles ---------------------------------------------------------------------------------------
@@ -346,7 +365,7 @@ def in_parts_of(
         ("BLOCK_N", f"max(16, min({width}, pow2(N)))"),
         ("BLOCK_K", depth),
         ("GROUP_M", "8"),
-        ("PARTS", f"max(1, pow2(min({busy} // ({tiles}), cdiv(K, 4 * BLOCK_K)) + 1) // 2)"),
+        ("PARTS", f"max(1, pow2(min({busy} // max(1, {tiles}), cdiv(K, 4 * BLOCK_K)) + 1) // 2)"),
         ("CHUNK", "BLOCK_K * cdiv(K, BLOCK_K * PARTS)"),
         ("num_warps", warps),
         ("num_stages", stages),

@@ -20,13 +20,13 @@ from tritongen.schedule.classes.contraction_operands import stored_as
 from tritongen.schedule.factored import factors_of
 from tritongen.schedule.members import Product
 
-LEAST = 16  # terms that one tl.dot takes
+LEAST = 32  # terms of a step: of fewer that follow from 8 bits Triton 3.6 multiplies some twice
 
 
 def scaled(product: Product, dtype: str, facts: Facts) -> ir.Expr | None:
     """The product with its scales behind it; None where it has none, or what is left is not stored in half types.
 
-    Scales come from one group size, which a number from 16 on divides whatever the call.
+    Scales come from one group size, which a power of two from 32 on divides whatever the call.
     """
     if len(product.k) != 1 or product.taps:
         return None
