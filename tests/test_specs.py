@@ -45,6 +45,7 @@ CASES = {
     "group_norm": ({}, {"groups": 2}, {"groups": 4}),
     "conv_group_norm_silu": ({"groups": 2}, {"groups": 3, "pad": 0}),
     "huber": ({}, {"delta": 0.3}),
+    "int4_linear": ({"K": 128, "H": 64, "G": 1},),
 }
 
 
@@ -72,7 +73,7 @@ def tensor(t: Tensor, op: Op, sizes: dict[str, int], batch: tuple[int, ...]) -> 
 
 
 def arguments(op: Op, case: dict[str, float], batch: tuple[int, ...]) -> dict[str, object]:
-    sizes, args = SIZES | {}, {}
+    sizes, args = SIZES | {n: size for n, size in case.items() if n.isupper()}, {}
     for p in op.params:
         if isinstance(p, (Scalar, Constant)):
             default = 0.7 if p.default is None else p.default

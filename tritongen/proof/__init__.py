@@ -34,7 +34,7 @@ class Result:
     @property
     def nothing_drawn(self) -> bool:
         """Whether no call was found that the facts allow: then nothing is proven."""
-        return self.report["rejected"] > 0 and self.report["examples"] == 0
+        return self.report.get("rejected", 0) > 0 and self.report["examples"] == 0
 
     def __str__(self) -> str:
         report = self.report
